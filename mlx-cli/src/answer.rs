@@ -1,0 +1,73 @@
+//! Reads one generation to its end, showing the text as it comes.
+
+use mlx_core::engine::{Event, FinishReason, Finished, Generation, TokenOutput};
+
+use crate::exit_code::Failure;
+use crate::interrupt::Interrupt;
+use crate::terminal;
+
+/// A generation that has ended.
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<TokenOutput>,
+    pub(crate) finished: Finished,
+}
+
+/// Reads `generation` to its end. With `show`, the text goes to the terminal as it becomes certain. Ctrl-C
+/// ends the generation; what came before it is kept.
+pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: bool) -> Result<Answer, Failure> {
+    interrupt.watch(generation.canceller());
+    let answer = collect(generation, show);
+    interrupt.release();
+    answer
+}
+
+fn collect(generation: Generation, show: bool) -> Result<Answer, Failure> {
+    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let mut add = |delta: &str| {
+        text.push_str(delta);
+        if show && !delta.is_empty() { terminal::show(delta) } else { Ok(()) }
+    };
+    for event in generation {
+        match event {
+            Event::Token(token) => {
+                add(&token.delta)?;
+                tokens.push(token);
+            }
+            Event::Done(finished) => {
+                add(&finished.delta)?;
+                return Ok(Answer { text, tokens, finished });
+            }
+        }
+    }
+    // A generation always ends with `Done`; this is for the compiler.
+    Err(Failure::Reported)
+}
+
+impl Answer {
+    /// The failure that this answer ended with, if it did.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match &self.finished.reason {
+            FinishReason::Cancelled => Some(Failure::Interrupted),
+            FinishReason::Error(message) => {
+                terminal::note(&format!("error: {message}"));
+                Some(Failure::Reported)
+            }
+            _ => None,
+        }
+    }
+
+    /// One line of figures.
+    pub(crate) fn timings(&self) -> String {
+        let Finished { usage, timings, reason, .. } = &self.finished;
+        let peak = mlx_core::array::peak_memory().map_or(0.0, |bytes| bytes as f64 / f64::from(1 << 20));
+        format!(
+            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, peak memory {peak:.1} MB",
+            usage.prompt_tokens,
+            usage.prefill_rate(timings),
+            usage.completion_tokens,
+            usage.decode_rate(timings),
+            reason.as_str(),
+        )
+    }
+}

@@ -1,0 +1,138 @@
+//! Where the lines of a chat come from: a person with an editor and a history, or a pipe.
+
+use std::io::{BufRead, stdin};
+use std::path::PathBuf;
+
+use rustyline::error::ReadlineError;
+use rustyline::{Config, DefaultEditor};
+
+use crate::exit_code::Failure;
+use crate::terminal;
+
+/// Begins and ends a text of several lines.
+const FENCE: &str = "\"\"\"";
+
+/// What reading gave.
+pub(super) enum Input {
+    Text(String),
+    /// Ctrl-C on an empty prompt: start over.
+    Interrupted,
+    End,
+}
+
+/// A source of lines.
+pub(super) enum Lines {
+    Editor(Box<DefaultEditor>, Option<PathBuf>),
+    Pipe,
+}
+
+impl Lines {
+    /// An editor when a person is there, else the pipe.
+    pub(super) fn open() -> Self {
+        if !terminal::is_interactive() {
+            return Self::Pipe;
+        }
+        let config = Config::builder().auto_add_history(true).build();
+        let Ok(mut editor) = DefaultEditor::with_config(config) else { return Self::Pipe };
+        let history = history_file();
+        if let Some(file) = &history {
+            // The first time there is none.
+            editor.load_history(file).ok();
+        }
+        Self::Editor(Box::new(editor), history)
+    }
+
+    /// Whether a person is there to be greeted.
+    pub(super) fn is_interactive(&self) -> bool {
+        matches!(self, Self::Editor(..))
+    }
+
+    /// One input, which may have several lines.
+    pub(super) fn read(&mut self) -> Result<Input, Failure> {
+        let mut text = String::new();
+        let mut prompt = "> ";
+        loop {
+            let line = match self.line(prompt)? {
+                Input::Text(line) => line,
+                Input::End if !text.is_empty() => return Ok(Input::Text(text)),
+                other => return Ok(other),
+            };
+            text.push_str(&line);
+            if !is_open(&text) {
+                return Ok(Input::Text(unwrap(&text)));
+            }
+            text.push('\n');
+            prompt = "… ";
+        }
+    }
+
+    fn line(&mut self, prompt: &str) -> Result<Input, Failure> {
+        match self {
+            Self::Editor(editor, _) => match editor.readline(prompt) {
+                Ok(line) => Ok(Input::Text(line)),
+                Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
+                Err(ReadlineError::Eof) => Ok(Input::End),
+                Err(error) => Err(Failure::from(std::io::Error::other(error))),
+            },
+            Self::Pipe => {
+                let mut line = String::new();
+                if stdin().lock().read_line(&mut line)? == 0 {
+                    return Ok(Input::End);
+                }
+                Ok(Input::Text(line.trim_end_matches(['\n', '\r']).to_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if let Self::Editor(editor, Some(file)) = self {
+            if let Some(folder) = file.parent() {
+                std::fs::create_dir_all(folder).ok();
+            }
+            if let Err(error) = editor.save_history(file) {
+                tracing::debug!(%error, "the history of this chat was not kept");
+            }
+        }
+    }
+}
+
+/// `$XDG_STATE_HOME/mlx/history`, else below the home folder.
+fn history_file() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(folder.join("mlx/history"))
+}
+
+/// Whether more lines belong to this input.
+fn is_open(text: &str) -> bool {
+    match text.trim_start().strip_prefix(FENCE) {
+        Some(rest) => !rest.contains(FENCE),
+        None => text.ends_with('\\'),
+    }
+}
+
+/// The input without its marks of continuation.
+fn unwrap(text: &str) -> String {
+    match text.trim_start().strip_prefix(FENCE).and_then(|rest| rest.split_once(FENCE)) {
+        // A space keeps a fenced text that begins with / from being a command.
+        Some((inside, after)) => format!(" {}{after}", inside.trim_matches('\n')),
+        None => text.replace("\\\n", "\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_lines_are_one_input() {
+        assert!(is_open("one \\"));
+        assert!(is_open("\"\"\"one"));
+        assert!(!is_open("\"\"\"one\ntwo\"\"\""));
+        assert!(!is_open("plain"));
+        assert_eq!(unwrap("one \\\ntwo"), "one \ntwo");
+        assert_eq!(unwrap("\"\"\"\none\ntwo\n\"\"\""), " one\ntwo");
+    }
+}

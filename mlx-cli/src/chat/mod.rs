@@ -1,0 +1,121 @@
+//! `mlx chat`: a conversation, typed by a person or read from a pipe.
+
+mod command;
+mod input;
+
+use std::path::Path;
+
+use mlx_core::engine::{EngineHandle, FinishReason, Generation};
+use mlx_core::session::{ChatSession, Role};
+
+use crate::answer;
+use crate::args::ChatArgs;
+use crate::exit_code::Failure;
+use crate::interrupt::Interrupt;
+use crate::terminal;
+use command::{HELP, Line, parse};
+use input::{Input, Lines};
+
+/// Runs the command.
+pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
+    let interrupt = Interrupt::install();
+    let engine = EngineHandle::start(&args.model.model, terminal::load_bar())?;
+    let name = engine.folder().name();
+    let mut session = ChatSession::new(engine, args.options.request(None))?;
+    session.set_system(args.system.as_deref().unwrap_or_default());
+    let lines = Lines::open();
+    if lines.is_interactive() {
+        terminal::note(&format!("{name} is ready. /help lists the commands, Ctrl-D leaves."));
+    }
+    let mut chat = Chat { session, interrupt, verbose: args.model.verbose, failed: false };
+    chat.converse(lines)?;
+    if chat.failed { Err(Failure::Reported) } else { Ok(()) }
+}
+
+struct Chat {
+    session: ChatSession,
+    interrupt: Interrupt,
+    verbose: bool,
+    /// Whether something went wrong; a script should learn of it, a person has seen it.
+    failed: bool,
+}
+
+impl Chat {
+    fn converse(&mut self, mut lines: Lines) -> Result<(), Failure> {
+        loop {
+            let text = match lines.read()? {
+                Input::Text(text) => text,
+                Input::Interrupted => continue,
+                Input::End => return Ok(()),
+            };
+            let outcome = match parse(&text) {
+                Line::Quit => return Ok(()),
+                line => self.act(line),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Failure::Error(error)) => self.complain(&error.to_string()),
+                // What was said before the interruption stays, and the chat goes on.
+                Err(Failure::Interrupted) => {}
+                Err(Failure::Reported) => self.failed = !lines.is_interactive(),
+                Err(closed @ Failure::OutputClosed) => return Err(closed),
+            }
+            self.failed &= !lines.is_interactive();
+        }
+    }
+
+    fn act(&mut self, line: Line) -> Result<(), Failure> {
+        match line {
+            Line::Empty | Line::Quit => {}
+            Line::Message(text) => {
+                let generation = self.session.ask(&text)?;
+                self.answer(generation)?;
+            }
+            Line::Retry => {
+                let generation = self.session.retry()?;
+                self.answer(generation)?;
+            }
+            Line::Help => terminal::note(HELP),
+            Line::Clear => {
+                self.session.clear();
+                terminal::note("the conversation is forgotten");
+            }
+            Line::System(Some(text)) => self.session.set_system(&text),
+            Line::System(None) => self.show_system(),
+            Line::Save(file) => {
+                self.session.save(Path::new(&file))?;
+                terminal::note(&format!("saved to {file}"));
+            }
+            Line::Load(file) => {
+                self.session.load(Path::new(&file))?;
+                terminal::note(&format!("{} messages loaded", self.session.messages().len()));
+            }
+            Line::Mistake(message) => self.complain(&message),
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, generation: Generation) -> Result<(), Failure> {
+        let answer = answer::read(generation, &self.interrupt, true)?;
+        terminal::show("\n")?;
+        if self.verbose {
+            terminal::note(&answer.timings());
+        }
+        let failure = answer.failure();
+        if answer.finished.reason == FinishReason::Length {
+            terminal::note("(cut off: the token limit or the end of the context was reached)");
+        }
+        self.session.answered(answer.text);
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn show_system(&self) {
+        let system = self.session.messages().iter().find(|message| message.role == Role::System);
+        terminal::note(system.map_or("there is no system prompt", |message| &message.content));
+    }
+
+    fn complain(&mut self, message: &str) {
+        terminal::note(&format!("error: {message}"));
+        self.failed = true;
+    }
+}

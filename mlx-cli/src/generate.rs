@@ -1,0 +1,105 @@
+//! `mlx generate`: one prompt, one answer.
+
+use std::io::{IsTerminal, Read, stdin};
+use std::time::Instant;
+
+use mlx_core::engine::{EXACTNESS, EngineHandle, TokenOutput};
+use mlx_core::session::{Message, Role, chat_prompt};
+use mlx_core::{Error, Result};
+use serde_json::{Value, json};
+
+use crate::answer::{self, Answer};
+use crate::args::GenerateArgs;
+use crate::exit_code::Failure;
+use crate::interrupt::Interrupt;
+use crate::terminal;
+
+/// Runs the command.
+pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
+    // Read before the model is loaded: a missing prompt should not cost a minute.
+    let prompt = read_prompt(args)?;
+    let interrupt = Interrupt::install();
+    let begin = Instant::now();
+    let engine = EngineHandle::start(&args.model.model, terminal::load_bar())?;
+    let load_seconds = begin.elapsed().as_secs_f64();
+    let tokens = prompt_tokens(&engine, args, &prompt)?;
+    let request = engine.request(tokens, &args.options.request(args.logprobs))?;
+    let seed = request.seed();
+    let answer = answer::read(engine.submit(request)?, &interrupt, !args.json)?;
+    if args.json {
+        terminal::show(&format!("{}\n", to_json(&answer, load_seconds, seed)))?;
+    } else {
+        terminal::show("\n")?;
+    }
+    if args.model.verbose {
+        terminal::note(&format!(
+            "load {load_seconds:.2} s, {}, seed {seed}, {EXACTNESS}",
+            answer.timings()
+        ));
+    }
+    answer.failure().map_or(Ok(()), Err)
+}
+
+/// The text of the prompt; empty when it is given as ids.
+fn read_prompt(args: &GenerateArgs) -> Result<String> {
+    match args.prompt.as_deref() {
+        _ if args.prompt_ids.is_some() => Ok(String::new()),
+        Some(text) if text != "-" => Ok(text.to_owned()),
+        None if stdin().is_terminal() => {
+            Err(Error::request("--prompt", "is missing; give a text with -p, or pipe one in"))
+        }
+        _ => {
+            let mut text = String::new();
+            stdin().read_to_string(&mut text).map_err(|source| Error::io("standard input", source))?;
+            Ok(text)
+        }
+    }
+}
+
+fn prompt_tokens(engine: &EngineHandle, args: &GenerateArgs, prompt: &str) -> Result<Vec<u32>> {
+    if let Some(ids) = &args.prompt_ids {
+        return Ok(ids.clone());
+    }
+    if args.raw || (engine.folder().template.is_none() && args.system.is_none()) {
+        return engine.folder().tokenizer.encode(prompt, true);
+    }
+    let message = |role, content: &str| Message { role, content: content.to_owned() };
+    let system = args.system.iter().map(|text| message(Role::System, text));
+    let messages: Vec<Message> = system.chain([message(Role::User, prompt)]).collect();
+    chat_prompt(engine, &messages)
+}
+
+/// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
+fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
+    let finished = &answer.finished;
+    let (usage, timings) = (finished.usage, finished.timings);
+    json!({
+        "text": answer.text,
+        "tokens": answer.tokens.iter().map(token_to_json).collect::<Vec<_>>(),
+        "finish_reason": finished.reason.as_str(),
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "completion_tokens": usage.completion_tokens,
+        },
+        "timings": {
+            "load_s": load_seconds,
+            "prefill_s": timings.prefill,
+            "decode_s": timings.decode,
+            "prefill_tps": usage.prefill_rate(&timings),
+            "decode_tps": usage.decode_rate(&timings),
+        },
+        "seed": seed,
+        "exactness": EXACTNESS,
+    })
+}
+
+fn token_to_json(token: &TokenOutput) -> Value {
+    let mut object = json!({ "id": token.id, "text": token.text });
+    if let Some(logprob) = token.logprob {
+        let top = token.top.iter().map(|&(id, logprob)| json!({ "id": id, "logprob": logprob }));
+        object["logprob"] = json!(logprob);
+        object["top"] = top.collect();
+    }
+    object
+}

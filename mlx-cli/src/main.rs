@@ -1,0 +1,42 @@
+//! `mlx`: chat with a model, or let it continue a text.
+
+mod answer;
+mod args;
+mod chat;
+mod exit_code;
+mod generate;
+mod interrupt;
+mod terminal;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+use exit_code::Failure;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        Command::Generate(args) => {
+            log(args.model.verbose);
+            generate::run(args)
+        }
+        Command::Chat(args) => {
+            log(args.model.verbose);
+            chat::run(args)
+        }
+    };
+    let Err(failure) = outcome else { return ExitCode::SUCCESS };
+    if let Failure::Error(error) = &failure {
+        terminal::note(&format!("error: {error}"));
+    }
+    failure.exit_code()
+}
+
+/// Log lines go to standard error; `MLX_LOG` chooses which, in the syntax of `tracing`'s filters.
+fn log(verbose: bool) {
+    let default = if verbose { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_env("MLX_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

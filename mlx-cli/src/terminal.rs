@@ -1,0 +1,38 @@
+//! The terminal. Invariant: the only file of the program that prints.
+#![expect(clippy::print_stderr, reason = "this is the file that prints")]
+
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Writes to standard output at once, so that a stream of tokens is seen as it comes.
+pub(crate) fn show(text: &str) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// A line beside the output: an error, a note, a timing.
+pub(crate) fn note(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Whether a person sits at both ends.
+pub(crate) fn is_interactive() -> bool {
+    stdin().is_terminal() && stdout().is_terminal()
+}
+
+/// A bar for the bytes of a model; shown to people only.
+pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
+    let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    let style = ProgressStyle::with_template("loading {bar:30} {bytes} of {total_bytes}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    move |read, total| {
+        bar.set_length(total);
+        bar.set_position(read);
+        if read == total {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The border between Rust memory and device arrays. Invariant: no other file copies raw data in or out.
+
+use half::{bf16, f16};
+use mlx_rs::{Array, Device, DeviceType, Dtype};
+use safetensors::Dtype as FileDtype;
+
+use crate::error::{Error, Result};
+
+impl From<mlx_rs::error::Exception> for Error {
+    fn from(exception: mlx_rs::error::Exception) -> Self {
+        Self::Mlx(exception.what().to_owned())
+    }
+}
+
+/// Which float type a model computes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FloatPolicy {
+    /// The checkpoint's own.
+    Checkpoint,
+    /// Always 32 bits: MLX's CPU kernels have no fast path for halves.
+    Single,
+}
+
+impl FloatPolicy {
+    /// The right policy for the default device: a GPU keeps the checkpoint's type, a CPU computes in f32.
+    pub fn for_device() -> Result<Self> {
+        match Device::try_default()?.get_type()? {
+            DeviceType::Gpu => Ok(Self::Checkpoint),
+            DeviceType::Cpu => Ok(Self::Single),
+        }
+    }
+}
+
+/// What the default device is called in messages and reports.
+pub fn device_name() -> Result<&'static str> {
+    Ok(match Device::try_default()?.get_type()? {
+        DeviceType::Gpu => "gpu",
+        DeviceType::Cpu => "cpu",
+    })
+}
+
+/// The device type of a floating-point type of a safetensors file, if the decoder can compute with it.
+pub fn float_dtype(dtype: FileDtype) -> Option<Dtype> {
+    match dtype {
+        FileDtype::F32 => Some(Dtype::Float32),
+        FileDtype::F16 => Some(Dtype::Float16),
+        FileDtype::BF16 => Some(Dtype::Bfloat16),
+        _ => None,
+    }
+}
+
+/// An array of `shape` from the little-endian bytes of a file, in the file's own float type.
+/// The caller has checked that the byte length fits the shape.
+pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
+    // A count of 0 would make MLX hand out a null pointer later.
+    if bytes.is_empty() {
+        return Err(Error::Mlx("an array needs at least one element".into()));
+    }
+    Ok(match dtype {
+        Dtype::Float32 => Array::from_slice(&decode(bytes, f32::from_le_bytes), shape),
+        Dtype::Float16 => Array::from_slice(&decode(bytes, f16::from_le_bytes), shape),
+        Dtype::Bfloat16 => Array::from_slice(&decode(bytes, bf16::from_le_bytes), shape),
+        other => return Err(Error::Mlx(format!("{other:?} weights cannot be read"))),
+    })
+}
+
+fn decode<T, const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> T) -> Vec<T> {
+    let (chunks, _) = bytes.as_chunks::<N>();
+    chunks.iter().map(|chunk| convert(*chunk)).collect()
+}
+
+/// Token ids as a device array of shape `[ids.len()]`.
+pub fn from_tokens(ids: &[u32]) -> Array {
+    Array::from_slice(ids, &[ids.len() as i32])
+}
+
+/// The rows `[R, V]` as f32 in row-major order, evaluated; half precision is widened.
+pub fn to_single(rows: &Array) -> Result<Array> {
+    let rows = rows.as_dtype(Dtype::Float32)?.contiguous()?;
+    rows.eval()?;
+    Ok(rows)
+}
+
+/// The values of an array that [`to_single`] made.
+pub fn values(rows: &Array) -> Result<&[f32]> {
+    rows.try_as_slice::<f32>().map_err(|error| Error::Mlx(error.to_string()))
+}
+
+/// Elements `start..end` of `axis`.
+pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Array> {
+    use mlx_rs::ops::indexing::{ArrayIndex, ArrayIndexOp, TryIndexOp};
+    let mut operations: Vec<ArrayIndexOp> = (0..axis).map(|_| (..).index_op()).collect();
+    operations.push((start..end).index_op());
+    Ok(array.try_index(operations.as_slice())?)
+}
+
+/// The most bytes MLX has held at once since the process began, in bytes.
+pub fn peak_memory() -> Result<usize> {
+    Ok(mlx_rs::memory::peak_memory()?)
+}

@@ -1,0 +1,165 @@
+//! Typed access to the JSON files of a model folder; every error names the file and the key.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// No dimension, count or length in a config may be larger than this; shapes are `i32` on the device.
+const LARGEST_SIZE: u64 = 1 << 30;
+/// A JSON file of a model folder is never this big; a tokenizer, the largest, has its own reader.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// One JSON object of a file. A key whose value is `null` counts as absent.
+#[derive(Debug, Clone)]
+pub struct Fields {
+    path: PathBuf,
+    prefix: String,
+    map: Map<String, Value>,
+}
+
+impl Fields {
+    /// Reads the file at `path`, which must hold one JSON object.
+    pub fn read(path: &Path) -> Result<Self> {
+        let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
+        if size > LARGEST_FILE {
+            return Err(Error::file(path, format!("{size} bytes is too large for a config file")));
+        }
+        let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
+        let value: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| Error::file(path, format!("not valid json: {error}")))?;
+        match value {
+            Value::Object(map) => Ok(Self { path: path.to_path_buf(), prefix: String::new(), map }),
+            _ => Err(Error::file(path, "must hold a json object")),
+        }
+    }
+
+    /// Like [`Fields::read`], but `None` when there is no such file.
+    pub fn read_optional(path: &Path) -> Result<Option<Self>> {
+        if path.exists() { Self::read(path).map(Some) } else { Ok(None) }
+    }
+
+    /// The file these fields came from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error about `key` in this file.
+    pub fn error(&self, key: &str, message: impl std::fmt::Display) -> Error {
+        Error::file(&self.path, format!("{}{key} {message}", self.prefix))
+    }
+
+    /// Whether `key` is there and not `null`.
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The object under `key`.
+    pub fn section(&self, key: &str) -> Result<Option<Self>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(Self {
+                path: self.path.clone(),
+                prefix: format!("{}{key}.", self.prefix),
+                map: map.clone(),
+            })),
+            Some(other) => Err(self.wrong(key, other, "an object")),
+        }
+    }
+
+    /// A size of at least 1 that must be given.
+    pub fn size(&self, key: &str) -> Result<usize> {
+        self.optional_size(key)?.ok_or_else(|| self.error(key, "is missing"))
+    }
+
+    /// A size of at least 1, if given.
+    pub fn optional_size(&self, key: &str) -> Result<Option<usize>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_u64() {
+            Some(size) if (1..=LARGEST_SIZE).contains(&size) => Ok(Some(size as usize)),
+            _ => Err(self.wrong(key, value, "a whole number from 1 to 1073741824")),
+        }
+    }
+
+    /// A finite number, if given.
+    pub fn optional_number(&self, key: &str) -> Result<Option<f64>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match value.as_f64() {
+            Some(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(self.wrong(key, value, "a finite number")),
+        }
+    }
+
+    /// A number above 0, if given.
+    pub fn optional_positive(&self, key: &str) -> Result<Option<f64>> {
+        match self.optional_number(key)? {
+            Some(number) if number <= 0.0 || number as f32 <= 0.0 || !(number as f32).is_finite() => {
+                Err(self.error(key, format_args!("is {number}; it must be above 0 and fit 32 bits")))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// A number above 0 that must be given.
+    pub fn positive(&self, key: &str) -> Result<f64> {
+        self.optional_positive(key)?.ok_or_else(|| self.error(key, "is missing"))
+    }
+
+    /// `true` or `false`, if given.
+    pub fn optional_flag(&self, key: &str) -> Result<Option<bool>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.wrong(key, other, "true or false")),
+        }
+    }
+
+    /// A string, if given.
+    pub fn optional_text(&self, key: &str) -> Result<Option<&str>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.wrong(key, other, "a string")),
+        }
+    }
+
+    /// Token ids, given as one id or as a list; empty when absent.
+    pub fn token_ids(&self, key: &str) -> Result<Vec<u32>> {
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids = match self.get(key) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list.iter().map(id).collect::<Option<Vec<_>>>(),
+            Some(other) => id(other).map(|id| vec![id]),
+        };
+        ids.ok_or_else(|| self.error(key, "must be a token id or a list of token ids"))
+    }
+
+    /// The strings under `key`, a list; empty when absent.
+    pub fn texts(&self, key: &str) -> Result<Vec<String>> {
+        let texts = match self.get(key) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+            Some(_) => None,
+        };
+        texts.ok_or_else(|| self.error(key, "must be a list of strings"))
+    }
+
+    /// The keys of this object.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.map.keys().map(String::as_str)
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, key: &str, value: &Value, wanted: &str) -> Error {
+        let mut shown = value.to_string();
+        if let Some((end, _)) = shown.char_indices().nth(60) {
+            shown.truncate(end);
+            shown.push('…');
+        }
+        self.error(key, format_args!("is {shown}; it must be {wanted}"))
+    }
+}

@@ -1,0 +1,163 @@
+//! How the rest of the program reaches the engine: a handle to submit to, a stream of events to read.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
+use super::runner::{Engine, Submission};
+use crate::array::FloatPolicy;
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::model::{self, ModelSpec};
+
+/// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
+#[derive(Clone)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    folder: Arc<ModelFolder>,
+    spec: ModelSpec,
+    /// `None` once the engine is being stopped.
+    submissions: Option<Sender<Submission>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EngineHandle {
+    /// Loads the model in `folder` and starts its engine; `progress` hears of bytes read and bytes in all.
+    pub fn start(folder: &Path, mut progress: impl FnMut(u64, u64) + Send + 'static) -> Result<Self> {
+        let folder = Arc::new(ModelFolder::open(folder)?);
+        let (submissions, receiver) = channel();
+        let (ready, loaded) = channel();
+        let for_engine = Arc::clone(&folder);
+        // The model is loaded on the thread that will run it: MLX's streams belong to threads.
+        let work = move || {
+            let model = FloatPolicy::for_device()
+                .and_then(|policy| model::load(&for_engine.path, policy, &mut progress));
+            drop(progress);
+            match model {
+                Err(error) => drop(ready.send(Err(error))),
+                Ok(model) => {
+                    let spec = model.spec().clone();
+                    if ready.send(Ok(spec)).is_ok() {
+                        Engine::new(model, for_engine).run(&receiver);
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("engine".into())
+            .spawn(work)
+            .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
+        let spec = loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
+        let (submissions, thread) = (Some(submissions), Some(thread));
+        Ok(Self { shared: Arc::new(Shared { folder, spec, submissions, thread }) })
+    }
+
+    /// The folder's tokenizer, template and defaults.
+    pub fn folder(&self) -> &ModelFolder {
+        &self.shared.folder
+    }
+
+    /// What the model is.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.shared.spec
+    }
+
+    /// Checks a request against this model; see [`GenerationRequest::new`].
+    pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
+        GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)
+    }
+
+    /// Hands a request to the engine.
+    pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
+        let (sink, events) = async_channel::unbounded();
+        let stopped = || Error::EngineStopped("its thread has ended".into());
+        let sender = self.shared.submissions.as_ref().ok_or_else(stopped)?;
+        let canceller = Canceller::default();
+        let submission = Submission { request, sink, canceller: canceller.clone() };
+        sender.send(submission).map_err(|_| stopped())?;
+        Ok(Generation { events, done: false, canceller, _engine: self.clone() })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The engine ends when its last sender is gone; waiting for it frees the device memory here and now.
+        drop(self.submissions.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// Ends a request from anywhere: another thread, a signal handler. What was generated so far is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Asks the engine to end the request within a step; its stream closes with `Done`.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the request is to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The events of one request. Dropping it cancels the request within a step.
+pub struct Generation {
+    events: async_channel::Receiver<Event>,
+    done: bool,
+    canceller: Canceller,
+    _engine: EngineHandle,
+}
+
+impl Generation {
+    /// A way to end this request from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// Waits for the next event; `None` after `Done`.
+    pub fn next_blocking(&mut self) -> Option<Event> {
+        if self.done { None } else { Some(self.note(self.events.recv_blocking().ok())) }
+    }
+
+    /// Like [`Generation::next_blocking`], for async callers of any runtime.
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.done {
+            return None;
+        }
+        let event = self.events.recv().await.ok();
+        Some(self.note(event))
+    }
+
+    /// An engine that dies takes its senders with it: the stream then ends with an error, never in silence.
+    fn note(&mut self, event: Option<Event>) -> Event {
+        let event = event.unwrap_or_else(|| {
+            Event::Done(Finished {
+                reason: FinishReason::Error("the engine has stopped".into()),
+                delta: String::new(),
+                usage: Usage::default(),
+                timings: Timings::default(),
+            })
+        });
+        self.done = matches!(event, Event::Done(_));
+        event
+    }
+}
+
+impl Iterator for Generation {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.next_blocking()
+    }
+}

@@ -1,0 +1,202 @@
+//! What a front end asks of the engine and what it gets back. Invariant: [`GenerationRequest::new`] is the last
+//! place that may refuse; what it lets through is run.
+
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::model::ModelSpec;
+use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams};
+
+/// The most stop strings a request may bring.
+pub const MAX_STOP_STRINGS: usize = 64;
+
+/// A request as a front end gives it; absent means the default.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RequestOptions {
+    /// How tokens are drawn.
+    pub sampling: SamplingOptions,
+    /// The most tokens to generate. None: until the model ends its text or the context is full.
+    pub max_tokens: Option<usize>,
+    /// The text ends before the first of these.
+    pub stop: Vec<String>,
+    /// Go on after an end-of-sequence token.
+    pub ignore_eos: bool,
+    /// Report log-probabilities, with this many alternatives at each position.
+    pub logprobs: Option<usize>,
+}
+
+/// A request that has been checked against a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerationRequest {
+    pub(super) prompt: Vec<u32>,
+    pub(super) params: SamplingParams,
+    pub(super) max_tokens: usize,
+    pub(super) stop: Vec<String>,
+    /// Tokens that end the text; empty when they are to be ignored.
+    pub(super) end_tokens: Vec<u32>,
+    pub(super) logprobs: Option<usize>,
+}
+
+impl GenerationRequest {
+    /// Checks a request against the model that is to run it.
+    pub fn new(
+        prompt: Vec<u32>,
+        options: &RequestOptions,
+        folder: &ModelFolder,
+        spec: &ModelSpec,
+    ) -> Result<Self> {
+        check_prompt(&prompt, spec)?;
+        check_stop(&options.stop)?;
+        if let Some(count) = options.logprobs.filter(|&count| count > MAX_TOP_LOGPROBS) {
+            let message = format!("is {count}; it must be from 0 to {MAX_TOP_LOGPROBS}");
+            return Err(Error::request("logprobs", message));
+        }
+        // The context is a hard end of the text, never an error of a request that could start.
+        let room = spec.context - prompt.len();
+        Ok(Self {
+            params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
+            max_tokens: options.max_tokens.map_or(room, |tokens| tokens.min(room)),
+            stop: options.stop.clone(),
+            end_tokens: if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() },
+            logprobs: options.logprobs.map(|count| count.min(spec.vocabulary)),
+            prompt,
+        })
+    }
+
+    /// The seed that the draws use, given or taken from the operating system.
+    pub fn seed(&self) -> u64 {
+        self.params.seed
+    }
+
+    /// The number of prompt tokens.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt.len()
+    }
+}
+
+fn check_prompt(prompt: &[u32], spec: &ModelSpec) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(Error::request("prompt", "is empty; it needs at least one token"));
+    }
+    if prompt.len() >= spec.context {
+        let message = format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context);
+        return Err(Error::request("prompt", message));
+    }
+    match prompt.iter().find(|&&token| token as usize >= spec.vocabulary) {
+        None => Ok(()),
+        Some(token) => Err(Error::request(
+            "prompt",
+            format!("holds token id {token}; the model's ids end at {}", spec.vocabulary - 1),
+        )),
+    }
+}
+
+fn check_stop(stop: &[String]) -> Result<()> {
+    if stop.len() > MAX_STOP_STRINGS {
+        let message = format!("has {} strings; at most {MAX_STOP_STRINGS} are allowed", stop.len());
+        return Err(Error::request("stop", message));
+    }
+    if stop.iter().any(String::is_empty) {
+        return Err(Error::request("stop", "holds an empty string; it would end every text at once"));
+    }
+    Ok(())
+}
+
+/// What a generation reports, in order: tokens, then one `Done`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A token was accepted.
+    Token(TokenOutput),
+    /// The generation has ended; nothing follows.
+    Done(Finished),
+}
+
+/// One accepted token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenOutput {
+    /// The token.
+    pub id: u32,
+    /// The text this token made certain; empty while a character is incomplete. It may go beyond a stop string.
+    pub text: String,
+    /// The text that may be shown now: without a stop string or what could become one.
+    pub delta: String,
+    /// The log-probability of the token, when asked for.
+    pub logprob: Option<f32>,
+    /// The likeliest tokens at this position and their log-probabilities, when asked for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// How a generation ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// Why.
+    pub reason: FinishReason,
+    /// The last of the text, which was held back until it was certain.
+    pub delta: String,
+    /// Tokens in and out.
+    pub usage: Usage,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended its text.
+    EndToken,
+    /// This stop string came.
+    StopString(String),
+    /// The token limit or the end of the context was reached.
+    Length,
+    /// Nobody wanted the rest.
+    Cancelled,
+    /// It failed, and this is why. The tokens before it are good.
+    Error(String),
+}
+
+impl FinishReason {
+    /// The name in OpenAI's terms, and ours where they have none.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::EndToken | Self::StopString(_) => "stop",
+            Self::Length => "length",
+            Self::Cancelled => "cancelled",
+            Self::Error(_) => "error",
+        }
+    }
+}
+
+/// Tokens in and out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the prompt that were not computed again.
+    pub cached_tokens: usize,
+    /// Tokens that were drawn, the one that ended the text included.
+    pub completion_tokens: usize,
+}
+
+/// Where the time went, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Timings {
+    /// From the start of the prompt to the first token.
+    pub prefill: f64,
+    /// From the first token to the last.
+    pub decode: f64,
+}
+
+impl Usage {
+    /// Prompt tokens computed per second.
+    pub fn prefill_rate(&self, timings: &Timings) -> f64 {
+        rate(self.prompt_tokens - self.cached_tokens, timings.prefill)
+    }
+
+    /// Tokens drawn per second after the first, which belongs to the prompt's time.
+    pub fn decode_rate(&self, timings: &Timings) -> f64 {
+        rate(self.completion_tokens.saturating_sub(1), timings.decode)
+    }
+}
+
+fn rate(count: usize, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}

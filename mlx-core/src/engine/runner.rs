@@ -1,0 +1,107 @@
+//! The engine's loop. Invariant: the only place that runs a model; every front end goes through it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use async_channel::Sender;
+
+use super::finish::{accept, finish};
+use super::handle::Canceller;
+use super::request::{Event, FinishReason, GenerationRequest};
+use super::scheduler::{Work, plan};
+use super::sequence::Sequence;
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::model::{Batch, Logits, Model};
+use crate::sampling::{Draw, Sampler, Scratch};
+
+/// A checked request and where its events go.
+pub(super) struct Submission {
+    pub(super) request: GenerationRequest,
+    pub(super) sink: Sender<Event>,
+    pub(super) canceller: Canceller,
+}
+
+/// Owns the model and all sequences; lives on one thread.
+pub(super) struct Engine {
+    model: Box<dyn Model>,
+    folder: Arc<ModelFolder>,
+    sequences: VecDeque<Sequence>,
+    scratch: Scratch,
+}
+
+impl Engine {
+    pub(super) fn new(model: Box<dyn Model>, folder: Arc<ModelFolder>) -> Self {
+        Self { model, folder, sequences: VecDeque::new(), scratch: Scratch::default() }
+    }
+
+    /// Works until every handle is gone.
+    pub(super) fn run(mut self, submissions: &Receiver<Submission>) {
+        loop {
+            let next = if self.sequences.is_empty() {
+                submissions.recv().map_err(|_| TryRecvError::Disconnected)
+            } else {
+                submissions.try_recv()
+            };
+            match next {
+                Ok(submission) => self.admit(submission),
+                Err(TryRecvError::Empty) => self.step(),
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn admit(&mut self, submission: Submission) {
+        let sequence = Sequence::new(submission, self.model.new_cache(), &self.folder.tokenizer);
+        if sequence.limits.max_tokens == 0 {
+            return finish(sequence, FinishReason::Length);
+        }
+        self.sequences.push_back(sequence);
+    }
+
+    /// One pass for the sequence at the front: plan, forward, draw, accept.
+    fn step(&mut self) {
+        let Some(mut sequence) = self.sequences.pop_front() else { return };
+        if sequence.is_cancelled() {
+            return finish(sequence, FinishReason::Cancelled);
+        }
+        sequence.mark_started();
+        match self.advance(&mut sequence) {
+            Ok(None) => self.sequences.push_front(sequence),
+            Ok(Some(reason)) => finish(sequence, reason),
+            Err(error) => {
+                tracing::error!(%error, "a sequence failed");
+                finish(sequence, FinishReason::Error(error.to_string()));
+            }
+        }
+    }
+
+    fn advance(&mut self, sequence: &mut Sequence) -> Result<Option<FinishReason>> {
+        match plan(sequence.history.len(), sequence.offset()) {
+            Work::Fill(range) => {
+                let batch = Batch::run(&sequence.history.tokens()[range.clone()], range.start, Logits::None);
+                self.model.forward(&batch, &mut [&mut sequence.cache])?;
+                sequence.cache.eval()?;
+                Ok(None)
+            }
+            Work::Draw(range) => {
+                let tokens = &sequence.history.tokens()[range.clone()];
+                let batch = match tokens {
+                    [token] => Batch::step(&[(*token, range.start)]),
+                    tokens => Batch::run(tokens, range.start, Logits::Last),
+                };
+                let draw = self.draw(&batch, sequence)?;
+                Ok(accept(sequence, draw))
+            }
+        }
+    }
+
+    fn draw(&mut self, batch: &Batch, sequence: &mut Sequence) -> Result<Draw> {
+        let logits = self.model.forward(batch, &mut [&mut sequence.cache])?;
+        let logits = logits.ok_or_else(|| Error::Mlx("the pass gave no logits".into()))?;
+        let rows = [(&sequence.sampler, &sequence.history)];
+        let mut draws = Sampler::draw(&logits, &rows, &mut self.scratch)?;
+        draws.pop().ok_or_else(|| Error::Mlx("the pass gave no row".into()))?
+    }
+}

@@ -1,0 +1,62 @@
+//! A model folder without its weights: tokenizer, chat template, defaults. Invariant: no device is touched.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::Fields;
+use crate::error::{Error, Result};
+use crate::sampling::SamplingOptions;
+use crate::text::{ChatTemplate, Tokenizer};
+
+/// What a Hugging Face folder says about text and sampling.
+pub struct ModelFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// Text to tokens and back.
+    pub tokenizer: Tokenizer,
+    /// How messages become a prompt; a base model has none.
+    pub template: Option<ChatTemplate>,
+    /// The sampling defaults of `generation_config.json`.
+    pub sampling: SamplingOptions,
+    /// The tokens that end a text.
+    pub end_tokens: Vec<u32>,
+}
+
+impl ModelFolder {
+    /// Reads everything but the weights.
+    pub fn open(path: &Path) -> Result<Self> {
+        if !path.is_dir() {
+            return Err(Error::file(path, "is not a folder; -m takes a folder with config.json and weights"));
+        }
+        let config = Fields::read(&path.join("config.json"))?;
+        let generation = Fields::read_optional(&path.join("generation_config.json"))?;
+        let tokenizer = Tokenizer::load(path)?;
+        let sampling = generation.as_ref().map_or(Ok(SamplingOptions::default()), SamplingOptions::read)?;
+        let end_tokens = end_tokens(&config, generation.as_ref(), &tokenizer)?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            template: ChatTemplate::load(path)?,
+            tokenizer,
+            sampling,
+            end_tokens,
+        })
+    }
+
+    /// The folder's last name, to show to people.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));
+        name.map_or_else(|| self.path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    }
+}
+
+/// All tokens that any of the three files calls an end: checkpoints often name the end of a turn in one of them
+/// and the end of the text in another.
+fn end_tokens(config: &Fields, generation: Option<&Fields>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let mut tokens = config.token_ids("eos_token_id")?;
+    if let Some(generation) = generation {
+        tokens.extend(generation.token_ids("eos_token_id")?);
+    }
+    tokens.extend(tokenizer.end_token());
+    tokens.sort_unstable();
+    tokens.dedup();
+    Ok(tokens)
+}

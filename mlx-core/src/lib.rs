@@ -1,0 +1,16 @@
+//! The core of the runtime: models, caches, sampling, text and the engine that runs them. It knows no terminal
+//! and no HTTP. `docs/architecture.md` is the map.
+
+pub mod array;
+pub mod cache;
+pub mod config;
+pub mod engine;
+pub mod error;
+pub mod folder;
+pub mod model;
+pub mod sampling;
+pub mod session;
+pub mod text;
+pub mod weights;
+
+pub use error::{Error, Result};

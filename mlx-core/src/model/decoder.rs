@@ -1,0 +1,116 @@
+//! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
+
+use mlx_rs::Array;
+
+use super::batch::{Batch, Logits};
+use super::block::Block;
+use super::linear::{Linear, Part};
+use super::norm::RmsNorm;
+use super::rope::RopeConfig;
+use super::{Model, ModelSpec};
+use crate::array::slice_axis;
+use crate::cache::{LayerCache, SequenceCache};
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// Everything that differs between checkpoints of the families that this decoder covers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecoderConfig {
+    /// The vocabulary and the context.
+    pub vocabulary: usize,
+    /// The longest sequence the checkpoint was trained for, in tokens.
+    pub context: usize,
+    /// The number of layers.
+    pub layers: usize,
+    /// The width of the residual stream.
+    pub hidden: usize,
+    /// The inner width of the feed-forward block.
+    pub feed_forward: usize,
+    /// Query heads.
+    pub query_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub key_heads: usize,
+    /// Dimensions of a head.
+    pub head_size: usize,
+    /// Added to the mean square before its root.
+    pub norm_epsilon: f32,
+    /// Rotary embedding.
+    pub rope: RopeConfig,
+    /// Whether queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether the attention's output projection has a bias.
+    pub attention_output_bias: bool,
+    /// Whether the feed-forward projections have biases.
+    pub feed_forward_bias: bool,
+    /// Whether the head is the embedding.
+    pub tied_head: bool,
+}
+
+/// A decoder-only transformer with its weights.
+pub(crate) struct Decoder {
+    spec: ModelSpec,
+    /// `[vocabulary, hidden]`
+    embedding: Array,
+    blocks: Vec<Block>,
+    norm: RmsNorm,
+    head: Linear,
+}
+
+impl Decoder {
+    /// Takes all tensors that `config` asks for.
+    pub(crate) fn load(family: &str, config: &DecoderConfig, mut weights: Weights) -> Result<Self> {
+        let hidden = config.hidden;
+        let embedding = weights.take("model.embed_tokens.weight", &[config.vocabulary, hidden])?;
+        let blocks = (0..config.layers)
+            .map(|layer| {
+                let name = format!("model.layers.{layer}");
+                // Old exports carry the rope table, which is computed here.
+                weights.skip(&format!("{name}.self_attn.rotary_emb.inv_freq"));
+                Block::load(&mut weights, &name, config)
+            })
+            .collect::<Result<_>>()?;
+        let norm = RmsNorm::load(&mut weights, "model.norm", hidden, config.norm_epsilon)?;
+        let head = if config.tied_head {
+            // Some exports write the shared matrix twice.
+            weights.skip("lm_head.weight");
+            Linear::new(&embedding, None)?
+        } else {
+            let part = Part { name: "lm_head", outputs: config.vocabulary };
+            Linear::load(&mut weights, &[part], hidden, false)?
+        };
+        let spec = ModelSpec::new(family, config, &weights);
+        weights.finish()?;
+        Ok(Self { spec, embedding, blocks, norm, head })
+    }
+
+    /// The rows of `[R, hidden]` that need logits.
+    fn wanted(hidden: &Array, batch: &Batch) -> Result<Option<Array>> {
+        let rows = batch.rows() as i32;
+        Ok(match batch.logits() {
+            Logits::None => None,
+            Logits::Last => Some(slice_axis(hidden, 0, rows - 1, rows)?),
+            Logits::All => Some(hidden.clone()),
+        })
+    }
+}
+
+impl Model for Decoder {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn new_cache(&self) -> SequenceCache {
+        SequenceCache::new(self.blocks.iter().map(|_| LayerCache::full()).collect())
+    }
+
+    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Option<Array>> {
+        let mut hidden = self.embedding.take_axis(batch.tokens(), 0)?;
+        for (layer, block) in self.blocks.iter().enumerate() {
+            let mut of_layer: Vec<&mut LayerCache> =
+                caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
+            hidden = block.forward(&hidden, batch, &mut of_layer)?;
+        }
+        let Some(rows) = Self::wanted(&hidden, batch)? else { return Ok(None) };
+        Ok(Some(self.head.forward(&self.norm.forward(&rows)?)?))
+    }
+}

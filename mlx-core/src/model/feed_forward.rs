@@ -1,0 +1,37 @@
+//! The gated feed-forward block (Shazeer, 2020, arXiv:2002.05202).
+
+use mlx_rs::Array;
+use mlx_rs::ops::{multiply, sigmoid, split};
+
+use super::decoder::DecoderConfig;
+use super::linear::{Linear, Part};
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// `down(silu(gate(x)) * up(x))`, with gate and up as one product.
+pub(crate) struct FeedForward {
+    gate_up: Linear,
+    down: Linear,
+}
+
+impl FeedForward {
+    /// Takes `{name}.gate_proj`, `{name}.up_proj` and `{name}.down_proj`.
+    pub(crate) fn load(weights: &mut Weights, name: &str, config: &DecoderConfig) -> Result<Self> {
+        let (hidden, inner, bias) = (config.hidden, config.feed_forward, config.feed_forward_bias);
+        let (gate, up, down) =
+            (format!("{name}.gate_proj"), format!("{name}.up_proj"), format!("{name}.down_proj"));
+        let parts = [Part { name: &gate, outputs: inner }, Part { name: &up, outputs: inner }];
+        Ok(Self {
+            gate_up: Linear::load(weights, &parts, hidden, bias)?,
+            down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], inner, bias)?,
+        })
+    }
+
+    /// `[R, hidden]` to the same shape.
+    pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
+        let both = split(self.gate_up.forward(input)?, 2, -1)?;
+        let (gate, up) = (&both[0], &both[1]);
+        let active = multiply(multiply(gate, sigmoid(gate)?)?, up)?;
+        self.down.forward(&active)
+    }
+}

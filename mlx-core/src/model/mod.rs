@@ -1,0 +1,103 @@
+//! Models: weights that turn tokens into logits. Invariant: nothing here knows of sampling, text or requests.
+
+mod attention;
+mod batch;
+mod block;
+mod decoder;
+pub mod family;
+mod feed_forward;
+mod linear;
+mod norm;
+pub mod rope;
+
+use std::path::Path;
+
+use mlx_rs::{Array, Dtype};
+
+pub use batch::{Batch, Logits};
+pub use decoder::DecoderConfig;
+
+use crate::array::FloatPolicy;
+use crate::cache::SequenceCache;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::weights::{Progress, Weights};
+
+/// A loaded model. Its weights never change.
+pub trait Model: Send {
+    /// What the model is.
+    fn spec(&self) -> &ModelSpec;
+
+    /// An empty cache for one sequence.
+    fn new_cache(&self) -> SequenceCache;
+
+    /// Runs `batch`, extending the cache of each of its sequences by the rows it brings.
+    /// Gives logits `[rows asked for, vocabulary]`, unevaluated, or `None` if no row was asked for.
+    /// Row `i` depends on its own sequence alone.
+    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Option<Array>>;
+}
+
+/// What there is to know about a loaded model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelSpec {
+    /// `model_type` of config.json.
+    pub family: String,
+    /// The number of token ids; logits have this width.
+    pub vocabulary: usize,
+    /// The longest sequence the model was trained for, in tokens.
+    pub context: usize,
+    /// The number of layers.
+    pub layers: usize,
+    /// The float type that the model computes in: `f32`, `f16` or `bf16`.
+    pub dtype: &'static str,
+    /// Parameters read from the files.
+    pub parameters: u64,
+    /// Bytes of those parameters on the device.
+    pub weight_bytes: u64,
+    /// Bytes of those parameters in the files.
+    pub file_bytes: u64,
+    /// Bytes that one token takes in the cache.
+    pub cache_bytes_per_token: u64,
+}
+
+impl ModelSpec {
+    fn new(family: &str, config: &DecoderConfig, weights: &Weights) -> Self {
+        let (dtype, size) = match weights.dtype() {
+            Dtype::Float16 => ("f16", 2),
+            Dtype::Bfloat16 => ("bf16", 2),
+            _ => ("f32", 4),
+        };
+        let per_layer = 2 * config.key_heads * config.head_size;
+        Self {
+            family: family.to_owned(),
+            vocabulary: config.vocabulary,
+            context: config.context,
+            layers: config.layers,
+            dtype,
+            parameters: weights.parameters(),
+            weight_bytes: weights.parameters() * size,
+            file_bytes: weights.file_bytes(),
+            cache_bytes_per_token: (config.layers * per_layer) as u64 * size,
+        }
+    }
+}
+
+/// Loads the model in `folder`, a Hugging Face folder with `config.json` and safetensors.
+pub fn load(folder: &Path, policy: FloatPolicy, progress: Progress) -> Result<Box<dyn Model>> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, config) = family::read(&fields)?;
+    let weights = Weights::open(folder, policy, progress)?;
+    let decoder = decoder::Decoder::load(&family, &config, weights)?;
+    log_widening(decoder.spec());
+    Ok(Box::new(decoder))
+}
+
+fn log_widening(spec: &ModelSpec) {
+    if spec.weight_bytes > spec.file_bytes {
+        tracing::info!(
+            file_mb = spec.file_bytes >> 20,
+            memory_mb = spec.weight_bytes >> 20,
+            "weights become f32 on this backend, where half precision has no fast kernels"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! A conversation: messages become requests. Invariant: it keeps text, never tensors.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{EngineHandle, Generation, RequestOptions};
+use crate::error::{Error, Result};
+use crate::text::TemplateInput;
+
+/// Who said something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Instructions for the whole conversation.
+    System,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Who said it.
+    pub role: Role,
+    /// What was said.
+    pub content: String,
+}
+
+/// A conversation with a model.
+pub struct ChatSession {
+    engine: EngineHandle,
+    messages: Vec<Message>,
+    options: RequestOptions,
+}
+
+impl ChatSession {
+    /// An empty conversation. The model must have a chat template.
+    pub fn new(engine: EngineHandle, options: RequestOptions) -> Result<Self> {
+        if engine.folder().template.is_none() {
+            return Err(Error::file(
+                &engine.folder().path,
+                "has no chat template, so it cannot chat; use `mlx generate --raw` to continue a text",
+            ));
+        }
+        Ok(Self { engine, messages: Vec::new(), options })
+    }
+
+    /// What has been said.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Sets the system prompt, or takes it away when empty. What has been said stays.
+    pub fn set_system(&mut self, text: &str) {
+        self.messages.retain(|message| message.role != Role::System);
+        if !text.is_empty() {
+            self.messages.insert(0, Message { role: Role::System, content: text.to_owned() });
+        }
+    }
+
+    /// Forgets everything but the system prompt.
+    pub fn clear(&mut self) {
+        self.messages.retain(|message| message.role == Role::System);
+    }
+
+    /// Adds a message of the person and starts the answer. If that fails, nothing was added.
+    pub fn ask(&mut self, text: &str) -> Result<Generation> {
+        self.messages.push(Message { role: Role::User, content: text.to_owned() });
+        self.start().inspect_err(|_| drop(self.messages.pop()))
+    }
+
+    /// Starts another answer to the last message of the person; the old answer is dropped once it has started.
+    pub fn retry(&mut self) -> Result<Generation> {
+        let Some(last) = self.messages.iter().rposition(|message| message.role == Role::User) else {
+            return Err(Error::request("retry", "there is no message to answer again"));
+        };
+        let dropped = self.messages.split_off(last + 1);
+        self.start().inspect_err(|_| self.messages.extend(dropped))
+    }
+
+    /// Adds the answer that a [`Generation`] gave; a broken-off one counts as far as it went.
+    pub fn answered(&mut self, text: String) {
+        self.messages.push(Message { role: Role::Assistant, content: text });
+    }
+
+    /// Writes the conversation to a file, as JSON.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(&self.messages)
+            .map_err(|error| Error::file(path, error.to_string()))?;
+        std::fs::write(path, text + "\n").map_err(|source| Error::io(path, source))
+    }
+
+    /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.
+    pub fn load(&mut self, path: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
+        self.messages = serde_json::from_str(&text)
+            .map_err(|error| Error::file(path, format!("is not a saved conversation: {error}")))?;
+        Ok(())
+    }
+
+    fn start(&self) -> Result<Generation> {
+        let prompt = chat_prompt(&self.engine, &self.messages)?;
+        self.engine.submit(self.engine.request(prompt, &self.options)?)
+    }
+}
+
+/// The tokens of a conversation that waits for an answer.
+pub fn chat_prompt(engine: &EngineHandle, messages: &[Message]) -> Result<Vec<u32>> {
+    let folder = engine.folder();
+    let template = folder.template.as_ref().ok_or_else(|| {
+        Error::file(&folder.path, "has no chat template; give the text as it is (--raw on the command line)")
+    })?;
+    let messages = messages.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+    let input = TemplateInput {
+        messages: messages.map_err(|error| Error::Template(error.to_string()))?,
+        add_generation_prompt: true,
+        ..TemplateInput::default()
+    };
+    // The template writes the special tokens itself.
+    folder.tokenizer.encode(&template.render(&input)?, false)
+}

@@ -1,0 +1,15 @@
+//! Text in and out: tokens, streamed text, chat templates and stop strings.
+//!
+//! Invariant: nothing here imports `mlx_rs`.
+
+mod config;
+mod decoder;
+pub mod detokenizer;
+pub mod stop;
+pub mod template;
+pub mod tokenizer;
+
+pub use detokenizer::Detokenizer;
+pub use stop::{StopMatcher, StopOutput};
+pub use template::{ChatTemplate, TemplateInput};
+pub use tokenizer::Tokenizer;

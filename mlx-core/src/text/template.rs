@@ -1,0 +1,145 @@
+//! Chat templates: messages to the text of a prompt, as transformers renders them.
+
+mod clock;
+mod environment;
+mod json;
+mod source;
+
+use std::path::Path;
+
+use jiff::civil::DateTime;
+use minijinja::Environment;
+use serde_json::{Map, Value};
+
+use super::config::{TokenizerConfig, read_object, read_optional};
+use crate::error::{Error, Result};
+
+/// The template that is used unless another one fits better.
+const DEFAULT: &str = "default";
+/// The template for requests with tools, in folders that have one.
+const TOOL_USE: &str = "tool_use";
+
+/// The chat template of a model: a Jinja program that turns messages into the text of a prompt.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// `bos_token` and so on, which templates see as variables.
+    special_tokens: Map<String, Value>,
+}
+
+/// What a chat template is rendered from.
+#[derive(Debug, Clone, Default)]
+pub struct TemplateInput {
+    /// The conversation, in OpenAI's form; content given in parts is passed on as it is.
+    pub messages: Vec<Value>,
+    /// The tools the model may call, in OpenAI's form.
+    pub tools: Option<Vec<Value>>,
+    /// Documents for models that quote them.
+    pub documents: Option<Vec<Value>>,
+    /// Whether to end with the beginning of the assistant's answer.
+    pub add_generation_prompt: bool,
+    /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
+    pub extra: Map<String, Value>,
+    /// The time that `strftime_now` tells; the system's clock if there is none.
+    pub now: Option<DateTime>,
+}
+
+impl ChatTemplate {
+    /// Loads the chat template of a model folder; `None` if it has none.
+    ///
+    /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` win over `chat_template` in
+    /// `tokenizer_config.json`, which is a string or a list of names and templates. `chat_template.json`, which
+    /// transformers reads for multimodal models, comes last.
+    pub fn load(folder: &Path) -> Result<Option<Self>> {
+        let config = TokenizerConfig::load(folder)?;
+        let mut sources = template_files(folder)?;
+        if sources.is_empty() {
+            let path = folder.join("tokenizer_config.json");
+            sources = config.chat_template.as_ref().map_or(Ok(Vec::new()), |value| listed(value, &path))?;
+        }
+        if sources.is_empty() {
+            let path = folder.join("chat_template.json");
+            let object = read_object(&path)?.unwrap_or_default();
+            sources = object.get("chat_template").map_or(Ok(Vec::new()), |value| listed(value, &path))?;
+        }
+        if sources.is_empty() { Ok(None) } else { Self::new(sources, config.special_tokens).map(Some) }
+    }
+
+    /// Compiles one template. `special_tokens` are variables by name, such as `bos_token`.
+    pub fn from_source(source: &str, special_tokens: Map<String, Value>) -> Result<Self> {
+        Self::new(vec![(DEFAULT.to_string(), source.to_string())], special_tokens)
+    }
+
+    fn new(sources: Vec<(String, String)>, special_tokens: Map<String, Value>) -> Result<Self> {
+        let mut environment = environment::new();
+        for (name, text) in sources {
+            environment
+                .add_template_owned(name, source::prepare(&text))
+                .map_err(|error| environment::explain(&error))?;
+        }
+        Ok(Self { environment, special_tokens })
+    }
+
+    /// Renders the prompt. A template's `raise_exception` is an [`Error::Template`] with its message.
+    pub fn render(&self, input: &TemplateInput) -> Result<String> {
+        let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
+        let mut variables = self.special_tokens.clone();
+        variables.extend(input.extra.clone());
+        variables.insert("messages".into(), Value::Array(input.messages.clone()));
+        variables.insert("tools".into(), list(&input.tools));
+        variables.insert("documents".into(), list(&input.documents));
+        variables.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
+        let name = if input.tools.is_some() { TOOL_USE } else { DEFAULT };
+        self.render_variables(name, &variables, input.now)
+    }
+
+    /// Renders the template of that name, or the default one, from exactly these variables.
+    pub(crate) fn render_variables(
+        &self,
+        name: &str,
+        variables: &Map<String, Value>,
+        now: Option<DateTime>,
+    ) -> Result<String> {
+        let template = self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
+        let template = template.map_err(|_| {
+            Error::Template(format!("the model has several chat templates, but none is called \"{DEFAULT}\""))
+        })?;
+        environment::render(&template, variables, now).map_err(|error| environment::explain(&error))
+    }
+}
+
+/// `chat_template.jinja` and the templates beside it, with their names.
+fn template_files(folder: &Path) -> Result<Vec<(String, String)>> {
+    let mut sources: Vec<_> = read_optional(&folder.join("chat_template.jinja"))?
+        .map(|text| (DEFAULT.to_string(), text))
+        .into_iter()
+        .collect();
+    let folder = folder.join("additional_chat_templates");
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(sources),
+        Err(error) => return Err(Error::io(folder, error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|error| Error::io(&folder, error))?.path();
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+        if path.extension().is_some_and(|extension| extension == "jinja") {
+            sources.extend(read_optional(&path)?.map(|text| (name.to_string(), text)));
+        }
+    }
+    Ok(sources)
+}
+
+/// The templates of a `chat_template` key: one string, a list of `{name, template}`, or an object of them.
+fn listed(value: &Value, path: &Path) -> Result<Vec<(String, String)>> {
+    let wrong = || Error::file(path, "chat_template is neither a string nor a list of {name, template}");
+    let text = |value: &Value| value.as_str().map(str::to_string).ok_or_else(wrong);
+    match value {
+        Value::String(text) => Ok(vec![(DEFAULT.to_string(), text.clone())]),
+        Value::Array(entries) => {
+            entries.iter().map(|entry| Ok((text(&entry["name"])?, text(&entry["template"])?))).collect()
+        }
+        Value::Object(entries) => entries.iter().map(|(name, value)| Ok((name.clone(), text(value)?))).collect(),
+        _ => Err(wrong()),
+    }
+}

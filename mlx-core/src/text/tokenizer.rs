@@ -1,0 +1,169 @@
+//! The tokenizer of a model folder: text to token ids and back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokenizers::Tokenizer as Inner;
+
+use super::config::TokenizerConfig;
+use super::decoder::Chain;
+use super::detokenizer::Detokenizer;
+use crate::error::{Error, Result};
+
+/// A tokenizer, ready to share between threads; clones are cheap.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: Inner,
+    chain: Chain,
+    special_tokens: Map<String, Value>,
+    /// What surrounds every text when tokenizer_config.json overrules tokenizer.json.
+    around: Option<(Vec<u32>, Vec<u32>)>,
+}
+
+impl Tokenizer {
+    /// Loads tokenizer.json of a model folder, and tokenizer_config.json and special_tokens_map.json if they are there.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let path = folder.join("tokenizer.json");
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(folder)),
+            Err(error) => return Err(Error::io(path, error)),
+        };
+        let inner = Inner::from_bytes(bytes)
+            .map_err(|error| Error::file(&path, format!("is not a usable tokenizer: {error}")))?;
+        Self::new(inner, TokenizerConfig::load(folder)?)
+            .map_err(|error| Error::file(&path, format!("is not a usable tokenizer: {error}")))
+    }
+
+    fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
+        // These are settings of a training run that some files still carry; a prompt is never cut or padded.
+        inner.with_truncation(None)?.with_padding(None);
+        let (bos, eos) = ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
+        inner.add_tokens(config.added_tokens)?;
+        let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
+        let around = around(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
+        let chain = Chain::new(&inner);
+        Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens: config.special_tokens, around }) })
+    }
+
+    /// Encodes `text`; `add_special_tokens` adds what the model expects around a text, such as a first token.
+    /// Special tokens that are spelled out in `text` become themselves.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
+        let around = self.shared.around.as_ref().filter(|_| add_special_tokens);
+        let encoding = self
+            .shared
+            .inner
+            .encode_fast(text, add_special_tokens && around.is_none())
+            .map_err(|error| Error::Tokenizer(error.to_string()))?;
+        Ok(match around {
+            Some((before, after)) => [before, encoding.get_ids(), after].concat(),
+            None => encoding.get_ids().to_vec(),
+        })
+    }
+
+    /// Decodes `ids`; ids that are not in the vocabulary have no text, and `skip_special` leaves special tokens out.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut detokenizer = self.detokenizer(skip_special);
+        let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
+    /// A follower that turns tokens into text one by one.
+    pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
+        Detokenizer::new(self.clone(), skip_special)
+    }
+
+    /// How many tokens there are, added ones included. A model may have more logits than that.
+    pub fn vocab_size(&self) -> usize {
+        self.shared.inner.get_vocab_size(true)
+    }
+
+    /// The id of a token as the vocabulary spells it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.shared.inner.token_to_id(token)
+    }
+
+    /// A token as the vocabulary spells it.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.shared.inner.id_to_token(id)
+    }
+
+    /// Whether `id` is a special token, which `skip_special` leaves out.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.token(id).is_some_and(|token| self.is_special_token(&token))
+    }
+
+    /// The first token of a text, as tokenizer_config.json names it.
+    pub fn bos_token(&self) -> Option<&str> {
+        self.shared.special_tokens.get("bos_token").and_then(Value::as_str)
+    }
+
+    /// The last token of a text, as tokenizer_config.json names it.
+    pub fn eos_token(&self) -> Option<&str> {
+        self.shared.special_tokens.get("eos_token").and_then(Value::as_str)
+    }
+
+    /// The id of [`bos_token`](Self::bos_token).
+    pub fn bos_id(&self) -> Option<u32> {
+        self.id(self.bos_token()?)
+    }
+
+    /// The id of [`eos_token`](Self::eos_token).
+    pub fn eos_id(&self) -> Option<u32> {
+        self.id(self.eos_token()?)
+    }
+
+    /// All named special tokens, as chat templates see them: `bos_token`, `eos_token`, and so on.
+    pub fn special_tokens(&self) -> &Map<String, Value> {
+        &self.shared.special_tokens
+    }
+
+    pub(super) fn chain(&self) -> &Chain {
+        &self.shared.chain
+    }
+
+    pub(super) fn is_special_token(&self, token: &str) -> bool {
+        self.shared.inner.get_added_vocabulary().is_special_token(token)
+    }
+}
+
+/// What to put around a text when tokenizer_config.json says so: (wanted, id) of the first and of the last token.
+/// A side that it leaves open stays as tokenizer.json has it.
+fn around(
+    inner: &Inner,
+    [bos, eos]: [(Option<bool>, Option<u32>); 2],
+) -> tokenizers::Result<Option<(Vec<u32>, Vec<u32>)>> {
+    if bos.0.is_none() && eos.0.is_none() {
+        return Ok(None);
+    }
+    let sample = inner.encode_fast("a", false)?;
+    let framed = inner.encode_fast("a", true)?;
+    let (sample, framed) = (sample.get_ids(), framed.get_ids());
+    let start = framed.windows(sample.len().max(1)).position(|window| window == sample);
+    let (before, after) = start.map_or((&[][..], &[][..]), |start| (&framed[..start], &framed[start + sample.len()..]));
+    let side = |(wanted, id): (Option<bool>, Option<u32>), own: &[u32]| match wanted {
+        Some(true) => id.into_iter().collect(),
+        Some(false) => Vec::new(),
+        None => own.to_vec(),
+    };
+    Ok(Some((side(bos, before), side(eos, after))))
+}
+
+/// Says why a folder without tokenizer.json cannot be used.
+fn missing(folder: &Path) -> Error {
+    let others = ["tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"];
+    match others.iter().find(|name| folder.join(name).exists()) {
+        Some(name) => Error::file(
+            folder.join("tokenizer.json"),
+            format!("is missing; {name} alone cannot be read, convert it with transformers (AutoTokenizer, save_pretrained)"),
+        ),
+        None => Error::file(folder.join("tokenizer.json"), "is missing"),
+    }
+}
