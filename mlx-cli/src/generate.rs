@@ -32,10 +32,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::show("\n")?;
     }
     if args.model.verbose {
-        terminal::note(&format!(
-            "load {load_seconds:.2} s, {}, seed {seed}, {EXACTNESS}",
-            answer.timings()
-        ));
+        terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}, {EXACTNESS}", answer.timings()));
     }
     answer.failure().map_or(Ok(()), Err)
 }

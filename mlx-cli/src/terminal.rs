@@ -24,7 +24,8 @@ pub(crate) fn is_interactive() -> bool {
 
 /// A bar for the bytes of a model; shown to people only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
-    let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target =
+        if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(None, target);
     let style = ProgressStyle::with_template("loading {bar:30} {bytes} of {total_bytes}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

@@ -98,3 +98,8 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
 pub fn peak_memory() -> Result<usize> {
     Ok(mlx_rs::memory::peak_memory()?)
 }
+
+/// The bytes that MLX holds in arrays now.
+pub fn active_memory() -> Result<usize> {
+    Ok(mlx_rs::memory::active_memory()?)
+}

@@ -55,7 +55,7 @@ fn end_tokens(config: &Fields, generation: Option<&Fields>, tokenizer: &Tokenize
     if let Some(generation) = generation {
         tokens.extend(generation.token_ids("eos_token_id")?);
     }
-    tokens.extend(tokenizer.end_token());
+    tokens.extend(tokenizer.eos_id());
     tokens.sort_unstable();
     tokens.dedup();
     Ok(tokens)

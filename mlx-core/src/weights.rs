@@ -98,7 +98,8 @@ impl<'a> Weights<'a> {
         let shard = &mut self.shards[entry.file];
         let fail = |message: String| Error::file(&shard.path, message);
         if entry.shape != shape {
-            let message = format!("tensor {name} has shape {:?}, config.json asks for {shape:?}", entry.shape);
+            let message =
+                format!("tensor {name} has shape {:?}, config.json asks for {shape:?}", entry.shape);
             return Err(fail(message));
         }
         let dtype = array::float_dtype(entry.dtype).ok_or_else(|| {
@@ -216,7 +217,7 @@ fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
         if Path::new(file).file_name() != Some(file.as_ref()) {
             return Err(map.error(name, format_args!("is {file:?}; it must be a file name in this folder")));
         }
-        weight_map.insert(name.clone(), file.to_owned());
+        weight_map.insert(name.to_owned(), file.to_owned());
     }
     let files: BTreeSet<&String> = weight_map.values().collect();
     let paths = files.into_iter().map(|file| folder.join(file)).collect();
@@ -240,7 +241,9 @@ fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)
         serde_json::from_slice(&header).map_err(|error| fail(format!("bad header: {error}")))?;
     let (claimed, present) = (metadata.data_len() as u64, size - 8 - length);
     if claimed != present {
-        return Err(fail(format!("has {present} bytes of tensors, its header says {claimed}; is it complete?")));
+        return Err(fail(format!(
+            "has {present} bytes of tensors, its header says {claimed}; is it complete?"
+        )));
     }
     let entry = |info: &TensorInfo| Entry {
         file: 0,

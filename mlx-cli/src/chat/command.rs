@@ -48,7 +48,11 @@ pub(super) fn parse(input: &str) -> Line {
     let (name, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
     let rest = rest.trim().to_owned();
     let file = |wrap: fn(String) -> Line| {
-        if rest.is_empty() { Line::Mistake(format!("{name} needs the name of a file")) } else { wrap(rest.clone()) }
+        if rest.is_empty() {
+            Line::Mistake(format!("{name} needs the name of a file"))
+        } else {
+            wrap(rest.clone())
+        }
     };
     match name {
         "/help" | "/?" => Line::Help,

@@ -28,15 +28,17 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         terminal::note(&format!("{name} is ready. /help lists the commands, Ctrl-D leaves."));
     }
     let mut chat = Chat { session, interrupt, verbose: args.model.verbose, failed: false };
+    let watched = lines.is_interactive();
     chat.converse(lines)?;
-    if chat.failed { Err(Failure::Reported) } else { Ok(()) }
+    // A script learns of a failure from the exit code; a person has seen it.
+    if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
 struct Chat {
     session: ChatSession,
     interrupt: Interrupt,
     verbose: bool,
-    /// Whether something went wrong; a script should learn of it, a person has seen it.
+    /// Whether something went wrong on the way.
     failed: bool,
 }
 
@@ -53,14 +55,12 @@ impl Chat {
                 line => self.act(line),
             };
             match outcome {
-                Ok(()) => {}
+                // After an interruption the chat goes on with what was said before it.
+                Ok(()) | Err(Failure::Interrupted) => {}
                 Err(Failure::Error(error)) => self.complain(&error.to_string()),
-                // What was said before the interruption stays, and the chat goes on.
-                Err(Failure::Interrupted) => {}
-                Err(Failure::Reported) => self.failed = !lines.is_interactive(),
+                Err(Failure::Reported) => self.failed = true,
                 Err(closed @ Failure::OutputClosed) => return Err(closed),
             }
-            self.failed &= !lines.is_interactive();
         }
     }
 

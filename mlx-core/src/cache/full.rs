@@ -2,7 +2,7 @@
 
 use mlx_rs::Array;
 use mlx_rs::ops::indexing::TryIndexMutOp;
-use mlx_rs::ops::{concatenate_axis, zeros_dtype};
+use mlx_rs::ops::{concatenate, zeros_dtype};
 
 use crate::array::slice_axis;
 use crate::error::Result;
@@ -64,5 +64,5 @@ fn grown(buffer: Array, used: usize, needed: usize) -> Result<Array> {
     let kept = slice_axis(&buffer, 2, 0, used as i32)?;
     let added = (needed - used).next_multiple_of(STEP) as i32;
     let fresh = zeros_dtype(&[buffer.dim(0), buffer.dim(1), added, buffer.dim(3)], buffer.dtype())?;
-    Ok(concatenate_axis(&[kept, fresh], 2)?)
+    Ok(concatenate(&[kept, fresh], 2)?)
 }

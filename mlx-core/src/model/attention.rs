@@ -2,16 +2,32 @@
 
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
-use mlx_rs::ops::concatenate_axis;
+use mlx_rs::ops::concatenate;
 
 use super::batch::{Batch, Layout};
-use super::decoder::DecoderConfig;
 use super::linear::{Linear, Part};
-use super::rope::Rope;
+use super::rope::{Rope, RopeConfig};
 use crate::array::slice_axis;
 use crate::cache::LayerCache;
 use crate::error::Result;
 use crate::weights::Weights;
+
+/// The shape of an attention block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionConfig {
+    /// Query heads.
+    pub query_heads: usize,
+    /// Key and value heads; divides the query heads.
+    pub key_heads: usize,
+    /// Dimensions of a head.
+    pub head_size: usize,
+    /// Rotary embedding of queries and keys.
+    pub rope: RopeConfig,
+    /// Whether queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias.
+    pub output_bias: bool,
+}
 
 /// Queries, keys and values as one product, rope, attention, output projection.
 pub(crate) struct Attention {
@@ -25,8 +41,13 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// Takes `{name}.q_proj`, `k_proj`, `v_proj` and `o_proj`.
-    pub(crate) fn load(weights: &mut Weights, name: &str, config: &DecoderConfig) -> Result<Self> {
+    /// Takes `{name}.q_proj`, `k_proj`, `v_proj` and `o_proj`, for a residual stream of width `hidden`.
+    pub(crate) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: &AttentionConfig,
+    ) -> Result<Self> {
         let query_width = config.query_heads * config.head_size;
         let key_width = config.key_heads * config.head_size;
         let names = ["q_proj", "k_proj", "v_proj", "o_proj"].map(|part| format!("{name}.{part}"));
@@ -35,10 +56,10 @@ impl Attention {
             Part { name: &names[1], outputs: key_width },
             Part { name: &names[2], outputs: key_width },
         ];
-        let output = [Part { name: &names[3], outputs: config.hidden }];
+        let output = [Part { name: &names[3], outputs: hidden }];
         Ok(Self {
-            qkv: Linear::load(weights, &parts, config.hidden, config.qkv_bias)?,
-            output: Linear::load(weights, &output, query_width, config.attention_output_bias)?,
+            qkv: Linear::load(weights, &parts, hidden, config.qkv_bias)?,
+            output: Linear::load(weights, &output, query_width, config.output_bias)?,
             rope: Rope::new(&config.rope),
             query_heads: config.query_heads as i32,
             key_heads: config.key_heads as i32,
@@ -48,9 +69,15 @@ impl Attention {
     }
 
     /// `[R, hidden]` to the same shape. Each run of the batch sees its own cache and nothing else.
-    pub(crate) fn forward(&self, input: &Array, batch: &Batch, caches: &mut [&mut LayerCache]) -> Result<Array> {
+    pub(crate) fn forward(
+        &self,
+        input: &Array,
+        batch: &Batch,
+        caches: &mut [&mut LayerCache],
+    ) -> Result<Array> {
         let rows = batch.rows() as i32;
-        let (queries, keys, heads) = (self.query_heads, self.key_heads, self.query_heads + 2 * self.key_heads);
+        let (queries, keys, heads) =
+            (self.query_heads, self.key_heads, self.query_heads + 2 * self.key_heads);
         let projected = self.qkv.forward(input)?;
         let by_head = match batch.layout() {
             Layout::OneRun => projected.reshape(&[1, rows, heads, self.head_size])?.swap_axes(1, 2)?,
@@ -91,6 +118,6 @@ impl Attention {
         if let [only] = mixed.as_slice() {
             return Ok(only.clone());
         }
-        Ok(concatenate_axis(&mixed, 0)?)
+        Ok(concatenate(&mixed, 0)?)
     }
 }

@@ -23,19 +23,25 @@ pub(crate) struct Block {
 impl Block {
     /// Takes the tensors under `{name}.`.
     pub(crate) fn load(weights: &mut Weights, name: &str, config: &DecoderConfig) -> Result<Self> {
+        let hidden = config.hidden;
         let norm = |weights: &mut Weights, part: &str| {
-            RmsNorm::load(weights, &format!("{name}.{part}"), config.hidden, config.norm_epsilon)
+            RmsNorm::load(weights, &format!("{name}.{part}"), hidden, config.norm_epsilon)
         };
         Ok(Self {
             attention_norm: norm(weights, "input_layernorm")?,
-            attention: Attention::load(weights, &format!("{name}.self_attn"), config)?,
+            attention: Attention::load(weights, &format!("{name}.self_attn"), hidden, &config.attention)?,
             feed_forward_norm: norm(weights, "post_attention_layernorm")?,
-            feed_forward: FeedForward::load(weights, &format!("{name}.mlp"), config)?,
+            feed_forward: FeedForward::load(weights, &format!("{name}.mlp"), hidden, &config.feed_forward)?,
         })
     }
 
     /// `[R, hidden]` to the same shape; `caches` holds this layer's cache of each sequence.
-    pub(crate) fn forward(&self, input: &Array, batch: &Batch, caches: &mut [&mut LayerCache]) -> Result<Array> {
+    pub(crate) fn forward(
+        &self,
+        input: &Array,
+        batch: &Batch,
+        caches: &mut [&mut LayerCache],
+    ) -> Result<Array> {
         let attended = self.attention.forward(&self.attention_norm.forward(input)?, batch, caches)?;
         let middle = add(input, attended)?;
         let fed = self.feed_forward.forward(&self.feed_forward_norm.forward(&middle)?)?;

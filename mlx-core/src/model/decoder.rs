@@ -2,11 +2,12 @@
 
 use mlx_rs::Array;
 
+use super::attention::AttentionConfig;
 use super::batch::{Batch, Logits};
 use super::block::Block;
+use super::feed_forward::FeedForwardConfig;
 use super::linear::{Linear, Part};
 use super::norm::RmsNorm;
-use super::rope::RopeConfig;
 use super::{Model, ModelSpec};
 use crate::array::slice_axis;
 use crate::cache::{LayerCache, SequenceCache};
@@ -16,7 +17,7 @@ use crate::weights::Weights;
 /// Everything that differs between checkpoints of the families that this decoder covers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
-    /// The vocabulary and the context.
+    /// The number of token ids.
     pub vocabulary: usize,
     /// The longest sequence the checkpoint was trained for, in tokens.
     pub context: usize,
@@ -24,24 +25,12 @@ pub struct DecoderConfig {
     pub layers: usize,
     /// The width of the residual stream.
     pub hidden: usize,
-    /// The inner width of the feed-forward block.
-    pub feed_forward: usize,
-    /// Query heads.
-    pub query_heads: usize,
-    /// Key and value heads; divides the query heads.
-    pub key_heads: usize,
-    /// Dimensions of a head.
-    pub head_size: usize,
     /// Added to the mean square before its root.
     pub norm_epsilon: f32,
-    /// Rotary embedding.
-    pub rope: RopeConfig,
-    /// Whether queries, keys and values have biases.
-    pub qkv_bias: bool,
-    /// Whether the attention's output projection has a bias.
-    pub attention_output_bias: bool,
-    /// Whether the feed-forward projections have biases.
-    pub feed_forward_bias: bool,
+    /// The attention of every layer.
+    pub attention: AttentionConfig,
+    /// The feed-forward block of every layer.
+    pub feed_forward: FeedForwardConfig,
     /// Whether the head is the embedding.
     pub tied_head: bool,
 }

@@ -1,13 +1,16 @@
 //! Families as data: each is one function that reads config.json into a [`DecoderConfig`].
 
+use super::attention::AttentionConfig;
 use super::decoder::DecoderConfig;
+use super::feed_forward::FeedForwardConfig;
 use super::rope::RopeConfig;
 use crate::config::Fields;
 use crate::error::Result;
 
 /// The decoder that `config.json` describes, and the name of its family.
 pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
-    let family = fields.optional_text("model_type")?.ok_or_else(|| fields.error("model_type", "is missing"))?;
+    let family =
+        fields.optional_text("model_type")?.ok_or_else(|| fields.error("model_type", "is missing"))?;
     for key in ["quantization", "quantization_config"] {
         if fields.has(key) {
             return Err(fields.error(key, "is set; quantised weights are not supported yet"));
@@ -42,31 +45,36 @@ fn llama(fields: &Fields) -> Result<DecoderConfig> {
         context: fields.optional_size("max_position_embeddings")?.unwrap_or(2048),
         layers: fields.size("num_hidden_layers")?,
         hidden,
-        feed_forward: fields.size("intermediate_size")?,
-        query_heads,
-        key_heads: fields.optional_size("num_key_value_heads")?.unwrap_or(query_heads),
-        head_size,
         norm_epsilon: fields.optional_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
-        rope: RopeConfig::read(fields, head_size)?,
-        qkv_bias: attention_bias,
-        attention_output_bias: attention_bias,
-        feed_forward_bias: fields.optional_flag("mlp_bias")?.unwrap_or(false),
+        attention: AttentionConfig {
+            query_heads,
+            key_heads: fields.optional_size("num_key_value_heads")?.unwrap_or(query_heads),
+            head_size,
+            rope: RopeConfig::read(fields, head_size)?,
+            qkv_bias: attention_bias,
+            output_bias: attention_bias,
+        },
+        feed_forward: FeedForwardConfig {
+            inner: fields.size("intermediate_size")?,
+            bias: fields.optional_flag("mlp_bias")?.unwrap_or(false),
+        },
         tied_head: fields.optional_flag("tie_word_embeddings")?.unwrap_or(false),
     })
 }
 
 /// Relations between keys that no family may break.
 fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
-    if config.head_size == 0 {
+    let AttentionConfig { query_heads, key_heads, head_size, .. } = config.attention;
+    if head_size == 0 {
         return Err(fields.error("num_attention_heads", "is above hidden_size and head_dim is not given"));
     }
-    if !config.query_heads.is_multiple_of(config.key_heads) {
-        let message = format_args!("is {}; it must divide num_attention_heads", config.key_heads);
+    if !query_heads.is_multiple_of(key_heads) {
+        let message = format_args!("is {key_heads}; it must divide num_attention_heads");
         return Err(fields.error("num_key_value_heads", message));
     }
     // Widths are products of two keys; together they must still fit a device dimension.
-    let heads = config.query_heads.saturating_add(config.key_heads.saturating_mul(2));
-    if heads.saturating_mul(config.head_size) > i32::MAX as usize {
+    let heads = query_heads.saturating_add(key_heads.saturating_mul(2));
+    if heads.saturating_mul(head_size) > i32::MAX as usize {
         return Err(fields.error("head_dim", "times the number of heads is too large"));
     }
     Ok(())

@@ -1,12 +1,20 @@
 //! The gated feed-forward block (Shazeer, 2020, arXiv:2002.05202).
 
 use mlx_rs::Array;
-use mlx_rs::ops::{multiply, sigmoid, split};
+use mlx_rs::ops::{multiply, sigmoid, split_equal};
 
-use super::decoder::DecoderConfig;
 use super::linear::{Linear, Part};
 use crate::error::Result;
 use crate::weights::Weights;
+
+/// The shape of a feed-forward block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedForwardConfig {
+    /// The inner width.
+    pub inner: usize,
+    /// Whether the projections have biases.
+    pub bias: bool,
+}
 
 /// `down(silu(gate(x)) * up(x))`, with gate and up as one product.
 pub(crate) struct FeedForward {
@@ -15,9 +23,14 @@ pub(crate) struct FeedForward {
 }
 
 impl FeedForward {
-    /// Takes `{name}.gate_proj`, `{name}.up_proj` and `{name}.down_proj`.
-    pub(crate) fn load(weights: &mut Weights, name: &str, config: &DecoderConfig) -> Result<Self> {
-        let (hidden, inner, bias) = (config.hidden, config.feed_forward, config.feed_forward_bias);
+    /// Takes `{name}.gate_proj`, `up_proj` and `down_proj`, for a residual stream of width `hidden`.
+    pub(crate) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: &FeedForwardConfig,
+    ) -> Result<Self> {
+        let FeedForwardConfig { inner, bias } = *config;
         let (gate, up, down) =
             (format!("{name}.gate_proj"), format!("{name}.up_proj"), format!("{name}.down_proj"));
         let parts = [Part { name: &gate, outputs: inner }, Part { name: &up, outputs: inner }];
@@ -29,7 +42,7 @@ impl FeedForward {
 
     /// `[R, hidden]` to the same shape.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
-        let both = split(self.gate_up.forward(input)?, 2, -1)?;
+        let both = split_equal(self.gate_up.forward(input)?, 2, -1)?;
         let (gate, up) = (&both[0], &both[1]);
         let active = multiply(multiply(gate, sigmoid(gate)?)?, up)?;
         self.down.forward(&active)

@@ -1,7 +1,7 @@
 //! A projection `y = x W^T + b`. Invariant: dense or packed is decided here and nowhere else.
 
 use mlx_rs::Array;
-use mlx_rs::ops::{addmm, concatenate_axis, matmul};
+use mlx_rs::ops::{addmm, concatenate, matmul};
 
 use crate::error::Result;
 use crate::weights::Weights;
@@ -54,7 +54,7 @@ fn stack(parts: &[Array]) -> Result<Array> {
     if let [only] = parts {
         return Ok(only.clone());
     }
-    let stacked = concatenate_axis(parts, 0)?;
+    let stacked = concatenate(parts, 0)?;
     stacked.eval()?;
     Ok(stacked)
 }

@@ -14,8 +14,10 @@ use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
 
+pub use attention::AttentionConfig;
 pub use batch::{Batch, Logits};
 pub use decoder::DecoderConfig;
+pub use feed_forward::FeedForwardConfig;
 
 use crate::array::FloatPolicy;
 use crate::cache::SequenceCache;
@@ -67,7 +69,7 @@ impl ModelSpec {
             Dtype::Bfloat16 => ("bf16", 2),
             _ => ("f32", 4),
         };
-        let per_layer = 2 * config.key_heads * config.head_size;
+        let per_layer = 2 * config.attention.key_heads * config.attention.head_size;
         Self {
             family: family.to_owned(),
             vocabulary: config.vocabulary,

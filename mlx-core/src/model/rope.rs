@@ -112,7 +112,8 @@ impl Rope {
                 Self { dimensions, base, scale: (1.0 / factor) as f32, wavelengths: None }
             }
             RopeScaling::Llama3 { .. } => {
-                let lengths: Vec<f32> = llama3_wavelengths(config).iter().map(|&length| length as f32).collect();
+                let lengths: Vec<f32> =
+                    llama3_wavelengths(config).iter().map(|&length| length as f32).collect();
                 let wavelengths = Some(Array::from_slice(&lengths, &[dimensions / 2]));
                 Self { dimensions, base: None, scale: 1.0, wavelengths }
             }
@@ -135,7 +136,8 @@ impl Rope {
 /// The wavelength over 2 pi of each pair, after Llama 3.1's stretching
 /// (transformers' `_compute_llama3_parameters` is the reference).
 fn llama3_wavelengths(config: &RopeConfig) -> Vec<f64> {
-    let RopeScaling::Llama3 { factor, low_frequency, high_frequency, original_context } = config.scaling else {
+    let RopeScaling::Llama3 { factor, low_frequency, high_frequency, original_context } = config.scaling
+    else {
         return Vec::new();
     };
     let pairs = config.dimensions / 2;

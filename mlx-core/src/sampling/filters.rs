@@ -10,6 +10,7 @@ pub(crate) struct Candidate {
 }
 
 /// Falling logit, then rising id: the one order of candidates, so that ties have one answer.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that sorting asks for")]
 pub(crate) fn by_rank(left: &Candidate, right: &Candidate) -> Ordering {
     right.logit.total_cmp(&left.logit).then(left.id.cmp(&right.id))
 }
@@ -87,7 +88,8 @@ pub(crate) fn min_p(candidates: &mut Vec<Candidate>, p: f32) {
 /// The candidate at `uniform` of the cumulative distribution of `softmax(logit / temperature)`, in the order given.
 pub(crate) fn draw(candidates: &[Candidate], temperature: f32, uniform: f64) -> u32 {
     let largest = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
-    let weight = |candidate: &Candidate| (f64::from(candidate.logit - largest) / f64::from(temperature)).exp();
+    let weight =
+        |candidate: &Candidate| (f64::from(candidate.logit - largest) / f64::from(temperature)).exp();
     let target = uniform * candidates.iter().map(weight).sum::<f64>();
     let mut mass = 0.0;
     let drawn = candidates.iter().find(|&candidate| {
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn top_p_of_a_flat_wide_row_looks_beyond_the_first_candidates() {
-        let mut row = candidates(&[0.0; 5000]);
+        let mut row = candidates(&vec![0.0; 5000]);
         top_p(&mut row, 0.5);
         assert_eq!(row.len(), 2500);
         assert_eq!(row[2499].id, 2499);

@@ -111,16 +111,17 @@ fn check_row(row: &[f32]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn sampler(options: SamplingOptions, logprobs: Option<usize>) -> Sampler {
-        let params = SamplingParams::resolve(&options, &SamplingOptions::default()).expect("valid options");
+    fn sampler(options: &SamplingOptions, logprobs: Option<usize>) -> Sampler {
+        let params = SamplingParams::resolve(options, &SamplingOptions::default()).expect("valid options");
         Sampler::new(params, logprobs)
     }
 
     #[test]
     fn a_seeded_draw_depends_on_seed_and_position_only() {
         let row: Vec<f32> = (0..50).map(|id| (id as f32 * 0.7).sin()).collect();
-        let seeded = sampler(SamplingOptions { seed: Some(3), ..Default::default() }, None);
-        let drawn = |position| seeded.draw_row(&row, position, &mut Scratch::default()).expect("a draw").token;
+        let seeded = sampler(&SamplingOptions { seed: Some(3), ..Default::default() }, None);
+        let drawn =
+            |position| seeded.draw_row(&row, position, &mut Scratch::default()).expect("a draw").token;
         let forward: Vec<u32> = (0..40).map(drawn).collect();
         let backward: Vec<u32> = (0..40).rev().map(drawn).collect();
         assert_eq!(forward, backward.into_iter().rev().collect::<Vec<_>>());
@@ -131,7 +132,7 @@ mod tests {
     fn logprobs_are_those_of_the_raw_row() {
         let row = [0.0, (3.0f32).ln(), f32::NEG_INFINITY];
         let options = SamplingOptions { temperature: Some(0.0), ..Default::default() };
-        let draw = sampler(options, Some(2)).draw_row(&row, 0, &mut Scratch::default()).expect("a draw");
+        let draw = sampler(&options, Some(2)).draw_row(&row, 0, &mut Scratch::default()).expect("a draw");
         assert_eq!(draw.token, 1);
         assert!((draw.logprob.expect("asked for") - 0.75f32.ln()).abs() < 1e-6);
         assert_eq!(draw.top.iter().map(|top| top.0).collect::<Vec<_>>(), [1, 0]);
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn rows_without_a_distribution_are_errors() {
-        let greedy = sampler(SamplingOptions { temperature: Some(0.0), ..Default::default() }, None);
+        let greedy = sampler(&SamplingOptions { temperature: Some(0.0), ..Default::default() }, None);
         for row in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY, f32::NEG_INFINITY]] {
             assert!(greedy.draw_row(&row, 0, &mut Scratch::default()).is_err(), "{row:?}");
         }
@@ -151,8 +152,9 @@ mod tests {
     fn draws_follow_the_softmax() {
         let row = [0.3f32, -1.0, 1.2, 0.0, 2.0, -0.5];
         let temperature = 0.8;
-        let options = SamplingOptions { temperature: Some(temperature), seed: Some(11), ..Default::default() };
-        let sampler = sampler(options, None);
+        let options =
+            SamplingOptions { temperature: Some(temperature), seed: Some(11), ..Default::default() };
+        let sampler = sampler(&options, None);
         let (mut counts, mut scratch, draws) = ([0u32; 6], Scratch::default(), 100_000);
         for position in 0..draws {
             counts[sampler.draw_row(&row, position, &mut scratch).expect("a draw").token as usize] += 1;

@@ -69,8 +69,7 @@ impl SamplingOptions {
         let greedy = fields.optional_flag("do_sample")? == Some(false);
         let options = Self {
             temperature: if greedy { Some(0.0) } else { number("temperature")? },
-            // 0 is "off" there as here, and fields.size would refuse it.
-            top_k: number("top_k")?.map(|k| k as u32),
+            top_k: top_k(fields)?,
             top_p: number("top_p")?,
             min_p: number("min_p")?,
             seed: None,
@@ -78,6 +77,16 @@ impl SamplingOptions {
         SamplingParams::resolve(&options, &Self { seed: Some(0), ..Self::default() })
             .map_err(|error| Error::file(fields.path(), error.to_string()))?;
         Ok(options)
+    }
+}
+
+/// Some exports write -1 for "off".
+fn top_k(fields: &Fields) -> Result<Option<u32>> {
+    match fields.optional_number("top_k")? {
+        Some(k) if k.fract() != 0.0 || k < -1.0 => {
+            Err(fields.error("top_k", format_args!("is {k}; it must be a whole number")))
+        }
+        k => Ok(k.map(|k| k as u32)),
     }
 }
 
@@ -94,8 +103,7 @@ mod tests {
 
     #[test]
     fn the_request_wins_over_the_model_and_the_model_over_ours() {
-        let model =
-            SamplingOptions { temperature: Some(0.6), top_k: Some(20), ..SamplingOptions::default() };
+        let model = SamplingOptions { temperature: Some(0.6), top_k: Some(20), ..SamplingOptions::default() };
         let request = SamplingOptions { top_k: Some(5), seed: Some(9), ..SamplingOptions::default() };
         let params = SamplingParams::resolve(&request, &model).expect("valid");
         let expected = SamplingParams { temperature: 0.6, top_k: 5, top_p: 1.0, min_p: 0.0, seed: 9 };
@@ -104,12 +112,14 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_refused_by_name() {
-        let refused = |options: SamplingOptions| {
+        let refused = |options| {
             SamplingParams::resolve(&options, &SamplingOptions::default()).expect_err("refused").to_string()
         };
         let with = SamplingOptions::default;
         assert!(refused(SamplingOptions { temperature: Some(-1.0), ..with() }).starts_with("temperature:"));
-        assert!(refused(SamplingOptions { temperature: Some(f32::NAN), ..with() }).starts_with("temperature:"));
+        assert!(
+            refused(SamplingOptions { temperature: Some(f32::NAN), ..with() }).starts_with("temperature:")
+        );
         assert!(refused(SamplingOptions { top_p: Some(0.0), ..with() }).starts_with("top_p:"));
         assert!(refused(SamplingOptions { min_p: Some(1.5), ..with() }).starts_with("min_p:"));
     }

@@ -2,7 +2,10 @@
 
 mod clock;
 mod environment;
+mod filters;
 mod json;
+mod methods;
+mod python;
 mod source;
 
 use std::path::Path;

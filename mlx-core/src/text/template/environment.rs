@@ -3,12 +3,11 @@
 use std::fmt;
 
 use jiff::civil::DateTime;
-use minijinja::value::{Kwargs, Value, from_args};
-use minijinja::{Environment, Error, ErrorKind, Template};
-use minijinja_contrib::pycompat::unknown_method_callback;
+use minijinja::value::{Kwargs, ObjectRepr, ValueKind, from_args};
+use minijinja::{Environment, Error, ErrorKind, Template, Value};
 use serde_json::Map;
 
-use super::{clock, json};
+use super::{clock, filters, methods, python};
 
 /// How many instructions a rendering may take: a template that loops for ever ends within seconds. Real templates take
 /// a few hundred per message.
@@ -21,9 +20,20 @@ pub(super) fn new() -> Environment<'static> {
     let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(unknown_method_callback);
-    environment.add_filter("tojson", to_json);
+    environment.set_formatter(|output, _, value| Ok(match value.as_str() {
+        Some(text) => output.write_str(text)?,
+        None => output.write_str(&python::str(value))?,
+    }));
+    environment.set_unknown_method_callback(methods::call);
+    filters::add(&mut environment);
+    environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
+    environment.add_test("sequence", |value: &Value| {
+        matches!(value.kind(), ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map)
+    });
+    environment.add_test("callable", is_callable);
     environment.add_function("raise_exception", raise_exception);
+    environment.add_function("dict", dict);
+    environment.add_function("joiner", minijinja_contrib::globals::joiner);
     environment
 }
 
@@ -44,7 +54,15 @@ pub(super) fn render(
 pub(super) fn explain(error: &Error) -> crate::error::Error {
     let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
     let raised = causes.find_map(|cause| cause.downcast_ref::<Raised>());
-    crate::error::Error::Template(raised.map_or_else(|| error.to_string(), |raised| raised.0.clone()))
+    crate::error::Error::Template(match (raised, error.name().zip(error.line())) {
+        (Some(raised), _) => raised.0.clone(),
+        (None, None) => error.to_string(),
+        (None, Some((name, line))) => {
+            let message = error.to_string();
+            let message = message.strip_suffix(&format!(" (in {name}:{line})")).unwrap_or(&message);
+            format!("line {line}: {message}")
+        }
+    })
 }
 
 /// JSON data as a template sees it.
@@ -81,27 +99,27 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, "the template raised an exception").with_source(raised))
 }
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers defines it.
-fn to_json(value: &Value, arguments: minijinja::value::Rest<Value>) -> Result<String, Error> {
-    type Positional = (Option<Value>, Option<Value>, Option<Value>, Option<Value>, Kwargs);
-    let (ascii, indent, separators, sort_keys, named): Positional = from_args(&arguments)?;
-    let option = |given: Option<Value>, name: &str| -> Result<Option<Value>, Error> {
-        let value = if named.has(name) { Some(named.get::<Value>(name)?) } else { given };
-        Ok(value.filter(|value| !value.is_none()))
-    };
-    let ascii = option(ascii, "ensure_ascii")?.is_some_and(|value| value.is_true());
-    let indent = option(indent, "indent")?.map(|value| match value.as_str() {
-        Some(text) => Ok(text.to_string()),
-        None => i64::try_from(value).map(|count| " ".repeat(count.clamp(0, 80) as usize)),
-    });
-    let indent = indent.transpose()?;
-    let item_separator = if indent.is_some() { "," } else { ", " }.to_string();
-    let mut style = json::Style { ascii, indent, item_separator, key_separator: ": ".to_string(), sort_keys: false };
-    if let Some(separators) = option(separators, "separators")? {
-        style.item_separator = separators.get_item_by_index(0)?.to_string();
-        style.key_separator = separators.get_item_by_index(1)?.to_string();
+/// `dict(mapping or pairs, **entries)`
+fn dict(arguments: python::Arguments) -> Result<Value, Error> {
+    let arguments = arguments.into_values();
+    let (start, entries): (Option<Value>, Kwargs) = from_args(&arguments)?;
+    let mut pairs = Vec::new();
+    if let Some(start) = start {
+        for item in start.try_iter()?.checked() {
+            let item = item?;
+            pairs.push(match start.kind() {
+                ValueKind::Map => (item.clone(), start.get_item(&item)?),
+                _ => (item.get_item_by_index(0)?, item.get_item_by_index(1)?),
+            });
+        }
     }
-    style.sort_keys = option(sort_keys, "sort_keys")?.is_some_and(|value| value.is_true());
-    named.assert_all_used()?;
-    json::dump(value, &style)
+    for name in entries.args() {
+        pairs.push((Value::from(name), entries.get(name)?));
+    }
+    Ok(Value::from_pairs(pairs))
+}
+
+/// Functions and macros can be called; a method that is looked up without a call is not a value here.
+fn is_callable(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.repr() == ObjectRepr::Plain)
 }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
+use super::python;
+
 /// `json.dumps`' options.
 #[derive(Debug, Clone)]
 pub(super) struct Style {
@@ -24,25 +26,6 @@ pub(super) fn dump(value: &Value, style: &Style) -> Result<String, Error> {
     let mut writer = Writer { style, output: String::new(), depth: 0 };
     writer.value(value)?;
     Ok(writer.output)
-}
-
-/// A float as Python prints it: the shortest digits that read back the same, with an exponent for large and small ones.
-pub(super) fn float(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_string();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.to_string();
-    }
-    let scientific = format!("{number:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if number != 0.0 && !(-4..16).contains(&exponent) {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exponent.abs());
-    }
-    let plain = number.to_string();
-    if plain.contains('.') { plain } else { plain + ".0" }
 }
 
 struct Writer<'a> {
@@ -170,7 +153,7 @@ fn number(value: &Value) -> String {
         Ok(number) if !value.is_integer() => match number {
             number if number.is_nan() => "NaN".to_string(),
             number if number.is_infinite() => if number > 0.0 { "Infinity" } else { "-Infinity" }.to_string(),
-            number => float(number),
+            number => python::float(number),
         },
         _ => value.to_string(),
     }

@@ -1,6 +1,225 @@
-//! Adapts the source of a template where transformers' Jinja knows more than minijinja.
+//! Adapts a template's source where transformers' Jinja differs from minijinja.
+//!
+//! - newlines: `\r\n` and `\r` become `\n`
+//! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`: a scope and nothing else
+//! - `{% for x in y %}` checks `y` with the filter `each`, as iterating over `none` is an error in Python
+//! - slices `x[a:b:c]` become a method call: minijinja's own disagree with Python's for negative steps
+//! - a unary plus is left out, which minijinja's grammar does not have
+//! - the newline after `{% raw %}` is kept, as in Jinja
+//!
+//! Invariant: lines stay lines, so errors name the line of the original.
+
+use std::ops::Range;
+
+/// The filter that a loop's sequence goes through.
+pub(super) const EACH: &str = "__each";
+/// The method that a slice becomes.
+pub(super) const SLICE: &str = "__slice";
 
 /// The source as minijinja takes it.
 pub(super) fn prepare(source: &str) -> String {
-    source.replace("\r\n", "\n").replace('\r', "\n")
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let mut edits = Vec::new();
+    let mut at = 0;
+    while let Some(found) = source[at..].find('{') {
+        let start = at + found;
+        at = match source.as_bytes().get(start + 1) {
+            Some(b'#') => source[start..].find("#}").map_or(source.len(), |end| start + end + 2),
+            Some(b'%') => block(&source, start + 2, &mut edits),
+            Some(b'{') => tag(&source, start + 2, "}}", &mut edits).1,
+            _ => start + 1,
+        };
+    }
+    apply(&source, edits)
+}
+
+/// A replacement of a range of the source.
+type Edit = (Range<usize>, String);
+
+fn apply(source: &str, mut edits: Vec<Edit>) -> String {
+    edits.sort_by_key(|(range, _)| (range.start, range.end));
+    let mut output = String::with_capacity(source.len() + 16 * edits.len());
+    let mut at = 0;
+    for (range, text) in edits {
+        output.push_str(&source[at..range.start]);
+        output.push_str(&text);
+        at = range.end;
+    }
+    output.push_str(&source[at..]);
+    output
+}
+
+/// Handles the `{% %}` tag whose inside starts at `start`; gives the end of it, or of the whole block if it is a raw one.
+fn block(source: &str, start: usize, edits: &mut Vec<Edit>) -> usize {
+    let (tokens, end) = tag(source, start, "%}", edits);
+    let Some(name) = tokens.first() else { return end };
+    match &source[name.range.clone()] {
+        "generation" => edits.push((name.range.clone(), "with".into())),
+        "endgeneration" => edits.push((name.range.clone(), "endwith".into())),
+        "for" => check_loop(source, &tokens, edits),
+        "raw" => {
+            if source[end..].starts_with('\n') {
+                edits.push((end..end, "\n".into()));
+            }
+            return end_of_raw(source, end);
+        }
+        _ => {}
+    }
+    end
+}
+
+/// Where the text of a raw block ends.
+fn end_of_raw(source: &str, start: usize) -> usize {
+    let mut at = start;
+    while let Some(found) = source[at..].find("{%") {
+        let inside = source[at + found + 2..].trim_start_matches(['-', '+']).trim_start();
+        if inside.starts_with("endraw") {
+            return source[at + found..].find("%}").map_or(source.len(), |end| at + found + end + 2);
+        }
+        at += found + 2;
+    }
+    source.len()
+}
+
+/// Puts the sequence of a `for` tag through the filter [`EACH`].
+fn check_loop(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
+    let outer = |name: &'static str| move |token: &Token| token.depth == 0 && &source[token.range.clone()] == name;
+    let Some(start) = tokens.iter().position(outer("in")) else { return };
+    let sequence = &tokens[start + 1..];
+    let end = sequence.iter().position(|token| outer("if")(token) || outer("recursive")(token));
+    let sequence = &sequence[..end.unwrap_or(sequence.len())];
+    if let [first, ..] = sequence
+        && let [.., last] = sequence
+    {
+        edits.push((first.range.start..first.range.start, "(".into()));
+        edits.push((last.range.end..last.range.end, format!(")|{EACH}")));
+    }
+}
+
+/// A name, number, string or operator inside a tag.
+struct Token {
+    range: Range<usize>,
+    /// How many brackets are open around it.
+    depth: usize,
+}
+
+/// An open bracket, and what was found in it so far.
+struct Bracket {
+    open: usize,
+    colons: Vec<usize>,
+    /// Where the part since the last colon starts having tokens.
+    filled: Vec<bool>,
+}
+
+/// Reads the tokens of a tag up to `close`, and adapts its expressions. Gives the tokens and the end of the tag.
+fn tag(source: &str, start: usize, close: &str, edits: &mut Vec<Edit>) -> (Vec<Token>, usize) {
+    let mut tokens: Vec<Token> = Vec::new();
+    let mut brackets: Vec<Bracket> = Vec::new();
+    let mut at = start + usize::from(source[start..].starts_with(['-', '+']));
+    while let Some(letter) = source[at..].chars().next() {
+        let rest = &source[at..];
+        let ending = rest.strip_prefix(['+', '-']).unwrap_or(rest);
+        if brackets.is_empty() && ending.starts_with(close) {
+            return (tokens, source.len() - ending.len() + close.len());
+        }
+        if letter.is_whitespace() {
+            at += letter.len_utf8();
+            continue;
+        }
+        let range = at..at + token_length(rest, letter);
+        at = range.end;
+        let depth = brackets.len();
+        if letter == '+' && is_unary(source, tokens.last()) {
+            edits.push((range, String::new()));
+            continue;
+        }
+        match letter {
+            '(' | '[' | '{' => {
+                mark_filled(&mut brackets);
+                brackets.push(Bracket { open: range.start, colons: Vec::new(), filled: vec![false] });
+            }
+            ')' | ']' | '}' => {
+                if let Some(bracket) = brackets.pop() {
+                    slice(source, &bracket, range.start, edits);
+                }
+            }
+            ':' => {
+                if let Some(bracket) = brackets.last_mut() {
+                    bracket.colons.push(range.start);
+                    bracket.filled.push(false);
+                }
+            }
+            _ => mark_filled(&mut brackets),
+        }
+        tokens.push(Token { range, depth });
+    }
+    (tokens, source.len())
+}
+
+fn mark_filled(brackets: &mut [Bracket]) {
+    if let Some(filled) = brackets.last_mut().and_then(|bracket| bracket.filled.last_mut()) {
+        *filled = true;
+    }
+}
+
+/// Turns `[a:b]` into a call of [`SLICE`]: only a slice has a colon right inside square brackets.
+fn slice(source: &str, bracket: &Bracket, close: usize, edits: &mut Vec<Edit>) {
+    let Bracket { open, colons, filled } = bracket;
+    if colons.is_empty() || !source[*open..].starts_with('[') || !source[close..].starts_with(']') {
+        return;
+    }
+    let missing = |part: usize| if filled[part] { "" } else { "none" };
+    edits.push((*open..open + 1, format!(".{SLICE}({}", missing(0))));
+    for (part, colon) in colons.iter().enumerate() {
+        edits.push((*colon..colon + 1, format!(",{}", missing(part + 1))));
+    }
+    edits.push((close..close + 1, ")".into()));
+}
+
+/// Whether a plus after `before` can only be a sign.
+fn is_unary(source: &str, before: Option<&Token>) -> bool {
+    let Some(token) = before else { return true };
+    let text = &source[token.range.clone()];
+    let operators = ["and", "or", "not", "in", "is", "if", "else", "elif", "set", "do", "call"];
+    operators.contains(&text) || text.ends_with(['+', '-', '*', '/', '%', '~', '=', '<', '>', '(', '[', '{', ',', ':'])
+}
+
+/// The length of the token at the start of `rest`.
+fn token_length(rest: &str, letter: char) -> usize {
+    let end_of = |part: fn(char) -> bool| rest.find(|letter| !part(letter)).unwrap_or(rest.len());
+    if letter == '"' || letter == '\'' {
+        let mut escaped = false;
+        let end = rest[1..].find(|next| {
+            let ends = next == letter && !escaped;
+            escaped = next == '\\' && !escaped;
+            ends
+        });
+        end.map_or(rest.len(), |end| end + 2)
+    } else if letter.is_alphanumeric() || letter == '_' {
+        end_of(|letter| letter.is_alphanumeric() || letter == '_')
+    } else {
+        letter.len_utf8()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prepare;
+
+    #[test]
+    fn adapts_what_differs_and_nothing_else() {
+        for (source, expected) in [
+            ("a\r\nb\rc {# {% for x in y %} #}", "a\nb\nc {# {% for x in y %} #}"),
+            ("{%- generation -%} x {% endgeneration %}", "{%- with -%} x {% endwith %}"),
+            ("{% for a, b in c if d -%}", "{% for a, b in (c)|__each if d -%}"),
+            ("{% for a in b[1:]|x('if') recursive %}", "{% for a in (b.__slice(1,none)|x('if'))|__each recursive %}"),
+            ("{{ a[::-1][x[0]:f(1, {'k': 2})] }}", "{{ a.__slice(none,none,-1).__slice(x[0],f(1, {'k': 2})) }}"),
+            ("{{ +a + +b[+1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}", "{{ a + b[1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}"),
+            ("{% raw %}\n{{ a[1:] }}{% endraw %}{{ a[:\n2] }}", "{% raw %}\n\n{{ a[1:] }}{% endraw %}{{ a.__slice(none,\n2) }}"),
+            ("{{ {'a': {'b': 1}}}}} {", "{{ {'a': {'b': 1}}}}} {"),
+            ("{{ 'open", "{{ 'open"),
+        ] {
+            assert_eq!(prepare(source), expected);
+        }
+    }
 }

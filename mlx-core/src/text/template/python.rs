@@ -1,0 +1,139 @@
+//! Values as Python prints them, and the binding of arguments to Python's parameter names.
+
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
+use minijinja::{Error, ErrorKind, Value};
+
+/// What a function is called with.
+pub(super) type Arguments = Rest<ValueOrKwargs>;
+
+/// Binds arguments to parameter names, by position or by name as in Python; `none` counts as not given.
+pub(super) fn bind<const N: usize>(names: [&str; N], arguments: Arguments) -> Result<[Option<Value>; N], Error> {
+    bind_values(names, &arguments.into_values())
+}
+
+/// [`bind`] for arguments that come as a slice.
+pub(super) fn bind_values<const N: usize>(names: [&str; N], values: &[Value]) -> Result<[Option<Value>; N], Error> {
+    let (positional, named): (&[Value], Kwargs) = from_args(values)?;
+    if positional.len() > N {
+        return Err(Error::from(ErrorKind::TooManyArguments));
+    }
+    let mut bound = [const { None }; N];
+    for (index, name) in names.into_iter().enumerate() {
+        let value = match positional.get(index) {
+            Some(value) => Some(value.clone()),
+            None if named.has(name) => Some(named.get(name)?),
+            None => None,
+        };
+        bound[index] = value.filter(|value| !value.is_none());
+    }
+    named.assert_all_used()?;
+    Ok(bound)
+}
+
+/// An error that Python would call a `TypeError`.
+pub(super) fn type_error(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message)
+}
+
+/// `str(value)`; undefined is empty, as Jinja prints it.
+pub(super) fn str(value: &Value) -> String {
+    match value.kind() {
+        ValueKind::String | ValueKind::Undefined => value.to_string(),
+        _ => repr(value),
+    }
+}
+
+/// `repr(value)`.
+pub(super) fn repr(value: &Value) -> String {
+    match value.kind() {
+        ValueKind::Undefined => "Undefined".to_string(),
+        ValueKind::Number if !value.is_integer() => f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float),
+        ValueKind::String => quoted(value.as_str().unwrap_or_default()),
+        ValueKind::Seq if value.is_tuple() => match items(value).as_slice() {
+            [only] => format!("({only},)"),
+            items => format!("({})", items.join(", ")),
+        },
+        ValueKind::Seq => format!("[{}]", items(value).join(", ")),
+        ValueKind::Map => {
+            let entry = |key: Value| {
+                let item = value.get_item(&key).unwrap_or_default();
+                format!("{}: {}", repr(&key), repr(&item))
+            };
+            let entries: Vec<_> = value.try_iter().into_iter().flatten().map(entry).collect();
+            format!("{{{}}}", entries.join(", "))
+        }
+        ValueKind::Iterable if value.len().is_some() => format!("[{}]", items(value).join(", ")),
+        _ => value.to_string(),
+    }
+}
+
+fn items(value: &Value) -> Vec<String> {
+    value.try_iter().into_iter().flatten().map(|item| repr(&item)).collect()
+}
+
+/// A string literal: in single quotes unless it has those and no double ones.
+fn quoted(text: &str) -> String {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut output = String::with_capacity(text.len() + 2);
+    output.push(quote);
+    for letter in text.chars() {
+        match letter {
+            '\n' => output.push_str("\\n"),
+            '\r' => output.push_str("\\r"),
+            '\t' => output.push_str("\\t"),
+            '\\' => output.push_str("\\\\"),
+            letter if letter == quote => output.extend(['\\', quote]),
+            '\0'..=' ' | '\u{7f}'..='\u{a0}' | '\u{ad}' if letter != ' ' => {
+                output.push_str(&format!("\\x{:02x}", u32::from(letter)));
+            }
+            letter => output.push(letter),
+        }
+    }
+    output.push(quote);
+    output
+}
+
+/// A float: the shortest digits that read back the same, with an exponent for large and small ones.
+pub(super) fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_string();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_string();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if number != 0.0 && !(-4..16).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.abs());
+    }
+    let plain = number.to_string();
+    if plain.contains('.') { plain } else { plain + ".0" }
+}
+
+/// Whitespace as `str.strip` and `str.split` see it: Unicode's, and the four separators of ASCII.
+pub(super) fn is_space(letter: char) -> bool {
+    letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
+}
+
+/// Whether `str.splitlines` ends a line here.
+fn is_break(letter: char) -> bool {
+    matches!(letter, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// The lines of `text`, each with the length of its line break.
+pub(super) fn lines(text: &str) -> Vec<(&str, usize)> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(is_break) {
+        let letter = if rest[start..].starts_with("\r\n") { 2 } else { rest[start..].chars().next().map_or(0, char::len_utf8) };
+        let (line, after) = rest.split_at(start + letter);
+        lines.push((line, letter));
+        rest = after;
+    }
+    if !rest.is_empty() {
+        lines.push((rest, 0));
+    }
+    lines
+}

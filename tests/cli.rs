@@ -1,0 +1,199 @@
+//! The program itself, run as a user runs it: what it prints, what it says on failure, how it exits.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use mlx_tests::{golden, model_folder};
+use serde_json::Value;
+
+/// Runs `mlx` with these arguments and this text piped in.
+fn mlx_in(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("MLX_MODEL")
+        .env_remove("MLX_LOG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // A program that refuses its arguments does not read; that is not this test's business.
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
+    child.wait_with_output().expect("the program ends")
+}
+
+fn mlx(arguments: &[&str], input: &str) -> Output {
+    mlx_in(Path::new("."), arguments, input)
+}
+
+fn model(name: &str) -> String {
+    model_folder(name).to_str().expect("a path of this repository is utf-8").to_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("output is utf-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("messages are utf-8")
+}
+
+/// The object that a `generate --json` printed.
+fn json(arguments: &[&str], input: &str) -> Value {
+    let output = mlx(arguments, input);
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("one json object")
+}
+
+fn ids(object: &Value) -> Vec<u64> {
+    let tokens = object["tokens"].as_array().expect("a list");
+    tokens.iter().map(|token| token["id"].as_u64().expect("an id")).collect()
+}
+
+const GREEDY: [&str; 5] = ["--temperature", "0", "--max-tokens", "32", "--ignore-eos"];
+
+#[test]
+fn greedy_generation_is_the_references() {
+    let folder = model("llama-f32");
+    for case in golden::cases("llama-f32").cases {
+        let prompt: Vec<String> = case.prompt_ids.iter().map(u32::to_string).collect();
+        let prompt = prompt.join(",");
+        let mut arguments =
+            vec!["generate", "-m", &folder, "--prompt-ids", &prompt, "--json", "--logprobs", "5"];
+        arguments.extend(GREEDY);
+        let object = json(&arguments, "");
+        assert_eq!(ids(&object), case.tokens.iter().map(|&id| u64::from(id)).collect::<Vec<_>>());
+        let logprob = object["tokens"][0]["logprob"].as_f64().expect("a number");
+        assert!((logprob - f64::from(case.logprobs[0])).abs() < 1e-3);
+        assert_eq!(object["tokens"][0]["top"].as_array().expect("a list").len(), 5);
+    }
+}
+
+#[test]
+fn the_json_object_keeps_its_form() {
+    let folder = model("llama-f32");
+    let arguments =
+        ["generate", "-m", &folder, "-p", "The keeper", "--max-tokens", "4", "--seed", "9", "--json"];
+    let object = json(&arguments, "");
+    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    let expected = ["text", "tokens", "finish_reason", "usage", "timings", "seed", "exactness"];
+    assert_eq!(keys(&object), expected);
+    assert_eq!(keys(&object["tokens"][0]), ["id", "text"]);
+    assert_eq!(keys(&object["usage"]), ["prompt_tokens", "cached_tokens", "completion_tokens"]);
+    assert_eq!(keys(&object["timings"]), ["load_s", "prefill_s", "decode_s", "prefill_tps", "decode_tps"]);
+    assert_eq!(object["seed"], 9);
+    assert_eq!(ids(&json(&arguments, "")), ids(&object), "the same seed gives the same tokens");
+}
+
+#[test]
+fn the_prompt_may_be_piped_in_and_raw_text_gets_no_template() {
+    let folder = model("llama-f32");
+    let base = ["generate", "-m", &folder, "--max-tokens", "1", "--temperature", "0", "--json"];
+    let count = |extra: &[&str], input| {
+        let object = json(&[&base[..], extra].concat(), input);
+        object["usage"]["prompt_tokens"].as_u64().expect("a count")
+    };
+    let direct = count(&["-p", "The waves"], "");
+    assert_eq!(count(&[], "The waves"), direct);
+    assert_eq!(count(&["-p", "-"], "The waves"), direct);
+    assert!(count(&["--raw", "-p", "The waves"], "") < direct);
+    assert!(count(&["--system", "Be brief.", "-p", "The waves"], "") > direct);
+}
+
+#[test]
+fn text_goes_to_standard_output_and_figures_beside_it() {
+    let folder = model("llama-spm-f32");
+    let quiet = mlx(&[&["generate", "-m", &folder, "-p", "Waves", "--raw"], &GREEDY[..]].concat(), "");
+    let verbose =
+        mlx(&[&["generate", "-v", "-m", &folder, "-p", "Waves", "--raw"], &GREEDY[..]].concat(), "");
+    assert_eq!(stdout(&quiet), stdout(&verbose));
+    assert_eq!(stderr(&quiet), "");
+    for word in ["load", "tok/s", "peak memory", "seed"] {
+        assert!(stderr(&verbose).contains(word), "{}", stderr(&verbose));
+    }
+}
+
+#[test]
+fn failures_have_one_line_and_a_code() {
+    let folder = model("llama-f32");
+    let run = |arguments: &[&str]| {
+        let output = mlx(&[&["generate", "-m"], arguments].concat(), "");
+        assert_eq!(stdout(&output), "");
+        (output.status.code(), stderr(&output))
+    };
+    let (code, message) = run(&["no-such-folder", "-p", "x"]);
+    assert_eq!((code, message.lines().count()), (Some(1), 1), "{message}");
+    assert!(message.starts_with("error: no-such-folder"), "{message}");
+    for (arguments, word) in [
+        (&["--temperature", "-1"][..], "temperature"),
+        (&["--top-p", "0"], "top_p"),
+        (&["--stop", ""], "stop"),
+        (&["--logprobs", "21", "--json"], "logprobs"),
+        (&["--max-tokens", "many"], "max-tokens"),
+        (&["--no-such-flag"], "no-such-flag"),
+    ] {
+        let (code, message) = run(&[&[folder.as_str(), "-p", "x"], arguments].concat());
+        assert_eq!(code, Some(2), "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+    let (code, message) = run(&[&folder, "--prompt-ids", "1,99999"]);
+    assert_eq!(code, Some(2));
+    assert!(message.contains("99999"), "{message}");
+}
+
+#[test]
+fn a_chat_works_over_a_pipe() {
+    let folder = model("llama-f32");
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let arguments = ["chat", "-m", &folder, "--temperature", "0", "--max-tokens", "5", "--ignore-eos"];
+    let script = "/system Be brief.\nOne?\n\"\"\"\nTwo\nlines?\n\"\"\"\n/save chat.json\n/quit\nnever said\n";
+    let output = mlx_in(work.path(), &arguments, script);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let saved = std::fs::read_to_string(work.path().join("chat.json")).expect("it was saved");
+    let messages: Vec<Value> = serde_json::from_str(&saved).expect("it is json");
+    let said: Vec<&str> = messages.iter().map(|message| message["content"].as_str().expect("text")).collect();
+    assert_eq!((said.len(), said[0], said[1], said[3]), (5, "Be brief.", "One?", "Two\nlines?"));
+    // The answers, each with its line end, are all there is on standard output.
+    assert_eq!(stdout(&output), format!("{}\n{}\n", said[2], said[4]));
+    let resumed = mlx_in(work.path(), &arguments, "/load chat.json\n/retry\n");
+    assert_eq!(stdout(&resumed), format!("{}\n", said[4]));
+}
+
+#[test]
+fn mistakes_in_a_piped_chat_are_said_and_the_chat_goes_on() {
+    let folder = model("llama-f32");
+    let arguments = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos"];
+    let output = mlx(&arguments, "/frobnicate\n/load nothing.json\nHello?\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/frobnicate") && stderr(&output).contains("nothing.json"));
+    assert!(!stdout(&output).is_empty());
+}
+
+#[test]
+fn a_base_model_says_that_it_cannot_chat() {
+    let copy = mlx_tests::model_copy("llama-f32");
+    let config = copy.path().join("tokenizer_config.json");
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
+    value.as_object_mut().expect("an object").remove("chat_template");
+    std::fs::write(&config, value.to_string()).expect("it can be written");
+    let folder = copy.path().to_str().expect("utf-8");
+    let output = mlx(&["chat", "-m", folder], "Hello\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("chat template"), "{}", stderr(&output));
+    let output = mlx(&["generate", "-m", folder, "-p", "Hello", "--max-tokens", "2"], "");
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn help_names_every_command_and_flag() {
+    let help = stdout(&mlx(&["--help"], ""));
+    assert!(help.contains("generate") && help.contains("chat"));
+    let help = stdout(&mlx(&["generate", "--help"], ""));
+    for flag in
+        ["--prompt-ids", "--max-tokens", "--seed", "--stop", "--ignore-eos", "--raw", "--logprobs", "--json"]
+    {
+        assert!(help.contains(flag), "{flag}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The engine: what ends a request, what one request owes another, and what the same request gives.
+
+use mlx_core::engine::{Event, FinishReason, RequestOptions};
+use mlx_core::sampling::SamplingOptions;
+use mlx_tests::{device, engine, golden, greedy, run};
+
+fn sampled(seed: u64, tokens: usize) -> RequestOptions {
+    RequestOptions {
+        sampling: SamplingOptions { temperature: Some(1.2), seed: Some(seed), ..SamplingOptions::default() },
+        max_tokens: Some(tokens),
+        ignore_eos: true,
+        ..RequestOptions::default()
+    }
+}
+
+#[test]
+fn the_same_request_gives_the_same_tokens_and_another_seed_others() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let mut options = sampled(7, 40);
+    options.logprobs = Some(3);
+    let first = run(&engine, &[1, 9, 30], &options);
+    // Others in between, and behind it in the queue.
+    run(&engine, &[4, 5], &sampled(8, 10));
+    let again = engine.submit(engine.request(vec![1, 9, 30], &options).expect("valid")).expect("it runs");
+    let other = run(&engine, &[1, 9, 30], &sampled(8, 40));
+    let tokens: Vec<_> = again
+        .filter_map(|event| match event {
+            Event::Token(token) => Some(token),
+            Event::Done(_) => None,
+        })
+        .collect();
+    assert_eq!(tokens, first.tokens);
+    assert_ne!(other.ids(), first.ids());
+}
+
+#[test]
+fn an_end_token_ends_the_text_and_is_reported() {
+    let _turn = device();
+    let name = "llama-mha-sharded-f32";
+    let engine = engine(name);
+    let case = golden::cases(name).cases.pop().expect("three cases");
+    let at = case.tokens.iter().position(|&token| token == 4).expect("this text ends");
+    let outcome = run(&engine, &case.prompt_ids, &RequestOptions { ignore_eos: false, ..greedy(32) });
+    assert_eq!(outcome.finished.reason, FinishReason::EndToken);
+    assert_eq!(outcome.ids(), case.tokens[..=at]);
+    assert_eq!(outcome.tokens[at].text, "");
+    assert_eq!(outcome.finished.usage.completion_tokens, at + 1);
+}
+
+#[test]
+fn a_stop_string_across_tokens_ends_the_text_before_it() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let prompt = &golden::cases("llama-f32").cases[0].prompt_ids;
+    let whole = run(&engine, prompt, &greedy(30));
+    // The end of one token's text and the beginning of the next one's.
+    let pieces: Vec<&str> = whole.tokens.iter().map(|token| token.text.as_str()).collect();
+    let (left, right) = pieces
+        .windows(2)
+        .skip(4)
+        .find_map(|pair| {
+            let (last, first) = (pair[0].chars().last()?, pair[1].chars().next()?);
+            Some((last, first))
+        })
+        .expect("two tokens with text");
+    let stop = format!("{left}{right}");
+    let outcome = run(&engine, prompt, &RequestOptions { stop: vec![stop.clone()], ..greedy(30) });
+    let expected = whole.text.split(&stop).next().expect("a first part");
+    assert_eq!(outcome.text, expected);
+    assert_eq!(outcome.finished.reason, FinishReason::StopString(stop));
+    assert!(outcome.ids().len() < 30);
+}
+
+#[test]
+fn text_is_what_the_tokens_decode_to() {
+    let _turn = device();
+    for name in ["llama-f32", "llama-spm-f32"] {
+        let engine = engine(name);
+        for seed in 0..8 {
+            let outcome = run(&engine, &[1, 40], &sampled(seed, 60));
+            let decoded = engine.folder().tokenizer.decode(&outcome.ids(), true);
+            assert_eq!(outcome.text, decoded, "{name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn limits_hold() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let context = engine.spec().context;
+    let none = run(&engine, &[1], &greedy(0));
+    assert_eq!((none.ids().len(), none.finished.reason), (0, FinishReason::Length));
+    let unlimited = RequestOptions { max_tokens: None, ..greedy(0) };
+    let full = run(&engine, &vec![5; context - 3], &unlimited);
+    assert_eq!((full.ids().len(), full.finished.reason), (3, FinishReason::Length));
+}
+
+#[test]
+fn impossible_requests_are_refused_by_name() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let refused = |prompt: Vec<u32>, options: RequestOptions| {
+        engine.request(prompt, &options).expect_err("it must be refused").to_string()
+    };
+    let (context, vocabulary) = (engine.spec().context, engine.spec().vocabulary);
+    assert!(refused(vec![], greedy(1)).starts_with("prompt: is empty"));
+    assert!(refused(vec![1; context], greedy(1)).contains(&context.to_string()));
+    assert!(refused(vec![vocabulary as u32], greedy(1)).contains(&vocabulary.to_string()));
+    assert!(refused(vec![1], RequestOptions { stop: vec![String::new()], ..greedy(1) }).starts_with("stop:"));
+    assert!(refused(vec![1], RequestOptions { logprobs: Some(21), ..greedy(1) }).starts_with("logprobs:"));
+}
+
+#[test]
+fn a_dropped_or_cancelled_generation_makes_room_for_the_next() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let endless = || engine.request(vec![1, 2], &sampled(1, 250)).expect("valid");
+    let mut dropped = engine.submit(endless()).expect("it runs");
+    assert!(matches!(dropped.next_blocking(), Some(Event::Token(_))));
+    drop(dropped);
+    let mut cancelled = engine.submit(endless()).expect("it runs");
+    cancelled.next_blocking();
+    cancelled.canceller().cancel();
+    let end = cancelled.last().expect("an end");
+    assert!(matches!(end, Event::Done(done) if done.reason == FinishReason::Cancelled));
+    assert_eq!(run(&engine, &[1, 2], &greedy(3)).ids().len(), 3);
+}
+
+#[test]
+fn a_generation_outlives_its_handles() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let generation = engine.submit(engine.request(vec![1], &greedy(5)).expect("valid")).expect("it runs");
+    drop(engine);
+    assert_eq!(generation.count(), 6);
+}
+
+#[test]
+fn memory_is_free_again_when_the_engine_is_gone() {
+    let _turn = device();
+    let before = mlx_core::array::active_memory().expect("a figure");
+    let engine = engine("llama-f32");
+    run(&engine, &[1; 200], &greedy(20));
+    assert!(mlx_core::array::active_memory().expect("a figure") > before);
+    drop(engine);
+    assert_eq!(mlx_core::array::active_memory().expect("a figure"), before);
+}

@@ -1,0 +1,120 @@
+//! Fidelity: the numbers are mlx-lm's numbers, for every family and weight type.
+
+use std::path::Path;
+
+use mlx_core::array::{self, FloatPolicy};
+use mlx_core::model::{self, Batch, Logits, Model};
+use mlx_tests::golden::{self, MODELS, worst_difference};
+use mlx_tests::{device, engine, greedy, model_folder, run};
+
+/// How far logits may be from the reference's, as a share of the row's spread.
+fn tolerance(dtype: &str) -> f32 {
+    match (dtype, array::device_name().expect("a device")) {
+        ("f32", "cpu") => 1e-4,
+        // A GPU sums in another order, and some multiply f32 at a lower precision.
+        ("f32", _) => 2e-3,
+        ("f16", _) => 1e-2,
+        _ => 5e-2,
+    }
+}
+
+fn load(folder: &Path) -> Box<dyn Model> {
+    let policy = FloatPolicy::for_device().expect("a device");
+    model::load(folder, policy, &mut |_, _| {}).expect("the fixture loads")
+}
+
+/// Logits of every position, the text cut into passes at `cuts`; a pass of one token is a decode step.
+fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
+    let mut cache = model.new_cache();
+    let (mut values, mut start) = (Vec::new(), 0);
+    for &end in cuts.iter().chain([&tokens.len()]) {
+        let batch = match &tokens[start..end] {
+            [token] => Batch::step(&[(*token, start)]),
+            run => Batch::run(run, start, Logits::All),
+        };
+        let rows = model.forward(&batch, &mut [&mut cache]).expect("the pass runs").expect("logits");
+        values.extend_from_slice(array::values(&array::to_single(&rows).expect("rows")).expect("values"));
+        start = end;
+        assert_eq!(cache.offset(), end);
+    }
+    values
+}
+
+#[test]
+fn logits_are_the_references_in_one_pass_in_chunks_and_one_by_one() {
+    let _turn = device();
+    for name in MODELS {
+        let model = load(&model_folder(name));
+        let dtype = model.spec().dtype;
+        let expected = golden::logits(name, dtype == "f32");
+        let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
+        for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
+            let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);
+            let worst = worst_difference(&values, &expected.values, expected.vocabulary);
+            assert!(worst < tolerance(dtype), "{name}, {way}: {worst:e} of the spread");
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_and_their_logprobs_are_the_references() {
+    let _turn = device();
+    for name in MODELS {
+        let engine = engine(name);
+        if engine.spec().dtype != "f32" {
+            continue; // The recorded tokens are those of f32; on a GPU, halves stay halves.
+        }
+        for case in golden::cases(name).cases {
+            let mut options = greedy(case.tokens.len());
+            options.logprobs = Some(5);
+            let outcome = run(&engine, &case.prompt_ids, &options);
+            assert_eq!(outcome.ids(), case.tokens, "{name}");
+            for ((token, logprob), top) in outcome.tokens.iter().zip(&case.logprobs).zip(&case.top) {
+                assert!((token.logprob.expect("asked for") - logprob).abs() < 1e-3, "{name}");
+                let ids = |top: &[(u32, f32)]| top.iter().map(|pair| pair.0).collect::<Vec<_>>();
+                assert_eq!(ids(&token.top), ids(top), "{name}");
+            }
+        }
+    }
+}
+
+/// Rows of one step share every matrix product and nothing else.
+#[test]
+fn rows_of_one_step_do_not_see_each_other() {
+    let _turn = device();
+    let model = load(&model_folder("llama-f32"));
+    let texts: [&[u32]; 3] = [&[5, 6, 7], &[9], &[11, 12, 13, 14, 15, 16]];
+    let fill = |text: &[u32]| {
+        let mut cache = model.new_cache();
+        model.forward(&Batch::run(text, 0, Logits::None), &mut [&mut cache]).expect("the pass runs");
+        cache
+    };
+    let rows: Vec<(u32, usize)> = texts.iter().map(|text| (20, text.len())).collect();
+    let mut together = texts.map(fill);
+    let mut caches: Vec<_> = together.iter_mut().collect();
+    let all = model.forward(&Batch::step(&rows), &mut caches).expect("the pass runs").expect("logits");
+    let all = array::to_single(&all).expect("rows");
+    let width = model.spec().vocabulary;
+    let all = array::values(&all).expect("values").chunks(width);
+    for ((text, row), of_batch) in texts.iter().zip(rows).zip(all) {
+        let alone = model.forward(&Batch::step(&[row]), &mut [&mut fill(text)]).expect("the pass runs");
+        let alone = array::to_single(&alone.expect("logits")).expect("rows");
+        let worst = worst_difference(of_batch, array::values(&alone).expect("values"), width);
+        assert!(worst < 1e-3, "{worst:e} of the spread");
+    }
+}
+
+#[test]
+fn a_cut_cache_goes_on_as_if_the_rest_had_never_been() {
+    let _turn = device();
+    let model = load(&model_folder("llama-rope3-f32"));
+    let tokens = golden::logits("llama-rope3-f32", true).tokens;
+    let mut cache = model.new_cache();
+    let straight = logits_in_passes(model.as_ref(), &tokens, &[20]);
+    model.forward(&Batch::run(&tokens[..20], 0, Logits::None), &mut [&mut cache]).expect("the pass runs");
+    model.forward(&Batch::run(&[1, 2, 3, 4, 5], 20, Logits::None), &mut [&mut cache]).expect("the pass runs");
+    cache.truncate(20);
+    let rest = model.forward(&Batch::run(&tokens[20..], 20, Logits::All), &mut [&mut cache]);
+    let rest = array::to_single(&rest.expect("the pass runs").expect("logits")).expect("rows");
+    assert_eq!(array::values(&rest).expect("values"), &straight[20 * model.spec().vocabulary..]);
+}

@@ -1,0 +1,99 @@
+//! The reference's outputs, as `golden/make.py` wrote them.
+
+use safetensors::SafeTensors;
+use serde::Deserialize;
+
+use crate::golden_folder;
+
+/// The greedy cases of one checkpoint.
+#[derive(Deserialize)]
+pub struct Golden {
+    /// Three prompts.
+    pub cases: Vec<Case>,
+}
+
+/// Greedy generation from one prompt; f32 arithmetic.
+#[derive(Deserialize)]
+pub struct Case {
+    /// The prompt.
+    pub prompt_ids: Vec<u32>,
+    /// The tokens, end tokens ignored.
+    pub tokens: Vec<u32>,
+    /// Their log-probabilities.
+    pub logprobs: Vec<f32>,
+    /// The five likeliest tokens at each position with their log-probabilities.
+    pub top: Vec<Vec<(u32, f32)>>,
+}
+
+/// Logits of every position of a text.
+pub struct Logits {
+    /// The text.
+    pub tokens: Vec<u32>,
+    /// `[tokens, vocabulary]`, row-major.
+    pub values: Vec<f32>,
+    /// The width of a row.
+    pub vocabulary: usize,
+}
+
+/// The names of all checkpoints.
+pub const MODELS: [&str; 9] = [
+    "llama-f32",
+    "llama-f16",
+    "llama-bf16",
+    "llama-rope3-f32",
+    "llama-linear-f32",
+    "llama-tied-f32",
+    "llama-bias-f32",
+    "llama-spm-f32",
+    "llama-mha-sharded-f32",
+];
+
+/// Reads `expected/NAME.json`.
+///
+/// # Panics
+/// When the fixture is broken.
+pub fn cases(name: &str) -> Golden {
+    let path = golden_folder().join("expected").join(format!("{name}.json"));
+    let text = std::fs::read_to_string(path).expect("the fixture is in the repository");
+    serde_json::from_str(&text).expect("the fixture has this form")
+}
+
+/// Reads the logits of `expected/NAME.safetensors`: with `widened`, those of weights made f32 first.
+///
+/// # Panics
+/// When the fixture is broken.
+pub fn logits(name: &str, widened: bool) -> Logits {
+    let path = golden_folder().join("expected").join(format!("{name}.safetensors"));
+    let bytes = std::fs::read(path).expect("the fixture is in the repository");
+    let file = SafeTensors::deserialize(&bytes).expect("the fixture is a safetensors file");
+    let values = if widened {
+        file.tensor("logits_f32").or_else(|_| file.tensor("logits"))
+    } else {
+        file.tensor("logits")
+    };
+    let (values, tokens) = (values.expect("logits"), file.tensor("tokens").expect("tokens"));
+    let words = |bytes: &[u8]| -> Vec<[u8; 4]> { bytes.as_chunks().0.to_vec() };
+    Logits {
+        tokens: words(tokens.data()).into_iter().map(u32::from_le_bytes).collect(),
+        vocabulary: values.shape()[1],
+        values: words(values.data()).into_iter().map(f32::from_le_bytes).collect(),
+    }
+}
+
+/// The largest difference between two sets of rows, relative to the spread (standard deviation) of the
+/// reference's row.
+///
+/// # Panics
+/// When there is not one row for each position.
+pub fn worst_difference(rows: &[f32], reference: &[f32], vocabulary: usize) -> f32 {
+    assert_eq!(rows.len(), reference.len(), "one row for each position");
+    let row_difference = |(row, expected): (&[f32], &[f32])| {
+        let count = expected.len() as f32;
+        let mean = expected.iter().sum::<f32>() / count;
+        let spread = (expected.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / count).sqrt();
+        // A NaN must not hide: `max` would drop it.
+        let differences = row.iter().zip(expected).map(|(x, y)| (x - y).abs());
+        differences.fold(0.0, |worst: f32, x| if x.is_nan() { f32::INFINITY } else { worst.max(x) }) / spread
+    };
+    rows.chunks(vocabulary).zip(reference.chunks(vocabulary)).map(row_difference).fold(0.0, f32::max)
+}

@@ -1,0 +1,14 @@
+// The few names of the C interface to BLAS that are needed here; OpenBLAS' wheel exports its own under a prefix.
+#pragma once
+
+constexpr int kRowMajor = 101, kColumnMajor = 102;
+constexpr int kNoTrans = 111, kTrans = 112;
+
+extern "C" {
+void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
+                 const float* b, int ldb, float beta, float* c, int ldc);
+void scipy_cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
+                       const float* b, int ldb, float beta, float* c, int ldc);
+void scipy_cblas_sgemv(int order, int trans, int rows, int columns, float alpha, const float* a, int lda, const float* x,
+                       int incx, float beta, float* y, int incy);
+}

@@ -1,0 +1,102 @@
+// Run once after linking: the product that libmlx.so gets must be ours, and right for every layout.
+#include <dlfcn.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "blas.h"
+
+namespace {
+
+std::mt19937 generator(7);
+
+float draw() { return std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator); }
+
+int below(int limit) { return static_cast<int>(generator() % static_cast<unsigned>(limit)); }
+
+struct Matrix {
+  int rows, columns, leading;
+  bool by_row;
+  std::vector<float> data;
+
+  // The padding between rows is NaN: whoever reads it shows.
+  Matrix(int rows, int columns, bool by_row) : rows(rows), columns(columns), by_row(by_row) {
+    const int inner = by_row ? columns : rows, outer = by_row ? rows : columns;
+    leading = std::max(1, inner) + below(3);
+    data.assign(static_cast<std::size_t>(leading) * std::max(1, outer), std::numeric_limits<float>::quiet_NaN());
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < columns; ++j) at(i, j) = draw();
+  }
+
+  float& at(int i, int j) {
+    const auto index = by_row ? static_cast<std::size_t>(i) * leading + j : static_cast<std::size_t>(j) * leading + i;
+    return data[index];
+  }
+};
+
+bool one_case(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, float beta) {
+  const bool by_row = order == kRowMajor;
+  Matrix a = trans_a == kNoTrans ? Matrix(m, k, by_row) : Matrix(k, m, by_row);
+  Matrix b = trans_b == kNoTrans ? Matrix(k, n, by_row) : Matrix(n, k, by_row);
+  Matrix c(m, n, by_row);
+  std::vector<double> want;
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int p = 0; p < k; ++p) {
+        const double left = trans_a == kNoTrans ? a.at(i, p) : a.at(p, i);
+        sum += left * (trans_b == kNoTrans ? b.at(p, j) : b.at(j, p));
+      }
+      want.push_back(alpha * sum + (beta == 0.0f ? 0.0 : beta * c.at(i, j)));
+    }
+  // With beta = 0 the old content must not matter, whatever it is.
+  if (beta == 0.0f)
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) c.at(i, j) = std::numeric_limits<float>::quiet_NaN();
+  cblas_sgemm(order, trans_a, trans_b, m, n, k, alpha, a.data.data(), a.leading, b.data.data(), b.leading, beta,
+              c.data.data(), c.leading);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      const double difference = std::abs(c.at(i, j) - want[static_cast<std::size_t>(i) * n + j]);
+      if (!(difference <= 1e-5 * (k + 2))) {
+        std::printf("order %d, transposes %d %d, m %d, n %d, k %d, alpha %g, beta %g: %g at [%d, %d] instead of %g\n", order,
+                    trans_a, trans_b, m, n, k, alpha, beta, c.at(i, j), i, j, want[static_cast<std::size_t>(i) * n + j]);
+        return false;
+      }
+    }
+  return true;
+}
+
+bool products_are_right() {
+  const int sizes[] = {1, 2, 3, 8, 17, 64, 131};
+  const float factors[] = {0.0f, 1.0f, -0.5f};
+  for (int round = 0; round < 40; ++round)
+    for (int order : {kRowMajor, kColumnMajor})
+      for (int trans_a : {kNoTrans, kTrans})
+        for (int trans_b : {kNoTrans, kTrans}) {
+          const int pick = below(3);
+          const int m = pick == 0 ? 1 : sizes[below(7)], n = pick == 1 ? 1 : sizes[below(7)];
+          const int k = below(12) == 0 ? 0 : sizes[below(7)];
+          if (!one_case(order, trans_a, trans_b, m, n, k, factors[below(3)], factors[below(3)])) return false;
+        }
+  return true;
+}
+
+// The library an address came from: what the dynamic linker hands to libmlx.so is what it hands to everybody.
+bool product_is_ours() {
+  Dl_info found{};
+  void* symbol = dlsym(RTLD_DEFAULT, "cblas_sgemm");
+  if (symbol == nullptr || dladdr(symbol, &found) == 0) return false;
+  const char* name = std::strrchr(found.dli_fname, '/');
+  if (std::strcmp(name == nullptr ? found.dli_fname : name + 1, "libmlxc.so") == 0) return true;
+  std::printf("cblas_sgemm was found in %s instead of libmlxc.so\n", found.dli_fname);
+  return false;
+}
+
+}  // namespace
+
+int main() { return products_are_right() && product_is_ours() ? 0 : 1; }

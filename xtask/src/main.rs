@@ -1,0 +1,61 @@
+//! `cargo xtask`: what has to be done around the code, from the native libraries to the house rules.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
+
+mod process;
+mod product;
+mod setup;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "What has to be done around the code")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Make the native libraries ready; a second run has nothing to do
+    Setup,
+    /// Make ready, build with optimisation and run `mlx chat` with the arguments given here
+    #[command(disable_help_flag = true)]
+    Chat {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Make ready and run `cargo test` with the arguments given here
+    #[command(disable_help_flag = true)]
+    Test {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Check the house rules that a machine can check
+    Tidy,
+    /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Bindings(setup::bindings::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Setup => setup::run(),
+        Task::Chat { arguments } => product::chat(&arguments),
+        Task::Test { arguments } => product::test(&arguments),
+        Task::Tidy => tidy::run(),
+        #[cfg(target_os = "linux")]
+        Task::Bindings(arguments) => setup::bindings::write(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The C++ side: mlx-c and our few helpers become `libmlxc.so`.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Mutex,
+    thread,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::{output, succeeds};
+
+const INSTALL_COMPILER: &str =
+    "install a C++20 compiler (on Debian or Ubuntu: `apt install g++`), or name one in the variable CXX";
+
+/// A C++ compiler and the folder where the wheels and helpers were laid out.
+pub(super) struct Compiler<'a> {
+    /// The program, then arguments that come before all others.
+    words: Vec<String>,
+    build: &'a Path,
+    mlx_c: &'a Path,
+}
+
+impl<'a> Compiler<'a> {
+    /// Takes $CXX, which may hold arguments too, or the first of the usual names that starts.
+    pub(super) fn find(build: &'a Path, mlx_c: &'a Path) -> Result<Self> {
+        let wanted = env::var("CXX").unwrap_or_default();
+        let names =
+            if wanted.trim().is_empty() { vec!["g++", "clang++", "c++"] } else { vec![wanted.as_str()] };
+        let compilers = names.iter().map(|name| {
+            let words = name.split_whitespace().map(str::to_owned).collect();
+            Self { words, build, mlx_c }
+        });
+        let mut working = compilers.filter(|compiler| succeeds(compiler.command().arg("--version")));
+        working.next().with_context(|| {
+            format!("no C++ compiler starts (tried {}): {INSTALL_COMPILER}", names.join(", "))
+        })
+    }
+
+    /// Compiles and links `libmlxc.so`, which will know itself by the path `home`.
+    pub(super) fn library(&self, home: &Path) -> Result<()> {
+        let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
+        sources.extend(["blas.cpp", "clock.cpp"].map(|name| self.build.join("helpers").join(name)));
+        let objects = self.objects(&sources)?;
+        let mut link = self.command();
+        link.args(["-shared", "-Wl,--no-undefined", "-o"]).arg(self.build.join("libmlxc.so")).args(&objects);
+        // Programs record this name. Being a path, it is opened as it is, so they need no search path of their own,
+        // and nobody's RUSTFLAGS can take it away.
+        link.arg(format!("-Wl,-soname,{}", home.join("libmlxc.so").display()));
+        for (folder, name) in [("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")] {
+            link.arg(format!("-L{}", self.build.join(folder).display())).arg(format!("-l{name}"));
+            link.arg(format!("-Wl,-rpath,$ORIGIN/{folder}"));
+        }
+        output(&mut link, INSTALL_COMPILER).context("libmlxc.so could not be linked")?;
+        Ok(())
+    }
+
+    /// The program that tries the finished library; it must be built after the library has moved to its home.
+    pub(super) fn self_check(&self, home: &Path) -> Result<PathBuf> {
+        let program = home.join("self_check");
+        let mut command = self.command();
+        command.args(["-std=c++20", "-O1", "-o"]).arg(&program).arg(home.join("helpers/self_check.cpp"));
+        command.arg(home.join("libmlxc.so")).arg("-ldl");
+        command.arg(format!("-Wl,-rpath-link,{0}/mlx/lib:{0}/scipy_openblas32/lib", home.display()));
+        output(&mut command, INSTALL_COMPILER).context("the self-check could not be built")?;
+        Ok(program)
+    }
+
+    /// The compiler's own C headers, such as stddef.h: libclang comes without any.
+    pub(super) fn builtin_headers(&self) -> Result<PathBuf> {
+        for question in ["-print-file-name=include", "-print-resource-dir"] {
+            let answer = output(self.command().arg(question), INSTALL_COMPILER)?;
+            let folder = PathBuf::from(answer.trim());
+            for candidate in [folder.clone(), folder.join("include")] {
+                if candidate.join("stddef.h").is_file() {
+                    return Ok(candidate);
+                }
+            }
+        }
+        anyhow::bail!("{} does not say where its stddef.h is", self.words.join(" "))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        command
+    }
+
+    /// Compiles every source, as many at a time as there are cores; the first failure is the one reported.
+    fn objects(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let folder = self.build.join("objects");
+        fs::create_dir_all(&folder)?;
+        let queue = Mutex::new(sources.iter());
+        let next = || queue.lock().ok().and_then(|mut queue| queue.next());
+        let worker = || -> Result<Vec<PathBuf>> {
+            let mut objects = Vec::new();
+            while let Some(source) = next() {
+                objects.push(self.object(source, &folder)?);
+            }
+            Ok(objects)
+        };
+        let workers = thread::available_parallelism().map_or(2, usize::from).min(sources.len());
+        let results: Vec<Result<Vec<PathBuf>>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a worker does not panic")).collect()
+        });
+        let objects: Vec<PathBuf> = results.into_iter().collect::<Result<Vec<_>>>()?.concat();
+        ensure!(objects.len() == sources.len(), "not every source of mlx-c was compiled");
+        Ok(objects)
+    }
+
+    fn object(&self, source: &Path, folder: &Path) -> Result<PathBuf> {
+        let name = source.file_stem().context("a source has a name")?;
+        let object = folder.join(name).with_extension("o");
+        let mut command = self.command();
+        command.args(["-std=c++20", "-O2", "-fPIC", "-w", "-c", "-o"]).arg(&object).arg(source);
+        command.arg("-include").arg(self.build.join("helpers/portability.h"));
+        command.arg("-I").arg(self.build.join("mlx/include")).arg("-I").arg(self.mlx_c);
+        output(&mut command, INSTALL_COMPILER)
+            .with_context(|| format!("{} does not compile", source.display()))?;
+        Ok(object)
+    }
+}
+
+fn cpp_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "cpp"));
+    ensure!(!files.is_empty(), "no source in {}", folder.display());
+    // The largest first, so that the cores finish together.
+    files.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).map_or(0, |data| data.len())));
+    Ok(files)
+}

@@ -1,0 +1,130 @@
+//! Linux: a CPU build of MLX, put together from published packages in place of mlx-sys' build script.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context, Result};
+
+use super::{
+    bindings,
+    compile::Compiler,
+    recipe::{HELPERS, Recipe},
+    wheels,
+};
+use crate::process::output;
+
+/// Builds the libraries unless they are there. The folder appears under its name only when it is whole, and Cargo hears of it
+/// only after it has been tried, so a run that was cut short is simply done again.
+pub(super) fn run() -> Result<()> {
+    let recipe = Recipe::new()?;
+    if is_done(&recipe) {
+        return Ok(());
+    }
+    fs::create_dir_all(&recipe.native)?;
+    // Held to the end of this function: a second setup waits here and then finds everything done.
+    let lock = File::create(recipe.native.join("lock"))?;
+    lock.lock().context("the native folder cannot be locked")?;
+    if is_done(&recipe) {
+        return Ok(());
+    }
+    let start = Instant::now();
+    say("building MLX for the CPU; about two minutes on two cores, once");
+    build(&recipe)?;
+    say(&format!("done in {} s", start.elapsed().as_secs()));
+    Ok(())
+}
+
+fn is_done(recipe: &Recipe) -> bool {
+    fs::read_to_string(recipe.cargo_config()).is_ok_and(|text| text == cargo_config(recipe))
+        && recipe.folder.join("libmlxc.so").is_file()
+}
+
+fn build(recipe: &Recipe) -> Result<()> {
+    let partial = recipe.folder.with_extension("partial");
+    discard(&partial)?;
+    discard(&recipe.folder)?;
+    fs::create_dir_all(partial.join("helpers"))?;
+    for (name, text) in HELPERS {
+        fs::write(partial.join("helpers").join(name), text)?;
+    }
+    // Before anything is downloaded.
+    let compiler = Compiler::find(&partial, &recipe.mlx_c)?;
+
+    say(&format!("downloading {}", recipe.wheels.join(", ")));
+    wheels::unpack(&recipe.wheels, &partial)?;
+    say("writing the bindings");
+    make_bindings(recipe, &partial, &compiler)?;
+    say("compiling mlx-c");
+    compiler.library(&recipe.folder)?;
+    fs::remove_dir_all(partial.join("objects"))?;
+    fs::rename(&partial, &recipe.folder)?;
+
+    say("checking the result");
+    let program = compiler.self_check(&recipe.folder)?;
+    output(&mut Command::new(program), "")
+        .context("the native libraries were built but compute wrong products")?;
+    write_whole(&recipe.cargo_config(), &cargo_config(recipe))
+}
+
+fn make_bindings(recipe: &Recipe, partial: &Path, compiler: &Compiler<'_>) -> Result<()> {
+    let clang = find_file(partial, "libclang.so")?;
+    let folder = clang.parent().context("libclang.so has no folder")?;
+    let prelude = partial.join("helpers/portability.h");
+    let into = partial.join("bindings.rs");
+    bindings::write_with(folder, &recipe.mlx_c, &prelude, &compiler.builtin_headers()?, &into)?;
+    // It has done its work, and it is large.
+    fs::remove_file(clang)?;
+    Ok(())
+}
+
+/// Takes the place of mlx-sys' build script: see "links" in Cargo's book.
+fn cargo_config(recipe: &Recipe) -> String {
+    let folder = recipe.folder.display().to_string();
+    let search = format!("native={folder}");
+    [
+        "# Written by `cargo xtask setup`; `cargo clean` removes it.".to_owned(),
+        format!("[target.{}.mlx]", recipe.host),
+        format!("rustc-link-search = [{search:?}]"),
+        "rustc-link-lib = [\"dylib=mlxc\"]".to_owned(),
+        format!("rustc-env = {{ OUT_DIR = {folder:?} }}\n"),
+    ]
+    .join("\n")
+}
+
+/// A reader sees the old text or the new one.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let partial = path.with_extension("partial");
+    fs::write(&partial, text)?;
+    fs::rename(partial, path)?;
+    Ok(())
+}
+
+fn discard(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+fn find_file(folder: &Path, name: &str) -> Result<PathBuf> {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.ends_with(name) {
+                return Ok(path);
+            }
+        }
+    }
+    anyhow::bail!("the downloaded packages hold no {name}")
+}
+
+fn say(text: &str) {
+    eprintln!("setup: {text}");
+}

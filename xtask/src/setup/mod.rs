@@ -1,0 +1,28 @@
+//! `cargo xtask setup`: whatever mlx-sys needs before Cargo can build it here.
+
+#[cfg(target_os = "linux")]
+pub(crate) mod bindings;
+#[cfg(target_os = "linux")]
+mod compile;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(target_os = "linux")]
+mod recipe;
+#[cfg(target_os = "linux")]
+mod registry;
+#[cfg(target_os = "linux")]
+mod wheels;
+
+use anyhow::Result;
+
+/// Does nothing when everything is there already.
+pub(crate) fn run() -> Result<()> {
+    #[cfg(target_os = "linux")]
+    return linux::run();
+    #[cfg(target_os = "macos")]
+    return macos::run();
+    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    anyhow::bail!("MLX runs on macOS and Linux; there is no way to build it on this system");
+}

@@ -1,0 +1,92 @@
+//! What is built, from what, and where it goes: everything that decides whether an earlier build is still the right one.
+
+use std::{
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+use super::registry::{self, Package};
+use crate::workspace;
+
+/// To be raised when the steps change; the helper sources count by themselves.
+const VERSION: u32 = 1;
+
+/// MLX' own BLAS is the reference one, about thirty times slower.
+const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
+const LIBCLANG: &str = "libclang==18.1.1";
+
+/// The sources that stand beside mlx-c's, by file name.
+pub(super) const HELPERS: [(&str, &str); 5] = [
+    ("portability.h", include_str!("../../native/portability.h")),
+    ("blas.h", include_str!("../../native/blas.h")),
+    ("blas.cpp", include_str!("../../native/blas.cpp")),
+    ("clock.cpp", include_str!("../../native/clock.cpp")),
+    ("self_check.cpp", include_str!("../../native/self_check.cpp")),
+];
+
+pub(super) struct Recipe {
+    pub(super) host: String,
+    /// `<root>/target/native`, fixed by the include in .cargo/config.toml, wherever Cargo's own target folder is.
+    pub(super) native: PathBuf,
+    /// Where this very build ends up.
+    pub(super) folder: PathBuf,
+    /// The sources of mlx-c, in Cargo's registry folder.
+    pub(super) mlx_c: PathBuf,
+    /// Requirements as pip reads them.
+    pub(super) wheels: [String; 3],
+}
+
+impl Recipe {
+    pub(super) fn new() -> Result<Self> {
+        let root = workspace::root()?;
+        let host = registry::host()?;
+        let package = registry::package(&root, "mlx-sys", &host)?;
+        let mlx_c = package.folder.join("src/mlx-c");
+        let mlx = pinned_mlx(&mlx_c)?;
+        let native = root.join("target/native");
+        let folder = native.join(format!("mlx-{mlx}-{:016x}", fingerprint(&root, &package, &host)));
+        let wheels = [format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()];
+        Ok(Self { host, native, folder, mlx_c, wheels })
+    }
+
+    /// The file that tells Cargo about the build. It is written last, so that it doubles as the mark of a finished one.
+    pub(super) fn cargo_config(&self) -> PathBuf {
+        self.native.join("cargo.toml")
+    }
+}
+
+/// The folders count, too: libraries and bindings are named by absolute paths.
+fn fingerprint(root: &Path, package: &Package, host: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (VERSION, HELPERS, OPENBLAS, LIBCLANG, root, &package.version, &package.folder, host).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The version of MLX that this mlx-c was written for.
+fn pinned_mlx(mlx_c: &Path) -> Result<String> {
+    let path = mlx_c.join("CMakeLists.txt");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    find_tag(&text).with_context(|| format!("{} names no `GIT_TAG v…` of MLX", path.display()))
+}
+
+fn find_tag(cmake: &str) -> Option<String> {
+    let tag = cmake.split_whitespace().skip_while(|word| *word != "GIT_TAG").nth(1)?;
+    let version = tag.trim_end_matches(')').strip_prefix('v')?;
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_is_read_from_cmake() {
+        assert_eq!(find_tag("FetchContent_Declare(\n mlx\n GIT_TAG v0.32.2)\n"), Some("0.32.2".to_owned()));
+        assert_eq!(find_tag("GIT_TAG v1.0.0\n)"), Some("1.0.0".to_owned()));
+        assert_eq!(find_tag("GIT_TAG main)"), None);
+        assert_eq!(find_tag("project(mlx)"), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! Which part of the project may know which other part.
+
+use super::{
+    Violation,
+    code::{find_word, is_word},
+    files::SourceFile,
+    words::is_under,
+};
+
+/// The files that may touch tensors; most of the logic is tested without them.
+const MAY_USE_MLX: [&str; 8] = [
+    "mlx-core/src/array.rs",
+    "mlx-core/src/weights.rs",
+    "mlx-core/src/model/",
+    "mlx-core/src/cache/",
+    "mlx-core/src/engine/runner.rs",
+    "mlx-core/src/sampling/mod.rs",
+    "mlx-core/src/sampling/logprobs.rs",
+    "mlx-core/src/sampling/filters.rs",
+];
+
+/// Crates of the front ends.
+const NOT_IN_CORE: [&str; 3] = ["axum", "tokio", "clap"];
+
+/// In this folder, these modules of the same crate are not mentioned.
+const APART: [(&str, &[&str]); 2] =
+    [("mlx-core/src/sampling/", &["model", "cache", "engine"]), ("mlx-core/src/model/", &["sampling"])];
+
+/// Checks a Rust file, given without its comments and strings.
+pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
+    let mut found = Vec::new();
+    if !is_under(file, &MAY_USE_MLX) {
+        let rule = "only the files on the list in xtask/src/tidy/arrows.rs may use mlx_rs";
+        found.extend(lines_with(code, "mlx_rs").map(|line| Violation::new(file, line, rule)));
+    }
+    if file.path.starts_with("mlx-core/") {
+        for name in NOT_IN_CORE {
+            let rule = format!("{name} belongs to the front ends, not in mlx-core");
+            found.extend(lines_with(code, name).map(|line| Violation::new(file, line, rule.clone())));
+        }
+    }
+    for (folder, banned) in APART.iter().filter(|(folder, _)| file.path.starts_with(folder)) {
+        for (line, name) in
+            crate_modules(code).into_iter().filter(|(_, name)| banned.contains(&name.as_str()))
+        {
+            found.push(Violation::new(file, line, format!("{folder} must not know crate::{name}")));
+        }
+    }
+    found
+}
+
+/// Checks what mlx-core depends on.
+pub(super) fn check_manifest(file: &SourceFile) -> Vec<Violation> {
+    if file.path != "mlx-core/Cargo.toml" {
+        return Vec::new();
+    }
+    let names = |line: &str| {
+        let key = line.trim_start().trim_start_matches(['[', '"']);
+        let key = key.trim_start_matches("dependencies.").trim_start_matches("dev-dependencies.");
+        key.split(|symbol: char| !is_word(symbol) && symbol != '-').next().unwrap_or_default().to_owned()
+    };
+    let lines = file.text.lines().enumerate();
+    let banned = lines.filter(|(_, line)| NOT_IN_CORE.contains(&names(line).as_str()));
+    let rule = "axum, tokio and clap belong to the front ends, not in mlx-core";
+    banned.map(|(number, _)| Violation::new(file, number + 1, rule)).collect()
+}
+
+fn lines_with<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let lines = code.lines().enumerate();
+    lines.filter(move |(_, line)| find_word(line, word).next().is_some()).map(|(number, _)| number + 1)
+}
+
+/// Every module of the own crate that is named by a path, also inside `use crate::{…}`, with its line.
+fn crate_modules(code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for at in find_word(code, "crate::") {
+        let start = at + "crate::".len();
+        let mut depth = 0_usize;
+        let mut expected = true;
+        let mut position = start;
+        while let Some(symbol) = code[position..].chars().next() {
+            let name: String = code[position..].chars().take_while(|symbol| is_word(*symbol)).collect();
+            if expected && !name.is_empty() {
+                let line = code[..position].matches('\n').count() + 1;
+                found.push((line, name.clone()));
+                expected = false;
+            }
+            match symbol {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                ',' if depth == 1 => expected = true,
+                _ => {}
+            }
+            // Without braces, the first name is the only one.
+            if depth == 0 && !expected {
+                break;
+            }
+            position += if name.is_empty() { symbol.len_utf8() } else { name.len() };
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        let file = SourceFile { path: path.to_owned(), text: text.to_owned() };
+        check(&file, text).into_iter().map(|found| found.line).collect()
+    }
+
+    #[test]
+    fn only_listed_files_use_mlx() {
+        assert_eq!(lines("mlx-core/src/session.rs", "\nuse mlx_rs::Array;"), [2]);
+        assert_eq!(lines("mlx-cli/src/main.rs", "mlx_rs::eval();"), [1]);
+        assert_eq!(lines("mlx-core/src/model/linear.rs", "use mlx_rs::Array;"), [0; 0]);
+        assert_eq!(lines("mlx-core/src/array.rs", "use mlx_rs::Array;"), [0; 0]);
+    }
+
+    #[test]
+    fn core_knows_no_front_end() {
+        assert_eq!(
+            lines("mlx-core/src/error.rs", "use axum::Router;\nuse tokio::sync;\nuse clap::Parser;"),
+            [1, 2, 3]
+        );
+        assert_eq!(lines("mlx-server/src/lib.rs", "use axum::Router;"), [0; 0]);
+        let manifest = |text: &str| {
+            check_manifest(&SourceFile { path: "mlx-core/Cargo.toml".to_owned(), text: text.to_owned() })
+                .len()
+        };
+        assert_eq!(
+            manifest("[dependencies]\ntokio.workspace = true\nclap = \"4\"\n[dependencies.axum]\n"),
+            3
+        );
+        assert_eq!(manifest("[dependencies]\nserde.workspace = true\n# tokio has no place here\n"), 0);
+    }
+
+    #[test]
+    fn sampling_and_model_stay_apart() {
+        let sampling = "mlx-core/src/sampling/state.rs";
+        assert_eq!(lines(sampling, "use crate::model::Model;\nfn f(c: crate::cache::Cache) {}"), [1, 2]);
+        assert_eq!(lines(sampling, "use crate::{\n    error::{Error, model},\n    engine,\n};"), [3]);
+        assert_eq!(lines(sampling, "use crate::{array, error::Error};\nlet model = 1;"), [0; 0]);
+        assert_eq!(
+            lines("mlx-core/src/model/mod.rs", "use crate::sampling::Sampler;\nuse crate::cache;"),
+            [1]
+        );
+    }
+}

@@ -1,0 +1,70 @@
+//! Paths of one machine must not enter the project, in whatever file.
+
+use super::{Violation, files::SourceFile};
+
+/// Where a path of somebody's machine starts. Written in halves, so that this file may name them.
+const STARTS: [&str; 5] = [
+    concat!("/ho", "me/"),
+    concat!("/ro", "ot/"),
+    concat!("/Us", "ers/"),
+    concat!("/t", "mp/"),
+    concat!("/wo", "rk/"),
+];
+
+/// Written by Cargo.
+const EXEMPT: &str = "Cargo.lock";
+
+pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
+    if file.name() == EXEMPT {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in file.text.lines().enumerate() {
+        let here = STARTS.iter().filter(|start| has_path(line, start));
+        found.extend(here.map(|start| {
+            Violation::new(
+                file,
+                number + 1,
+                format!("a path under {start} exists on one machine; write a relative one"),
+            )
+        }));
+    }
+    found
+}
+
+/// Whether an absolute path starts here. `a/home/b` is relative, and without a name behind it is only the folder as such.
+fn has_path(line: &str, start: &str) -> bool {
+    line.match_indices(start).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + start.len()..].chars().next();
+        let absolute = !before.is_some_and(|symbol| symbol.is_alphanumeric() || "._-~})>$".contains(symbol));
+        absolute && after.is_some_and(|symbol| symbol.is_alphanumeric() || "._".contains(symbol))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaks(path: &str, text: &str) -> bool {
+        !check(&SourceFile { path: path.to_owned(), text: text.to_owned() }).is_empty()
+    }
+
+    #[test]
+    fn an_absolute_path_is_found() {
+        for start in STARTS {
+            assert!(breaks("a.md", &format!("see {start}x/y")), "{start}");
+            assert!(breaks("a.toml", &format!("path = \"{start}x\"")), "{start}");
+            assert!(breaks("a.sh", &format!("file://{start}x")), "{start}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_and_bare_folders_are_not() {
+        for start in STARTS {
+            assert!(!breaks("a.md", &format!("see docs{start}x and ..{start}x")), "{start}");
+            assert!(!breaks("a.md", &format!("the folder {start} itself")), "{start}");
+            assert!(!breaks("Cargo.lock", &format!("{start}x")), "{start}");
+        }
+    }
+}
