@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use mlx_core::array::{self, FloatPolicy};
-use mlx_core::model::{self, Batch, Logits, Model};
+use mlx_core::cache::SequenceCache;
+use mlx_core::model::{self, Batch, Model};
 use mlx_tests::golden::{self, MODELS, worst_difference};
 use mlx_tests::{device, engine, greedy, model_folder, run};
 
@@ -23,6 +24,13 @@ fn load(folder: &Path) -> Box<dyn Model> {
     model::load(folder, policy, &mut |_, _| {}).expect("the fixture loads")
 }
 
+/// The logits of every row of a pass.
+fn logits(model: &dyn Model, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Vec<f32> {
+    let hidden = model.forward(batch, caches).expect("the pass runs");
+    let rows = array::to_single(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    array::values(&rows).expect("values").to_vec()
+}
+
 /// Logits of every position, the text cut into passes at `cuts`; a pass of one token is a decode step.
 fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
     let mut cache = model.new_cache();
@@ -30,10 +38,9 @@ fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f3
     for &end in cuts.iter().chain([&tokens.len()]) {
         let batch = match &tokens[start..end] {
             [token] => Batch::step(&[(*token, start)]),
-            run => Batch::run(run, start, Logits::All),
+            run => Batch::run(run, start),
         };
-        let rows = model.forward(&batch, &mut [&mut cache]).expect("the pass runs").expect("logits");
-        values.extend_from_slice(array::values(&array::to_single(&rows).expect("rows")).expect("values"));
+        values.extend(logits(model, &batch, &mut [&mut cache]));
         start = end;
         assert_eq!(cache.offset(), end);
     }
@@ -86,20 +93,17 @@ fn rows_of_one_step_do_not_see_each_other() {
     let texts: [&[u32]; 3] = [&[5, 6, 7], &[9], &[11, 12, 13, 14, 15, 16]];
     let fill = |text: &[u32]| {
         let mut cache = model.new_cache();
-        model.forward(&Batch::run(text, 0, Logits::None), &mut [&mut cache]).expect("the pass runs");
+        model.forward(&Batch::run(text, 0), &mut [&mut cache]).expect("the pass runs");
         cache
     };
     let rows: Vec<(u32, usize)> = texts.iter().map(|text| (20, text.len())).collect();
     let mut together = texts.map(fill);
     let mut caches: Vec<_> = together.iter_mut().collect();
-    let all = model.forward(&Batch::step(&rows), &mut caches).expect("the pass runs").expect("logits");
-    let all = array::to_single(&all).expect("rows");
+    let all = logits(model.as_ref(), &Batch::step(&rows), &mut caches);
     let width = model.spec().vocabulary;
-    let all = array::values(&all).expect("values").chunks(width);
-    for ((text, row), of_batch) in texts.iter().zip(rows).zip(all) {
-        let alone = model.forward(&Batch::step(&[row]), &mut [&mut fill(text)]).expect("the pass runs");
-        let alone = array::to_single(&alone.expect("logits")).expect("rows");
-        let worst = worst_difference(of_batch, array::values(&alone).expect("values"), width);
+    for ((text, row), of_batch) in texts.iter().zip(rows).zip(all.chunks(width)) {
+        let alone = logits(model.as_ref(), &Batch::step(&[row]), &mut [&mut fill(text)]);
+        let worst = worst_difference(of_batch, &alone, width);
         assert!(worst < 1e-3, "{worst:e} of the spread");
     }
 }
@@ -111,10 +115,9 @@ fn a_cut_cache_goes_on_as_if_the_rest_had_never_been() {
     let tokens = golden::logits("llama-rope3-f32", true).tokens;
     let mut cache = model.new_cache();
     let straight = logits_in_passes(model.as_ref(), &tokens, &[20]);
-    model.forward(&Batch::run(&tokens[..20], 0, Logits::None), &mut [&mut cache]).expect("the pass runs");
-    model.forward(&Batch::run(&[1, 2, 3, 4, 5], 20, Logits::None), &mut [&mut cache]).expect("the pass runs");
+    model.forward(&Batch::run(&tokens[..20], 0), &mut [&mut cache]).expect("the pass runs");
+    model.forward(&Batch::run(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
     cache.truncate(20);
-    let rest = model.forward(&Batch::run(&tokens[20..], 20, Logits::All), &mut [&mut cache]);
-    let rest = array::to_single(&rest.expect("the pass runs").expect("logits")).expect("rows");
-    assert_eq!(array::values(&rest).expect("values"), &straight[20 * model.spec().vocabulary..]);
+    let rest = logits(model.as_ref(), &Batch::run(&tokens[20..], 20), &mut [&mut cache]);
+    assert_eq!(rest, straight[20 * model.spec().vocabulary..]);
 }

@@ -11,9 +11,10 @@ use super::handle::Canceller;
 use super::request::{Event, FinishReason, GenerationRequest};
 use super::scheduler::{Work, plan};
 use super::sequence::Sequence;
+use crate::array::slice_axis;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::{Batch, Logits, Model};
+use crate::model::{Batch, Model};
 use crate::sampling::{Draw, Sampler, Scratch};
 
 /// A checked request and where its events go.
@@ -80,7 +81,7 @@ impl Engine {
     fn advance(&mut self, sequence: &mut Sequence) -> Result<Option<FinishReason>> {
         match plan(sequence.history.len(), sequence.offset()) {
             Work::Fill(range) => {
-                let batch = Batch::run(&sequence.history.tokens()[range.clone()], range.start, Logits::None);
+                let batch = Batch::run(&sequence.history.tokens()[range.clone()], range.start);
                 self.model.forward(&batch, &mut [&mut sequence.cache])?;
                 sequence.cache.eval()?;
                 Ok(None)
@@ -89,7 +90,7 @@ impl Engine {
                 let tokens = &sequence.history.tokens()[range.clone()];
                 let batch = match tokens {
                     [token] => Batch::step(&[(*token, range.start)]),
-                    tokens => Batch::run(tokens, range.start, Logits::Last),
+                    tokens => Batch::run(tokens, range.start),
                 };
                 let draw = self.draw(&batch, sequence)?;
                 Ok(accept(sequence, draw))
@@ -98,8 +99,9 @@ impl Engine {
     }
 
     fn draw(&mut self, batch: &Batch, sequence: &mut Sequence) -> Result<Draw> {
-        let logits = self.model.forward(batch, &mut [&mut sequence.cache])?;
-        let logits = logits.ok_or_else(|| Error::Mlx("the pass gave no logits".into()))?;
+        let hidden = self.model.forward(batch, &mut [&mut sequence.cache])?;
+        let rows = hidden.dim(0);
+        let logits = self.model.logits(&slice_axis(&hidden, 0, rows - 1, rows)?)?;
         let rows = [(&sequence.sampler, &sequence.history)];
         let mut draws = Sampler::draw(&logits, &rows, &mut self.scratch)?;
         draws.pop().ok_or_else(|| Error::Mlx("the pass gave no row".into()))?

@@ -1,20 +1,9 @@
-//! What one forward pass runs: tokens of one or more sequences, and which of them need logits.
+//! What one forward pass runs: tokens of one or more sequences, and where they stand.
 
 use mlx_rs::Array;
 
 use super::rope::Positions;
 use crate::array::from_tokens;
-
-/// Which rows of a batch get logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Logits {
-    /// None: the pass only fills the cache.
-    None,
-    /// The last row of a run; every row of a decode step.
-    Last,
-    /// Every row.
-    All,
-}
 
 /// How the rows of a batch belong to sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +20,16 @@ pub struct Batch {
     rows: usize,
     layout: Layout,
     positions: Positions,
-    logits: Logits,
 }
 
 impl Batch {
     /// `tokens` as consecutive positions of one sequence, from `start`. Must not be empty.
-    pub fn run(tokens: &[u32], start: usize, logits: Logits) -> Self {
+    pub fn run(tokens: &[u32], start: usize) -> Self {
         Self {
             tokens: from_tokens(tokens),
             rows: tokens.len(),
             layout: Layout::OneRun,
             positions: Positions::From(start as i32),
-            logits,
         }
     }
 
@@ -55,7 +42,6 @@ impl Batch {
             rows: rows.len(),
             layout: Layout::Rows,
             positions: Positions::Each(Array::from_slice(&positions, &[rows.len() as i32])),
-            logits: Logits::All,
         }
     }
 
@@ -74,9 +60,5 @@ impl Batch {
 
     pub(crate) fn positions(&self) -> &Positions {
         &self.positions
-    }
-
-    pub(crate) fn logits(&self) -> Logits {
-        self.logits
     }
 }

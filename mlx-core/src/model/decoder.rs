@@ -3,13 +3,12 @@
 use mlx_rs::Array;
 
 use super::attention::AttentionConfig;
-use super::batch::{Batch, Logits};
+use super::batch::Batch;
 use super::block::Block;
 use super::feed_forward::FeedForwardConfig;
 use super::linear::{Linear, Part};
 use super::norm::RmsNorm;
 use super::{Model, ModelSpec};
-use crate::array::slice_axis;
 use crate::cache::{LayerCache, SequenceCache};
 use crate::error::Result;
 use crate::weights::Weights;
@@ -71,16 +70,6 @@ impl Decoder {
         weights.finish()?;
         Ok(Self { spec, embedding, blocks, norm, head })
     }
-
-    /// The rows of `[R, hidden]` that need logits.
-    fn wanted(hidden: &Array, batch: &Batch) -> Result<Option<Array>> {
-        let rows = batch.rows() as i32;
-        Ok(match batch.logits() {
-            Logits::None => None,
-            Logits::Last => Some(slice_axis(hidden, 0, rows - 1, rows)?),
-            Logits::All => Some(hidden.clone()),
-        })
-    }
 }
 
 impl Model for Decoder {
@@ -92,14 +81,17 @@ impl Model for Decoder {
         SequenceCache::new(self.blocks.iter().map(|_| LayerCache::full()).collect())
     }
 
-    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Option<Array>> {
+    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
         let mut hidden = self.embedding.take_axis(batch.tokens(), 0)?;
         for (layer, block) in self.blocks.iter().enumerate() {
             let mut of_layer: Vec<&mut LayerCache> =
                 caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
             hidden = block.forward(&hidden, batch, &mut of_layer)?;
         }
-        let Some(rows) = Self::wanted(&hidden, batch)? else { return Ok(None) };
-        Ok(Some(self.head.forward(&self.norm.forward(&rows)?)?))
+        Ok(hidden)
+    }
+
+    fn logits(&self, hidden: &Array) -> Result<Array> {
+        self.head.forward(&self.norm.forward(hidden)?)
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use mlx_rs::{Array, Dtype};
 
 pub use attention::AttentionConfig;
-pub use batch::{Batch, Logits};
+pub use batch::Batch;
 pub use decoder::DecoderConfig;
 pub use feed_forward::FeedForwardConfig;
 
@@ -33,10 +33,13 @@ pub trait Model: Send {
     /// An empty cache for one sequence.
     fn new_cache(&self) -> SequenceCache;
 
-    /// Runs `batch`, extending the cache of each of its sequences by the rows it brings.
-    /// Gives logits `[rows asked for, vocabulary]`, unevaluated, or `None` if no row was asked for.
+    /// Runs `batch`, extending the cache of each of its sequences by the rows it brings. Gives the rows' last
+    /// hidden state `[rows, width]`, unevaluated: what nobody asks for is not computed.
     /// Row `i` depends on its own sequence alone.
-    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Option<Array>>;
+    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Array>;
+
+    /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
+    fn logits(&self, hidden: &Array) -> Result<Array>;
 }
 
 /// What there is to know about a loaded model.

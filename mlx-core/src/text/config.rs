@@ -1,4 +1,4 @@
-//! Reads tokenizer_config.json and special_tokens_map.json: special tokens, added tokens and flags.
+//! Reads `tokenizer_config.json` and `special_tokens_map.json`: special tokens, added tokens and flags.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 /// What a model folder says about its tokenizer outside of tokenizer.json.
 #[derive(Debug, Default)]
 pub(super) struct TokenizerConfig {
-    /// Name to text: `bos_token` and so on, and `additional_special_tokens` as a list. Templates see these as variables.
+    /// Name to text: `bos_token` and so on, and `additional_special_tokens` as a list. Templates see these as
+    /// variables.
     pub(super) special_tokens: Map<String, Value>,
     /// Tokens that must exist besides those of tokenizer.json, lowest id first.
     pub(super) added_tokens: Vec<AddedToken>,
@@ -37,7 +38,8 @@ impl TokenizerConfig {
     }
 
     fn from_objects(config: &Map<String, Value>, map: &Map<String, Value>) -> Self {
-        // As in transformers, special_tokens_map.json only overrules folders from before `added_tokens_decoder`.
+        // As in transformers, special_tokens_map.json only overrules folders from before
+        // `added_tokens_decoder`.
         let legacy = !config.contains_key("added_tokens_decoder");
         let (first, second) = if legacy { (map, config) } else { (config, map) };
         let mut special_tokens = Map::new();
@@ -54,7 +56,9 @@ impl TokenizerConfig {
                 }
                 // transformers also allows names of the model's own, such as `image_token`.
                 Some(Value::Object(tokens)) => special_tokens.extend(
-                    tokens.iter().filter_map(|(name, token)| Some((name.clone(), token_text(Some(token))?.into()))),
+                    tokens
+                        .iter()
+                        .filter_map(|(name, token)| Some((name.clone(), token_text(Some(token))?.into()))),
                 ),
                 _ => {}
             }
@@ -152,8 +156,8 @@ mod tests {
     #[test]
     fn special_tokens_are_strings_or_objects() {
         let read = config(
-            &json!({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null, "add_bos_token": true,
-                "added_tokens_decoder": {"10": {"content": "b"}, "9": {"content": "</s>"}}}),
+            &json!({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
+                "add_bos_token": true, "added_tokens_decoder": {"10": {"content": "b"}, "9": {"content": "</s>"}}}),
             &json!({"eos_token": "<other>", "unk_token": "<unk>"}),
         );
         assert_eq!(read.special_token("bos_token"), Some("<s>"));
@@ -161,7 +165,8 @@ mod tests {
         assert_eq!(read.special_token("unk_token"), Some("<unk>"));
         assert_eq!(read.special_token("pad_token"), None);
         assert_eq!((read.add_bos, read.add_eos), (Some(true), None));
-        let added: Vec<_> = read.added_tokens.iter().map(|token| (token.content.as_str(), token.special)).collect();
+        let added: Vec<_> =
+            read.added_tokens.iter().map(|token| (token.content.as_str(), token.special)).collect();
         assert_eq!(added, [("</s>", true), ("b", false), ("<s>", true), ("<unk>", true)]);
     }
 

@@ -1,7 +1,8 @@
 //! The decoder of tokenizer.json as a chain of stages that work on a stream of tokens.
 //!
-//! Invariant: whatever a stage has let through is what it would give for those tokens whatever follows them, so the
-//! text that leaves the chain is always a prefix of the whole text. Stages that cannot promise that hold everything.
+//! Invariant: whatever a stage has let through is what it would give for those tokens whatever follows them,
+//! so the text that leaves the chain is always a prefix of the whole text. Stages that cannot promise that
+//! hold everything.
 
 use std::sync::Arc;
 
@@ -9,8 +10,7 @@ use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::strip::Strip;
 use tokenizers::{Decoder, Tokenizer};
 
-/// What an undecodable byte or sequence becomes.
-const REPLACEMENT: &str = "\u{FFFD}";
+use super::bytes::{ByteRun, Utf8, spelled_bytes};
 
 /// The stages of one decoder and where they stand in a text.
 #[derive(Debug, Clone)]
@@ -74,7 +74,8 @@ impl Chain {
     }
 }
 
-/// Appends the stages of `decoder`. `fused` says that the stages so far give pieces of one text instead of tokens.
+/// Appends the stages of `decoder`. `fused` says that the stages so far give pieces of one text instead of
+/// tokens.
 fn add_stages(stages: &mut Vec<Stage>, decoder: &DecoderWrapper, fused: &mut bool) {
     let shared = || Arc::new(decoder.clone());
     stages.push(match decoder {
@@ -176,12 +177,14 @@ impl Stage {
     }
 }
 
-/// Runs one of tokenizers' decoders; if it fails (a pattern that its regex engine gives up on) tokens stay as they are.
+/// Runs one of tokenizers' decoders; if it fails (a pattern that its regex engine gives up on) tokens stay as
+/// they are.
 fn decode(decoder: &DecoderWrapper, tokens: Vec<String>) -> Vec<String> {
     decoder.decode_chain(tokens.clone()).unwrap_or(tokens)
 }
 
-/// `text` without up to `remaining` leading `content` characters; any other character ends the stripping for good.
+/// `text` without up to `remaining` leading `content` characters; any other character ends the stripping for
+/// good.
 fn strip_start<'a>(text: &'a str, content: char, remaining: &mut usize) -> &'a str {
     let mut text = text;
     while *remaining > 0 && !text.is_empty() {
@@ -196,110 +199,4 @@ fn strip_start<'a>(text: &'a str, content: char, remaining: &mut usize) -> &'a s
 /// How many bytes at the end of `text` are `content` characters that the stripping takes away.
 fn stripped_tail(text: &str, strip: &Strip) -> usize {
     text.chars().rev().take(strip.stop).take_while(|found| *found == strip.content).map(char::len_utf8).sum()
-}
-
-/// The bytes that a byte-level token stands for; a token with a foreign character stands for itself.
-fn spelled_bytes(token: &str) -> Vec<u8> {
-    token.chars().map(spelled_byte).collect::<Option<_>>().unwrap_or_else(|| token.as_bytes().to_vec())
-}
-
-/// GPT-2's alphabet: printable bytes are themselves, the 68 others follow from U+0100 on, in order.
-fn spelled_byte(letter: char) -> Option<u8> {
-    let code = u32::from(letter);
-    let byte = match code {
-        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => code,
-        0x100..=0x120 => code - 0x100,
-        0x121..=0x142 => code - 0x121 + 0x7F,
-        0x143 => 0xAD,
-        _ => return None,
-    };
-    u8::try_from(byte).ok()
-}
-
-/// Bytes that become text as soon as they are complete characters; what can never become one is U+FFFD.
-#[derive(Debug, Clone, Default)]
-struct Utf8 {
-    /// The beginning of a character: at most three bytes between calls.
-    held: Vec<u8>,
-}
-
-impl Utf8 {
-    fn push(&mut self, bytes: &[u8]) -> String {
-        self.held.extend_from_slice(bytes);
-        let mut text = String::new();
-        let mut used = 0;
-        for chunk in self.held.utf8_chunks() {
-            text.push_str(chunk.valid());
-            used += chunk.valid().len();
-            let invalid = chunk.invalid();
-            // The last sequence may be the start of a character; any other cannot be completed any more.
-            if invalid.is_empty() || is_incomplete(&self.held[used..]) {
-                break;
-            }
-            text.push_str(REPLACEMENT);
-            used += invalid.len();
-        }
-        self.held.drain(..used);
-        text
-    }
-
-    fn finish(&mut self) -> Option<String> {
-        let incomplete = !std::mem::take(&mut self.held).is_empty();
-        incomplete.then(|| REPLACEMENT.to_string())
-    }
-}
-
-/// Whether `bytes` are the beginning of a character and nothing else.
-fn is_incomplete(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
-}
-
-/// A run of byte tokens. It is text if all of it is valid UTF-8, otherwise every byte becomes U+FFFD: so nothing of a
-/// run is certain before its end, except that a broken run stays broken.
-#[derive(Debug, Clone, Default)]
-struct ByteRun {
-    held: Vec<u8>,
-    /// How many of the held bytes are complete characters.
-    valid: usize,
-    broken: bool,
-}
-
-impl ByteRun {
-    fn push(&mut self, token: String, output: &mut Vec<String>) {
-        let Some(byte) = byte_token(&token) else {
-            self.end(output);
-            output.push(token);
-            return;
-        };
-        if self.broken {
-            output.push(REPLACEMENT.to_string());
-            return;
-        }
-        self.held.push(byte);
-        match std::str::from_utf8(&self.held[self.valid..]) {
-            Ok(_) => self.valid = self.held.len(),
-            Err(error) if error.error_len().is_none() => {}
-            Err(_) => {
-                output.extend(self.held.drain(..).map(|_| REPLACEMENT.to_string()));
-                self.broken = true;
-            }
-        }
-    }
-
-    fn end(&mut self, output: &mut Vec<String>) {
-        let run = std::mem::take(self);
-        if run.held.is_empty() {
-            return;
-        }
-        match String::from_utf8(run.held) {
-            Ok(text) => output.push(text),
-            Err(error) => output.extend(error.as_bytes().iter().map(|_| REPLACEMENT.to_string())),
-        }
-    }
-}
-
-/// The byte of a token like `<0x0A>`.
-fn byte_token(token: &str) -> Option<u8> {
-    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }

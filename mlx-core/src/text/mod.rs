@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here imports `mlx_rs`.
 
+mod bytes;
 mod config;
 mod decoder;
 pub mod detokenizer;

@@ -2,8 +2,8 @@
 
 /// Watches streamed text for stop strings.
 ///
-/// The stop string that is complete first wins; of several that end at the same character the longest, and of equal
-/// ones the first listed. So the outcome depends on the text alone, not on how it was cut into pieces.
+/// The stop string that is complete first wins; of several that end at the same character the longest, and of
+/// equal ones the first listed. So the outcome depends on the text alone, not on how it was cut into pieces.
 ///
 /// Invariant: what was emitted never contains a stop string nor a part of the one that was found.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +82,8 @@ impl StopMatcher {
     }
 }
 
-/// One stop string with its Knuth-Morris-Pratt table: constant amortised work per byte, however it overlaps itself.
+/// One stop string with its Knuth-Morris-Pratt table: constant amortised work per byte, however it overlaps
+/// itself.
 #[derive(Debug, Clone)]
 struct Pattern {
     index: usize,
@@ -108,7 +109,8 @@ impl Pattern {
         Self { index, bytes, fallback, state: 0 }
     }
 
-    /// Takes one byte; true when the pattern is complete. The caller stops there, so the state never moves past it.
+    /// Takes one byte; true when the pattern is complete. The caller stops there, so the state never moves
+    /// past it.
     fn step(&mut self, byte: u8) -> bool {
         while self.state > 0 && self.bytes[self.state] != byte {
             self.state = self.fallback[self.state - 1];

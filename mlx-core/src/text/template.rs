@@ -5,6 +5,7 @@ mod environment;
 mod filters;
 mod json;
 mod methods;
+mod numbers;
 mod python;
 mod source;
 
@@ -33,9 +34,9 @@ pub struct ChatTemplate {
 /// What a chat template is rendered from.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateInput {
-    /// The conversation, in OpenAI's form; content given in parts is passed on as it is.
+    /// The conversation, in the form of `OpenAI`'s API; content given in parts is passed on as it is.
     pub messages: Vec<Value>,
-    /// The tools the model may call, in OpenAI's form.
+    /// The tools the model may call, in the form of `OpenAI`'s API.
     pub tools: Option<Vec<Value>>,
     /// Documents for models that quote them.
     pub documents: Option<Vec<Value>>,
@@ -50,9 +51,9 @@ pub struct TemplateInput {
 impl ChatTemplate {
     /// Loads the chat template of a model folder; `None` if it has none.
     ///
-    /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` win over `chat_template` in
-    /// `tokenizer_config.json`, which is a string or a list of names and templates. `chat_template.json`, which
-    /// transformers reads for multimodal models, comes last.
+    /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` win over
+    /// `chat_template` in `tokenizer_config.json`, which is a string or a list of names and templates.
+    /// `chat_template.json`, which transformers reads for multimodal models, comes last.
     pub fn load(folder: &Path) -> Result<Option<Self>> {
         let config = TokenizerConfig::load(folder)?;
         let mut sources = template_files(folder)?;
@@ -103,7 +104,8 @@ impl ChatTemplate {
         variables: &Map<String, Value>,
         now: Option<DateTime>,
     ) -> Result<String> {
-        let template = self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
+        let template =
+            self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
         let template = template.map_err(|_| {
             Error::Template(format!("the model has several chat templates, but none is called \"{DEFAULT}\""))
         })?;
@@ -142,7 +144,88 @@ fn listed(value: &Value, path: &Path) -> Result<Vec<(String, String)>> {
         Value::Array(entries) => {
             entries.iter().map(|entry| Ok((text(&entry["name"])?, text(&entry["template"])?))).collect()
         }
-        Value::Object(entries) => entries.iter().map(|(name, value)| Ok((name.clone(), text(value)?))).collect(),
+        Value::Object(entries) => {
+            entries.iter().map(|(name, value)| Ok((name.clone(), text(value)?))).collect()
+        }
         _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn render(source: &str, variables: &Value) -> Result<String> {
+        let variables = variables.as_object().cloned().unwrap_or_default();
+        let now = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
+        ChatTemplate::from_source(source, Map::new())?.render_variables(DEFAULT, &variables, Some(now))
+    }
+
+    #[test]
+    fn renders_as_transformers_does() {
+        let variables =
+            json!({"d": {"b": 1, "a": [true, null, 1e16, "it's \u{e9}"]}, "l": [3, 1, 2], "t": " x, y\n"});
+        for (source, expected) in [
+            ("  {% if true %}\n  {{ 1 }}\n  {% endif %}\n\n", "  1\n"),
+            ("{{ d }}", "{'b': 1, 'a': [True, None, 1e+16, \"it's \u{e9}\"]}"),
+            ("{{ d|tojson }}", "{\"b\": 1, \"a\": [true, null, 1e+16, \"it's \u{e9}\"]}"),
+            ("{{ l|tojson(indent=1) }}{{ t|tojson(ensure_ascii=true) }}", "[\n 3,\n 1,\n 2\n]\" x, y\\n\""),
+            ("{{ {'b': 1, 'a': {}}|tojson(separators=(',', ':'), sort_keys=true) }}", "{\"a\":{},\"b\":1}"),
+            ("{{ l[::-1] }}{{ l[-2:] }}{{ [][::-1] }}{{ t[1:-1] }}", "[2, 1, 3][1, 2][]x, y"),
+            ("{{ t.strip().split(', ') }}{{ t.split() }}{{ 'abc'.find('c') }}", "['x', 'y']['x,', 'y']2"),
+            ("{{ l|sort(true) }}{{ l|join('-') }}{{ nothing|length }}", "[3, 2, 1]3-1-20"),
+            ("{{ 'a\nb\n'|indent(2) }}|{{ none is iterable }}|{{ '0x1f'|int(0, 16) }}", "a\n  b\n|False|31"),
+            ("{% for k, v in d.items() %}{% if loop.last %}{% break %}{% endif %}{{ k }}{% endfor %}", "b"),
+            ("{% set n = namespace(x=0) %}{% for i in l %}{% set n.x = n.x + i %}{% endfor %}{{ n.x }}", "6"),
+            ("{%- generation %}{% set x = 1 %}{{ x }}{% endgeneration -%} {{ x is defined }}", "1False"),
+            ("{{ strftime_now('%d %B %Y') }}", "26 July 2024"),
+            ("{{ dict([('a', 1)], b=+2) }}{{ nothing }}{{ 'a' ~ none }}", "{'a': 1, 'b': 2}aNone"),
+        ] {
+            assert_eq!(render(source, &variables).expect(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_and_where() {
+        for (source, expected) in [
+            ("\n{{ raise_exception('roles must alternate') }}", "chat template: roles must alternate"),
+            ("\n{% for x in none %}{% endfor %}", "line 2: invalid operation: none is not iterable"),
+            ("\n{{ a.b }}", "line 2: undefined value: `a` is undefined"),
+            ("{{ 'a' + [] }}", "line 1: invalid operation: tried to use + operator"),
+            ("{{ [].append(1) }}", "append is not allowed"),
+            ("{% if %}", "line 1: syntax error"),
+            ("{{ nothing|tojson }}", "cannot be written as JSON"),
+            ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion limit"),
+        ] {
+            let message = render(source, &Value::Null).expect_err(source).to_string();
+            assert!(message.contains(expected), "{source}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_template_file_wins_and_tools_have_their_own() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("writes");
+        let load = || ChatTemplate::load(folder.path()).expect("loads");
+        let mut input = TemplateInput { messages: vec![json!({"role": "user"})], ..TemplateInput::default() };
+        assert!(load().is_none());
+        write("chat_template.json", "{\"chat_template\": \"multimodal\"}");
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "multimodal");
+        let listed = json!({"bos_token": {"content": "<s>"}, "chat_template": [
+            {"name": "default", "template": "{{ bos_token }}{{ tools is none }}{{ add_generation_prompt }}"},
+            {"name": "tool_use", "template": "{{ bos_token }}{{ tools|length }}{{ messages[0].role }}"},
+        ]});
+        write("tokenizer_config.json", &listed.to_string());
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "<s>TrueFalse");
+        input.tools = Some(vec![json!({})]);
+        input.extra = json!({"bos_token": "!"}).as_object().cloned().unwrap_or_default();
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "!1user");
+        write("chat_template.jinja", "file{{ bos_token }}\n");
+        assert_eq!(load().expect("is there").render(&input).expect("renders"), "file!");
+        write("tokenizer_config.json", "[]");
+        let message = ChatTemplate::load(folder.path()).expect_err("is not an object").to_string();
+        assert!(message.ends_with("tokenizer_config.json: is not a JSON object"));
     }
 }

@@ -22,12 +22,13 @@ struct Shared {
     inner: Inner,
     chain: Chain,
     special_tokens: Map<String, Value>,
-    /// What surrounds every text when tokenizer_config.json overrules tokenizer.json.
+    /// What surrounds every text when `tokenizer_config.json` overrules tokenizer.json.
     around: Option<(Vec<u32>, Vec<u32>)>,
 }
 
 impl Tokenizer {
-    /// Loads tokenizer.json of a model folder, and tokenizer_config.json and special_tokens_map.json if they are there.
+    /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if
+    /// they are there.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let bytes = match std::fs::read(&path) {
@@ -35,16 +36,21 @@ impl Tokenizer {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing(folder)),
             Err(error) => return Err(Error::io(path, error)),
         };
-        let inner = Inner::from_bytes(bytes)
-            .map_err(|error| Error::file(&path, format!("is not a usable tokenizer: {error}")))?;
-        Self::new(inner, TokenizerConfig::load(folder)?)
+        let config = TokenizerConfig::load(folder)?;
+        // tokenizers panics on some broken files, so the syntax is looked at first and the rest is guarded.
+        serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
+            .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
+        let tokenizer = std::panic::catch_unwind(|| Self::new(Inner::from_bytes(bytes)?, config));
+        tokenizer
+            .unwrap_or_else(|_| Err("it contradicts itself".into()))
             .map_err(|error| Error::file(&path, format!("is not a usable tokenizer: {error}")))
     }
 
-    fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
+    pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
         // These are settings of a training run that some files still carry; a prompt is never cut or padded.
         inner.with_truncation(None)?.with_padding(None);
-        let (bos, eos) = ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
+        let (bos, eos) =
+            ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
         inner.add_tokens(config.added_tokens)?;
         let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
         let around = around(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
@@ -67,7 +73,8 @@ impl Tokenizer {
         })
     }
 
-    /// Decodes `ids`; ids that are not in the vocabulary have no text, and `skip_special` leaves special tokens out.
+    /// Decodes `ids`; ids that are not in the vocabulary have no text, and `skip_special` leaves special
+    /// tokens out.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut detokenizer = self.detokenizer(skip_special);
         let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
@@ -100,12 +107,12 @@ impl Tokenizer {
         self.token(id).is_some_and(|token| self.is_special_token(&token))
     }
 
-    /// The first token of a text, as tokenizer_config.json names it.
+    /// The first token of a text, as `tokenizer_config.json` names it.
     pub fn bos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("bos_token").and_then(Value::as_str)
     }
 
-    /// The last token of a text, as tokenizer_config.json names it.
+    /// The last token of a text, as `tokenizer_config.json` names it.
     pub fn eos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("eos_token").and_then(Value::as_str)
     }
@@ -134,20 +141,21 @@ impl Tokenizer {
     }
 }
 
-/// What to put around a text when tokenizer_config.json says so: (wanted, id) of the first and of the last token.
-/// A side that it leaves open stays as tokenizer.json has it.
+/// What to put around a text when `tokenizer_config.json` says so: (wanted, id) of the first and of the last
+/// token. A side that it leaves open stays as tokenizer.json has it.
 fn around(
     inner: &Inner,
     [bos, eos]: [(Option<bool>, Option<u32>); 2],
 ) -> tokenizers::Result<Option<(Vec<u32>, Vec<u32>)>> {
+    let sample = inner.encode_fast("a", false)?;
+    let framed = inner.encode_fast("a", true)?;
     if bos.0.is_none() && eos.0.is_none() {
         return Ok(None);
     }
-    let sample = inner.encode_fast("a", false)?;
-    let framed = inner.encode_fast("a", true)?;
     let (sample, framed) = (sample.get_ids(), framed.get_ids());
     let start = framed.windows(sample.len().max(1)).position(|window| window == sample);
-    let (before, after) = start.map_or((&[][..], &[][..]), |start| (&framed[..start], &framed[start + sample.len()..]));
+    let (before, after) =
+        start.map_or((&[][..], &[][..]), |start| (&framed[..start], &framed[start + sample.len()..]));
     let side = |(wanted, id): (Option<bool>, Option<u32>), own: &[u32]| match wanted {
         Some(true) => id.into_iter().collect(),
         Some(false) => Vec::new(),
@@ -162,8 +170,77 @@ fn missing(folder: &Path) -> Error {
     match others.iter().find(|name| folder.join(name).exists()) {
         Some(name) => Error::file(
             folder.join("tokenizer.json"),
-            format!("is missing; {name} alone cannot be read, convert it with transformers (AutoTokenizer, save_pretrained)"),
+            format!(
+                "is missing; {name} alone cannot be read: convert it with transformers' save_pretrained"
+            ),
         ),
         None => Error::file(folder.join("tokenizer.json"), "is missing"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A tokenizer whose ids are the positions in `tokens`; those in angle bars are special.
+    pub(in crate::text) fn tiny(decoder: &Value, tokens: &[&str], config: TokenizerConfig) -> Tokenizer {
+        let vocabulary: Map<_, _> =
+            tokens.iter().enumerate().map(|(id, token)| ((*token).to_string(), id.into())).collect();
+        let special = tokens.iter().enumerate().filter(|(_, token)| token.starts_with("<|"));
+        let added: Vec<_> = special
+            .map(|(id, token)| {
+                json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false,
+                    "normalized": false, "special": true})
+            })
+            .collect();
+        let file = json!({"version": "1.0", "added_tokens": added, "decoder": decoder, "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "padding": null,
+            "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": [], "byte_fallback": true}});
+        let inner = Inner::from_bytes(file.to_string()).expect("the file is well formed");
+        Tokenizer::new(inner, config).expect("the file is consistent")
+    }
+
+    /// What tokenizers itself decodes.
+    pub(in crate::text) fn decode_all(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> String {
+        let known =
+            |id: &u32| tokenizer.token(*id).is_some_and(|_| !skip_special || !tokenizer.is_special(*id));
+        let ids: Vec<_> = ids.iter().copied().filter(known).collect();
+        // One of its decoders does not take an empty list.
+        if ids.is_empty() {
+            String::new()
+        } else {
+            tokenizer.shared.inner.decode(&ids, false).expect("decodes")
+        }
+    }
+
+    #[test]
+    fn the_configuration_decides_what_surrounds_a_text() {
+        let tokens = ["a", "b", "<|bos|>", "<|eos|>"];
+        let encode = |add_bos, add_eos, special| {
+            let names = json!({"bos_token": "<|bos|>", "eos_token": "<|eos|>"});
+            let special_tokens = names.as_object().cloned().unwrap_or_default();
+            let config = TokenizerConfig { special_tokens, add_bos, add_eos, ..TokenizerConfig::default() };
+            tiny(&Value::Null, &tokens, config).encode("ab<|eos|>a", special).expect("encodes")
+        };
+        assert_eq!(encode(None, None, true), [0, 1, 3, 0]);
+        assert_eq!(encode(Some(true), None, true), [2, 0, 1, 3, 0]);
+        assert_eq!(encode(Some(true), Some(true), true), [2, 0, 1, 3, 0, 3]);
+        assert_eq!(encode(Some(true), Some(true), false), [0, 1, 3, 0]);
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_folder() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let message = || Tokenizer::load(folder.path()).expect_err("cannot be loaded").to_string();
+        assert!(message().ends_with("tokenizer.json: is missing"));
+        std::fs::write(folder.path().join("tokenizer.model"), "").expect("writes");
+        assert!(message().contains("tokenizer.model alone cannot be read"));
+        std::fs::write(folder.path().join("tokenizer.json"), "{\"model\": 1").expect("writes");
+        assert!(message().contains("tokenizer.json: is not valid JSON: "));
+        std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("writes");
+        assert!(message().contains("tokenizer.json: is not a usable tokenizer: "));
     }
 }

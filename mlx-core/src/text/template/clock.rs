@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use jiff::civil::DateTime;
 
-/// Formats `time` as Python's `datetime.strftime` does for a time without a zone. A directive that is not known stays as
-/// it is, as in the C library.
+/// Formats `time` as Python's `datetime.strftime` does for a time without a zone. A directive that is not
+/// known stays as it is, as in the C library.
 pub(super) fn format(time: DateTime, format: &str) -> String {
     let mut output = String::new();
     let mut rest = format;

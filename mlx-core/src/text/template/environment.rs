@@ -9,8 +9,8 @@ use serde_json::Map;
 
 use super::{clock, filters, methods, python};
 
-/// How many instructions a rendering may take: a template that loops for ever ends within seconds. Real templates take
-/// a few hundred per message.
+/// How many instructions a rendering may take: a template that loops for ever ends within seconds. Real
+/// templates take a few hundred per message.
 const FUEL: u64 = 50_000_000;
 
 /// An environment without templates.
@@ -20,10 +20,13 @@ pub(super) fn new() -> Environment<'static> {
     let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_fuel(Some(FUEL));
-    environment.set_formatter(|output, _, value| Ok(match value.as_str() {
-        Some(text) => output.write_str(text)?,
-        None => output.write_str(&python::str(value))?,
-    }));
+    environment.set_formatter(|output, _, value| {
+        match value.as_str() {
+            Some(text) => output.write_str(text)?,
+            None => output.write_str(&python::str(value))?,
+        }
+        Ok(())
+    });
     environment.set_unknown_method_callback(methods::call);
     filters::add(&mut environment);
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
@@ -78,7 +81,9 @@ fn convert(value: &serde_json::Value) -> Value {
         },
         Json::String(text) => Value::from(text.as_str()),
         Json::Array(items) => Value::from(items.iter().map(convert).collect::<Vec<_>>()),
-        Json::Object(entries) => Value::from_pairs(entries.iter().map(|(key, value)| (key.as_str(), convert(value)))),
+        Json::Object(entries) => {
+            Value::from_pairs(entries.iter().map(|(key, value)| (key.as_str(), convert(value))))
+        }
     }
 }
 

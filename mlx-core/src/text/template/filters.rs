@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
 
-use super::json;
 use super::python::{self, Arguments, bind, is_space, type_error};
 use super::source::EACH;
+use super::{json, numbers};
 
 /// Adds the filters to `environment`.
 pub(super) fn add(environment: &mut Environment<'_>) {
@@ -19,16 +19,15 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter("first", |value: &Value| {
         Ok::<_, Error>(elements(value)?.into_iter().next().unwrap_or_default())
     });
-    environment.add_filter("last", |value: &Value| {
-        Ok::<_, Error>(elements(value)?.pop().unwrap_or_default())
-    });
+    environment
+        .add_filter("last", |value: &Value| Ok::<_, Error>(elements(value)?.pop().unwrap_or_default()));
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_filter("items", items);
     environment.add_filter("sort", sort);
     environment.add_filter("dictsort", dict_sort);
-    environment.add_filter("int", int);
-    environment.add_filter("float", float);
+    environment.add_filter("int", numbers::int);
+    environment.add_filter("float", numbers::float);
     environment.add_filter("indent", indent);
     environment.add_filter("replace", replace);
     environment.add_filter("trim", trim);
@@ -48,7 +47,8 @@ fn elements(value: &Value) -> Result<Vec<Value>, Error> {
     each(value)?.try_iter()?.checked().collect()
 }
 
-/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers defines it.
+/// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers
+/// defines it.
 fn to_json(value: &Value, arguments: Arguments) -> Result<String, Error> {
     let [ascii, indent, separators, sort_keys] =
         bind(["ensure_ascii", "indent", "separators", "sort_keys"], arguments)?;
@@ -129,7 +129,11 @@ fn dict_sort(value: &Value, arguments: Arguments) -> Result<Vec<Value>, Error> {
 }
 
 /// Sorts by the keys; equal ones stay in order, in reverse too, as in Python.
-fn sorted(mut keyed: Vec<(Vec<Value>, Value)>, case_sensitive: bool, reverse: bool) -> Result<Vec<Value>, Error> {
+fn sorted(
+    mut keyed: Vec<(Vec<Value>, Value)>,
+    case_sensitive: bool,
+    reverse: bool,
+) -> Result<Vec<Value>, Error> {
     let mut failure = None;
     for key in keyed.iter_mut().flat_map(|(keys, _)| keys).filter(|_| !case_sensitive) {
         if let Some(text) = key.as_str() {
@@ -138,8 +142,9 @@ fn sorted(mut keyed: Vec<(Vec<Value>, Value)>, case_sensitive: bool, reverse: bo
     }
     keyed.sort_by(|(left, _), (right, _)| {
         let (left, right) = if reverse { (right, left) } else { (left, right) };
-        let order = left.iter().zip(right).map(|(left, right)| compare(left, right));
-        order.fold(Ok(Ordering::Equal), |order, next| Ok(order?.then(next?))).unwrap_or_else(|error| {
+        let mut order = left.iter().zip(right).map(|(left, right)| compare(left, right));
+        let order = order.try_fold(Ordering::Equal, |order, next| next.map(|next| order.then(next)));
+        order.unwrap_or_else(|error| {
             failure = Some(error);
             Ordering::Equal
         })
@@ -177,63 +182,6 @@ fn attribute_of(value: &Value, path: &Value) -> Value {
         Err(_) => value.get_attr(name).unwrap_or_default(),
     };
     path.to_string().split('.').fold(value.clone(), step)
-}
-
-/// `int(value, default=0, base=10)`
-fn int(value: &Value, arguments: Arguments) -> Result<Value, Error> {
-    let [default, base] = bind(["default", "base"], arguments)?;
-    let base = base.map_or(Ok(10), u32::try_from)?;
-    let parsed = match value.as_str() {
-        Some(text) => parse_int(text, base).or_else(|| parse_float(text).and_then(truncated)),
-        None if value.is_undefined() => return Err(Error::from(ErrorKind::UndefinedError)),
-        None if value.is_integer() || value.kind() == ValueKind::Bool => i128::try_from(value.clone()).ok(),
-        None => f64::try_from(value.clone()).ok().and_then(truncated),
-    };
-    Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0)), number))
-}
-
-/// `float(value, default=0.0)`
-fn float(value: &Value, arguments: Arguments) -> Result<Value, Error> {
-    let [default] = bind(["default"], arguments)?;
-    let parsed = match value.as_str() {
-        Some(text) => parse_float(text),
-        None if value.is_undefined() => return Err(Error::from(ErrorKind::UndefinedError)),
-        None if value.kind() == ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
-        None => f64::try_from(value.clone()).ok(),
-    };
-    Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), Value::from))
-}
-
-/// `int(text, base)`, with Python's prefixes and underscores.
-fn parse_int(text: &str, base: u32) -> Option<i128> {
-    let text = text.trim_matches(is_space);
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let lower = digits.to_ascii_lowercase();
-    let prefixed = [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find(|(prefix, own)| {
-        lower.starts_with(prefix) && (base == 0 || base == *own)
-    });
-    let (digits, base) = prefixed.map_or((lower.as_str(), if base == 0 { 10 } else { base }), |(_, own)| (&lower[2..], own));
-    let well_formed = digits.starts_with(|letter: char| letter.is_ascii_alphanumeric()) && !digits.ends_with('_');
-    if !well_formed || digits.contains("__") || !(2..=36).contains(&base) {
-        return None;
-    }
-    let value = i128::from_str_radix(&digits.replace('_', ""), base).ok()?;
-    Some(if negative { -value } else { value })
-}
-
-fn parse_float(text: &str) -> Option<f64> {
-    text.trim_matches(is_space).parse().ok()
-}
-
-fn truncated(number: f64) -> Option<i128> {
-    number.is_finite().then_some(number as i128)
-}
-
-fn number(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
 }
 
 /// `indent(s, width=4, first=False, blank=False)`
@@ -277,7 +225,9 @@ fn trim(value: &Value, arguments: Arguments) -> Result<String, Error> {
     let [letters] = bind(["chars"], arguments)?;
     let text = python::str(value);
     let letters = letters.map(|letters| letters.to_string());
-    Ok(text.trim_matches(|letter| letters.as_ref().map_or(is_space(letter), |set| set.contains(letter))).to_string())
+    Ok(text
+        .trim_matches(|letter| letters.as_ref().map_or(is_space(letter), |set| set.contains(letter)))
+        .to_string())
 }
 
 /// `truncate(s, length=255, killwords=False, end='...', leeway=5)`
@@ -287,7 +237,9 @@ fn truncate(value: &Value, arguments: Arguments) -> Result<String, Error> {
     let length = length.map_or(Ok(255), usize::try_from)?;
     let leeway = leeway.map_or(Ok(5), usize::try_from)?;
     let end = end.map_or_else(|| "...".to_string(), |end| end.to_string());
-    let room = length.checked_sub(end.chars().count()).ok_or_else(|| type_error("length is shorter than the end"))?;
+    let room = length
+        .checked_sub(end.chars().count())
+        .ok_or_else(|| type_error("length is shorter than the end"))?;
     if text.chars().count() <= length.saturating_add(leeway) {
         return Ok(text);
     }
@@ -298,7 +250,10 @@ fn truncate(value: &Value, arguments: Arguments) -> Result<String, Error> {
 
 fn word_count(value: &Value) -> usize {
     let words = python::str(value);
-    words.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty()).count()
+    words
+        .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+        .filter(|word| !word.is_empty())
+        .count()
 }
 
 /// Escapes for HTML, as `MarkupSafe` does.

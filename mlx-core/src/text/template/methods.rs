@@ -8,7 +8,12 @@ use super::python::{self, bind_values, is_space, type_error};
 use super::source::SLICE;
 
 /// Calls a method that minijinja does not have itself.
-pub(super) fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+pub(super) fn call(
+    state: &mut State,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
     if method == SLICE {
         return slice(value, arguments);
     }
@@ -23,29 +28,31 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, arguments: &[
 
 /// `value[start:stop:step]`
 fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> {
-    let [start, stop, step] = bind_values(["start", "stop", "step"], arguments)?;
+    let [start, stop, stride] = bind_values(["start", "stop", "step"], arguments)?;
     let items: Vec<Value> = match value.kind() {
         ValueKind::String => value.as_str().unwrap_or_default().chars().map(Value::from).collect(),
         ValueKind::Seq | ValueKind::Iterable => value.try_iter()?.checked().collect::<Result<_, _>>()?,
         kind => return Err(type_error(format!("a value of type {kind} cannot be sliced"))),
     };
-    let step = step.map_or(Ok(1), i64::try_from)?;
-    if step == 0 {
+    let stride = stride.map_or(Ok(1), i64::try_from)?;
+    if stride == 0 {
         return Err(type_error("slice step cannot be zero"));
     }
     let length = items.len() as i64;
     // The ends of the walk: one past the last item forwards, one before the first backwards.
-    let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let (lowest, highest) = if stride > 0 { (0, length) } else { (-1, length - 1) };
     let place = |given: Option<Value>, default: i64| match given.map(i64::try_from).transpose()? {
-        Some(index) => Ok(if index < 0 { index.saturating_add(length) } else { index }.clamp(lowest, highest)),
+        Some(index) => {
+            Ok(if index < 0 { index.saturating_add(length) } else { index }.clamp(lowest, highest))
+        }
         None => Ok::<_, Error>(default),
     };
-    let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
+    let (first, last) = if stride > 0 { (lowest, highest) } else { (highest, lowest) };
     let (mut at, stop) = (place(start, first)?, place(stop, last)?);
     let mut taken = Vec::new();
-    while if step > 0 { at < stop } else { at > stop } {
+    while if stride > 0 { at < stop } else { at > stop } {
         taken.push(items[at as usize].clone());
-        at = at.saturating_add(step);
+        at = at.saturating_add(stride);
     }
     Ok(match value.kind() {
         ValueKind::String => Value::from(taken.iter().filter_map(Value::as_str).collect::<String>()),
@@ -58,7 +65,7 @@ fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<V
     Ok(Some(match method {
         "strip" | "lstrip" | "rstrip" => {
             let [letters] = bind_values(["chars"], arguments)?;
-            let letters = letters.map(string).transpose()?;
+            let letters = letters.as_ref().map(string).transpose()?;
             let outer = |letter| letters.as_ref().map_or(is_space(letter), |set| set.contains(letter));
             let start = if method == "rstrip" { text } else { text.trim_start_matches(outer) };
             Value::from(if method == "lstrip" { start } else { start.trim_end_matches(outer) })
@@ -67,12 +74,13 @@ fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<V
         "splitlines" => {
             let [keep] = bind_values(["keepends"], arguments)?;
             let keep = keep.is_some_and(|keep| keep.is_true());
-            let line = |(line, end): (&str, usize)| Value::from(&line[..line.len() - if keep { 0 } else { end }]);
+            let line =
+                |(line, end): (&str, usize)| Value::from(&line[..line.len() - if keep { 0 } else { end }]);
             Value::from(python::lines(text).into_iter().map(line).collect::<Vec<_>>())
         }
         "partition" | "rpartition" => {
-            let [separator] = required(["sep"], arguments)?.map(string);
-            let separator = separator?;
+            let [separator] = required(["sep"], arguments)?;
+            let separator = string(&separator)?;
             if separator.is_empty() {
                 return Err(type_error("empty separator"));
             }
@@ -81,20 +89,30 @@ fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<V
         "find" | "rfind" | "index" | "rindex" | "count" => search(text, method, arguments)?,
         "join" => {
             let [items] = required(["iterable"], arguments)?;
-            let items = items.try_iter()?.checked().map(|item| string(item?)).collect::<Result<Vec<_>, _>>()?;
+            let items =
+                items.try_iter()?.checked().map(|item| string(&item?)).collect::<Result<Vec<_>, _>>()?;
             Value::from(items.join(text))
         }
         "replace" => {
             let [old, new, count] = bind_values(["old", "new", "count"], arguments)?;
-            let (Some(old), Some(new)) = (old, new) else { return Err(Error::from(ErrorKind::MissingArgument)) };
+            let (Some(old), Some(new)) = (old, new) else {
+                return Err(Error::from(ErrorKind::MissingArgument));
+            };
             let count = count.map_or(Ok(-1), i64::try_from)?;
-            let (old, new) = (string(old)?, string(new)?);
-            Value::from(usize::try_from(count).map_or_else(|_| text.replace(&*old, &new), |count| text.replacen(&*old, &new, count)))
+            let (old, new) = (string(&old)?, string(&new)?);
+            Value::from(
+                usize::try_from(count)
+                    .map_or_else(|_| text.replace(&*old, &new), |count| text.replacen(&*old, &new, count)),
+            )
         }
         "removeprefix" | "removesuffix" => {
-            let [affix] = required(["affix"], arguments)?.map(string);
-            let affix = affix?;
-            let cut = if method == "removeprefix" { text.strip_prefix(&*affix) } else { text.strip_suffix(&*affix) };
+            let [affix] = required(["affix"], arguments)?;
+            let affix = string(&affix)?;
+            let cut = if method == "removeprefix" {
+                text.strip_prefix(&*affix)
+            } else {
+                text.strip_suffix(&*affix)
+            };
             Value::from(cut.unwrap_or(text))
         }
         "title" => Value::from(title(text)),
@@ -107,7 +125,8 @@ fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<V
 /// `split(sep=None, maxsplit=-1)`, and from the right.
 fn split(text: &str, from_right: bool, arguments: &[Value]) -> Result<Value, Error> {
     let [separator, limit] = bind_values(["sep", "maxsplit"], arguments)?;
-    let limit = usize::try_from(limit.map_or(Ok(-1), i64::try_from)?).map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let limit = usize::try_from(limit.map_or(Ok(-1), i64::try_from)?)
+        .map_or(usize::MAX, |limit| limit.saturating_add(1));
     let mut parts: Vec<&str> = match &separator {
         Some(separator) => match separator.as_str() {
             None => return Err(type_error("the separator is not text")),
@@ -126,7 +145,8 @@ fn split(text: &str, from_right: bool, arguments: &[Value]) -> Result<Value, Err
 /// The words of `text`, from the side where the splitting starts; part number `limit` is all that is left.
 fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     let trim = |text: &'_ str| -> (usize, usize) {
-        let kept = if from_right { text.trim_end_matches(is_space) } else { text.trim_start_matches(is_space) };
+        let kept =
+            if from_right { text.trim_end_matches(is_space) } else { text.trim_start_matches(is_space) };
         if from_right { (0, kept.len()) } else { (text.len() - kept.len(), text.len()) }
     };
     let mut parts = Vec::new();
@@ -134,7 +154,11 @@ fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     loop {
         let (start, end) = trim(rest);
         rest = &rest[start..end];
-        let found = if from_right { rest.char_indices().rfind(|(_, letter)| is_space(*letter)) } else { rest.char_indices().find(|(_, letter)| is_space(*letter)) };
+        let found = if from_right {
+            rest.char_indices().rfind(|(_, letter)| is_space(*letter))
+        } else {
+            rest.char_indices().find(|(_, letter)| is_space(*letter))
+        };
         match found {
             Some((at, letter)) if parts.len() + 1 < limit => {
                 let (before, after) = (&rest[..at], &rest[at + letter.len_utf8()..]);
@@ -165,7 +189,7 @@ fn partition(text: &str, separator: &str, from_right: bool) -> Value {
 /// `find`, `index` and `count`, whose positions count characters.
 fn search(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
     let [needle, start, end] = bind_values(["sub", "start", "end"], arguments)?;
-    let needle = string(needle.ok_or_else(|| Error::from(ErrorKind::MissingArgument))?)?;
+    let needle = string(&needle.ok_or_else(|| Error::from(ErrorKind::MissingArgument))?)?;
     let length = text.chars().count() as i64;
     let place = |given: Option<Value>, default| -> Result<i64, Error> {
         let index = given.map_or(Ok(default), i64::try_from)?;
@@ -189,7 +213,11 @@ fn title(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
     let mut inside = false;
     for letter in text.chars() {
-        if inside { output.extend(letter.to_lowercase()) } else { output.extend(letter.to_uppercase()) }
+        if inside {
+            output.extend(letter.to_lowercase());
+        } else {
+            output.extend(letter.to_uppercase());
+        }
         inside = letter.is_alphabetic();
     }
     output
@@ -199,7 +227,7 @@ fn title(text: &str) -> String {
 fn pad(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
     let [width, fill] = bind_values(["width", "fillchar"], arguments)?;
     let width = width.map_or_else(|| Err(Error::from(ErrorKind::MissingArgument)), i64::try_from)?;
-    let fill = fill.map_or_else(|| Ok(" ".into()), string)?;
+    let fill = fill.as_ref().map_or_else(|| Ok(" ".into()), string)?;
     if fill.chars().count() != 1 {
         return Err(type_error("the fill character must be exactly one character long"));
     }
@@ -233,9 +261,13 @@ fn list_method(value: &Value, method: &str, arguments: &[Value]) -> Result<Optio
         "index" => {
             let [item] = required(["value"], arguments)?;
             let position = value.try_iter()?.position(|other| other == item);
-            position.map(|position| Some(Value::from(position))).ok_or_else(|| type_error("value is not in the list"))
+            position
+                .map(|position| Some(Value::from(position)))
+                .ok_or_else(|| type_error("value is not in the list"))
         }
-        "append" | "extend" | "insert" | "pop" | "remove" | "clear" | "reverse" | "sort" => Err(immutable(method)),
+        "append" | "extend" | "insert" | "pop" | "remove" | "clear" | "reverse" | "sort" => {
+            Err(immutable(method))
+        }
         _ => Ok(None),
     }
 }
@@ -255,6 +287,6 @@ fn required<const N: usize>(names: [&str; N], arguments: &[Value]) -> Result<[Va
 }
 
 /// The text of a value that must be text.
-fn string(value: Value) -> Result<std::sync::Arc<str>, Error> {
+fn string(value: &Value) -> Result<std::sync::Arc<str>, Error> {
     value.to_str().ok_or_else(|| type_error(format!("expected text, found {}", value.kind())))
 }

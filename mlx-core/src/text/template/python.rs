@@ -1,5 +1,7 @@
 //! Values as Python prints them, and the binding of arguments to Python's parameter names.
 
+use std::fmt::Write;
+
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, Value};
 
@@ -7,13 +9,19 @@ use minijinja::{Error, ErrorKind, Value};
 pub(super) type Arguments = Rest<ValueOrKwargs>;
 
 /// Binds arguments to parameter names, by position or by name as in Python; `none` counts as not given.
-pub(super) fn bind<const N: usize>(names: [&str; N], arguments: Arguments) -> Result<[Option<Value>; N], Error> {
+pub(super) fn bind<const N: usize>(
+    names: [&str; N],
+    arguments: Arguments,
+) -> Result<[Option<Value>; N], Error> {
     bind_values(names, &arguments.into_values())
 }
 
 /// [`bind`] for arguments that come as a slice.
-pub(super) fn bind_values<const N: usize>(names: [&str; N], values: &[Value]) -> Result<[Option<Value>; N], Error> {
-    let (positional, named): (&[Value], Kwargs) = from_args(values)?;
+pub(super) fn bind_values<const N: usize>(
+    names: [&str; N],
+    values: &[Value],
+) -> Result<[Option<Value>; N], Error> {
+    let (positional, keywords): (&[Value], Kwargs) = from_args(values)?;
     if positional.len() > N {
         return Err(Error::from(ErrorKind::TooManyArguments));
     }
@@ -21,12 +29,12 @@ pub(super) fn bind_values<const N: usize>(names: [&str; N], values: &[Value]) ->
     for (index, name) in names.into_iter().enumerate() {
         let value = match positional.get(index) {
             Some(value) => Some(value.clone()),
-            None if named.has(name) => Some(named.get(name)?),
+            None if keywords.has(name) => Some(keywords.get(name)?),
             None => None,
         };
         bound[index] = value.filter(|value| !value.is_none());
     }
-    named.assert_all_used()?;
+    keywords.assert_all_used()?;
     Ok(bound)
 }
 
@@ -45,36 +53,50 @@ pub(super) fn str(value: &Value) -> String {
 
 /// `repr(value)`.
 pub(super) fn repr(value: &Value) -> String {
+    let mut output = String::new();
+    write_repr(&mut output, value, 0);
+    output
+}
+
+/// How deep nested values are printed: deeper ones would exhaust the stack.
+const MAX_DEPTH: usize = 200;
+
+fn write_repr(output: &mut String, value: &Value, depth: usize) {
     match value.kind() {
-        ValueKind::Undefined => "Undefined".to_string(),
-        ValueKind::Number if !value.is_integer() => f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float),
-        ValueKind::String => quoted(value.as_str().unwrap_or_default()),
-        ValueKind::Seq if value.is_tuple() => match items(value).as_slice() {
-            [only] => format!("({only},)"),
-            items => format!("({})", items.join(", ")),
-        },
-        ValueKind::Seq => format!("[{}]", items(value).join(", ")),
-        ValueKind::Map => {
-            let entry = |key: Value| {
-                let item = value.get_item(&key).unwrap_or_default();
-                format!("{}: {}", repr(&key), repr(&item))
-            };
-            let entries: Vec<_> = value.try_iter().into_iter().flatten().map(entry).collect();
-            format!("{{{}}}", entries.join(", "))
+        ValueKind::Undefined => output.push_str("Undefined"),
+        ValueKind::Number if !value.is_integer() => {
+            output.push_str(&f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float));
         }
-        ValueKind::Iterable if value.len().is_some() => format!("[{}]", items(value).join(", ")),
-        _ => value.to_string(),
+        ValueKind::String => write_quoted(output, value.as_str().unwrap_or_default()),
+        ValueKind::Seq | ValueKind::Map if depth == MAX_DEPTH => output.push_str("..."),
+        ValueKind::Seq | ValueKind::Map => write_container(output, value, depth + 1),
+        ValueKind::Iterable if value.len().is_some() => write_container(output, value, depth + 1),
+        _ => output.push_str(&value.to_string()),
     }
 }
 
-fn items(value: &Value) -> Vec<String> {
-    value.try_iter().into_iter().flatten().map(|item| repr(&item)).collect()
+fn write_container(output: &mut String, value: &Value, depth: usize) {
+    let is_map = value.kind() == ValueKind::Map;
+    let (open, close) = match value.is_tuple() {
+        true => ("(", if value.len() == Some(1) { ",)" } else { ")" }),
+        false if is_map => ("{", "}"),
+        false => ("[", "]"),
+    };
+    output.push_str(open);
+    for (index, item) in value.try_iter().into_iter().flatten().enumerate() {
+        output.push_str(if index == 0 { "" } else { ", " });
+        write_repr(output, &item, depth);
+        if is_map {
+            output.push_str(": ");
+            write_repr(output, &value.get_item(&item).unwrap_or_default(), depth);
+        }
+    }
+    output.push_str(close);
 }
 
 /// A string literal: in single quotes unless it has those and no double ones.
-fn quoted(text: &str) -> String {
+fn write_quoted(output: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut output = String::with_capacity(text.len() + 2);
     output.push(quote);
     for letter in text.chars() {
         match letter {
@@ -84,13 +106,13 @@ fn quoted(text: &str) -> String {
             '\\' => output.push_str("\\\\"),
             letter if letter == quote => output.extend(['\\', quote]),
             '\0'..=' ' | '\u{7f}'..='\u{a0}' | '\u{ad}' if letter != ' ' => {
-                output.push_str(&format!("\\x{:02x}", u32::from(letter)));
+                // Writing to a string cannot fail.
+                let _ = write!(output, "\\x{:02x}", u32::from(letter));
             }
             letter => output.push(letter),
         }
     }
     output.push(quote);
-    output
 }
 
 /// A float: the shortest digits that read back the same, with an exponent for large and small ones.
@@ -119,7 +141,10 @@ pub(super) fn is_space(letter: char) -> bool {
 
 /// Whether `str.splitlines` ends a line here.
 fn is_break(letter: char) -> bool {
-    matches!(letter, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    matches!(
+        letter,
+        '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+    )
 }
 
 /// The lines of `text`, each with the length of its line break.
@@ -127,7 +152,11 @@ pub(super) fn lines(text: &str) -> Vec<(&str, usize)> {
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find(is_break) {
-        let letter = if rest[start..].starts_with("\r\n") { 2 } else { rest[start..].chars().next().map_or(0, char::len_utf8) };
+        let letter = if rest[start..].starts_with("\r\n") {
+            2
+        } else {
+            rest[start..].chars().next().map_or(0, char::len_utf8)
+        };
         let (line, after) = rest.split_at(start + letter);
         lines.push((line, letter));
         rest = after;

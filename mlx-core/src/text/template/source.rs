@@ -1,7 +1,8 @@
 //! Adapts a template's source where transformers' Jinja differs from minijinja.
 //!
 //! - newlines: `\r\n` and `\r` become `\n`
-//! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`: a scope and nothing else
+//! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`: a scope and nothing
+//! else
 //! - `{% for x in y %}` checks `y` with the filter `each`, as iterating over `none` is an error in Python
 //! - slices `x[a:b:c]` become a method call: minijinja's own disagree with Python's for negative steps
 //! - a unary plus is left out, which minijinja's grammar does not have
@@ -49,7 +50,8 @@ fn apply(source: &str, mut edits: Vec<Edit>) -> String {
     output
 }
 
-/// Handles the `{% %}` tag whose inside starts at `start`; gives the end of it, or of the whole block if it is a raw one.
+/// Handles the `{% %}` tag whose inside starts at `start`; gives the end of it, or of the whole block if it
+/// is a raw one.
 fn block(source: &str, start: usize, edits: &mut Vec<Edit>) -> usize {
     let (tokens, end) = tag(source, start, "%}", edits);
     let Some(name) = tokens.first() else { return end };
@@ -83,7 +85,8 @@ fn end_of_raw(source: &str, start: usize) -> usize {
 
 /// Puts the sequence of a `for` tag through the filter [`EACH`].
 fn check_loop(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
-    let outer = |name: &'static str| move |token: &Token| token.depth == 0 && &source[token.range.clone()] == name;
+    let outer =
+        |name: &'static str| move |token: &Token| token.depth == 0 && &source[token.range.clone()] == name;
     let Some(start) = tokens.iter().position(outer("in")) else { return };
     let sequence = &tokens[start + 1..];
     let end = sequence.iter().position(|token| outer("if")(token) || outer("recursive")(token));
@@ -111,7 +114,8 @@ struct Bracket {
     filled: Vec<bool>,
 }
 
-/// Reads the tokens of a tag up to `close`, and adapts its expressions. Gives the tokens and the end of the tag.
+/// Reads the tokens of a tag up to `close`, and adapts its expressions. Gives the tokens and the end of the
+/// tag.
 fn tag(source: &str, start: usize, close: &str, edits: &mut Vec<Edit>) -> (Vec<Token>, usize) {
     let mut tokens: Vec<Token> = Vec::new();
     let mut brackets: Vec<Bracket> = Vec::new();
@@ -181,7 +185,8 @@ fn is_unary(source: &str, before: Option<&Token>) -> bool {
     let Some(token) = before else { return true };
     let text = &source[token.range.clone()];
     let operators = ["and", "or", "not", "in", "is", "if", "else", "elif", "set", "do", "call"];
-    operators.contains(&text) || text.ends_with(['+', '-', '*', '/', '%', '~', '=', '<', '>', '(', '[', '{', ',', ':'])
+    operators.contains(&text)
+        || text.ends_with(['+', '-', '*', '/', '%', '~', '=', '<', '>', '(', '[', '{', ',', ':'])
 }
 
 /// The length of the token at the start of `rest`.
@@ -212,10 +217,22 @@ mod tests {
             ("a\r\nb\rc {# {% for x in y %} #}", "a\nb\nc {# {% for x in y %} #}"),
             ("{%- generation -%} x {% endgeneration %}", "{%- with -%} x {% endwith %}"),
             ("{% for a, b in c if d -%}", "{% for a, b in (c)|__each if d -%}"),
-            ("{% for a in b[1:]|x('if') recursive %}", "{% for a in (b.__slice(1,none)|x('if'))|__each recursive %}"),
-            ("{{ a[::-1][x[0]:f(1, {'k': 2})] }}", "{{ a.__slice(none,none,-1).__slice(x[0],f(1, {'k': 2})) }}"),
-            ("{{ +a + +b[+1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}", "{{ a + b[1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}"),
-            ("{% raw %}\n{{ a[1:] }}{% endraw %}{{ a[:\n2] }}", "{% raw %}\n\n{{ a[1:] }}{% endraw %}{{ a.__slice(none,\n2) }}"),
+            (
+                "{% for a in b[1:]|x('if') recursive %}",
+                "{% for a in (b.__slice(1,none)|x('if'))|__each recursive %}",
+            ),
+            (
+                "{{ a[::-1][x[0]:f(1, {'k': 2})] }}",
+                "{{ a.__slice(none,none,-1).__slice(x[0],f(1, {'k': 2})) }}",
+            ),
+            (
+                "{{ +a + +b[+1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}",
+                "{{ a + b[1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}",
+            ),
+            (
+                "{% raw %}\n{{ a[1:] }}{% endraw %}{{ a[:\n2] }}",
+                "{% raw %}\n\n{{ a[1:] }}{% endraw %}{{ a.__slice(none,\n2) }}",
+            ),
             ("{{ {'a': {'b': 1}}}}} {", "{{ {'a': {'b': 1}}}}} {"),
             ("{{ 'open", "{{ 'open"),
         ] {

@@ -1,0 +1,110 @@
+//! Tokens that stand for bytes, and the text that bytes become when they come in pieces.
+
+/// What an undecodable byte or sequence becomes.
+const REPLACEMENT: &str = "\u{FFFD}";
+
+/// The bytes that a byte-level token stands for; a token with a foreign character stands for itself.
+pub(super) fn spelled_bytes(token: &str) -> Vec<u8> {
+    token.chars().map(spelled_byte).collect::<Option<_>>().unwrap_or_else(|| token.as_bytes().to_vec())
+}
+
+/// GPT-2's alphabet: printable bytes are themselves, the 68 others follow from U+0100 on, in order.
+fn spelled_byte(letter: char) -> Option<u8> {
+    let code = u32::from(letter);
+    let byte = match code {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => code,
+        0x100..=0x120 => code - 0x100,
+        0x121..=0x142 => code - 0x121 + 0x7F,
+        0x143 => 0xAD,
+        _ => return None,
+    };
+    u8::try_from(byte).ok()
+}
+
+/// Bytes that become text as soon as they are complete characters; what can never become one is U+FFFD.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Utf8 {
+    /// The beginning of a character: at most three bytes between calls.
+    held: Vec<u8>,
+}
+
+impl Utf8 {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> String {
+        self.held.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut used = 0;
+        for chunk in self.held.utf8_chunks() {
+            text.push_str(chunk.valid());
+            used += chunk.valid().len();
+            let invalid = chunk.invalid();
+            // The last sequence may be the start of a character; any other cannot be completed any more.
+            if invalid.is_empty() || is_incomplete(&self.held[used..]) {
+                break;
+            }
+            text.push_str(REPLACEMENT);
+            used += invalid.len();
+        }
+        self.held.drain(..used);
+        text
+    }
+
+    pub(super) fn finish(&mut self) -> Option<String> {
+        let incomplete = !std::mem::take(&mut self.held).is_empty();
+        incomplete.then(|| REPLACEMENT.to_string())
+    }
+}
+
+/// Whether `bytes` are the beginning of a character and nothing else.
+fn is_incomplete(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+}
+
+/// A run of byte tokens. It is text if all of it is valid UTF-8, otherwise every byte becomes U+FFFD: so
+/// nothing of a run is certain before its end, except that a broken run stays broken.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ByteRun {
+    held: Vec<u8>,
+    /// How many of the held bytes are complete characters.
+    valid: usize,
+    broken: bool,
+}
+
+impl ByteRun {
+    pub(super) fn push(&mut self, token: String, output: &mut Vec<String>) {
+        let Some(byte) = byte_token(&token) else {
+            self.end(output);
+            output.push(token);
+            return;
+        };
+        if self.broken {
+            output.push(REPLACEMENT.to_string());
+            return;
+        }
+        self.held.push(byte);
+        match std::str::from_utf8(&self.held[self.valid..]) {
+            Ok(_) => self.valid = self.held.len(),
+            Err(error) if error.error_len().is_none() => {}
+            Err(_) => {
+                output.extend(self.held.drain(..).map(|_| REPLACEMENT.to_string()));
+                self.broken = true;
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, output: &mut Vec<String>) {
+        let run = std::mem::take(self);
+        if run.held.is_empty() {
+            return;
+        }
+        match String::from_utf8(run.held) {
+            Ok(text) => output.push(text),
+            Err(error) => output.extend(error.as_bytes().iter().map(|_| REPLACEMENT.to_string())),
+        }
+    }
+}
+
+/// The byte of a token like `<0x0A>`.
+fn byte_token(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
+}
