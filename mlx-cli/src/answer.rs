@@ -1,6 +1,6 @@
 //! Reads one generation to its end, showing the text as it comes.
 
-use mlx_core::engine::{Event, FinishReason, Finished, Generation, TokenOutput};
+use mlx_core::engine::{Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
 
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
@@ -9,6 +9,8 @@ use crate::terminal;
 /// A generation that has ended.
 pub(crate) struct Answer {
     pub(crate) text: String,
+    /// The tokens of the prompt, if they were scored.
+    pub(crate) prompt: Vec<PromptToken>,
     pub(crate) tokens: Vec<TokenOutput>,
     pub(crate) finished: Finished,
 }
@@ -23,20 +25,21 @@ pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: bool) ->
 }
 
 fn collect(generation: Generation, show: bool) -> Result<Answer, Failure> {
-    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let (mut text, mut prompt, mut tokens) = (String::new(), Vec::new(), Vec::new());
     let mut add = |delta: &str| {
         text.push_str(delta);
         if show && !delta.is_empty() { terminal::show(delta) } else { Ok(()) }
     };
     for event in generation {
         match event {
+            Event::Prompt(token) => prompt.push(token),
             Event::Token(token) => {
                 add(&token.delta)?;
                 tokens.push(token);
             }
             Event::Done(finished) => {
                 add(&finished.delta)?;
-                return Ok(Answer { text, tokens, finished });
+                return Ok(Answer { text, prompt, tokens, finished });
             }
         }
     }

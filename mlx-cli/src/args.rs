@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use mlx_core::engine::RequestOptions;
-use mlx_core::sampling::SamplingOptions;
+
+use crate::request_args::RequestArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ pub(crate) enum Command {
     /// Answer one prompt, or continue one text, and exit
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
+    /// Say how likely a model finds a given text, token by token
+    Score(ScoreArgs),
     /// Talk with a model; /help lists what can be typed
     Chat(ChatArgs),
 }
@@ -55,13 +57,35 @@ pub(crate) struct GenerateArgs {
     pub(crate) raw: bool,
 
     #[command(flatten)]
-    pub(crate) options: OptionArgs,
+    pub(crate) options: RequestArgs,
 
     /// Report the log-probability of each token and of its N likeliest alternatives (0 to 20; with --json)
     #[arg(long, value_name = "N", requires = "json")]
     pub(crate) logprobs: Option<usize>,
 
     /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScoreArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// The text; without it, or with -, what is piped in is the text
+    #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) text: Option<String>,
+
+    /// The text as token ids; nothing is added to them
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text")]
+    pub(crate) prompt_ids: Option<Vec<u32>>,
+
+    /// Report the N likeliest tokens at each position (0 to 20)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) logprobs: usize,
+
+    /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -76,7 +100,7 @@ pub(crate) struct ChatArgs {
     pub(crate) system: Option<String>,
 
     #[command(flatten)]
-    pub(crate) options: OptionArgs,
+    pub(crate) options: RequestArgs,
 }
 
 #[derive(Debug, Args)]
@@ -88,58 +112,4 @@ pub(crate) struct ModelArgs {
     /// Say what happens: timings, memory, notes of the loader (on standard error)
     #[arg(short, long)]
     pub(crate) verbose: bool,
-}
-
-/// How an answer is drawn and where it ends. Without a flag the model's `generation_config.json` decides, then ours.
-#[derive(Debug, Args)]
-pub(crate) struct OptionArgs {
-    /// The most tokens to generate [default: until the model ends or its context is full]
-    #[arg(short = 'n', long, value_name = "N")]
-    max_tokens: Option<usize>,
-
-    /// Randomness: 0 always takes the likeliest token [default: the model's, else 1]
-    #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
-    temperature: Option<f32>,
-
-    /// Draw from the K likeliest tokens; 0 is off [default: the model's, else off]
-    #[arg(long, value_name = "K")]
-    top_k: Option<u32>,
-
-    /// Draw from the fewest tokens that are P likely together; 1 is off [default: the model's, else off]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    top_p: Option<f32>,
-
-    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: the model's, else off]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    min_p: Option<f32>,
-
-    /// The same seed gives the same answer [default: a new one each time]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// End before this text comes; may be given several times
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
-    stop: Vec<String>,
-
-    /// Go on when the model ends its text
-    #[arg(long)]
-    ignore_eos: bool,
-}
-
-impl OptionArgs {
-    pub(crate) fn request(&self, logprobs: Option<usize>) -> RequestOptions {
-        RequestOptions {
-            sampling: SamplingOptions {
-                temperature: self.temperature,
-                top_k: self.top_k,
-                top_p: self.top_p,
-                min_p: self.min_p,
-                seed: self.seed,
-            },
-            max_tokens: self.max_tokens,
-            stop: self.stop.clone(),
-            ignore_eos: self.ignore_eos,
-            logprobs,
-        }
-    }
 }

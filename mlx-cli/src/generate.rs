@@ -1,29 +1,33 @@
 //! `mlx generate`: one prompt, one answer.
 
-use std::io::{IsTerminal, Read, stdin};
 use std::time::Instant;
 
+use mlx_core::Result;
 use mlx_core::engine::{EXACTNESS, EngineHandle, TokenOutput};
+use mlx_core::sampling::TokenLogprob;
 use mlx_core::session::{Message, Role, chat_prompt};
-use mlx_core::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::answer::{self, Answer};
 use crate::args::GenerateArgs;
 use crate::exit_code::Failure;
+use crate::input;
 use crate::interrupt::Interrupt;
 use crate::terminal;
 
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     // Read before the model is loaded: a missing prompt should not cost a minute.
-    let prompt = read_prompt(args)?;
+    let prompt = match args.prompt_ids {
+        Some(_) => String::new(),
+        None => input::read_text(args.prompt.as_deref(), "--prompt")?,
+    };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
     let engine = EngineHandle::start(&args.model.model, terminal::load_bar())?;
     let load_seconds = begin.elapsed().as_secs_f64();
     let tokens = prompt_tokens(&engine, args, &prompt)?;
-    let request = engine.request(tokens, &args.options.request(args.logprobs))?;
+    let request = engine.request(tokens, &args.options.options(args.logprobs))?;
     let seed = request.seed();
     let answer = answer::read(engine.submit(request)?, &interrupt, !args.json)?;
     if args.json {
@@ -35,22 +39,6 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}, {EXACTNESS}", answer.timings()));
     }
     answer.failure().map_or(Ok(()), Err)
-}
-
-/// The text of the prompt; empty when it is given as ids.
-fn read_prompt(args: &GenerateArgs) -> Result<String> {
-    match args.prompt.as_deref() {
-        _ if args.prompt_ids.is_some() => Ok(String::new()),
-        Some(text) if text != "-" => Ok(text.to_owned()),
-        None if stdin().is_terminal() => {
-            Err(Error::request("--prompt", "is missing; give a text with -p, or pipe one in"))
-        }
-        _ => {
-            let mut text = String::new();
-            stdin().read_to_string(&mut text).map_err(|source| Error::io("standard input", source))?;
-            Ok(text)
-        }
-    }
 }
 
 fn prompt_tokens(engine: &EngineHandle, args: &GenerateArgs, prompt: &str) -> Result<Vec<u32>> {
@@ -93,10 +81,14 @@ fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
 
 fn token_to_json(token: &TokenOutput) -> Value {
     let mut object = json!({ "id": token.id, "text": token.text });
-    if let Some(logprob) = token.logprob {
-        let top = token.top.iter().map(|&(id, logprob)| json!({ "id": id, "logprob": logprob }));
+    if let Some(TokenLogprob { logprob, top }) = &token.logprob {
         object["logprob"] = json!(logprob);
-        object["top"] = top.collect();
+        object["top"] = top_to_json(top);
     }
     object
+}
+
+/// Alternatives with their log-probabilities.
+pub(crate) fn top_to_json(top: &[(u32, f32)]) -> Value {
+    top.iter().map(|&(id, logprob)| json!({ "id": id, "logprob": logprob })).collect()
 }

@@ -5,7 +5,10 @@ mod args;
 mod chat;
 mod exit_code;
 mod generate;
+mod input;
 mod interrupt;
+mod request_args;
+mod score;
 mod terminal;
 
 use std::process::ExitCode;
@@ -21,6 +24,10 @@ fn main() -> ExitCode {
         Command::Generate(args) => {
             log(args.model.verbose);
             generate::run(args)
+        }
+        Command::Score(args) => {
+            log(args.model.verbose);
+            score::run(args)
         }
         Command::Chat(args) => {
             log(args.model.verbose);

@@ -1,10 +1,11 @@
 //! A model folder without its weights: tokenizer, chat template, defaults. Invariant: no device is touched.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::sampling::SamplingOptions;
+use crate::sampling::{Lexicon, SamplingOptions};
 use crate::text::{ChatTemplate, Tokenizer};
 
 /// What a Hugging Face folder says about text and sampling.
@@ -19,6 +20,8 @@ pub struct ModelFolder {
     pub sampling: SamplingOptions,
     /// The tokens that end a text.
     pub end_tokens: Vec<u32>,
+    /// What the sampler has to know of the tokens.
+    pub lexicon: Lexicon,
 }
 
 impl ModelFolder {
@@ -35,6 +38,7 @@ impl ModelFolder {
         Ok(Self {
             path: path.to_path_buf(),
             template: ChatTemplate::load(path)?,
+            lexicon: lexicon(&tokenizer, &end_tokens)?,
             tokenizer,
             sampling,
             end_tokens,
@@ -46,6 +50,13 @@ impl ModelFolder {
         let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));
         name.map_or_else(|| self.path.display().to_string(), |name| name.to_string_lossy().into_owned())
     }
+}
+
+fn lexicon(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<Lexicon> {
+    let newline = tokenizer.encode("\n", false)?.last().copied();
+    let protected = end_tokens.iter().copied().chain(newline).collect();
+    let tokenizer = tokenizer.clone();
+    Ok(Lexicon { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
 }
 
 /// All tokens that any of the three files calls an end: checkpoints often name the end of a turn in one of them

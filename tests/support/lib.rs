@@ -5,7 +5,7 @@ pub mod golden;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mlx_core::engine::{EngineHandle, Event, Finished, RequestOptions, TokenOutput};
+use mlx_core::engine::{EngineHandle, Event, Finished, PromptToken, RequestOptions, TokenOutput};
 use mlx_core::sampling::SamplingOptions;
 
 /// The turn on the device. MLX is not safe under parallel tests, so whatever computes holds this.
@@ -59,6 +59,8 @@ pub fn greedy(tokens: usize) -> RequestOptions {
 /// Everything that a generation gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
+    /// The tokens of the prompt, if they were scored.
+    pub prompt_tokens: Vec<PromptToken>,
     /// The tokens, with text and log-probabilities.
     pub tokens: Vec<TokenOutput>,
     /// The text that was shown.
@@ -80,16 +82,17 @@ impl Outcome {
 /// When the request is refused or its stream has no end.
 pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Outcome {
     let request = engine.request(prompt.to_vec(), options).expect("the request is valid");
-    let (mut tokens, mut text) = (Vec::new(), String::new());
+    let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
     for event in engine.submit(request).expect("the engine runs") {
         match event {
+            Event::Prompt(token) => prompt_tokens.push(token),
             Event::Token(token) => {
                 text.push_str(&token.delta);
                 tokens.push(token);
             }
             Event::Done(finished) => {
                 text.push_str(&finished.delta);
-                return Outcome { tokens, text, finished };
+                return Outcome { prompt_tokens, tokens, text, finished };
             }
         }
     }

@@ -12,7 +12,7 @@ namespace {
 void one_row(int trans_a, int trans_b, int n, int k, float alpha, const float* a, int lda, const float* b, int ldb, float beta,
              float* c) {
   const int step = trans_a == kNoTrans ? 1 : lda;
-  // The vector routine may read c even where beta is zero, and MLX hands over memory that was never written.
+  // MLX hands over memory that was never written, and some versions of the vector routine read it even where beta is zero.
   if (beta == 0.0f) std::fill_n(c, n, 0.0f);
   if (trans_b == kNoTrans) {
     scipy_cblas_sgemv(kRowMajor, kTrans, k, n, alpha, b, ldb, a, step, beta, c, 1);

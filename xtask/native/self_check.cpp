@@ -1,6 +1,7 @@
 // Run once after linking: the product that libmlx.so gets must be ours, and right for every layout.
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -83,6 +84,10 @@ bool products_are_right() {
           const int k = below(12) == 0 ? 0 : sizes[below(7)];
           if (!one_case(order, trans_a, trans_b, m, n, k, factors[below(3)], factors[below(3)])) return false;
         }
+  // Large enough for several threads; the shapes of a model's layer, one token and a few.
+  for (int trans_b : {kNoTrans, kTrans})
+    for (int m : {1, 8, 70})
+      if (!one_case(kRowMajor, kNoTrans, trans_b, m, 1031, 777, 1.0f, 0.0f)) return false;
   return true;
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
     let engine = EngineHandle::start(&args.model.model, terminal::load_bar())?;
     let name = engine.folder().name();
-    let mut session = ChatSession::new(engine, args.options.request(None))?;
+    let mut session = ChatSession::new(engine, args.options.options(None))?;
     session.set_system(args.system.as_deref().unwrap_or_default());
     let lines = Lines::open();
     if lines.is_interactive() {

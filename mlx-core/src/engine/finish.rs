@@ -11,13 +11,7 @@ pub(super) fn accept(sequence: &mut Sequence, draw: Draw) -> Option<FinishReason
     let ended = sequence.limits.end_tokens.contains(&draw.token);
     // A token that ends the text is not part of it, whatever the tokenizer would make of it.
     let piece = if ended { super::follower::Piece::default() } else { sequence.text.sync(&sequence.history) };
-    let output = TokenOutput {
-        id: draw.token,
-        text: piece.text,
-        delta: piece.delta,
-        logprob: draw.logprob,
-        top: draw.top,
-    };
+    let output = TokenOutput { id: draw.token, text: piece.text, delta: piece.delta, logprob: draw.logprob };
     if sequence.sink.try_send(Event::Token(output)).is_err() {
         return Some(FinishReason::Cancelled);
     }

@@ -3,6 +3,7 @@
 mod finish;
 mod follower;
 mod handle;
+mod prompt_score;
 mod request;
 mod runner;
 mod scheduler;
@@ -10,8 +11,8 @@ mod sequence;
 
 pub use handle::{Canceller, EngineHandle, Generation};
 pub use request::{
-    Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, RequestOptions, Timings, TokenOutput,
-    Usage,
+    Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Timings,
+    TokenOutput, Usage,
 };
 
 /// The level of exactness that results have today: given the same logits, the same draw. See docs/exactness.md.

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
-use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams};
+use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams, TokenLogprob};
 
 /// The most stop strings a request may bring.
 pub const MAX_STOP_STRINGS: usize = 64;
@@ -22,6 +22,8 @@ pub struct RequestOptions {
     pub ignore_eos: bool,
     /// Report log-probabilities, with this many alternatives at each position.
     pub logprobs: Option<usize>,
+    /// The same for the tokens of the prompt.
+    pub prompt_logprobs: Option<usize>,
 }
 
 /// A request that has been checked against a model.
@@ -34,6 +36,7 @@ pub struct GenerationRequest {
     /// Tokens that end the text; empty when they are to be ignored.
     pub(super) end_tokens: Vec<u32>,
     pub(super) logprobs: Option<usize>,
+    pub(super) prompt_logprobs: Option<usize>,
 }
 
 impl GenerationRequest {
@@ -44,12 +47,10 @@ impl GenerationRequest {
         folder: &ModelFolder,
         spec: &ModelSpec,
     ) -> Result<Self> {
-        check_prompt(&prompt, spec)?;
+        check_prompt(&prompt, options.max_tokens, spec)?;
         check_stop(&options.stop)?;
-        if let Some(count) = options.logprobs.filter(|&count| count > MAX_TOP_LOGPROBS) {
-            let message = format!("is {count}; it must be from 0 to {MAX_TOP_LOGPROBS}");
-            return Err(Error::request("logprobs", message));
-        }
+        check_count("logprobs", options.logprobs)?;
+        check_count("prompt_logprobs", options.prompt_logprobs)?;
         // The context is a hard end of the text, never an error of a request that could start.
         let room = spec.context - prompt.len();
         Ok(Self {
@@ -57,7 +58,8 @@ impl GenerationRequest {
             max_tokens: options.max_tokens.map_or(room, |tokens| tokens.min(room)),
             stop: options.stop.clone(),
             end_tokens: if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() },
-            logprobs: options.logprobs.map(|count| count.min(spec.vocabulary)),
+            logprobs: options.logprobs,
+            prompt_logprobs: options.prompt_logprobs,
             prompt,
         })
     }
@@ -73,11 +75,22 @@ impl GenerationRequest {
     }
 }
 
-fn check_prompt(prompt: &[u32], spec: &ModelSpec) -> Result<()> {
+fn check_count(field: &'static str, count: Option<usize>) -> Result<()> {
+    match count {
+        Some(count) if count > MAX_TOP_LOGPROBS => {
+            Err(Error::request(field, format!("is {count}; it must be from 0 to {MAX_TOP_LOGPROBS}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_prompt(prompt: &[u32], max_tokens: Option<usize>, spec: &ModelSpec) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::request("prompt", "is empty; it needs at least one token"));
     }
-    if prompt.len() >= spec.context {
+    // A prompt that is only scored needs no room for an answer.
+    let answer = usize::from(max_tokens != Some(0));
+    if prompt.len() + answer > spec.context {
         let message = format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context);
         return Err(Error::request("prompt", message));
     }
@@ -101,13 +114,26 @@ fn check_stop(stop: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What a generation reports, in order: tokens, then one `Done`.
+/// What a generation reports, in order: prompt tokens if it was asked to, tokens, then one `Done`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// A token of the prompt was scored.
+    Prompt(PromptToken),
     /// A token was accepted.
     Token(TokenOutput),
     /// The generation has ended; nothing follows.
     Done(Finished),
+}
+
+/// One token of the prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptToken {
+    /// The token.
+    pub id: u32,
+    /// The text this token made certain.
+    pub text: String,
+    /// Its log-probability after the tokens before it; the first token has none.
+    pub logprob: Option<TokenLogprob>,
 }
 
 /// One accepted token.
@@ -119,10 +145,8 @@ pub struct TokenOutput {
     pub text: String,
     /// The text that may be shown now: without a stop string or what could become one.
     pub delta: String,
-    /// The log-probability of the token, when asked for.
-    pub logprob: Option<f32>,
-    /// The likeliest tokens at this position and their log-probabilities, when asked for.
-    pub top: Vec<(u32, f32)>,
+    /// Its log-probability and those of the likeliest tokens, when asked for.
+    pub logprob: Option<TokenLogprob>,
 }
 
 /// How a generation ended.

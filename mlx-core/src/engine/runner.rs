@@ -1,10 +1,12 @@
 //! The engine's loop. Invariant: the only place that runs a model; every front end goes through it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use async_channel::Sender;
+use mlx_rs::Array;
 
 use super::finish::{accept, finish};
 use super::handle::Canceller;
@@ -54,8 +56,8 @@ impl Engine {
     }
 
     fn admit(&mut self, submission: Submission) {
-        let sequence = Sequence::new(submission, self.model.new_cache(), &self.folder.tokenizer);
-        if sequence.limits.max_tokens == 0 {
+        let sequence = Sequence::new(submission, self.model.new_cache(), &self.folder);
+        if sequence.limits.max_tokens == 0 && sequence.prompt_score.is_none() {
             return finish(sequence, FinishReason::Length);
         }
         self.sequences.push_back(sequence);
@@ -79,31 +81,39 @@ impl Engine {
     }
 
     fn advance(&mut self, sequence: &mut Sequence) -> Result<Option<FinishReason>> {
-        match plan(sequence.history.len(), sequence.offset()) {
-            Work::Fill(range) => {
-                let batch = Batch::run(&sequence.history.tokens()[range.clone()], range.start);
-                self.model.forward(&batch, &mut [&mut sequence.cache])?;
-                sequence.cache.eval()?;
-                Ok(None)
-            }
-            Work::Draw(range) => {
-                let tokens = &sequence.history.tokens()[range.clone()];
-                let batch = match tokens {
-                    [token] => Batch::step(&[(*token, range.start)]),
-                    tokens => Batch::run(tokens, range.start),
-                };
-                let draw = self.draw(&batch, sequence)?;
+        let work = plan(sequence.history.len(), sequence.offset());
+        let (Work::Fill(range) | Work::Draw(range)) = work.clone();
+        let batch = match &sequence.history.tokens()[range.clone()] {
+            [token] => Batch::step(&[(*token, range.start)]),
+            tokens => Batch::run(tokens, range.start),
+        };
+        let hidden = self.model.forward(&batch, &mut [&mut sequence.cache])?;
+        self.score_prompt(sequence, &hidden, range)?;
+        match work {
+            Work::Fill(_) => sequence.cache.eval().map(|()| None),
+            Work::Draw(_) if sequence.limits.max_tokens == 0 => Ok(Some(FinishReason::Length)),
+            Work::Draw(_) => {
+                let draw = self.draw(sequence, &hidden)?;
                 Ok(accept(sequence, draw))
             }
         }
     }
 
-    fn draw(&mut self, batch: &Batch, sequence: &mut Sequence) -> Result<Draw> {
-        let hidden = self.model.forward(batch, &mut [&mut sequence.cache])?;
+    fn score_prompt(&mut self, sequence: &mut Sequence, hidden: &Array, range: Range<usize>) -> Result<()> {
+        let Some(prompt_score) = &mut sequence.prompt_score else { return Ok(()) };
+        let prompt = &sequence.history.tokens()[..sequence.history.prompt_length()];
+        if range.start >= prompt.len() {
+            return Ok(());
+        }
+        prompt_score.extend(self.model.as_ref(), hidden, range, prompt, &mut self.scratch)
+    }
+
+    /// Draws from the last row of a pass.
+    fn draw(&mut self, sequence: &mut Sequence, hidden: &Array) -> Result<Draw> {
         let rows = hidden.dim(0);
-        let logits = self.model.logits(&slice_axis(&hidden, 0, rows - 1, rows)?)?;
-        let rows = [(&sequence.sampler, &sequence.history)];
-        let mut draws = Sampler::draw(&logits, &rows, &mut self.scratch)?;
+        let logits = self.model.logits(&slice_axis(hidden, 0, rows - 1, rows)?)?;
+        let mut rows = [(&mut sequence.sampler, &sequence.history)];
+        let mut draws = Sampler::draw(&logits, &mut rows, &mut self.scratch)?;
         draws.pop().ok_or_else(|| Error::Mlx("the pass gave no row".into()))?
     }
 }

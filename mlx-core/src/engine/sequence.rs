@@ -6,11 +6,13 @@ use async_channel::Sender;
 
 use super::follower::TextFollower;
 use super::handle::Canceller;
+use super::prompt_score::PromptScore;
 use super::request::{Event, Timings, Usage};
 use super::runner::Submission;
 use crate::cache::SequenceCache;
+use crate::folder::ModelFolder;
 use crate::sampling::{Sampler, TokenHistory};
-use crate::text::{StopMatcher, Tokenizer};
+use crate::text::StopMatcher;
 
 /// A request being worked on.
 pub(super) struct Sequence {
@@ -19,6 +21,7 @@ pub(super) struct Sequence {
     pub(super) sampler: Sampler,
     pub(super) text: TextFollower,
     pub(super) limits: Limits,
+    pub(super) prompt_score: Option<PromptScore>,
     pub(super) sink: Sender<Event>,
     canceller: Canceller,
     clock: Clock,
@@ -39,20 +42,25 @@ struct Clock {
 }
 
 impl Sequence {
-    pub(super) fn new(submission: Submission, cache: SequenceCache, tokenizer: &Tokenizer) -> Self {
+    pub(super) fn new(submission: Submission, cache: SequenceCache, folder: &ModelFolder) -> Self {
         let Submission { request, sink, canceller } = submission;
         let history = TokenHistory::new(request.prompt);
         let stop = StopMatcher::new(&request.stop);
+        let detokenizer = |skip_special| folder.tokenizer.detokenizer(skip_special);
         Self {
-            text: TextFollower::new(tokenizer.detokenizer(true), stop, &history),
+            text: TextFollower::new(detokenizer(true), stop, &history),
             history,
             cache,
-            sampler: Sampler::new(request.params, request.logprobs),
+            sampler: Sampler::new(request.params, request.logprobs, &folder.lexicon),
             limits: Limits {
                 max_tokens: request.max_tokens,
                 end_tokens: request.end_tokens,
                 stop: request.stop,
             },
+            // A prompt is shown as it is, special tokens included.
+            prompt_score: request
+                .prompt_logprobs
+                .map(|top| PromptScore::new(top, detokenizer(false), sink.clone())),
             sink,
             canceller,
             clock: Clock::default(),

@@ -6,6 +6,8 @@
 pub enum Stream {
     /// The draw of the token.
     Draw = 0,
+    /// Whether XTC acts at this position.
+    XtcGate = 1,
 }
 
 /// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all 64 bits.

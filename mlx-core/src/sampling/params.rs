@@ -1,40 +1,75 @@
 //! What a request may ask of the sampler. Invariant: the one place of defaults and of allowed ranges.
 
-use crate::config::Fields;
+use super::options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 use crate::error::{Error, Result};
 
 /// The most alternatives whose log-probabilities a request may ask for at each position.
 pub const MAX_TOP_LOGPROBS: usize = 20;
-
-/// Sampling settings as someone gave them: a request, or a model's `generation_config.json`. Absent means
-/// "whatever the next place says".
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct SamplingOptions {
-    /// Divides the logits; 0 takes the likeliest token. From 0 up.
-    pub temperature: Option<f32>,
-    /// Keeps the k likeliest tokens; 0 keeps all.
-    pub top_k: Option<u32>,
-    /// Keeps the fewest likeliest tokens whose probabilities reach this sum; 1 keeps all. In (0, 1].
-    pub top_p: Option<f32>,
-    /// Drops tokens less likely than this share of the likeliest; 0 drops none. In [0, 1].
-    pub min_p: Option<f32>,
-    /// Seed of the draws. None given: one is taken from the operating system.
-    pub seed: Option<u64>,
-}
+/// The most sequence breakers, and the most bytes of one: each drawn token is searched for all of them.
+const MAX_BREAKERS: (usize, usize) = (64, 64);
+/// The most entries of a logit bias.
+const MAX_BIASES: usize = 4096;
 
 /// Validated settings, as the sampler uses them.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
-    /// See [`SamplingOptions::temperature`].
+    /// Divides the logits; 0 takes the likeliest token.
     pub temperature: f32,
-    /// See [`SamplingOptions::top_k`].
+    /// Keeps the k likeliest tokens; 0 keeps all.
     pub top_k: u32,
-    /// See [`SamplingOptions::top_p`].
+    /// Keeps the most typical tokens whose probabilities reach this sum; 1 keeps all.
+    pub typical_p: f32,
+    /// Keeps the fewest likeliest tokens whose probabilities reach this sum; 1 keeps all.
     pub top_p: f32,
-    /// See [`SamplingOptions::min_p`].
+    /// Drops tokens less likely than this share of the likeliest; 0 drops none.
     pub min_p: f32,
-    /// See [`SamplingOptions::seed`].
+    /// Removal of the likeliest tokens.
+    pub xtc: Xtc,
+    /// Against repeating tokens.
+    pub penalties: Penalties,
+    /// Against repeating sequences.
+    pub dry: Dry,
+    /// Added to the logits of single tokens, by rising id.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Seed of the draws.
     pub seed: u64,
+}
+
+/// Exclude top choices: with `probability`, all but the least likely of the tokens of at least `threshold` go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Xtc {
+    /// How often; 0 is off.
+    pub probability: f32,
+    /// How likely a token must be to count as a top choice.
+    pub threshold: f32,
+}
+
+/// Penalties on tokens that have been there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Penalties {
+    /// Divides positive and multiplies negative logits of tokens of prompt and answer; 1 is off.
+    pub repetition: f32,
+    /// Taken from the logit for each time a token was generated; 0 is off.
+    pub frequency: f32,
+    /// Taken from the logit if a token was generated; 0 is off.
+    pub presence: f32,
+    /// How many of the last tokens count: -1 all, 0 none.
+    pub window: i64,
+}
+
+/// The penalty on continuing a repeated sequence ("don't repeat yourself").
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dry {
+    /// Scales the penalty; 0 is off.
+    pub multiplier: f32,
+    /// The penalty grows by this factor with each token of the repeated sequence.
+    pub base: f32,
+    /// Sequences up to this length may repeat freely but for the base penalty.
+    pub allowed_length: u32,
+    /// How many of the last tokens count: -1 all, 0 none.
+    pub window: i64,
+    /// Texts that no repeated sequence reaches across.
+    pub breakers: Vec<String>,
 }
 
 impl SamplingParams {
@@ -43,84 +78,133 @@ impl SamplingParams {
         let params = Self {
             temperature: request.temperature.or(model.temperature).unwrap_or(1.0),
             top_k: request.top_k.or(model.top_k).unwrap_or(0),
+            typical_p: request.typical_p.or(model.typical_p).unwrap_or(1.0),
             top_p: request.top_p.or(model.top_p).unwrap_or(1.0),
             min_p: request.min_p.or(model.min_p).unwrap_or(0.0),
+            xtc: Xtc::resolve(&request.xtc, &model.xtc)?,
+            penalties: Penalties::resolve(&request.penalties, &model.penalties)?,
+            dry: Dry::resolve(&request.dry, &model.dry)?,
+            logit_bias: bias(&request.logit_bias)?,
             seed: request.seed.or(model.seed).unwrap_or_else(random_seed),
         };
-        params.check()?;
+        check("temperature", params.temperature, params.temperature >= 0.0, "0 or more")?;
+        for (field, share) in [("typical_p", params.typical_p), ("top_p", params.top_p)] {
+            check(field, share, share > 0.0 && share <= 1.0, "above 0 and at most 1")?;
+        }
+        check("min_p", params.min_p, (0.0..=1.0).contains(&params.min_p), "from 0 to 1")?;
         Ok(params)
     }
+}
 
-    fn check(&self) -> Result<()> {
-        let within = |field, value: f32, valid: bool, range: &str| {
-            if valid { Ok(()) } else { Err(Error::request(field, format!("is {value}; it must be {range}"))) }
+impl Xtc {
+    fn resolve(request: &XtcOptions, model: &XtcOptions) -> Result<Self> {
+        let xtc = Self {
+            probability: request.probability.or(model.probability).unwrap_or(0.0),
+            threshold: request.threshold.or(model.threshold).unwrap_or(0.1),
         };
-        let temperature = self.temperature;
-        within("temperature", temperature, temperature >= 0.0 && temperature.is_finite(), "0 or more")?;
-        within("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "above 0 and at most 1")?;
-        within("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1")
+        let Self { probability, threshold } = xtc;
+        check("xtc_probability", probability, (0.0..=1.0).contains(&probability), "from 0 to 1")?;
+        check("xtc_threshold", threshold, (0.0..=1.0).contains(&threshold), "from 0 to 1")?;
+        Ok(xtc)
     }
 }
 
-impl SamplingOptions {
-    /// Reads `generation_config.json`; `do_sample: false` is a temperature of 0.
-    pub fn read(fields: &Fields) -> Result<Self> {
-        let number = |key| fields.optional_number(key).map(|number| number.map(|number| number as f32));
-        let greedy = fields.optional_flag("do_sample")? == Some(false);
-        let options = Self {
-            temperature: if greedy { Some(0.0) } else { number("temperature")? },
-            top_k: top_k(fields)?,
-            top_p: number("top_p")?,
-            min_p: number("min_p")?,
-            seed: None,
+impl Penalties {
+    fn resolve(request: &PenaltyOptions, model: &PenaltyOptions) -> Result<Self> {
+        let penalties = Self {
+            repetition: request.repetition.or(model.repetition).unwrap_or(1.0),
+            frequency: request.frequency.or(model.frequency).unwrap_or(0.0),
+            presence: request.presence.or(model.presence).unwrap_or(0.0),
+            window: request.window.or(model.window).unwrap_or(-1),
         };
-        SamplingParams::resolve(&options, &Self { seed: Some(0), ..Self::default() })
-            .map_err(|error| Error::file(fields.path(), error.to_string()))?;
-        Ok(options)
+        let Self { repetition, frequency, presence, window } = penalties;
+        check("repetition_penalty", repetition, (1e-3..=1e3).contains(&repetition), "from 0.001 to 1000")?;
+        check("frequency_penalty", frequency, (-100.0..=100.0).contains(&frequency), "from -100 to 100")?;
+        check("presence_penalty", presence, (-100.0..=100.0).contains(&presence), "from -100 to 100")?;
+        check_window("penalty_last_n", window)?;
+        Ok(penalties)
+    }
+
+    /// Whether any of them changes a logit.
+    pub fn is_on(&self) -> bool {
+        self.window != 0 && (self.repetition != 1.0 || self.frequency != 0.0 || self.presence != 0.0)
     }
 }
 
-/// Some exports write -1 for "off".
-fn top_k(fields: &Fields) -> Result<Option<u32>> {
-    match fields.optional_number("top_k")? {
-        Some(k) if k.fract() != 0.0 || k < -1.0 => {
-            Err(fields.error("top_k", format_args!("is {k}; it must be a whole number")))
+impl Dry {
+    fn resolve(request: &DryOptions, model: &DryOptions) -> Result<Self> {
+        let default_breakers = || ["\n", ":", "\"", "*"].map(str::to_owned).to_vec();
+        let dry = Self {
+            multiplier: request.multiplier.or(model.multiplier).unwrap_or(0.0),
+            base: request.base.or(model.base).unwrap_or(1.75),
+            allowed_length: request.allowed_length.or(model.allowed_length).unwrap_or(2),
+            window: request.window.or(model.window).unwrap_or(-1),
+            breakers: request
+                .breakers
+                .as_ref()
+                .or(model.breakers.as_ref())
+                .cloned()
+                .unwrap_or_else(default_breakers),
+        };
+        check("dry_multiplier", dry.multiplier, (0.0..=100.0).contains(&dry.multiplier), "from 0 to 100")?;
+        check("dry_base", dry.base, (1.0..=100.0).contains(&dry.base), "from 1 to 100")?;
+        if dry.allowed_length == 0 {
+            return Err(Error::request("dry_allowed_length", "is 0; it must be 1 or more"));
         }
-        k => Ok(k.map(|k| k as u32)),
+        check_window("dry_penalty_last_n", dry.window)?;
+        let (most, longest) = MAX_BREAKERS;
+        if dry.breakers.len() > most || dry.breakers.iter().any(|it| it.is_empty() || it.len() > longest) {
+            let message = format!("must be at most {most} texts of 1 to {longest} bytes each");
+            return Err(Error::request("dry_sequence_breakers", message));
+        }
+        Ok(dry)
+    }
+
+    /// Whether it changes a logit.
+    pub fn is_on(&self) -> bool {
+        self.multiplier > 0.0 && self.window != 0
     }
 }
 
-/// A seed that differs from run to run, from the operating system's own randomness. At most 2^53, so that it
+fn bias(given: &[(u32, f32)]) -> Result<Vec<(u32, f32)>> {
+    if given.len() > MAX_BIASES {
+        let message = format!("has {} entries; at most {MAX_BIASES} are allowed", given.len());
+        return Err(Error::request("logit_bias", message));
+    }
+    for &(id, value) in given {
+        // Minus infinity bans a token, which is what many use a bias for.
+        let valid = (-100.0..=100.0).contains(&value) || value == f32::NEG_INFINITY;
+        check("logit_bias", value, valid, &format!("from -100 to 100 for token {id}, or minus infinity"))?;
+    }
+    let mut sorted = given.to_vec();
+    sorted.sort_by_key(|entry| entry.0);
+    match sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(Error::request("logit_bias", format!("names token {} twice", pair[0].0))),
+        None => Ok(sorted),
+    }
+}
+
+fn check(field: &'static str, value: f32, valid: bool, range: &str) -> Result<()> {
+    if valid && !value.is_nan() && value != f32::INFINITY {
+        Ok(())
+    } else {
+        Err(Error::request(field, format!("is {value}; it must be {range}")))
+    }
+}
+
+fn check_window(field: &'static str, window: i64) -> Result<()> {
+    if window >= -1 {
+        return Ok(());
+    }
+    Err(Error::request(
+        field,
+        format!("is {window}; it must be -1 for the whole history, 0 for off, or a count"),
+    ))
+}
+
+/// A seed that differs from run to run, from the operating system's own randomness. Below 2^53, so that it
 /// survives a trip through JSON.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_request_wins_over_the_model_and_the_model_over_ours() {
-        let model = SamplingOptions { temperature: Some(0.6), top_k: Some(20), ..SamplingOptions::default() };
-        let request = SamplingOptions { top_k: Some(5), seed: Some(9), ..SamplingOptions::default() };
-        let params = SamplingParams::resolve(&request, &model).expect("valid");
-        let expected = SamplingParams { temperature: 0.6, top_k: 5, top_p: 1.0, min_p: 0.0, seed: 9 };
-        assert_eq!(params, expected);
-    }
-
-    #[test]
-    fn values_out_of_range_are_refused_by_name() {
-        let refused = |options| {
-            SamplingParams::resolve(&options, &SamplingOptions::default()).expect_err("refused").to_string()
-        };
-        let with = SamplingOptions::default;
-        assert!(refused(SamplingOptions { temperature: Some(-1.0), ..with() }).starts_with("temperature:"));
-        assert!(
-            refused(SamplingOptions { temperature: Some(f32::NAN), ..with() }).starts_with("temperature:")
-        );
-        assert!(refused(SamplingOptions { top_p: Some(0.0), ..with() }).starts_with("top_p:"));
-        assert!(refused(SamplingOptions { min_p: Some(1.5), ..with() }).starts_with("min_p:"));
-    }
 }

@@ -157,7 +157,8 @@ mod tests {
     fn special_tokens_are_strings_or_objects() {
         let read = config(
             &json!({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
-                "add_bos_token": true, "added_tokens_decoder": {"10": {"content": "b"}, "9": {"content": "</s>"}}}),
+                "add_bos_token": true,
+                "added_tokens_decoder": {"10": {"content": "b"}, "9": {"content": "</s>"}}}),
             &json!({"eos_token": "<other>", "unk_token": "<unk>"}),
         );
         assert_eq!(read.special_token("bos_token"), Some("<s>"));

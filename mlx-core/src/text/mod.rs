@@ -8,6 +8,7 @@ mod decoder;
 pub mod detokenizer;
 pub mod stop;
 pub mod template;
+mod token_bytes;
 pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;

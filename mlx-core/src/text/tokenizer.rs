@@ -9,6 +9,7 @@ use tokenizers::Tokenizer as Inner;
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::detokenizer::Detokenizer;
+use super::token_bytes::Spelling;
 use crate::error::{Error, Result};
 
 /// A tokenizer, ready to share between threads; clones are cheap.
@@ -102,6 +103,12 @@ impl Tokenizer {
         self.shared.inner.id_to_token(id)
     }
 
+    /// The bytes that a token stands for, whatever stands beside it; none if it is not in the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let spelling = Spelling::of(self.shared.inner.get_decoder());
+        self.token(id).map(|token| spelling.bytes(&token)).unwrap_or_default()
+    }
+
     /// Whether `id` is a special token, which `skip_special` leaves out.
     pub fn is_special(&self, id: u32) -> bool {
         self.token(id).is_some_and(|token| self.is_special_token(&token))
@@ -170,9 +177,7 @@ fn missing(folder: &Path) -> Error {
     match others.iter().find(|name| folder.join(name).exists()) {
         Some(name) => Error::file(
             folder.join("tokenizer.json"),
-            format!(
-                "is missing; {name} alone cannot be read: convert it with transformers' save_pretrained"
-            ),
+            format!("is missing; {name} alone cannot be read: convert it with transformers' save_pretrained"),
         ),
         None => Error::file(folder.join("tokenizer.json"), "is missing"),
     }

@@ -45,13 +45,14 @@ impl<'a> Compiler<'a> {
         sources.extend(["blas.cpp", "clock.cpp"].map(|name| self.build.join("helpers").join(name)));
         let objects = self.objects(&sources)?;
         let mut link = self.command();
-        link.args(["-shared", "-Wl,--no-undefined", "-o"]).arg(self.build.join("libmlxc.so")).args(&objects);
+        link.args(["-shared", "-o"]).arg(self.build.join("libmlxc.so")).args(&objects);
+        linker(&mut link, "--no-undefined");
         // Programs record this name. Being a path, it is opened as it is, so they need no search path of their own,
         // and nobody's RUSTFLAGS can take it away.
-        link.arg(format!("-Wl,-soname,{}", home.join("libmlxc.so").display()));
+        linker(&mut link, "-soname").arg("-Xlinker").arg(home.join("libmlxc.so"));
         for (folder, name) in [("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")] {
             link.arg(format!("-L{}", self.build.join(folder).display())).arg(format!("-l{name}"));
-            link.arg(format!("-Wl,-rpath,$ORIGIN/{folder}"));
+            linker(&mut link, "-rpath").arg("-Xlinker").arg(format!("$ORIGIN/{folder}"));
         }
         output(&mut link, INSTALL_COMPILER).context("libmlxc.so could not be linked")?;
         Ok(())
@@ -63,7 +64,10 @@ impl<'a> Compiler<'a> {
         let mut command = self.command();
         command.args(["-std=c++20", "-O1", "-o"]).arg(&program).arg(home.join("helpers/self_check.cpp"));
         command.arg(home.join("libmlxc.so")).arg("-ldl");
-        command.arg(format!("-Wl,-rpath-link,{0}/mlx/lib:{0}/scipy_openblas32/lib", home.display()));
+        // The linker looks into the libraries behind the library, and knows them by these folders.
+        for folder in ["mlx/lib", "scipy_openblas32/lib"] {
+            linker(&mut command, "-rpath-link").arg("-Xlinker").arg(home.join(folder));
+        }
         output(&mut command, INSTALL_COMPILER).context("the self-check could not be built")?;
         Ok(program)
     }
@@ -88,40 +92,47 @@ impl<'a> Compiler<'a> {
         command
     }
 
-    /// Compiles every source, as many at a time as there are cores; the first failure is the one reported.
+    /// Compiles every source, as many at a time as there are cores; after a failure no further one is started.
     fn objects(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let folder = self.build.join("objects");
         fs::create_dir_all(&folder)?;
-        let queue = Mutex::new(sources.iter());
-        let next = || queue.lock().ok().and_then(|mut queue| queue.next());
-        let worker = || -> Result<Vec<PathBuf>> {
-            let mut objects = Vec::new();
-            while let Some(source) = next() {
-                objects.push(self.object(source, &folder)?);
+        let mut jobs = Vec::new();
+        for source in sources {
+            let name = source.file_stem().context("a source has a name")?;
+            jobs.push((source, folder.join(name).with_extension("o")));
+        }
+        let queue = Mutex::new(jobs.iter());
+        let lock = || queue.lock().expect("no worker panics");
+        let worker = || -> Result<()> {
+            loop {
+                // On a line of its own: the lock must not last as long as the compiler runs.
+                let job = lock().next();
+                let Some((source, object)) = job else { return Ok(()) };
+                self.object(source, object).inspect_err(|_| *lock() = [].iter())?;
             }
-            Ok(objects)
         };
-        let workers = thread::available_parallelism().map_or(2, usize::from).min(sources.len());
-        let results: Vec<Result<Vec<PathBuf>>> = thread::scope(|scope| {
+        thread::scope(|scope| {
+            let workers = thread::available_parallelism().map_or(2, usize::from).min(jobs.len());
             let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
-            threads.into_iter().map(|thread| thread.join().expect("a worker does not panic")).collect()
-        });
-        let objects: Vec<PathBuf> = results.into_iter().collect::<Result<Vec<_>>>()?.concat();
-        ensure!(objects.len() == sources.len(), "not every source of mlx-c was compiled");
-        Ok(objects)
+            threads.into_iter().try_for_each(|thread| thread.join().expect("no worker panics"))
+        })?;
+        Ok(jobs.into_iter().map(|(_, object)| object).collect())
     }
 
-    fn object(&self, source: &Path, folder: &Path) -> Result<PathBuf> {
-        let name = source.file_stem().context("a source has a name")?;
-        let object = folder.join(name).with_extension("o");
+    fn object(&self, source: &Path, object: &Path) -> Result<()> {
         let mut command = self.command();
-        command.args(["-std=c++20", "-O2", "-fPIC", "-w", "-c", "-o"]).arg(&object).arg(source);
+        command.args(["-std=c++20", "-O2", "-fPIC", "-w", "-c", "-o"]).arg(object).arg(source);
         command.arg("-include").arg(self.build.join("helpers/portability.h"));
         command.arg("-I").arg(self.build.join("mlx/include")).arg("-I").arg(self.mlx_c);
         output(&mut command, INSTALL_COMPILER)
             .with_context(|| format!("{} does not compile", source.display()))?;
-        Ok(object)
+        Ok(())
     }
+}
+
+/// Hands a word through to the linker. Not with `-Wl,`, which would split a path at its commas.
+fn linker<'a>(command: &'a mut Command, word: &str) -> &'a mut Command {
+    command.arg("-Xlinker").arg(word)
 }
 
 fn cpp_files(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -27,12 +27,15 @@ pub(super) fn run() -> Result<()> {
     fs::create_dir_all(&recipe.native)?;
     // Held to the end of this function: a second setup waits here and then finds everything done.
     let lock = File::create(recipe.native.join("lock"))?;
-    lock.lock().context("the native folder cannot be locked")?;
+    if lock.try_lock().is_err() {
+        say("waiting for another setup");
+        lock.lock().context("the native folder cannot be locked")?;
+    }
     if is_done(&recipe) {
         return Ok(());
     }
     let start = Instant::now();
-    say("building MLX for the CPU; about two minutes on two cores, once");
+    say("building MLX for the CPU; a minute or two on two cores, once");
     build(&recipe)?;
     say(&format!("done in {} s", start.elapsed().as_secs()));
     Ok(())
@@ -44,7 +47,7 @@ fn is_done(recipe: &Recipe) -> bool {
 }
 
 fn build(recipe: &Recipe) -> Result<()> {
-    let partial = recipe.folder.with_extension("partial");
+    let partial = partial(&recipe.folder);
     discard(&partial)?;
     discard(&recipe.folder)?;
     fs::create_dir_all(partial.join("helpers"))?;
@@ -97,10 +100,17 @@ fn cargo_config(recipe: &Recipe) -> String {
 
 /// A reader sees the old text or the new one.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let partial = path.with_extension("partial");
+    let partial = partial(path);
     fs::write(&partial, text)?;
     fs::rename(partial, path)?;
     Ok(())
+}
+
+/// Where something grows before it gets its name.
+fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
 }
 
 fn discard(folder: &Path) -> Result<()> {

@@ -92,8 +92,8 @@ impl Writer<'_> {
     }
 
     fn open(&mut self, bracket: char) -> Result<(), Error> {
-        if self.depth == MAX_DEPTH {
-            return Err(Error::new(ErrorKind::BadSerialization, "value is nested too deeply for JSON"));
+        if self.depth == MAX_DEPTH || self.output.len() > python::MAX_LENGTH {
+            return Err(Error::new(ErrorKind::BadSerialization, "value is too deep or too long for JSON"));
         }
         self.depth += 1;
         self.output.push(bracket);

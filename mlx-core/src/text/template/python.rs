@@ -60,6 +60,8 @@ pub(super) fn repr(value: &Value) -> String {
 
 /// How deep nested values are printed: deeper ones would exhaust the stack.
 const MAX_DEPTH: usize = 200;
+/// How long a printed value gets: a list that holds itself twice at every level would take for ever.
+pub(super) const MAX_LENGTH: usize = 1 << 27;
 
 fn write_repr(output: &mut String, value: &Value, depth: usize) {
     match value.kind() {
@@ -68,9 +70,13 @@ fn write_repr(output: &mut String, value: &Value, depth: usize) {
             output.push_str(&f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float));
         }
         ValueKind::String => write_quoted(output, value.as_str().unwrap_or_default()),
-        ValueKind::Seq | ValueKind::Map if depth == MAX_DEPTH => output.push_str("..."),
-        ValueKind::Seq | ValueKind::Map => write_container(output, value, depth + 1),
-        ValueKind::Iterable if value.len().is_some() => write_container(output, value, depth + 1),
+        ValueKind::Seq | ValueKind::Map | ValueKind::Iterable if value.len().is_some() => {
+            if depth == MAX_DEPTH || output.len() > MAX_LENGTH {
+                output.push_str("...");
+            } else {
+                write_container(output, value, depth + 1);
+            }
+        }
         _ => output.push_str(&value.to_string()),
     }
 }

@@ -1,9 +1,8 @@
 //! Adapts a template's source where transformers' Jinja differs from minijinja.
 //!
 //! - newlines: `\r\n` and `\r` become `\n`
-//! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`: a scope and nothing
-//! else
-//! - `{% for x in y %}` checks `y` with the filter `each`, as iterating over `none` is an error in Python
+//! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`
+//! - `{% for x in y %}` checks `y` with a filter, as iterating over `none` is an error in Python
 //! - slices `x[a:b:c]` become a method call: minijinja's own disagree with Python's for negative steps
 //! - a unary plus is left out, which minijinja's grammar does not have
 //! - the newline after `{% raw %}` is kept, as in Jinja

@@ -1,0 +1,162 @@
+//! The flags of a request: how an answer is drawn and where it ends.
+
+use clap::Args;
+use mlx_core::engine::RequestOptions;
+use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
+
+/// Without a flag the model's `generation_config.json` decides, then the default that the flag names.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    /// The most tokens to generate [default: until the model ends or its context is full]
+    #[arg(short = 'n', long, value_name = "N")]
+    max_tokens: Option<usize>,
+
+    /// End before this text comes; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+
+    /// Go on when the model ends its text
+    #[arg(long)]
+    ignore_eos: bool,
+
+    #[command(flatten, next_help_heading = "Sampling")]
+    sampling: SamplingArgs,
+
+    #[command(flatten, next_help_heading = "Penalties")]
+    penalties: PenaltyArgs,
+
+    #[command(flatten, next_help_heading = "DRY, against repeated sequences")]
+    dry: DryArgs,
+}
+
+#[derive(Debug, Args)]
+struct SamplingArgs {
+    /// The same seed gives the same answer [default: a new one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Randomness: 0 always takes the likeliest token [default: 1]
+    #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
+    temperature: Option<f32>,
+
+    /// Draw from the K likeliest tokens; 0 is off [default: off]
+    #[arg(long, value_name = "K")]
+    top_k: Option<u32>,
+
+    /// Draw from the most typical tokens that are P likely together; 1 is off [default: off]
+    #[arg(long, visible_alias = "typical", value_name = "P", allow_negative_numbers = true)]
+    typical_p: Option<f32>,
+
+    /// Draw from the fewest tokens that are P likely together; 1 is off [default: off]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    top_p: Option<f32>,
+
+    /// Never draw a token less likely than this share of the likeliest; 0 is off [default: off]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    min_p: Option<f32>,
+
+    /// How often the likeliest tokens are excluded (XTC); 0 is off [default: off]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    xtc_probability: Option<f32>,
+
+    /// How likely a token must be for XTC to exclude it [default: 0.1]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    xtc_threshold: Option<f32>,
+
+    /// Add BIAS to the logit of a token, as ID=BIAS; -inf forbids it; may be given several times
+    #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
+    logit_bias: Vec<(u32, f32)>,
+}
+
+#[derive(Debug, Args)]
+struct PenaltyArgs {
+    /// Divide the positive logits of tokens that have been there, multiply the negative; 1 is off [default: off]
+    #[arg(long, visible_alias = "repeat-penalty", value_name = "R", allow_negative_numbers = true)]
+    repetition_penalty: Option<f32>,
+
+    /// Lower a token's logit by this for each time it was generated; 0 is off [default: off]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+
+    /// Lower a token's logit by this if it was generated; 0 is off [default: off]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+
+    /// How many of the last tokens count; -1 is all, 0 none [default: -1]
+    #[arg(long, visible_alias = "repeat-last-n", value_name = "N", allow_negative_numbers = true)]
+    penalty_last_n: Option<i64>,
+}
+
+#[derive(Debug, Args)]
+struct DryArgs {
+    /// Scale of the penalty; 0 is off [default: off]
+    #[arg(long, value_name = "M", allow_negative_numbers = true)]
+    dry_multiplier: Option<f32>,
+
+    /// Growth of the penalty with each repeated token [default: 1.75]
+    #[arg(long, value_name = "B", allow_negative_numbers = true)]
+    dry_base: Option<f32>,
+
+    /// Sequences shorter than this repeat freely [default: 2]
+    #[arg(long, value_name = "N")]
+    dry_allowed_length: Option<u32>,
+
+    /// How many of the last tokens count; -1 is all, 0 none [default: -1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    dry_penalty_last_n: Option<i64>,
+
+    /// A text that no repeated sequence reaches across; may be given several times, \"none\" alone for no breaker
+    /// [default: newline, colon, quotation mark, asterisk]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    dry_sequence_breaker: Vec<String>,
+}
+
+impl RequestArgs {
+    pub(crate) fn options(&self, logprobs: Option<usize>) -> RequestOptions {
+        RequestOptions {
+            sampling: self.sampling_options(),
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            ignore_eos: self.ignore_eos,
+            logprobs,
+            prompt_logprobs: None,
+        }
+    }
+
+    fn sampling_options(&self) -> SamplingOptions {
+        let Self { sampling, penalties, dry, .. } = self;
+        let breakers = match dry.dry_sequence_breaker.as_slice() {
+            [] => None,
+            [none] if none == "none" => Some(Vec::new()),
+            given => Some(given.to_vec()),
+        };
+        SamplingOptions {
+            temperature: sampling.temperature,
+            top_k: sampling.top_k,
+            typical_p: sampling.typical_p,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+            xtc: XtcOptions { probability: sampling.xtc_probability, threshold: sampling.xtc_threshold },
+            penalties: PenaltyOptions {
+                repetition: penalties.repetition_penalty,
+                frequency: penalties.frequency_penalty,
+                presence: penalties.presence_penalty,
+                window: penalties.penalty_last_n,
+            },
+            dry: DryOptions {
+                multiplier: dry.dry_multiplier,
+                base: dry.dry_base,
+                allowed_length: dry.dry_allowed_length,
+                window: dry.dry_penalty_last_n,
+                breakers,
+            },
+            logit_bias: sampling.logit_bias.clone(),
+            seed: sampling.seed,
+        }
+    }
+}
+
+fn parse_bias(text: &str) -> Result<(u32, f32), String> {
+    let parsed = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    parsed.ok_or_else(|| "it must be a token id and a number, as in 15043=-2.5".to_owned())
+}

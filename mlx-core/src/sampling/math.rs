@@ -1,0 +1,182 @@
+//! The arithmetic of sampling: the same bits on every machine, and fast enough to run over a whole vocabulary.
+
+/// `exp(x)` for `x <= 0`, with a relative error below 3e-7; 0 below -87, where f32 would go denormal.
+///
+/// Platforms' own `expf` differ in the last bit, which is another token once in a while; this uses IEEE additions and
+/// multiplications only. `x = n ln 2 + r` with `|r| <= ln 2 / 2` (Cody and Waite's two-part reduction), then the
+/// Taylor polynomial of degree 7 of `exp(r)`, whose next term is below 6e-9.
+#[inline]
+pub(crate) fn exp(x: f32) -> f32 {
+    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number without a branch.
+    const ROUND: f32 = 12_582_912.0;
+    let clamped = if x > -87.0 { x } else { -87.0 };
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    let rest = clamped - whole * LN_2_HIGH - whole * LN_2_LOW;
+    let mut sum = 1.0 / 5040.0;
+    for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        sum = sum * rest + coefficient;
+    }
+    // The low bits of `shifted` hold the whole number; moved into the exponent they are the power of two.
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
+    if x > -87.0 { sum * power } else { 0.0 }
+}
+
+/// The lanes of a sum: what a processor can add side by side without changing the result.
+const LANES: usize = 16;
+/// Within a block a lane adds few enough numbers for f32.
+const BLOCK: usize = 1024;
+
+/// The largest value; minus infinity for an empty row. NaN is not looked for.
+pub(crate) fn largest(row: &[f32]) -> f32 {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = if value > *lane { value } else { *lane };
+        }
+    }
+    lanes
+        .iter()
+        .chain(rest)
+        .copied()
+        .fold(f32::NEG_INFINITY, |best, value| if value > best { value } else { best })
+}
+
+/// The first place of the largest value.
+pub(crate) fn argmax(row: &[f32]) -> usize {
+    let best = largest(row);
+    row.iter().position(|&value| value.to_bits() == best.to_bits() || value >= best).unwrap_or(0)
+}
+
+/// Whether the row has a NaN or plus infinity.
+pub(crate) fn is_broken(row: &[f32]) -> bool {
+    // Both have all exponent bits set; of those, only minus infinity is allowed.
+    const INFINITY: u32 = 0x7f80_0000;
+    const MINUS_INFINITY: u32 = 0xff80_0000;
+    row.iter().fold(false, |broken, value| {
+        let bits = value.to_bits();
+        broken | ((bits & INFINITY == INFINITY) & (bits != MINUS_INFINITY))
+    })
+}
+
+/// The sum of `exp((x - top) * scale)` over one block of at most [`BLOCK`] values.
+fn block_mass(block: &[f32], top: f32, scale: f32) -> f64 {
+    let (chunks, rest) = block.as_chunks::<LANES>();
+    let mut lanes = [0.0f32; LANES];
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane += exp((value - top) * scale);
+        }
+    }
+    lanes.iter().map(|&lane| f64::from(lane)).sum::<f64>()
+        + rest.iter().map(|&value| f64::from(exp((value - top) * scale))).sum::<f64>()
+}
+
+/// The sum of `exp(x - top)` over the row; `top` is its largest value.
+pub(crate) fn mass(row: &[f32], top: f32) -> f64 {
+    row.chunks(BLOCK).map(|block| block_mass(block, top, 1.0)).sum()
+}
+
+/// The natural logarithm of the sum of `exp(x)` over the row.
+pub(crate) fn log_sum_exp(row: &[f32]) -> f64 {
+    let top = largest(row);
+    f64::from(top) + mass(row, top).ln()
+}
+
+/// The place at `uniform` of the cumulative distribution of `softmax(x * scale)`, in the order of the row.
+/// Places of no mass are never chosen. `blocks` is scratch.
+pub(crate) fn place(row: &[f32], scale: f32, uniform: f64, blocks: &mut Vec<f64>) -> usize {
+    let top = largest(row);
+    blocks.clear();
+    blocks.extend(row.chunks(BLOCK).map(|block| block_mass(block, top, scale)));
+    let mut target = uniform * blocks.iter().sum::<f64>();
+    let mut chosen = 0;
+    for (index, &mass) in blocks.iter().enumerate() {
+        if mass > 0.0 {
+            chosen = index;
+            if target < mass {
+                break;
+            }
+            target -= mass;
+        }
+    }
+    let start = chosen * BLOCK;
+    let mut last = start;
+    for (place, &value) in (start..).zip(&row[start..row.len().min(start + BLOCK)]) {
+        let mass = f64::from(exp((value - top) * scale));
+        if mass > 0.0 {
+            last = place;
+            if target < mass {
+                break;
+            }
+            target -= mass;
+        }
+    }
+    last
+}
+
+/// `base^exponent` by squaring.
+pub(crate) fn power(base: f32, mut exponent: u32) -> f32 {
+    let (mut result, mut square) = (1.0f32, base);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= square;
+        }
+        exponent >>= 1;
+        if exponent > 0 {
+            square *= square;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_exact_to_f32() {
+        let mut worst = 0.0f64;
+        for step in 0..870_000 {
+            let x = -(step as f32) / 10_000.0;
+            let expected = f64::from(x).exp();
+            worst = worst.max((f64::from(exp(x)) - expected).abs() / expected);
+        }
+        assert!(worst < 3e-7, "{worst:e}");
+        assert_eq!((exp(0.0), exp(-88.0), exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
+    }
+
+    #[test]
+    fn scans_of_a_row_agree_with_the_plain_way() {
+        let row: Vec<f32> = (0..5000).map(|place| ((place * 7919) % 5003) as f32 / 300.0 - 8.0).collect();
+        let (best, top) = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (place, &value)| {
+            if value > best.1 { (place, value) } else { best }
+        });
+        assert_eq!((argmax(&row), largest(&row)), (best, top));
+        let sum: f64 = row.iter().map(|&value| f64::from(value).exp()).sum();
+        assert!((log_sum_exp(&row) - sum.ln()).abs() < 1e-6);
+        assert!(!is_broken(&row) && !is_broken(&[f32::NEG_INFINITY]));
+        assert!(is_broken(&[0.0, f32::NAN]) && is_broken(&[f32::INFINITY]) && is_broken(&[-f32::NAN]));
+        assert_eq!(argmax(&[f32::NEG_INFINITY, f32::NEG_INFINITY]), 0);
+    }
+
+    #[test]
+    fn places_follow_the_cumulative_distribution() {
+        let row: Vec<f32> =
+            (0..3000).map(|place| if place % 3 == 0 { f32::NEG_INFINITY } else { 0.0 }).collect();
+        let mut blocks = Vec::new();
+        for step in 0..2000 {
+            let uniform = (f64::from(step) + 0.5) / 2000.0;
+            let chosen = place(&row, 1.0, uniform, &mut blocks);
+            assert_eq!(chosen, step as usize / 2 * 3 + 1 + step as usize % 2);
+        }
+    }
+
+    #[test]
+    fn powers_are_products() {
+        assert_eq!((power(1.75, 0), power(2.0, 10), power(3.0, 5)), (1.0, 1024.0, 243.0));
+    }
+}

@@ -1,0 +1,89 @@
+//! Repetition, frequency and presence penalties, counted as the history grows.
+
+use std::collections::HashMap;
+
+use super::params::Penalties;
+
+/// How often each token of the window has been there. Equals a count of the window from scratch at all times.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Where each token stands in `entries`.
+    places: HashMap<u32, usize>,
+    entries: Vec<Entry>,
+    /// How much of the history has left the window.
+    start: usize,
+    /// How much of the history has been counted.
+    end: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    token: u32,
+    /// In prompt and answer.
+    all: u32,
+    /// In the answer.
+    generated: u32,
+}
+
+impl Counts {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Takes the tokens from the last counted one to the end of `history`, and lets go of those that leave the
+    /// window. Tokens from `prompt_length` on are generated.
+    pub(super) fn extend(&mut self, history: &[u32], prompt_length: usize, window: i64) {
+        let start = window_start(history.len(), window).max(self.start);
+        // What has left the window before it was counted need not be counted.
+        for place in self.end.max(start)..history.len() {
+            self.add(history[place], place >= prompt_length);
+        }
+        for place in self.start..start.min(self.end) {
+            self.remove(history[place], place >= prompt_length);
+        }
+        (self.start, self.end) = (start, history.len());
+    }
+
+    /// Edits the logits of all tokens of the window. Tokens beyond the row are passed over.
+    pub(super) fn apply(&self, penalties: &Penalties, row: &mut [f32]) {
+        for &Entry { token, generated, .. } in &self.entries {
+            let Some(logit) = row.get_mut(token as usize) else { continue };
+            if penalties.repetition != 1.0 {
+                *logit =
+                    if *logit > 0.0 { *logit / penalties.repetition } else { *logit * penalties.repetition };
+            }
+            if generated > 0 {
+                *logit -= penalties.frequency * generated as f32 + penalties.presence;
+            }
+        }
+    }
+
+    fn add(&mut self, token: u32, generated: bool) {
+        let place = *self.places.entry(token).or_insert_with(|| {
+            self.entries.push(Entry { token, all: 0, generated: 0 });
+            self.entries.len() - 1
+        });
+        let entry = &mut self.entries[place];
+        entry.all += 1;
+        entry.generated += u32::from(generated);
+    }
+
+    fn remove(&mut self, token: u32, generated: bool) {
+        let Some(&place) = self.places.get(&token) else { return };
+        let entry = &mut self.entries[place];
+        entry.all -= 1;
+        entry.generated -= u32::from(generated);
+        if entry.all == 0 {
+            self.places.remove(&token);
+            self.entries.swap_remove(place);
+            if let Some(moved) = self.entries.get(place) {
+                self.places.insert(moved.token, place);
+            }
+        }
+    }
+}
+
+/// Where a window of the last `window` tokens begins; -1 is the whole history.
+pub(super) fn window_start(length: usize, window: i64) -> usize {
+    usize::try_from(window).map_or(0, |window| length.saturating_sub(window))
+}

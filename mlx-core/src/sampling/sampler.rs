@@ -1,0 +1,202 @@
+//! The sampler of one sequence, and the draw.
+
+use std::sync::Arc;
+
+use mlx_rs::Array;
+
+use super::constraint::{Constraint, TokenMask};
+use super::dry::{Breakers, TokenText};
+use super::filters::{self, Candidate};
+use super::history::TokenHistory;
+use super::logprobs::{TokenLogprob, check_row, score};
+use super::math::{argmax, largest, place};
+use super::noise::{Stream, uniform};
+use super::params::SamplingParams;
+use super::state::SamplerState;
+use crate::array;
+use crate::error::{Error, Result};
+
+/// What the sampler has to know of the tokens.
+#[derive(Clone)]
+pub struct Lexicon {
+    /// The text of each token, to find sequence breakers in.
+    pub text: TokenText,
+    /// Tokens that XTC never removes: ends of text and newlines.
+    pub protected: Arc<[u32]>,
+}
+
+/// Draws the tokens of one sequence.
+pub struct Sampler {
+    params: SamplingParams,
+    /// How many alternatives to report with each token; `None` reports no log-probabilities at all.
+    logprobs: Option<usize>,
+    protected: Arc<[u32]>,
+    breakers: Breakers,
+    constraint: Option<Box<dyn Constraint>>,
+    /// Absent until a draw needs it.
+    state: Option<Box<SamplerState>>,
+}
+
+/// A token that was drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draw {
+    /// The token.
+    pub token: u32,
+    /// Log-probabilities under the raw model row, if the request asked for them.
+    pub logprob: Option<TokenLogprob>,
+}
+
+/// Buffers that all draws share, so that a step allocates nothing that depends on the vocabulary.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(super) candidates: Vec<Candidate>,
+    pub(super) peaks: Vec<f32>,
+    row: Vec<f32>,
+    weights: Vec<f32>,
+    blocks: Vec<f64>,
+    mask: TokenMask,
+}
+
+impl Sampler {
+    /// A sampler for one sequence; `logprobs` is at most [`super::MAX_TOP_LOGPROBS`].
+    pub fn new(params: SamplingParams, logprobs: Option<usize>, lexicon: &Lexicon) -> Self {
+        let breakers = Breakers::new(&params.dry.breakers, Arc::clone(&lexicon.text));
+        let protected = Arc::clone(&lexicon.protected);
+        Self { params, logprobs, protected, breakers, constraint: None, state: None }
+    }
+
+    /// Lets `constraint` forbid tokens.
+    #[must_use]
+    pub fn with_constraint(mut self, constraint: Box<dyn Constraint>) -> Self {
+        self.constraint = Some(constraint);
+        self
+    }
+
+    /// Whether a [`SamplerState`] has been made: only penalties ever need one.
+    pub fn has_state(&self) -> bool {
+        self.state.is_some()
+    }
+
+    /// Draws a token for every row of `logits` `[B, V]`: row `i` by its sampler and the history it continues.
+    /// One evaluation and one host read for all rows, whatever they ask for; each row's outcome is its own, and a
+    /// row that cannot be drawn from fails alone.
+    pub fn draw(
+        logits: &Array,
+        rows: &mut [(&mut Self, &TokenHistory)],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Result<Draw>>> {
+        let single = array::to_single(logits)?;
+        let width = single.dim(-1) as usize;
+        let values = array::values(&single)?.chunks_exact(width);
+        let draw = |(row, (sampler, history)): (&[f32], &mut (&mut Self, &TokenHistory))| {
+            sampler.draw_row(row, history, &mut *scratch)
+        };
+        Ok(values.zip(rows).map(draw).collect())
+    }
+
+    /// Draws from one row of f32 logits `[V]` that is on the host already.
+    pub fn draw_row(&mut self, raw: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<Draw> {
+        check_row(raw)?;
+        let mut edited = std::mem::take(&mut scratch.row);
+        let token = match self.edit(raw, history, &mut edited, &mut scratch.mask) {
+            Ok(true) => self.choose(&edited, history, scratch),
+            Ok(false) => self.choose(raw, history, scratch),
+            Err(error) => Err(error),
+        };
+        scratch.row = edited;
+        let token = token?;
+        let logprob = match self.logprobs {
+            Some(count) => Some(score(raw, token, count, scratch)?),
+            None => None,
+        };
+        Ok(Draw { token, logprob })
+    }
+
+    /// Writes the row with bias, penalties and constraint to `edited`, or says that there is nothing to edit.
+    pub fn edit(
+        &mut self,
+        raw: &[f32],
+        history: &TokenHistory,
+        edited: &mut Vec<f32>,
+        mask: &mut TokenMask,
+    ) -> Result<bool> {
+        let penalised = self.params.penalties.is_on() || self.params.dry.is_on();
+        if !penalised && self.params.logit_bias.is_empty() && self.constraint.is_none() {
+            return Ok(false);
+        }
+        edited.clear();
+        edited.extend_from_slice(raw);
+        for &(id, bias) in &self.params.logit_bias {
+            if let Some(logit) = edited.get_mut(id as usize) {
+                *logit += bias;
+            }
+        }
+        if penalised {
+            let state = self.state.get_or_insert_default();
+            state.sync(history, &self.params, &self.breakers);
+            state.apply(history, &self.params, edited);
+        }
+        if let Some(constraint) = &mut self.constraint {
+            mask.allow_all(edited.len());
+            constraint.restrict(history, mask)?;
+            mask.apply(edited);
+        }
+        Ok(true)
+    }
+
+    /// The token that the chain picks from an edited row.
+    fn choose(&self, row: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<u32> {
+        if largest(row) == f32::NEG_INFINITY {
+            return Err(Error::Mlx(
+                "no token is left: logit_bias, penalties or the grammar forbid all of them".into(),
+            ));
+        }
+        let params = &self.params;
+        if params.temperature == 0.0 {
+            return Ok(argmax(row) as u32);
+        }
+        let noise = |stream| uniform(params.seed, history.len() as u64, stream);
+        // A temperature too small to divide by still leaves the likeliest tokens.
+        let scale = params.temperature.recip().min(f32::MAX);
+        let xtc = noise(Stream::XtcGate) < f64::from(params.xtc.probability);
+        if !self.narrow(row, xtc, scratch) {
+            return Ok(place(row, scale, noise(Stream::Draw), &mut scratch.blocks) as u32);
+        }
+        // One order for all draws: that of the ids.
+        scratch.candidates.sort_unstable_by_key(|candidate| candidate.id);
+        scratch.weights.clear();
+        scratch.weights.extend(scratch.candidates.iter().map(|candidate| candidate.logit));
+        let place = place(&scratch.weights, scale, noise(Stream::Draw), &mut scratch.blocks);
+        Ok(scratch.candidates[place].id)
+    }
+
+    /// Leaves in the scratch's candidates what the filters leave of the row; false if no filter is on.
+    fn narrow(&self, row: &[f32], xtc: bool, scratch: &mut Scratch) -> bool {
+        let SamplingParams { top_k, typical_p, top_p, min_p, .. } = self.params;
+        let Scratch { candidates, peaks, .. } = scratch;
+        let (by_count, typical, by_mass) = (top_k > 0, typical_p < 1.0, top_p < 1.0);
+        // The first filter looks at the whole row and takes no more of it than it needs.
+        match (by_count, typical, by_mass) {
+            (true, _, _) => filters::head(row, top_k as usize, candidates, peaks),
+            (false, false, true) => filters::nucleus(row, top_p, candidates, peaks),
+            (false, false, false) if min_p > 0.0 => {
+                filters::above(row, filters::min_p_floor(row, min_p), candidates);
+            }
+            (false, false, false) if !xtc => return false,
+            _ => filters::above(row, f32::NEG_INFINITY, candidates),
+        }
+        if typical {
+            filters::typical_p(candidates, typical_p);
+        }
+        if by_mass && (by_count || typical) {
+            filters::top_p(candidates, top_p);
+        }
+        if min_p > 0.0 {
+            filters::min_p(candidates, min_p);
+        }
+        if xtc {
+            filters::exclude_top_choices(candidates, self.params.xtc, &self.protected);
+        }
+        true
+    }
+}
