@@ -4,5 +4,7 @@
 mod engine;
 mod families;
 mod loading;
+mod sampling;
+mod scoring;
 mod sessions;
 mod text;

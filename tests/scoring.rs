@@ -1,0 +1,51 @@
+//! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
+
+use mlx_core::engine::RequestOptions;
+use mlx_tests::{device, engine, golden, greedy, run};
+
+fn scored(top: usize) -> RequestOptions {
+    RequestOptions { max_tokens: Some(0), prompt_logprobs: Some(top), ..RequestOptions::default() }
+}
+
+#[test]
+fn a_given_text_scores_as_its_generation_did() {
+    let _turn = device();
+    for name in ["llama-f32", "llama-spm-f32"] {
+        let engine = engine(name);
+        for case in golden::cases(name).cases {
+            let text = [&case.prompt_ids[..], &case.tokens].concat();
+            let outcome = run(&engine, &text, &scored(5));
+            let tokens = &outcome.prompt_tokens;
+            assert_eq!(tokens.iter().map(|token| token.id).collect::<Vec<_>>(), text);
+            assert_eq!((tokens[0].logprob.is_none(), outcome.tokens.len()), (true, 0));
+            for (token, expected) in tokens[case.prompt_ids.len()..].iter().zip(&case.logprobs) {
+                let reported = token.logprob.as_ref().expect("asked for");
+                assert!((reported.logprob - expected).abs() < 2e-3, "{name}");
+                assert_eq!((reported.top.len(), reported.top[0].0), (5, token.id), "greedy tokens are the likeliest");
+            }
+            let streamed: String = tokens.iter().map(|token| token.text.as_str()).collect();
+            assert_eq!(streamed, engine.folder().tokenizer.decode(&text, false));
+        }
+    }
+}
+
+#[test]
+fn scores_of_a_prompt_come_with_its_answer_and_change_nothing() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let prompt = &golden::cases("llama-f32").cases[0].prompt_ids;
+    let plain = run(&engine, prompt, &greedy(12));
+    let both = run(&engine, prompt, &RequestOptions { prompt_logprobs: Some(0), ..greedy(12) });
+    assert_eq!((both.ids(), both.prompt_tokens.len()), (plain.ids(), prompt.len()));
+    assert!(plain.prompt_tokens.is_empty());
+}
+
+#[test]
+fn a_text_as_long_as_the_context_can_be_scored_and_one_token_too() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let whole = vec![7; engine.spec().context];
+    assert_eq!(run(&engine, &whole, &scored(0)).prompt_tokens.len(), whole.len());
+    assert_eq!(run(&engine, &[7], &scored(0)).prompt_tokens.len(), 1);
+    assert!(engine.request([whole, vec![7]].concat(), &scored(0)).is_err());
+}
