@@ -1,6 +1,7 @@
 //! `cargo xtask`: what has to be done around the code, from the native libraries to the house rules.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
 
+mod golden;
 mod process;
 mod product;
 mod setup;
@@ -34,6 +35,11 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Write the golden fixtures again, with mlx-lm and transformers from Python's package index
+    Golden {
+        /// The folder to write to instead of tests/golden
+        arguments: Vec<String>,
+    },
     /// Check the house rules that a machine can check
     Tidy,
     /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
@@ -47,6 +53,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Chat { arguments } => product::chat(&arguments),
         Task::Test { arguments } => product::test(&arguments),
+        Task::Golden { arguments } => golden::run(&arguments),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]
         Task::Bindings(arguments) => setup::bindings::write(&arguments),

@@ -9,26 +9,27 @@ use crate::{setup, workspace};
 /// Talks with a model: `mlx chat` with these arguments, built with optimisation.
 pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     setup::run()?;
-    let mut command = cargo_here()?;
+    // From where the user stands, so that a relative path to a model means what it says.
+    let mut command = workspace::cargo();
     command.args(["run", "--release", "--package", "mlx-cli", "--bin", "mlx", "--", "chat"]).args(arguments);
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, so that the latter's results end the output. With arguments, which are
-/// meant for the product, just the latter.
+/// Runs the tests of this tool, then those of the product, so that the latter's results end the output. Arguments are meant for
+/// the product, whose tests then run alone.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;
     if arguments.is_empty() {
-        let mut own = cargo_here()?;
+        let mut own = cargo_at_root()?;
         own.args(["test", "--quiet", "--profile", "xtask", "--package", "xtask"]);
         ensure!(own.status()?.success(), "the tests of xtask fail");
     }
-    let mut command = cargo_here()?;
+    let mut command = cargo_at_root()?;
     command.arg("test").args(arguments);
     replace(command)
 }
 
-fn cargo_here() -> Result<Command> {
+fn cargo_at_root() -> Result<Command> {
     let mut command = workspace::cargo();
     command.current_dir(workspace::root()?);
     Ok(command)

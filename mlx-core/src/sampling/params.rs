@@ -89,7 +89,7 @@ impl SamplingParams {
         };
         check("temperature", params.temperature, params.temperature >= 0.0, "0 or more")?;
         for (field, share) in [("typical_p", params.typical_p), ("top_p", params.top_p)] {
-            check(field, share, share > 0.0 && share <= 1.0, "above 0 and at most 1")?;
+            check(field, share, (0.0..=1.0).contains(&share), "from 0 to 1")?;
         }
         check("min_p", params.min_p, (0.0..=1.0).contains(&params.min_p), "from 0 to 1")?;
         Ok(params)

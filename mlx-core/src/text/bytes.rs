@@ -104,7 +104,7 @@ impl ByteRun {
 }
 
 /// The byte of a token like `<0x0A>`.
-fn byte_token(token: &str) -> Option<u8> {
+pub(super) fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }

@@ -9,7 +9,7 @@ use tokenizers::Tokenizer as Inner;
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::detokenizer::Detokenizer;
-use super::token_bytes::Spelling;
+use super::token_bytes::token_bytes;
 use crate::error::{Error, Result};
 
 /// A tokenizer, ready to share between threads; clones are cheap.
@@ -105,8 +105,8 @@ impl Tokenizer {
 
     /// The bytes that a token stands for, whatever stands beside it; none if it is not in the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
-        let spelling = Spelling::of(self.shared.inner.get_decoder());
-        self.token(id).map(|token| spelling.bytes(&token)).unwrap_or_default()
+        let decoder = self.shared.inner.get_decoder();
+        self.token(id).map(|token| token_bytes(decoder, &token)).unwrap_or_default()
     }
 
     /// Whether `id` is a special token, which `skip_special` leaves out.

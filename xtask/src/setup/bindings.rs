@@ -25,7 +25,8 @@ pub(crate) struct Arguments {
     into: PathBuf,
 }
 
-/// Runs [`write`] in a process of its own: libclang is found through an environment variable, which only a new process gets safely.
+/// Runs [`fn@write`] in a process of its own: libclang is found through an environment variable, which only a new process
+/// gets safely.
 pub(super) fn write_with(
     libclang: &Path,
     mlx_c: &Path,
