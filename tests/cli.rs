@@ -87,6 +87,65 @@ fn the_json_object_keeps_its_form() {
     assert_eq!(ids(&json(&arguments, "")), ids(&object), "the same seed gives the same tokens");
 }
 
+/// Each flag of the chain reaches the sampler: it changes what is drawn.
+#[test]
+fn every_sampling_flag_changes_the_answer() {
+    let folder = model("llama-f32");
+    let generate = |flags: &[&str]| {
+        let base = ["generate", "-m", &folder, "--prompt-ids", "1,9,30,9,30", "--ignore-eos", "--json"];
+        ids(&json(&[&base[..], &["--max-tokens", "40"], flags].concat(), ""))
+    };
+    let greedy = generate(&["--temperature", "0"]);
+    let banned = format!("{}=-inf", greedy[0]);
+    for flags in [
+        &["--repetition-penalty", "1.8"][..],
+        &["--frequency-penalty", "2"],
+        &["--presence-penalty", "2"],
+        &["--dry-multiplier", "5", "--dry-allowed-length", "1", "--dry-sequence-breaker", "none"],
+        &["--logit-bias", &banned],
+    ] {
+        assert_ne!(generate(&[&["--temperature", "0"], flags].concat()), greedy, "{flags:?}");
+    }
+    let off = ["--temperature", "0", "--repetition-penalty", "1.8", "--penalty-last-n", "0"];
+    assert_eq!(generate(&off), greedy, "a window of 0 is off");
+    let plain = generate(&["--seed", "3"]);
+    for flags in [
+        ["--temperature", "0.3"],
+        ["--top-k", "2"],
+        ["--top-p", "0.3"],
+        ["--min-p", "0.6"],
+        ["--typical-p", "0.2"],
+        ["--seed", "4"],
+    ] {
+        assert_ne!(generate(&[&["--seed", "3"], &flags[..]].concat()), plain, "{flags:?}");
+    }
+    let xtc = ["--seed", "3", "--xtc-probability", "1", "--xtc-threshold", "0.02"];
+    assert_ne!(generate(&xtc), plain);
+    assert_eq!(generate(&["--seed", "3", "--top-k", "1"]), greedy);
+}
+
+#[test]
+fn score_says_how_likely_a_text_is() {
+    let folder = model("llama-f32");
+    let case = &golden::cases("llama-f32").cases[0];
+    let text: Vec<String> = case.prompt_ids.iter().chain(&case.tokens).map(u32::to_string).collect();
+    let text = text.join(",");
+    let object = json(&["score", "-m", &folder, "--prompt-ids", &text, "--logprobs", "2", "--json"], "");
+    let tokens = object["tokens"].as_array().expect("a list");
+    assert!(tokens[0]["logprob"].is_null());
+    assert_eq!(tokens[1]["top"].as_array().expect("a list").len(), 2);
+    let number = |value: &Value| value.as_f64().expect("a number");
+    for (token, expected) in tokens[case.prompt_ids.len()..].iter().zip(&case.logprobs) {
+        assert!((number(&token["logprob"]) - f64::from(*expected)).abs() < 2e-3);
+    }
+    let total: f64 = tokens[1..].iter().map(|token| number(&token["logprob"])).sum();
+    assert!((number(&object["total_logprob"]) - total).abs() < 1e-6);
+    let perplexity = (-total / (tokens.len() - 1) as f64).exp();
+    assert!((number(&object["perplexity"]) / perplexity - 1.0).abs() < 1e-9);
+    let piped = mlx(&["score", "-m", &folder], "The keeper counts the waves");
+    assert!(stdout(&piped).contains("perplexity"), "{}", stderr(&piped));
+}
+
 #[test]
 fn the_prompt_may_be_piped_in_and_raw_text_gets_no_template() {
     let folder = model("llama-f32");
@@ -128,7 +187,13 @@ fn failures_have_one_line_and_a_code() {
     assert!(message.starts_with("error: no-such-folder"), "{message}");
     for (arguments, word) in [
         (&["--temperature", "-1"][..], "temperature"),
-        (&["--top-p", "0"], "top_p"),
+        (&["--top-p", "1.5"], "top_p"),
+        (&["--repetition-penalty", "0"], "repetition_penalty"),
+        (&["--penalty-last-n", "-2"], "penalty_last_n"),
+        (&["--dry-base", "0.5"], "dry_base"),
+        (&["--xtc-probability", "7"], "xtc_probability"),
+        (&["--logit-bias", "5:1"], "logit-bias"),
+        (&["--logit-bias", "5=1e9"], "logit_bias"),
         (&["--stop", ""], "stop"),
         (&["--logprobs", "21", "--json"], "logprobs"),
         (&["--max-tokens", "many"], "max-tokens"),

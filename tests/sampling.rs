@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use mlx_core::sampling::{
-    Breakers, Constraint, DryOptions, Lexicon, PenaltyOptions, Sampler, SamplerState, SamplingOptions, SamplingParams,
-    Scratch, TokenHistory, TokenMask, XtcOptions,
+    Breakers, Constraint, DryOptions, Lexicon, PenaltyOptions, Sampler, SamplerState, SamplingOptions,
+    SamplingParams, Scratch, TokenHistory, TokenMask, XtcOptions,
 };
 use mlx_core::{Error, Result};
 use proptest::prelude::*;
@@ -49,7 +49,8 @@ mod oracle {
         };
         for (id, logit) in row.iter_mut().enumerate() {
             if in_window(start..history.len(), id) > 0 && penalties.repetition != 1.0 {
-                *logit = if *logit > 0.0 { *logit / penalties.repetition } else { *logit * penalties.repetition };
+                *logit =
+                    if *logit > 0.0 { *logit / penalties.repetition } else { *logit * penalties.repetition };
             }
             let generated = in_window(start.max(history.prompt_length())..history.len(), id);
             if generated > 0 {
@@ -66,7 +67,10 @@ mod oracle {
         let squares = std::iter::successors(Some(base), |square| Some(square * square));
         let bits = (0..usize::BITS).map(|bit| exponent >> bit & 1 == 1);
         let highest = (usize::BITS - exponent.leading_zeros()) as usize;
-        bits.zip(squares).take(highest).filter(|(set, _)| *set).fold(1.0, |product, (_, square)| product * square)
+        bits.zip(squares)
+            .take(highest)
+            .filter(|(set, _)| *set)
+            .fold(1.0, |product, (_, square)| product * square)
     }
 
     fn dry(row: &mut [f32], history: &TokenHistory, params: &SamplingParams) {
@@ -74,7 +78,8 @@ mod oracle {
         let start = window(history, settings.window);
         let Some(end) = tokens.len().checked_sub(1) else { return };
         let text: Vec<u8> = tokens.iter().map(|id| b'a' + (id % 26) as u8).collect();
-        let completes = |place: usize| settings.breakers.iter().any(|it| text[..=place].ends_with(it.as_bytes()));
+        let completes =
+            |place: usize| settings.breakers.iter().any(|it| text[..=place].ends_with(it.as_bytes()));
         let mut longest = vec![0usize; row.len()];
         for earlier in start..end {
             let reach = (0..=earlier - start)
@@ -123,7 +128,12 @@ fn maybe(range: std::ops::Range<f32>) -> impl Strategy<Value = Option<f32>> {
 
 fn settings() -> impl Strategy<Value = SamplingOptions> {
     let penalties = (maybe(0.5..2.0), maybe(-1.0..1.0), maybe(-1.0..1.0), windows()).prop_map(
-        |(repetition, frequency, presence, window)| PenaltyOptions { repetition, frequency, presence, window },
+        |(repetition, frequency, presence, window)| PenaltyOptions {
+            repetition,
+            frequency,
+            presence,
+            window,
+        },
     );
     let breakers = prop_oneof![
         Just(None),
@@ -132,15 +142,14 @@ fn settings() -> impl Strategy<Value = SamplingOptions> {
         Just(Some(vec!["ab".to_owned(), "j".to_owned()])),
         Just(Some(vec!["bab".to_owned()])),
     ];
-    let dry = (maybe(0.1..3.0), maybe(1.0..4.0), proptest::option::of(1..5u32), windows(), breakers).prop_map(
-        |(multiplier, base, allowed_length, window, breakers)| DryOptions {
+    let dry = (maybe(0.1..3.0), maybe(1.0..4.0), proptest::option::of(1..5u32), windows(), breakers)
+        .prop_map(|(multiplier, base, allowed_length, window, breakers)| DryOptions {
             multiplier,
             base,
             allowed_length,
             window,
             breakers,
-        },
-    );
+        });
     let bias = proptest::collection::btree_map(0..VOCABULARY + 3, -5.0..5.0f32, 0..3);
     (penalties, dry, bias).prop_map(|(penalties, dry, bias)| SamplingOptions {
         penalties,
@@ -269,7 +278,13 @@ fn what_is_off_has_no_state_and_a_step_allocates_nothing() {
     let plain = [
         SamplingOptions { temperature: Some(0.0), ..with() },
         with(),
-        SamplingOptions { top_k: Some(40), top_p: Some(0.9), min_p: Some(0.05), typical_p: Some(0.9), ..with() },
+        SamplingOptions {
+            top_k: Some(40),
+            top_p: Some(0.9),
+            min_p: Some(0.05),
+            typical_p: Some(0.9),
+            ..with()
+        },
         SamplingOptions { xtc: XtcOptions { probability: Some(1.0), threshold: Some(0.001) }, ..with() },
         // Switched off by their windows or values.
         SamplingOptions {

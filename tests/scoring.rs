@@ -21,7 +21,11 @@ fn a_given_text_scores_as_its_generation_did() {
             for (token, expected) in tokens[case.prompt_ids.len()..].iter().zip(&case.logprobs) {
                 let reported = token.logprob.as_ref().expect("asked for");
                 assert!((reported.logprob - expected).abs() < 2e-3, "{name}");
-                assert_eq!((reported.top.len(), reported.top[0].0), (5, token.id), "greedy tokens are the likeliest");
+                assert_eq!(
+                    (reported.top.len(), reported.top[0].0),
+                    (5, token.id),
+                    "greedy tokens are the likeliest"
+                );
             }
             let streamed: String = tokens.iter().map(|token| token.text.as_str()).collect();
             assert_eq!(streamed, engine.folder().tokenizer.decode(&text, false));

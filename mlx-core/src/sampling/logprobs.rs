@@ -1,6 +1,5 @@
 //! Log-probabilities under the model's raw row.
 
-use super::filters::head;
 use super::math::{is_broken, largest, log_sum_exp};
 use super::sampler::Scratch;
 use crate::error::{Error, Result};
@@ -22,13 +21,10 @@ pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Re
     check_row(row)?;
     let normaliser = log_sum_exp(row);
     let logprob = |logit: f32| (f64::from(logit) - normaliser) as f32;
-    head(row, count, &mut scratch.candidates, &mut scratch.peaks);
+    scratch.pool.head(row, count);
     Ok(TokenLogprob {
         logprob: logprob(row[token as usize]),
-        top: scratch.candidates[..count.min(scratch.candidates.len())]
-            .iter()
-            .map(|it| (it.id, logprob(it.logit)))
-            .collect(),
+        top: scratch.pool.ranked().iter().map(|it| (it.id, logprob(it.logit))).collect(),
     })
 }
 

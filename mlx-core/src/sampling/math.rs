@@ -47,8 +47,16 @@ pub(crate) fn largest(row: &[f32]) -> f32 {
 
 /// The first place of the largest value.
 pub(crate) fn argmax(row: &[f32]) -> usize {
-    let best = largest(row);
-    row.iter().position(|&value| value.to_bits() == best.to_bits() || value >= best).unwrap_or(0)
+    let mut best = (0, f32::NEG_INFINITY);
+    for (block, values) in row.chunks(BLOCK).enumerate() {
+        let top = largest(values);
+        if top > best.1 {
+            best = (block, top);
+        }
+    }
+    let (block, top) = best;
+    let start = block * BLOCK;
+    start + row[start..].iter().position(|&value| value >= top).unwrap_or(0)
 }
 
 /// Whether the row has a NaN or plus infinity.

@@ -6,7 +6,7 @@ use mlx_rs::Array;
 
 use super::constraint::{Constraint, TokenMask};
 use super::dry::{Breakers, TokenText};
-use super::filters::{self, Candidate};
+use super::filters::{Pool, min_p_floor};
 use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
@@ -49,8 +49,7 @@ pub struct Draw {
 /// Buffers that all draws share, so that a step allocates nothing that depends on the vocabulary.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) peaks: Vec<f32>,
+    pub(super) pool: Pool,
     row: Vec<f32>,
     weights: Vec<f32>,
     blocks: Vec<f64>,
@@ -159,43 +158,39 @@ impl Sampler {
         // A temperature too small to divide by still leaves the likeliest tokens.
         let scale = params.temperature.recip().min(f32::MAX);
         let xtc = noise(Stream::XtcGate) < f64::from(params.xtc.probability);
-        if !self.narrow(row, xtc, scratch) {
+        if !self.narrow(row, xtc, &mut scratch.pool) {
             return Ok(place(row, scale, noise(Stream::Draw), &mut scratch.blocks) as u32);
         }
-        // One order for all draws: that of the ids.
-        scratch.candidates.sort_unstable_by_key(|candidate| candidate.id);
+        let candidates = &scratch.pool.candidates;
         scratch.weights.clear();
-        scratch.weights.extend(scratch.candidates.iter().map(|candidate| candidate.logit));
+        scratch.weights.extend(candidates.iter().map(|candidate| candidate.logit));
         let place = place(&scratch.weights, scale, noise(Stream::Draw), &mut scratch.blocks);
-        Ok(scratch.candidates[place].id)
+        Ok(candidates[place].id)
     }
 
-    /// Leaves in the scratch's candidates what the filters leave of the row; false if no filter is on.
-    fn narrow(&self, row: &[f32], xtc: bool, scratch: &mut Scratch) -> bool {
+    /// Leaves in the pool what the filters leave of the row; false if no filter is on.
+    fn narrow(&self, row: &[f32], xtc: bool, pool: &mut Pool) -> bool {
         let SamplingParams { top_k, typical_p, top_p, min_p, .. } = self.params;
-        let Scratch { candidates, peaks, .. } = scratch;
         let (by_count, typical, by_mass) = (top_k > 0, typical_p < 1.0, top_p < 1.0);
         // The first filter looks at the whole row and takes no more of it than it needs.
         match (by_count, typical, by_mass) {
-            (true, _, _) => filters::head(row, top_k as usize, candidates, peaks),
-            (false, false, true) => filters::nucleus(row, top_p, candidates, peaks),
-            (false, false, false) if min_p > 0.0 => {
-                filters::above(row, filters::min_p_floor(row, min_p), candidates);
-            }
+            (true, _, _) => pool.head(row, top_k as usize),
+            (false, false, true) => pool.nucleus(row, top_p),
+            (false, false, false) if min_p > 0.0 => pool.above(row, min_p_floor(row, min_p)),
             (false, false, false) if !xtc => return false,
-            _ => filters::above(row, f32::NEG_INFINITY, candidates),
+            _ => pool.above(row, f32::NEG_INFINITY),
         }
         if typical {
-            filters::typical_p(candidates, typical_p);
+            pool.typical_p(typical_p);
         }
         if by_mass && (by_count || typical) {
-            filters::top_p(candidates, top_p);
+            pool.top_p(top_p);
         }
         if min_p > 0.0 {
-            filters::min_p(candidates, min_p);
+            pool.min_p(min_p);
         }
         if xtc {
-            filters::exclude_top_choices(candidates, self.params.xtc, &self.protected);
+            pool.exclude_top_choices(self.params.xtc, &self.protected);
         }
         true
     }

@@ -8,15 +8,14 @@ use super::{
 };
 
 /// The files that may touch tensors; most of the logic is tested without them.
-const MAY_USE_MLX: [&str; 8] = [
+const MAY_USE_MLX: [&str; 7] = [
     "mlx-core/src/array.rs",
     "mlx-core/src/weights.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",
     "mlx-core/src/engine/runner.rs",
-    "mlx-core/src/sampling/mod.rs",
-    "mlx-core/src/sampling/logprobs.rs",
-    "mlx-core/src/sampling/filters.rs",
+    "mlx-core/src/engine/prompt_score.rs",
+    "mlx-core/src/sampling/sampler.rs",
 ];
 
 /// Crates of the front ends.
