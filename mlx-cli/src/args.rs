@@ -8,7 +8,13 @@ use crate::request_args::RequestArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
 #[derive(Debug, Parser)]
-#[command(name = "mlx", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "mlx",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    args_override_self = true
+)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
