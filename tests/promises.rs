@@ -1,6 +1,7 @@
 //! The promises of the runtime, each in its own file. One binary, so that MLX is loaded once and its tests can
 //! take turns: `mlx_tests::device()` is the turn.
 
+mod batch_draw;
 mod engine;
 mod families;
 mod loading;

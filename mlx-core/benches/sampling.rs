@@ -114,31 +114,51 @@ fn penalised(on: On) -> SamplingOptions {
     }
 }
 
-/// A row that is small, so that what is measured is the history's share of a step.
-const NARROW: usize = 32_000;
+/// Every length of the history with every vocabulary.
+fn shapes() -> impl Iterator<Item = (usize, usize)> {
+    LENGTHS.into_iter().flat_map(|length| VOCABULARIES.map(|width| (length, width)))
+}
 
-/// One token is appended and the row is edited.
-#[divan::bench(args = LENGTHS, consts = [0, 1, 2, 3])]
-fn step<const ON: usize>(bencher: Bencher, length: usize) {
-    let options = penalised([On::Repetition, On::Frequency, On::Dry, On::All][ON]);
-    let (row, mut sampler, mut scratch) = (row(NARROW), sampler(&options, None), Scratch::default());
-    let mut history = history(length, NARROW);
+/// One token is appended and the next one drawn.
+fn steps(bencher: Bencher, (length, width): (usize, usize), on: On) {
+    let (row, mut sampler, mut scratch) = (row(width), sampler(&penalised(on), None), Scratch::default());
+    let mut history = history(length, width);
     sampler.draw_row(&row, &history, &mut scratch).expect("a draw");
     bencher.bench_local(|| {
-        history.push(token(history.len(), NARROW));
+        history.push(token(history.len(), width));
         sampler.draw_row(black_box(&row), &history, &mut scratch).expect("a draw")
     });
 }
 
+#[divan::bench(args = shapes())]
+fn step_with_repetition(bencher: Bencher, shape: (usize, usize)) {
+    steps(bencher, shape, On::Repetition);
+}
+
+#[divan::bench(args = shapes())]
+fn step_with_frequency_and_presence(bencher: Bencher, shape: (usize, usize)) {
+    steps(bencher, shape, On::Frequency);
+}
+
+#[divan::bench(args = shapes())]
+fn step_with_dry(bencher: Bencher, shape: (usize, usize)) {
+    steps(bencher, shape, On::Dry);
+}
+
+#[divan::bench(args = shapes())]
+fn step_with_all(bencher: Bencher, shape: (usize, usize)) {
+    steps(bencher, shape, On::All);
+}
+
 /// The same after a rollback, which makes the state count the whole history again.
-#[divan::bench(args = LENGTHS)]
-fn rebuild(bencher: Bencher, length: usize) {
+#[divan::bench(args = shapes())]
+fn rebuild_with_all(bencher: Bencher, (length, width): (usize, usize)) {
     let (row, mut sampler, mut scratch) =
-        (row(NARROW), sampler(&penalised(On::All), None), Scratch::default());
-    let mut history = history(length, NARROW);
+        (row(width), sampler(&penalised(On::All), None), Scratch::default());
+    let mut history = history(length, width);
     bencher.bench_local(|| {
         history.truncate(length - 1);
-        history.push(token(length, NARROW));
+        history.push(token(length, width));
         sampler.draw_row(black_box(&row), &history, &mut scratch).expect("a draw")
     });
 }
@@ -151,8 +171,8 @@ fn sixteen_rows_with_three_penalties(bencher: Bencher) {
         penalties: PenaltyOptions { repetition: Some(1.1), window: Some(20), ..options.penalties },
         ..options
     };
-    let (row, mut scratch) = (row(NARROW), Scratch::default());
-    let mut rows: Vec<_> = (0..16).map(|_| (sampler(&options, None), history(500, NARROW))).collect();
+    let (row, mut scratch) = (row(32_000), Scratch::default());
+    let mut rows: Vec<_> = (0..16).map(|_| (sampler(&options, None), history(500, 32_000))).collect();
     bencher.bench_local(|| {
         for (sampler, history) in &mut rows {
             let token = sampler.draw_row(black_box(&row), history, &mut scratch).expect("a draw").token;

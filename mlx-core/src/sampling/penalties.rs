@@ -49,8 +49,7 @@ impl Counts {
         for &Entry { token, generated, .. } in &self.entries {
             let Some(logit) = row.get_mut(token as usize) else { continue };
             if penalties.repetition != 1.0 {
-                *logit =
-                    if *logit > 0.0 { *logit / penalties.repetition } else { *logit * penalties.repetition };
+                *logit = repeated(*logit, penalties.repetition);
             }
             if generated > 0 {
                 *logit -= penalties.frequency * generated as f32 + penalties.presence;
@@ -81,6 +80,13 @@ impl Counts {
             }
         }
     }
+}
+
+/// `x > 0 ? x / penalty : x * penalty`. Nothing foretells the sign, so both are computed and the sign bit picks one; for
+/// zeros they are the same.
+fn repeated(logit: f32, penalty: f32) -> f32 {
+    let negative = ((logit.to_bits() as i32) >> 31) as u32;
+    f32::from_bits(((logit * penalty).to_bits() & negative) | ((logit / penalty).to_bits() & !negative))
 }
 
 /// Where a window of the last `window` tokens begins; -1 is the whole history.

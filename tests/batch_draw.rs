@@ -1,0 +1,131 @@
+//! Many rows in one draw: each row gets what it would have got alone, bit for bit, whatever the others ask for.
+
+use std::sync::Arc;
+
+use mlx_core::sampling::{
+    Constraint, Draw, DryOptions, Lexicon, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch,
+    TokenHistory, TokenMask, XtcOptions, score,
+};
+use mlx_core::{Error, Result};
+use mlx_rs::{Array, Dtype};
+use mlx_tests::device;
+
+const WIDTH: usize = 500;
+
+/// Forbids even ids.
+struct Odd;
+
+impl Constraint for Odd {
+    fn restrict(&mut self, _: &TokenHistory, allowed: &mut TokenMask) -> Result<()> {
+        (0..WIDTH as u32).step_by(2).for_each(|id| allowed.forbid(id));
+        Ok(())
+    }
+}
+
+/// Forbids everything.
+struct Nothing;
+
+impl Constraint for Nothing {
+    fn restrict(&mut self, _: &TokenHistory, allowed: &mut TokenMask) -> Result<()> {
+        allowed.forbid_all();
+        Ok(())
+    }
+}
+
+/// One sampler of every kind, each with a history of its own.
+fn samplers() -> Vec<(Sampler, TokenHistory)> {
+    let lexicon = Lexicon { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([7]) };
+    let with = SamplingOptions::default;
+    let penalties =
+        PenaltyOptions { repetition: Some(1.3), frequency: Some(0.4), ..PenaltyOptions::default() };
+    let dry = DryOptions { multiplier: Some(1.0), ..DryOptions::default() };
+    let xtc = XtcOptions { probability: Some(0.7), threshold: Some(0.01) };
+    let kinds = [
+        (SamplingOptions { temperature: Some(0.0), ..with() }, None),
+        (with(), None),
+        (with(), Some(5)),
+        (SamplingOptions { temperature: Some(0.5), top_k: Some(30), top_p: Some(0.9), ..with() }, Some(0)),
+        (SamplingOptions { penalties, dry, ..with() }, Some(3)),
+        (SamplingOptions { xtc, min_p: Some(0.01), logit_bias: vec![(3, 5.0)], ..with() }, None),
+    ];
+    let sampler = |(seed, (options, logprobs)): (u64, (SamplingOptions, Option<usize>))| {
+        let options = SamplingOptions { seed: Some(seed), ..options };
+        let params = SamplingParams::resolve(&options, &SamplingOptions::default()).expect("valid options");
+        Sampler::new(params, logprobs, &lexicon)
+    };
+    let mut samplers: Vec<Sampler> = (0..).zip(kinds).map(sampler).collect();
+    samplers.push(sampler((9, (with(), Some(2)))).with_constraint(Box::new(Odd)));
+    samplers.push(sampler((10, (with(), None))).with_constraint(Box::new(Nothing)));
+    let history = |row: usize| TokenHistory::new((0..20 + row as u32).map(|place| place * 7 % 5).collect());
+    samplers.into_iter().enumerate().map(|(row, sampler)| (sampler, history(row))).collect()
+}
+
+fn rows(count: usize) -> Vec<f32> {
+    let value = |place: usize| ((place * 7919 % 10007) as f32 / 1000.0).sin() * 6.0;
+    let mut rows: Vec<f32> = (0..count * WIDTH).map(value).collect();
+    // The row of a sampler in the middle is broken.
+    rows[2 * WIDTH + 9] = f32::NAN;
+    rows
+}
+
+fn device_rows(values: &[f32], dtype: Dtype) -> Array {
+    let rows = Array::from_slice(values, &[(values.len() / WIDTH) as i32, WIDTH as i32]);
+    rows.as_dtype(dtype).expect("a cast")
+}
+
+fn same(left: &Result<Draw>, right: &Result<Draw>) -> bool {
+    match (left, right) {
+        (Ok(left), Ok(right)) => left == right,
+        (Err(Error::Mlx(left)), Err(Error::Mlx(right))) => left == right,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_row_in_company_draws_what_it_draws_alone() {
+    let _turn = device();
+    for dtype in [Dtype::Float32, Dtype::Float16, Dtype::Bfloat16] {
+        let mut together = samplers();
+        let mut alone = samplers();
+        let count = together.len();
+        let values = rows(count);
+        let batch = device_rows(&values, dtype);
+        let mut scratch = Scratch::default();
+        for step in 0..12 {
+            let mut company: Vec<_> =
+                together.iter_mut().map(|(sampler, history)| (sampler, &*history)).collect();
+            let drawn = Sampler::draw(&batch, &mut company, &mut scratch).expect("the rows can be read");
+            for (row, of_batch) in drawn.iter().enumerate() {
+                let (sampler, history) = &mut alone[row];
+                let single = device_rows(&values[row * WIDTH..(row + 1) * WIDTH], dtype);
+                let of_one = Sampler::draw(&single, &mut [(sampler, &*history)], &mut Scratch::default());
+                let of_one = of_one.expect("the row can be read").pop().expect("one row");
+                assert!(
+                    same(of_batch, &of_one),
+                    "{dtype:?}, step {step}, row {row}: {of_batch:?} and {of_one:?}"
+                );
+                assert_eq!(of_batch.is_err(), row == 2 || row == count - 1, "bad rows fail alone");
+                let token = of_batch.as_ref().map_or(1, |draw| draw.token);
+                history.push(token);
+                together[row].1.push(token);
+            }
+        }
+    }
+}
+
+/// What a step with log-probabilities leaves behind is its few numbers, not its row.
+#[test]
+fn log_probabilities_keep_no_row() {
+    let kept = |width: usize| {
+        let row: Vec<f32> = (0..width).map(|id| (id as f32).sin()).collect();
+        let mut scratch = Scratch::default();
+        score(&row, 3, 20, &mut scratch).expect("a row");
+        let mut results = Vec::with_capacity(50);
+        let counted = allocation_counter::measure(|| {
+            results.extend((0..50).map(|token| score(&row, token, 20, &mut scratch).expect("a row")));
+        });
+        counted.bytes_current
+    };
+    assert_eq!(kept(1_000), kept(60_000));
+    assert!(kept(1_000) <= 50 * 20 * 8);
+}
