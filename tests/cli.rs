@@ -237,6 +237,33 @@ fn mistakes_in_a_piped_chat_are_said_and_the_chat_goes_on() {
 }
 
 #[test]
+fn odd_input_of_a_piped_chat_loses_nothing_else() {
+    let folder = model("llama-f32");
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let arguments = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos"];
+    let output =
+        mlx_in(work.path(), &arguments, "\"\"\"\n    indented\n\"\"\"\n/save a.json\n\"\"\"\nno end\n");
+    assert!(stderr(&output).contains("no end"), "{}", stderr(&output));
+    let saved = std::fs::read_to_string(work.path().join("a.json")).expect("it was saved");
+    assert!(saved.contains("\"    indented\""), "{saved}");
+}
+
+/// A failing answer is one line on standard error, and standard error may be closed.
+#[test]
+fn a_model_that_gives_no_numbers_is_one_line() {
+    let copy = mlx_tests::model_copy("llama-f32");
+    let config = copy.path().join("config.json");
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
+    value["rms_norm_eps"] = 3e38.into();
+    value["rope_scaling"] = serde_json::json!({"type": "linear", "factor": 1e-38});
+    std::fs::write(&config, value.to_string()).expect("it can be written");
+    let folder = copy.path().to_str().expect("utf-8");
+    let output = mlx(&["generate", "-m", folder, "--prompt-ids", "1,2,3,4,5", "--max-tokens", "3"], "");
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+}
+
+#[test]
 fn a_base_model_says_that_it_cannot_chat() {
     let copy = mlx_tests::model_copy("llama-f32");
     let config = copy.path().join("tokenizer_config.json");

@@ -1,8 +1,9 @@
 //! The engine: what ends a request, what one request owes another, and what the same request gives.
 
-use mlx_core::engine::{Event, FinishReason, RequestOptions};
+use mlx_core::engine::{EngineHandle, Event, FinishReason, RequestOptions};
+use mlx_core::folder::ModelFolder;
 use mlx_core::sampling::SamplingOptions;
-use mlx_tests::{device, engine, golden, greedy, run};
+use mlx_tests::{device, engine, golden, greedy, model_copy, model_folder, run};
 
 fn sampled(seed: u64, tokens: usize) -> RequestOptions {
     RequestOptions {
@@ -46,6 +47,50 @@ fn an_end_token_ends_the_text_and_is_reported() {
     assert_eq!(outcome.ids(), case.tokens[..=at]);
     assert_eq!(outcome.tokens[at].text, "");
     assert_eq!(outcome.finished.usage.completion_tokens, at + 1);
+}
+
+/// A copy of the model with this `generation_config.json`.
+fn with_generation_config(text: &str) -> tempfile::TempDir {
+    let copy = model_copy("llama-f32");
+    std::fs::write(copy.path().join("generation_config.json"), text).expect("it can be written");
+    copy
+}
+
+#[test]
+fn what_the_model_asks_for_holds_unless_the_request_says_otherwise() {
+    let _turn = device();
+    let case = &golden::cases("llama-f32").cases[0];
+    let end = case.tokens[3];
+    let copy = with_generation_config(&format!("{{\"temperature\": 0, \"eos_token_id\": [{end}]}}"));
+    let engine = EngineHandle::start(copy.path(), |_, _| {}).expect("it loads");
+    let silent = RequestOptions { max_tokens: Some(20), ..RequestOptions::default() };
+    let outcome = run(&engine, &case.prompt_ids, &silent);
+    assert_eq!((outcome.ids(), outcome.finished.reason), (case.tokens[..4].to_vec(), FinishReason::EndToken));
+    assert_ne!(run(&engine, &case.prompt_ids, &sampled(1, 20)).ids(), case.tokens[..20]);
+}
+
+#[test]
+fn ends_of_text_and_the_newline_are_protected() {
+    let folder = ModelFolder::open(&model_folder("llama-f32")).expect("it opens");
+    let newline = *folder.tokenizer.encode("\n", false).expect("it encodes").last().expect("a token");
+    for token in [2, 4, newline] {
+        assert!(folder.lexicon.protected.contains(&token), "{token}");
+    }
+    assert_eq!((folder.lexicon.text)(newline), b"\n");
+}
+
+#[test]
+fn a_queued_request_is_cancelled_without_waiting_for_its_turn() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let submit = |tokens| engine.submit(engine.request(vec![1, 2], &sampled(1, tokens)).expect("valid"));
+    let mut running = submit(250).expect("it runs");
+    running.next_blocking();
+    let queued = submit(250).expect("it waits");
+    queued.canceller().cancel();
+    let events: Vec<Event> = queued.collect();
+    assert!(matches!(events.as_slice(), [Event::Done(done)] if done.reason == FinishReason::Cancelled));
+    assert!(running.count() > 1, "the other one went on");
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod oracle {
         if last < 0 { 0 } else { history.len().saturating_sub(last as usize) }
     }
 
+    #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub(super) fn edit(row: &mut [f32], history: &TokenHistory, params: &SamplingParams) {
         for &(id, bias) in &params.logit_bias {
             if (id as usize) < row.len() {
@@ -384,6 +385,39 @@ fn draws_follow_what_each_filter_leaves() {
         // The 99.99 % point for 6 degrees of freedom is 27.9; seeds are fixed, so this passes or fails for good.
         let statistic = chi_square(&counts, &expected);
         assert!(statistic < 27.9, "{name}: chi-square {statistic:.1}, {counts:?}");
+    }
+}
+
+/// Cases in which another order of two stages would leave other tokens.
+#[test]
+fn the_stages_run_in_their_order() {
+    let with = SamplingOptions::default;
+    let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.25) };
+    let cases: [(SamplingOptions, &[f64], &[usize]); 4] = [
+        (SamplingOptions { top_k: Some(2), top_p: Some(0.55), ..with() }, &[0.4, 0.3, 0.2, 0.1], &[0]),
+        (SamplingOptions { typical_p: Some(0.2), top_p: Some(0.5), ..with() }, &[0.6, 0.3, 0.1], &[1]),
+        (
+            SamplingOptions { top_p: Some(0.82), min_p: Some(0.25), ..with() },
+            &[0.5, 0.3, 0.15, 0.05],
+            &[0, 1, 2],
+        ),
+        (SamplingOptions { min_p: Some(0.5), xtc, ..with() }, &[0.5, 0.3, 0.2], &[1]),
+    ];
+    for (options, shares, kept) in cases {
+        let counts = counts(&options, shares, 400);
+        let came: Vec<usize> = (0..shares.len()).filter(|&id| counts[id] > 0).collect();
+        assert_eq!(came, kept, "{options:?}");
+    }
+}
+
+/// The test vectors of docs/sampling.md, as tokens: of four equal logits, the one in whose quarter `u` lies.
+#[test]
+fn a_draw_is_keyed_by_seed_and_position() {
+    for (seed, position, k) in [(0, 1, 14_339_980u32), (1, 0, 2_705_585), (42, 17, 8_592_416)] {
+        let mut sampler = sampler(&SamplingOptions { seed: Some(seed), ..SamplingOptions::default() });
+        let history = TokenHistory::new(vec![0; position]);
+        let draw = sampler.draw_row(&[1.5; 4], &history, &mut Scratch::default()).expect("a draw");
+        assert_eq!(draw.token, k >> 22, "seed {seed}, position {position}");
     }
 }
 

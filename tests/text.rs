@@ -98,3 +98,35 @@ fn chats_become_the_references_prompts() {
         );
     }
 }
+
+/// A template is a program from the network. It may be refused; it may not take the process with it.
+#[test]
+fn hostile_templates_are_errors() {
+    let deep = |piece: &str| format!("{{{{ {}1 }}}}", piece.repeat(20_000));
+    let chained = |piece: &str| format!("{{{{ a{} }}}}", piece.repeat(15_000));
+    let branches = format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(20_000));
+    let hostile = [
+        deep("-"),
+        deep("not "),
+        deep("1+"),
+        chained("|upper"),
+        chained(".a"),
+        branches,
+        "{{ '%999999999999d'|format(1) }}".into(),
+        "{{ '%*d'|format(999999999999, 1) }}".into(),
+        "{{ '{:>999999999999}'.format(1) }}".into(),
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}".into(),
+        format!("{{{{ {} }}}}", "a".repeat(100_000)),
+        " ".repeat(1 << 20),
+    ];
+    for source in hostile {
+        // Whether it is refused when it is compiled or when it is rendered does not matter.
+        let template = ChatTemplate::from_source(&source, serde_json::Map::new());
+        let outcome = template.and_then(|template| template.render(&TemplateInput::default()));
+        if let Ok(text) = outcome {
+            assert!(text.len() < 1000, "{}", &source[..40]);
+        }
+    }
+    let plain = ChatTemplate::from_source("{{ '%05.1f|%s'|format(2.25, 'x') }}", serde_json::Map::new());
+    assert_eq!(plain.and_then(|it| it.render(&TemplateInput::default())).expect("it renders"), "002.2|x");
+}

@@ -87,9 +87,9 @@ pub(crate) struct ScoreArgs {
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text")]
     pub(crate) prompt_ids: Option<Vec<u32>>,
 
-    /// Report the N likeliest tokens at each position (0 to 20)
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) logprobs: usize,
+    /// Report the N likeliest tokens at each position (0 to 20; with --json)
+    #[arg(long, value_name = "N", requires = "json")]
+    pub(crate) logprobs: Option<usize>,
 
     /// Print one JSON object instead of a table
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::Result;
-use mlx_core::engine::{EXACTNESS, EngineHandle, TokenOutput};
+use mlx_core::engine::{EXACTNESS, EngineHandle, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::session::{Message, Role, chat_prompt};
 use serde_json::{Value, json};
@@ -30,9 +30,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let request = engine.request(tokens, &args.options.options(args.logprobs))?;
     let seed = request.seed();
     let answer = answer::read(engine.submit(request)?, &interrupt, !args.json)?;
+    let failed = matches!(answer.finished.reason, FinishReason::Error(_));
     if args.json {
         terminal::show(&format!("{}\n", to_json(&answer, load_seconds, seed)))?;
-    } else {
+    } else if !failed || !answer.text.is_empty() {
         terminal::show("\n")?;
     }
     if args.model.verbose {

@@ -11,6 +11,7 @@ mod request_args;
 mod score;
 mod terminal;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
@@ -45,5 +46,10 @@ fn main() -> ExitCode {
 fn log(verbose: bool) {
     let default = if verbose { "info" } else { "warn" };
     let filter = EnvFilter::try_from_env("MLX_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .init();
 }

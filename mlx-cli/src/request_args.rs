@@ -88,6 +88,7 @@ struct PenaltyArgs {
 }
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 struct DryArgs {
     /// Scale of the penalty; 0 is off [default: off]
     #[arg(long, value_name = "M", allow_negative_numbers = true)]

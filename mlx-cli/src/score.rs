@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     };
     let options = RequestOptions {
         max_tokens: Some(0),
-        prompt_logprobs: Some(args.logprobs),
+        prompt_logprobs: Some(args.logprobs.unwrap_or(0)),
         ..RequestOptions::default()
     };
     let request = engine.request(tokens, &options)?;
@@ -54,7 +54,8 @@ struct Score {
 impl Score {
     fn of(tokens: &[PromptToken]) -> Self {
         let logprobs = || tokens.iter().filter_map(|token| token.logprob.as_ref());
-        let (count, total) = (logprobs().count(), logprobs().map(|it| f64::from(it.logprob)).sum::<f64>());
+        let (count, total) =
+            (logprobs().count(), logprobs().fold(0.0, |sum, it| sum + f64::from(it.logprob)));
         Self { total, perplexity: (count > 0).then(|| (-total / count as f64).exp()) }
     }
 

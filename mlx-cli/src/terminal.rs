@@ -1,5 +1,4 @@
 //! The terminal. Invariant: the only file of the program that prints.
-#![expect(clippy::print_stderr, reason = "this is the file that prints")]
 
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 
@@ -14,7 +13,8 @@ pub(crate) fn show(text: &str) -> std::io::Result<()> {
 
 /// A line beside the output: an error, a note, a timing.
 pub(crate) fn note(line: &str) {
-    eprintln!("{line}");
+    // With standard error closed there is nobody to tell.
+    writeln!(stderr(), "{line}").ok();
 }
 
 /// Whether a person sits at both ends.

@@ -1,4 +1,5 @@
-//! The border between Rust memory and device arrays. Invariant: no other file copies raw data in or out.
+//! The border between Rust memory and device arrays. Invariant: no other file copies weights or
+//! logits in or out.
 
 use half::{bf16, f16};
 use mlx_rs::{Array, Device, DeviceType, Dtype};

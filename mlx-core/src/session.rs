@@ -69,8 +69,13 @@ impl ChatSession {
 
     /// Adds a message of the person and starts the answer. If that fails, nothing was added.
     pub fn ask(&mut self, text: &str) -> Result<Generation> {
+        // A message whose answer was broken off before its first word is said anew, not twice.
+        let unanswered = self.messages.pop_if(|last| last.role == Role::User);
         self.messages.push(Message { role: Role::User, content: text.to_owned() });
-        self.start().inspect_err(|_| drop(self.messages.pop()))
+        self.start().inspect_err(|_| {
+            self.messages.pop();
+            self.messages.extend(unanswered);
+        })
     }
 
     /// Starts another answer to the last message of the person; the old answer is dropped once it has started.
@@ -82,8 +87,11 @@ impl ChatSession {
         self.start().inspect_err(|_| self.messages.extend(dropped))
     }
 
-    /// Adds the answer that a [`Generation`] gave; a broken-off one counts as far as it went.
+    /// Adds the answer that a [`Generation`] gave; a broken-off one counts as far as it went, an empty one not.
     pub fn answered(&mut self, text: String) {
+        if text.is_empty() {
+            return;
+        }
         self.messages.push(Message { role: Role::Assistant, content: text });
     }
 

@@ -219,6 +219,9 @@ fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
         }
         weight_map.insert(name.to_owned(), file.to_owned());
     }
+    if weight_map.is_empty() {
+        return Err(fields.error("weight_map", "names no tensor"));
+    }
     let files: BTreeSet<&String> = weight_map.values().collect();
     let paths = files.into_iter().map(|file| folder.join(file)).collect();
     Ok((paths, Some(Index { path: index_path, weight_map })))

@@ -3,6 +3,7 @@
 use std::io::{BufRead, stdin};
 use std::path::PathBuf;
 
+use mlx_core::Error;
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 
@@ -14,7 +15,12 @@ const FENCE: &str = "\"\"\"";
 
 /// What reading gave.
 pub(super) enum Input {
+    /// A line, or several joined by backslashes: a message or a command.
     Text(String),
+    /// A text between fences: a message as it stands.
+    Fenced(String),
+    /// Something that cannot be used, and why.
+    Mistake(String),
     /// Ctrl-C on an empty prompt: start over.
     Interrupted,
     End,
@@ -52,14 +58,17 @@ impl Lines {
         let mut text = String::new();
         let mut prompt = "> ";
         loop {
-            let line = match self.line(prompt)? {
-                Input::Text(line) => line,
-                Input::End if !text.is_empty() => return Ok(Input::Text(text)),
+            match self.line(prompt)? {
+                Input::Text(line) => text.push_str(&line),
+                Input::End if !text.is_empty() => {
+                    return Ok(Input::Mistake(
+                        "the text of several lines has no end, so it is not sent".into(),
+                    ));
+                }
                 other => return Ok(other),
-            };
-            text.push_str(&line);
+            }
             if !is_open(&text) {
-                return Ok(Input::Text(unwrap(&text)));
+                return Ok(unwrap(&text));
             }
             text.push('\n');
             prompt = "… ";
@@ -75,11 +84,15 @@ impl Lines {
                 Err(error) => Err(Failure::from(std::io::Error::other(error))),
             },
             Self::Pipe => {
-                let mut line = String::new();
-                if stdin().lock().read_line(&mut line)? == 0 {
+                let mut line = Vec::new();
+                let read = stdin().lock().read_until(b'\n', &mut line);
+                if read.map_err(|source| Error::io("standard input", source))? == 0 {
                     return Ok(Input::End);
                 }
-                Ok(Input::Text(line.trim_end_matches(['\n', '\r']).to_owned()))
+                Ok(match String::from_utf8(line) {
+                    Ok(line) => Input::Text(line.trim_end_matches(['\n', '\r']).to_owned()),
+                    Err(_) => Input::Mistake("a line is not valid utf-8".into()),
+                })
             }
         }
     }
@@ -114,11 +127,10 @@ fn is_open(text: &str) -> bool {
 }
 
 /// The input without its marks of continuation.
-fn unwrap(text: &str) -> String {
+fn unwrap(text: &str) -> Input {
     match text.trim_start().strip_prefix(FENCE).and_then(|rest| rest.split_once(FENCE)) {
-        // A space keeps a fenced text that begins with / from being a command.
-        Some((inside, after)) => format!(" {}{after}", inside.trim_matches('\n')),
-        None => text.replace("\\\n", "\n"),
+        Some((inside, after)) => Input::Fenced(format!("{}{after}", inside.trim_matches('\n'))),
+        None => Input::Text(text.replace("\\\n", "\n")),
     }
 }
 
@@ -132,7 +144,8 @@ mod tests {
         assert!(is_open("\"\"\"one"));
         assert!(!is_open("\"\"\"one\ntwo\"\"\""));
         assert!(!is_open("plain"));
-        assert_eq!(unwrap("one \\\ntwo"), "one \ntwo");
-        assert_eq!(unwrap("\"\"\"\none\ntwo\n\"\"\""), " one\ntwo");
+        assert!(matches!(unwrap("one \\\ntwo"), Input::Text(text) if text == "one \ntwo"));
+        let fenced = unwrap("\"\"\"\n    one\ntwo\n\"\"\"");
+        assert!(matches!(fenced, Input::Fenced(text) if text == "    one\ntwo"));
     }
 }

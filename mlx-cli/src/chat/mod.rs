@@ -45,12 +45,14 @@ struct Chat {
 impl Chat {
     fn converse(&mut self, mut lines: Lines) -> Result<(), Failure> {
         loop {
-            let text = match lines.read()? {
-                Input::Text(text) => text,
+            let line = match lines.read()? {
+                Input::Text(text) => parse(&text),
+                Input::Fenced(text) => Line::Message(text),
+                Input::Mistake(message) => Line::Mistake(message),
                 Input::Interrupted => continue,
                 Input::End => return Ok(()),
             };
-            let outcome = match parse(&text) {
+            let outcome = match line {
                 Line::Quit => return Ok(()),
                 line => self.act(line),
             };

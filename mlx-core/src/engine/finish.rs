@@ -1,5 +1,6 @@
 //! What becomes of a drawn token: it is accepted, turned into text, reported, and may end the sequence.
 
+use super::follower::Piece;
 use super::request::{Event, FinishReason, Finished, TokenOutput};
 use super::sequence::Sequence;
 use crate::sampling::Draw;
@@ -10,7 +11,7 @@ pub(super) fn accept(sequence: &mut Sequence, draw: Draw) -> Option<FinishReason
     sequence.history.push(draw.token);
     let ended = sequence.limits.end_tokens.contains(&draw.token);
     // A token that ends the text is not part of it, whatever the tokenizer would make of it.
-    let piece = if ended { super::follower::Piece::default() } else { sequence.text.sync(&sequence.history) };
+    let piece = if ended { Piece::default() } else { sequence.text.sync(&sequence.history) };
     let output = TokenOutput { id: draw.token, text: piece.text, delta: piece.delta, logprob: draw.logprob };
     if sequence.sink.try_send(Event::Token(output)).is_err() {
         return Some(FinishReason::Cancelled);
@@ -27,15 +28,16 @@ pub(super) fn accept(sequence: &mut Sequence, draw: Draw) -> Option<FinishReason
 
 /// Reports the end of a sequence.
 pub(super) fn finish(mut sequence: Sequence, mut reason: FinishReason) {
-    let mut delta = String::new();
-    if !matches!(reason, FinishReason::StopString(_)) {
-        let rest = sequence.text.finish();
-        delta = rest.delta;
-        if let Some(index) = rest.matched {
-            reason = FinishReason::StopString(sequence.limits.stop[index].clone());
-        }
+    // After a stop string there is no more text; a held-back end of the text may still complete one.
+    let rest = match reason {
+        FinishReason::StopString(_) => Piece::default(),
+        _ => sequence.text.finish(),
+    };
+    // A failure or a cancellation is never dressed up as a stop.
+    if let (Some(index), FinishReason::EndToken | FinishReason::Length) = (rest.matched, &reason) {
+        reason = FinishReason::StopString(sequence.limits.stop[index].clone());
     }
-    let done = Finished { reason, delta, usage: sequence.usage(), timings: sequence.timings() };
+    let done = Finished { reason, delta: rest.delta, usage: sequence.usage(), timings: sequence.timings() };
     // Nobody listens any more when the front end is gone; that is not an error.
     sequence.sink.try_send(Event::Done(done)).ok();
 }

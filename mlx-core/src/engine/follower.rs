@@ -8,6 +8,8 @@ pub(super) struct TextFollower {
     cursor: Cursor,
     detokenizer: Detokenizer,
     stop: StopMatcher,
+    /// Bytes of text and of shown text so far: what a rebuild need not say again.
+    said: (usize, usize),
 }
 
 /// What the newest tokens brought.
@@ -26,21 +28,25 @@ impl TextFollower {
     pub(super) fn new(detokenizer: Detokenizer, stop: StopMatcher, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
         history.since(&mut cursor);
-        Self { cursor, detokenizer, stop }
+        Self { cursor, detokenizer, stop, said: (0, 0) }
     }
 
-    /// Takes what the history has gained. After a rollback the text of what is left is built anew, silently:
-    /// it has been shown already.
+    /// Takes what the history has gained. After a rollback the text is built anew, and what goes beyond the text that
+    /// was said before is the piece.
     pub(super) fn sync(&mut self, history: &TokenHistory) -> Piece {
-        match history.since(&mut self.cursor) {
+        let (text, delta) = self.said;
+        let piece = match history.since(&mut self.cursor) {
             Since::Append(tokens) => self.push(tokens),
             Since::Rebuild(_) => {
                 self.detokenizer.reset();
                 self.stop.reset();
-                self.push(history.generated());
-                Piece::default()
+                self.said = (0, 0);
+                let Piece { text: all, delta: shown, matched } = self.push(history.generated());
+                Piece { text: beyond(&all, text), delta: beyond(&shown, delta), matched }
             }
-        }
+        };
+        self.said = (self.said.0.max(text), self.said.1.max(delta));
+        piece
     }
 
     /// The rest of the text, at the end of a generation.
@@ -58,11 +64,89 @@ impl TextFollower {
         for &token in tokens {
             text.push_str(&self.detokenizer.push(token));
         }
-        self.watch(text)
+        let mut piece = self.watch(text);
+        if piece.matched.is_none() {
+            self.look_ahead(&mut piece);
+        }
+        self.said = (self.said.0 + piece.text.len(), self.said.1 + piece.delta.len());
+        piece
     }
 
     fn watch(&mut self, text: String) -> Piece {
         let output = self.stop.push(&text);
         Piece { text, delta: output.emit, matched: output.matched }
+    }
+
+    /// Some text is certain only once the next token is known, such as a newline that is a byte token. If the
+    /// text would hold a stop string were it to end here, then it ends here.
+    fn look_ahead(&mut self, piece: &mut Piece) {
+        if self.stop.is_empty() {
+            return;
+        }
+        let tail = self.detokenizer.clone().finish();
+        // Half a character may still become a whole one.
+        if tail.is_empty() || tail.contains(char::REPLACEMENT_CHARACTER) {
+            return;
+        }
+        let output = self.stop.clone().push(&tail);
+        if output.matched.is_some() {
+            piece.text.push_str(&tail);
+            piece.delta.push_str(&output.emit);
+            piece.matched = output.matched;
+        }
+    }
+}
+
+fn beyond(text: &str, said: usize) -> String {
+    text.get(said..).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::text::Tokenizer;
+
+    fn tokenizer(name: &str) -> Tokenizer {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models");
+        Tokenizer::load(&models.join(name)).expect("the fixture loads")
+    }
+
+    fn follower(tokenizer: &Tokenizer, stop: &[&str], history: &TokenHistory) -> TextFollower {
+        let stop: Vec<String> = stop.iter().map(|&text| text.to_owned()).collect();
+        TextFollower::new(tokenizer.detokenizer(true), StopMatcher::new(&stop), history)
+    }
+
+    #[test]
+    fn after_a_rollback_only_new_text_is_said() {
+        let tokenizer = tokenizer("llama-f32");
+        let tokens = tokenizer.encode("The keeper counts the waves", false).expect("it encodes");
+        let mut history = TokenHistory::new(vec![1, 2]);
+        let mut follower = follower(&tokenizer, &["waves"], &history);
+        let mut said = String::new();
+        for (place, &token) in tokens.iter().enumerate() {
+            if place % 4 == 3 {
+                history.push(7);
+                history.truncate(history.len() - 1);
+            }
+            history.push(token);
+            let piece = follower.sync(&history);
+            said.push_str(&piece.text);
+            assert_eq!(piece.matched.is_some(), place + 1 == tokens.len());
+        }
+        assert_eq!(said, tokenizer.decode(&tokens, true));
+    }
+
+    /// In this vocabulary a newline is a byte token, whose text is certain only after the next token.
+    #[test]
+    fn a_stop_string_of_uncertain_text_stops_at_once() {
+        let tokenizer = tokenizer("llama-spm-f32");
+        let newline = tokenizer.id("<0x0A>").expect("a byte token");
+        let mut history = TokenHistory::new(vec![1]);
+        let mut follower = follower(&tokenizer, &["\n"], &history);
+        history.push(newline);
+        let piece = follower.sync(&history);
+        assert_eq!((piece.matched, piece.delta.as_str()), (Some(0), ""));
     }
 }

@@ -1,6 +1,5 @@
 //! The engine's loop. Invariant: the only place that runs a model; every front end goes through it.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -30,13 +29,14 @@ pub(super) struct Submission {
 pub(super) struct Engine {
     model: Box<dyn Model>,
     folder: Arc<ModelFolder>,
-    sequences: VecDeque<Sequence>,
+    /// In the order they came.
+    sequences: Vec<Sequence>,
     scratch: Scratch,
 }
 
 impl Engine {
     pub(super) fn new(model: Box<dyn Model>, folder: Arc<ModelFolder>) -> Self {
-        Self { model, folder, sequences: VecDeque::new(), scratch: Scratch::default() }
+        Self { model, folder, sequences: Vec::new(), scratch: Scratch::default() }
     }
 
     /// Works until every handle is gone.
@@ -60,21 +60,25 @@ impl Engine {
         if sequence.limits.max_tokens == 0 && sequence.prompt_score.is_none() {
             return finish(sequence, FinishReason::Length);
         }
-        self.sequences.push_back(sequence);
+        self.sequences.push(sequence);
     }
 
     /// One pass for the sequence at the front: plan, forward, draw, accept.
     fn step(&mut self) {
-        let Some(mut sequence) = self.sequences.pop_front() else { return };
-        if sequence.is_cancelled() {
-            return finish(sequence, FinishReason::Cancelled);
+        // Those that wait in line are let go at once too.
+        for sequence in self.sequences.extract_if(.., |sequence| sequence.is_cancelled()) {
+            finish(sequence, FinishReason::Cancelled);
         }
+        if self.sequences.is_empty() {
+            return;
+        }
+        let mut sequence = self.sequences.remove(0);
         sequence.mark_started();
         match self.advance(&mut sequence) {
-            Ok(None) => self.sequences.push_front(sequence),
+            Ok(None) => self.sequences.insert(0, sequence),
             Ok(Some(reason)) => finish(sequence, reason),
             Err(error) => {
-                tracing::error!(%error, "a sequence failed");
+                tracing::debug!(%error, "a sequence failed");
                 finish(sequence, FinishReason::Error(error.to_string()));
             }
         }
@@ -91,7 +95,10 @@ impl Engine {
         self.score_prompt(sequence, &hidden, range)?;
         match work {
             Work::Fill(_) => sequence.cache.eval().map(|()| None),
-            Work::Draw(_) if sequence.limits.max_tokens == 0 => Ok(Some(FinishReason::Length)),
+            Work::Draw(_) if sequence.limits.max_tokens == 0 => {
+                sequence.mark_token();
+                Ok(Some(FinishReason::Length))
+            }
             Work::Draw(_) => {
                 let draw = self.draw(sequence, &hidden)?;
                 Ok(accept(sequence, draw))

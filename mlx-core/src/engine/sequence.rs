@@ -82,7 +82,7 @@ impl Sequence {
         self.clock.started.get_or_insert_with(Instant::now);
     }
 
-    /// Notes that a token was drawn.
+    /// Notes that a token was drawn, or that there is none to draw after the prompt.
     pub(super) fn mark_token(&mut self) {
         let now = Instant::now();
         self.clock.first_token.get_or_insert(now);

@@ -30,6 +30,9 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
 /// Llama 1, 2 and 3 (transformers' `LlamaConfig` is the reference for names and defaults).
 fn llama(fields: &Fields) -> Result<DecoderConfig> {
     expect(fields, "hidden_act", "silu")?;
+    if fields.optional_number("partial_rotary_factor")?.is_some_and(|factor| factor < 1.0) {
+        return Err(fields.error("partial_rotary_factor", "below 1 is not supported for llama"));
+    }
     for (index, kind) in fields.texts("layer_types")?.iter().enumerate() {
         if kind != "full_attention" {
             let message = format_args!("has {kind:?} at {index}; llama supports full_attention only");

@@ -84,8 +84,8 @@ impl Repeats {
 
     /// Takes the tokens from the last one seen to the end of `history`.
     pub(super) fn extend(&mut self, history: &[u32], breakers: &Breakers) {
-        for place in self.end..history.len() {
-            self.push(history[place], place, breakers);
+        for (place, &token) in history.iter().enumerate().skip(self.end) {
+            self.push(token, place, breakers);
         }
         self.end = history.len();
     }

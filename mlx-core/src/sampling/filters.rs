@@ -112,8 +112,8 @@ impl Pool {
     /// but the least likely go. Protected tokens stay.
     pub(super) fn exclude_top_choices(&mut self, xtc: Xtc, protected: &[u32]) {
         let (top, total) = self.top_and_mass();
-        let least = f64::from(xtc.threshold) * total;
-        let is_choice = |it: &Candidate| f64::from(exp(it.logit - top)) >= least;
+        let enough = f64::from(xtc.threshold) * total;
+        let is_choice = |it: &Candidate| f64::from(exp(it.logit - top)) >= enough;
         let Some(last) = self.candidates.iter().copied().filter(is_choice).max_by(by_rank) else { return };
         self.candidates.retain(|it| !is_choice(it) || *it == last || protected.contains(&it.id));
     }

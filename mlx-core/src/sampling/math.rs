@@ -7,7 +7,7 @@
 /// Taylor polynomial of degree 7 of `exp(r)`, whose next term is below 6e-9.
 #[inline]
 pub(crate) fn exp(x: f32) -> f32 {
-    const LN_2_HIGH: f32 = 0.693_359_375;
+    const LN_2_HIGH: f32 = 355.0 / 512.0;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number without a branch.
     const ROUND: f32 = 12_582_912.0;
@@ -64,10 +64,11 @@ pub(crate) fn is_broken(row: &[f32]) -> bool {
     // Both have all exponent bits set; of those, only minus infinity is allowed.
     const INFINITY: u32 = 0x7f80_0000;
     const MINUS_INFINITY: u32 = 0xff80_0000;
-    row.iter().fold(false, |broken, value| {
+    let broken = row.iter().fold(0, |broken, value| {
         let bits = value.to_bits();
-        broken | ((bits & INFINITY == INFINITY) & (bits != MINUS_INFINITY))
-    })
+        broken | (u32::from(bits & INFINITY == INFINITY) & u32::from(bits != MINUS_INFINITY))
+    });
+    broken != 0
 }
 
 /// The sum of `exp((x - top) * scale)` over one block of at most [`BLOCK`] values.

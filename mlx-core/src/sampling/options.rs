@@ -121,12 +121,13 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_refused_by_name() {
-        let with = |change: fn(&mut SamplingOptions)| {
+        type Change = fn(&mut SamplingOptions);
+        let with = |change: Change| {
             let mut options = SamplingOptions::default();
             change(&mut options);
             resolve(&options).expect_err("it must be refused").to_string()
         };
-        let cases: [(&str, fn(&mut SamplingOptions)); 14] = [
+        let cases: [(&str, Change); 14] = [
             ("temperature", |it| it.temperature = Some(-1.0)),
             ("temperature", |it| it.temperature = Some(f32::NAN)),
             ("temperature", |it| it.temperature = Some(f32::INFINITY)),

@@ -126,6 +126,7 @@ impl Penalties {
     }
 
     /// Whether any of them changes a logit.
+    #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub fn is_on(&self) -> bool {
         self.window != 0 && (self.repetition != 1.0 || self.frequency != 0.0 || self.presence != 0.0)
     }
@@ -202,8 +203,8 @@ fn check_window(field: &'static str, window: i64) -> Result<()> {
     ))
 }
 
-/// A seed that differs from run to run, from the operating system's own randomness. Below 2^53, so that it
-/// survives a trip through JSON.
+/// A seed that differs from run to run: a hash under the random keys that the standard library takes from the
+/// operating system. Below 2^53, so that it survives a trip through JSON.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11

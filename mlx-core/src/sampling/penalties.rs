@@ -35,16 +35,17 @@ impl Counts {
     pub(super) fn extend(&mut self, history: &[u32], prompt_length: usize, window: i64) {
         let start = window_start(history.len(), window).max(self.start);
         // What has left the window before it was counted need not be counted.
-        for place in self.end.max(start)..history.len() {
-            self.add(history[place], place >= prompt_length);
+        for (place, &token) in history.iter().enumerate().skip(self.end.max(start)) {
+            self.add(token, place >= prompt_length);
         }
-        for place in self.start..start.min(self.end) {
-            self.remove(history[place], place >= prompt_length);
+        for (place, &token) in history.iter().enumerate().take(start.min(self.end)).skip(self.start) {
+            self.remove(token, place >= prompt_length);
         }
         (self.start, self.end) = (start, history.len());
     }
 
     /// Edits the logits of all tokens of the window. Tokens beyond the row are passed over.
+    #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub(super) fn apply(&self, penalties: &Penalties, row: &mut [f32]) {
         for &Entry { token, generated, .. } in &self.entries {
             let Some(logit) = row.get_mut(token as usize) else { continue };

@@ -34,6 +34,11 @@ impl StopMatcher {
         Self { patterns, held: String::new(), matched: None }
     }
 
+    /// Whether there is nothing to look for.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
     /// Takes the next piece of text. After a match everything is swallowed.
     pub fn push(&mut self, text: &str) -> StopOutput {
         if self.matched.is_some() {

@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 
 /// The template that is used unless another one fits better.
 const DEFAULT: &str = "default";
+/// Enough for the deepest template that [`source::prepare`] lets through; only what is used becomes memory.
+const COMPILER_STACK: usize = 512 << 20;
 /// The template for requests with tools, in folders that have one.
 const TOOL_USE: &str = "tool_use";
 
@@ -75,12 +77,24 @@ impl ChatTemplate {
     }
 
     fn new(sources: Vec<(String, String)>, special_tokens: Map<String, Value>) -> Result<Self> {
-        let mut environment = environment::new();
-        for (name, text) in sources {
-            environment
-                .add_template_owned(name, source::prepare(&text))
-                .map_err(|error| environment::explain(&error))?;
-        }
+        let sources: Vec<(String, String)> = sources
+            .into_iter()
+            .map(|(name, text)| Ok((name, source::prepare(&text)?)))
+            .collect::<Result<_>>()?;
+        let compile = || {
+            let mut environment = environment::new();
+            for (name, text) in sources {
+                environment.add_template_owned(name, text).map_err(|error| environment::explain(&error))?;
+            }
+            Ok(environment)
+        };
+        // The parser recurses as deeply as a template says, which the caller's stack may not hold.
+        let environment = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(COMPILER_STACK).spawn_scoped(scope, compile);
+            let thread =
+                thread.map_err(|error| Error::Template(format!("no thread to compile it: {error}")))?;
+            thread.join().unwrap_or_else(|_| Err(Error::Template("it cannot be compiled".into())))
+        })?;
         Ok(Self { environment, special_tokens })
     }
 

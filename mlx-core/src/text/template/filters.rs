@@ -2,17 +2,44 @@
 
 use std::cmp::Ordering;
 
-use minijinja::value::{Tuple, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::value::{Rest, Tuple, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 use super::python::{self, Arguments, bind, is_space, type_error};
 use super::source::EACH;
 use super::{json, numbers};
 
+/// minijinja's own format filter, behind ours.
+const FORMAT: &str = "__format";
+
+/// A format string pads as far as it likes, and takes the process with it: widths have at most four digits
+/// here and stand in the string.
+pub(super) fn check_widths(text: &str) -> Result<(), Error> {
+    let mut digits = 0;
+    for byte in text.bytes() {
+        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
+        if digits > 4 {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "a number in a format string has over four digits",
+            ));
+        }
+    }
+    if text.contains('%') && text.contains('*') || text.contains("{:{") {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a width in a format string must be a number"));
+    }
+    Ok(())
+}
+
 /// Adds the filters to `environment`.
 pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(EACH, each);
     environment.add_filter("tojson", to_json);
+    environment.add_filter(FORMAT, minijinja::filters::format);
+    environment.add_filter("format", |state: &mut State, text: &str, arguments: Rest<Value>| {
+        check_widths(text)?;
+        state.apply_filter(FORMAT, &[&[Value::from(text)], &arguments[..]].concat())
+    });
     environment.add_filter("string", python::str);
     environment.add_filter("join", join);
     environment.add_filter("list", |value: &Value| elements(value));

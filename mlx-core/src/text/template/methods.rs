@@ -4,6 +4,7 @@ use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use super::filters::check_widths;
 use super::python::{self, bind_values, is_space, type_error};
 use super::source::SLICE;
 
@@ -16,6 +17,9 @@ pub(super) fn call(
 ) -> Result<Value, Error> {
     if method == SLICE {
         return slice(value, arguments);
+    }
+    if let ("format", Some(text)) = (method, value.as_str()) {
+        check_widths(text)?;
     }
     let own = match (value.as_str(), value.kind()) {
         (Some(text), _) => text_method(text, method, arguments)?,

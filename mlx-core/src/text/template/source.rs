@@ -11,13 +11,22 @@
 
 use std::ops::Range;
 
+use crate::error::{Error, Result};
+
 /// The filter that a loop's sequence goes through.
 pub(super) const EACH: &str = "__each";
 /// The method that a slice becomes.
 pub(super) const SLICE: &str = "__slice";
 
+/// The most bytes of a template, and of one tag in it. The parser recurses with every operator and every `elif`, without a
+/// limit of its own; real templates stay far below.
+const LARGEST: (usize, usize) = (512 << 10, 64 << 10);
+
 /// The source as minijinja takes it.
-pub(super) fn prepare(source: &str) -> String {
+pub(super) fn prepare(source: &str) -> Result<String> {
+    if source.len() > LARGEST.0 {
+        return Err(Error::Template(format!("{} bytes are too many; at most {}", source.len(), LARGEST.0)));
+    }
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut edits = Vec::new();
     let mut at = 0;
@@ -29,8 +38,15 @@ pub(super) fn prepare(source: &str) -> String {
             Some(b'{') => tag(&source, start + 2, "}}", &mut edits).1,
             _ => start + 1,
         };
+        if at - start > LARGEST.1 {
+            return Err(Error::Template(format!(
+                "a tag of {} bytes is too long; at most {}",
+                at - start,
+                LARGEST.1
+            )));
+        }
     }
-    apply(&source, edits)
+    Ok(apply(&source, edits))
 }
 
 /// A replacement of a range of the source.
@@ -235,7 +251,7 @@ mod tests {
             ("{{ {'a': {'b': 1}}}}} {", "{{ {'a': {'b': 1}}}}} {"),
             ("{{ 'open", "{{ 'open"),
         ] {
-            assert_eq!(prepare(source), expected);
+            assert_eq!(prepare(source).expect("it is short"), expected);
         }
     }
 }
