@@ -91,11 +91,22 @@ fn chats_become_the_references_prompts() {
         let text = template.render(&input).expect("it renders");
         assert_eq!(text, case.text, "{}", case.model);
         assert_eq!(
-            tokenizer(&case.model).encode(&text, false).expect("it encodes"),
+            tokenizer(&case.model).encode_chat(&text).expect("it encodes"),
             case.ids,
             "{}",
             case.model
         );
+    }
+}
+
+#[test]
+fn a_chat_begins_with_the_first_token_of_every_text_once() {
+    let tokenizer = tokenizer("llama-spm-f32");
+    let bos = tokenizer.bos_id().expect("this tokenizer adds one");
+    for text in ["Hello", "<s>Hello"] {
+        let ids = tokenizer.encode_chat(text).expect("it encodes");
+        assert_eq!(ids.iter().filter(|&&id| id == bos).count(), 1, "{text}");
+        assert_eq!(ids[0], bos);
     }
 }
 

@@ -128,6 +128,5 @@ pub fn chat_prompt(engine: &EngineHandle, messages: &[Message]) -> Result<Vec<u3
         add_generation_prompt: true,
         ..TemplateInput::default()
     };
-    // The template writes the special tokens itself.
-    folder.tokenizer.encode(&template.render(&input)?, false)
+    folder.tokenizer.encode_chat(&template.render(&input)?)
 }

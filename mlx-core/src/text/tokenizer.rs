@@ -74,6 +74,19 @@ impl Tokenizer {
         })
     }
 
+    /// Encodes a rendered chat. Its template writes the special tokens itself; only the token that begins every text of
+    /// this tokenizer is added if the template left it out, as llama.cpp does.
+    pub fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, false)?;
+        let missing = self.bos_id().filter(|first| ids.first() != Some(first));
+        if let Some(first) = missing
+            && self.encode("", true)?.first() == Some(&first)
+        {
+            ids.insert(0, first);
+        }
+        Ok(ids)
+    }
+
     /// Decodes `ids`; ids that are not in the vocabulary have no text, and `skip_special` leaves special
     /// tokens out.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
