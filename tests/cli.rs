@@ -263,6 +263,38 @@ fn a_model_that_gives_no_numbers_is_one_line() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
+/// The tokenizer library panics on these; people see one sentence.
+#[test]
+fn a_tokenizer_that_contradicts_itself_is_one_line() {
+    let broken = [
+        ("normalizer", serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
+        ("normalizer", serde_json::json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"})),
+        ("decoder", serde_json::json!({"type": "Nonesuch"})),
+    ];
+    let mut refused = 0;
+    for (key, value) in broken {
+        let copy = mlx_tests::model_copy("llama-f32");
+        let path = copy.path().join("tokenizer.json");
+        let mut object: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+        object[key] = value;
+        std::fs::write(&path, object.to_string()).expect("it can be written");
+        let folder = copy.path().to_str().expect("utf-8");
+        let output = mlx(&["generate", "-m", folder, "--prompt-ids", "1", "--max-tokens", "1"], "");
+        // A library may find sense in what looks broken; what counts is how a refusal looks.
+        if !output.status.success() {
+            assert_eq!(
+                (output.status.code(), stderr(&output).lines().count()),
+                (Some(1), 1),
+                "{}",
+                stderr(&output)
+            );
+            assert!(stderr(&output).contains("tokenizer.json"), "{}", stderr(&output));
+            refused += 1;
+        }
+    }
+    assert!(refused >= 2, "{refused} of three were refused");
+}
+
 #[test]
 fn a_base_model_says_that_it_cannot_chat() {
     let copy = mlx_tests::model_copy("llama-f32");

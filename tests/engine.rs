@@ -65,7 +65,15 @@ fn what_the_model_asks_for_holds_unless_the_request_says_otherwise() {
     let engine = EngineHandle::start(copy.path(), |_, _| {}).expect("it loads");
     let silent = RequestOptions { max_tokens: Some(20), ..RequestOptions::default() };
     let outcome = run(&engine, &case.prompt_ids, &silent);
-    assert_eq!((outcome.ids(), outcome.finished.reason), (case.tokens[..4].to_vec(), FinishReason::EndToken));
+    assert_eq!(
+        (outcome.ids(), &outcome.finished.reason),
+        (case.tokens[..4].to_vec(), &FinishReason::EndToken)
+    );
+    assert_eq!(
+        outcome.text,
+        engine.folder().tokenizer.decode(&case.tokens[..3], true),
+        "the end is not text"
+    );
     assert_ne!(run(&engine, &case.prompt_ids, &sampled(1, 20)).ids(), case.tokens[..20]);
 }
 

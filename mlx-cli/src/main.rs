@@ -17,9 +17,11 @@ use std::process::ExitCode;
 use args::{Cli, Command};
 use clap::Parser;
 use exit_code::Failure;
+use mlx_core::text::GUARDED_THREAD;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    quiet_guarded_threads();
     let cli = Cli::parse();
     let outcome = match &cli.command {
         Command::Generate(args) => {
@@ -40,6 +42,16 @@ fn main() -> ExitCode {
         terminal::note(&format!("error: {error}"));
     }
     failure.exit_code()
+}
+
+/// A panic on a guarded thread becomes an error that is shown as one.
+fn quiet_guarded_threads() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name() != Some(GUARDED_THREAD) {
+            default(panic);
+        }
+    }));
 }
 
 /// Log lines go to standard error; `MLX_LOG` chooses which, in the syntax of `tracing`'s filters.

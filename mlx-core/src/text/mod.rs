@@ -6,12 +6,14 @@ mod bytes;
 mod config;
 mod decoder;
 pub mod detokenizer;
+mod guarded;
 pub mod stop;
 pub mod template;
 mod token_bytes;
 pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;
+pub use guarded::GUARDED_THREAD;
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{ChatTemplate, TemplateInput};
 pub use tokenizer::Tokenizer;

@@ -16,12 +16,11 @@ use minijinja::Environment;
 use serde_json::{Map, Value};
 
 use super::config::{TokenizerConfig, read_object, read_optional};
+use super::guarded::guarded;
 use crate::error::{Error, Result};
 
 /// The template that is used unless another one fits better.
 const DEFAULT: &str = "default";
-/// Enough for the deepest template that [`source::prepare`] lets through; only what is used becomes memory.
-const COMPILER_STACK: usize = 512 << 20;
 /// The template for requests with tools, in folders that have one.
 const TOOL_USE: &str = "tool_use";
 
@@ -89,12 +88,8 @@ impl ChatTemplate {
             Ok(environment)
         };
         // The parser recurses as deeply as a template says, which the caller's stack may not hold.
-        let environment = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(COMPILER_STACK).spawn_scoped(scope, compile);
-            let thread =
-                thread.map_err(|error| Error::Template(format!("no thread to compile it: {error}")))?;
-            thread.join().unwrap_or_else(|_| Err(Error::Template("it cannot be compiled".into())))
-        })?;
+        let failed = || Err(Error::Template("it cannot be compiled".into()));
+        let environment = guarded(compile).unwrap_or_else(failed)?;
         Ok(Self { environment, special_tokens })
     }
 

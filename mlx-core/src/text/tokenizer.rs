@@ -9,6 +9,7 @@ use tokenizers::Tokenizer as Inner;
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::detokenizer::Detokenizer;
+use super::guarded::guarded;
 use super::token_bytes::token_bytes;
 use crate::error::{Error, Result};
 
@@ -41,9 +42,8 @@ impl Tokenizer {
         // tokenizers panics on some broken files, so the syntax is looked at first and the rest is guarded.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
-        let tokenizer = std::panic::catch_unwind(|| Self::new(Inner::from_bytes(bytes)?, config));
-        tokenizer
-            .unwrap_or_else(|_| Err("it contradicts itself".into()))
+        guarded(|| Self::new(Inner::from_bytes(bytes)?, config))
+            .unwrap_or_else(|| Err("it contradicts itself".into()))
             .map_err(|error| Error::file(&path, format!("is not a usable tokenizer: {error}")))
     }
 
