@@ -10,6 +10,8 @@ pub(super) struct Counts {
     /// Where each token stands in `entries`.
     places: HashMap<u32, usize>,
     entries: Vec<Entry>,
+    /// The logits of the entries' tokens, while they are edited.
+    logits: Vec<f32>,
     /// How much of the history has left the window.
     start: usize,
     /// How much of the history has been counted.
@@ -46,14 +48,22 @@ impl Counts {
 
     /// Edits the logits of all tokens of the window. Tokens beyond the row are passed over.
     #[expect(clippy::float_cmp, reason = "off is exactly this value")]
-    pub(super) fn apply(&self, penalties: &Penalties, row: &mut [f32]) {
-        for &Entry { token, generated, .. } in &self.entries {
-            let Some(logit) = row.get_mut(token as usize) else { continue };
-            if penalties.repetition != 1.0 {
+    pub(super) fn apply(&mut self, penalties: &Penalties, row: &mut [f32]) {
+        // The logits are gathered first, so that the arithmetic runs over neighbours.
+        let Self { entries, logits, .. } = self;
+        logits.clear();
+        logits.extend(entries.iter().map(|it| row.get(it.token as usize).copied().unwrap_or_default()));
+        if penalties.repetition != 1.0 {
+            for logit in logits.iter_mut() {
                 *logit = repeated(*logit, penalties.repetition);
             }
-            if generated > 0 {
-                *logit -= penalties.frequency * generated as f32 + penalties.presence;
+        }
+        for (entry, &logit) in entries.iter().zip(logits.iter()) {
+            if let Some(place) = row.get_mut(entry.token as usize) {
+                *place = match entry.generated {
+                    0 => logit,
+                    count => logit - (penalties.frequency * count as f32 + penalties.presence),
+                };
             }
         }
     }
