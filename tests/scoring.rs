@@ -1,7 +1,10 @@
 //! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
 
-use mlx_core::engine::RequestOptions;
-use mlx_tests::{device, engine, golden, greedy, run};
+use mlx_core::array::{self, FloatPolicy};
+use mlx_core::engine::{EngineHandle, RequestOptions};
+use mlx_core::model::{self, Batch};
+use mlx_core::sampling::{Scratch, score};
+use mlx_tests::{device, engine, golden, greedy, model_copy, run};
 
 fn scored(top: usize) -> RequestOptions {
     RequestOptions { max_tokens: Some(0), prompt_logprobs: Some(top), ..RequestOptions::default() }
@@ -30,6 +33,35 @@ fn a_given_text_scores_as_its_generation_did() {
             let streamed: String = tokens.iter().map(|token| token.text.as_str()).collect();
             assert_eq!(streamed, engine.folder().tokenizer.decode(&text, false));
         }
+    }
+}
+
+/// A prompt of several chunks scores as it does in one pass.
+#[test]
+fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
+    let _turn = device();
+    let copy = model_copy("llama-rope3-f32");
+    let config = copy.path().join("config.json");
+    let mut value: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
+    value["max_position_embeddings"] = 2048.into();
+    std::fs::write(&config, value.to_string()).expect("it can be written");
+    let text: Vec<u32> = (0..1300u32).map(|place| 5 + place * place % 311).collect();
+
+    let engine = EngineHandle::start(copy.path(), |_, _| {}).expect("it loads");
+    let chunked = run(&engine, &text, &scored(0)).prompt_tokens;
+    drop(engine);
+    let policy = FloatPolicy::for_device().expect("a device");
+    let model = model::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
+    let hidden = model.forward(&Batch::run(&text, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
+    let rows = array::to_single(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    let rows = array::values(&rows).expect("values").chunks(model.spec().vocabulary);
+    let mut scratch = Scratch::default();
+    assert_eq!(chunked.len(), text.len());
+    for (token, row) in chunked[1..].iter().zip(rows) {
+        let whole = score(row, token.id, 0, &mut scratch).expect("a row").logprob;
+        let reported = token.logprob.as_ref().expect("asked for").logprob;
+        assert!((reported - whole).abs() < 2e-3, "{reported} and {whole}");
     }
 }
 
