@@ -76,7 +76,7 @@ impl Pool {
     /// the mass reaches `p`.
     pub(super) fn nucleus(&mut self, row: &[f32], p: f32) {
         let top = largest(row);
-        let target = f64::from(p) * mass(row, top);
+        let target = share_of(mass(row, top), p);
         self.above(row, mass_floor(row, top, target));
         self.cut_at_mass(target, by_rank, |it| it.logit - top);
     }
@@ -84,7 +84,7 @@ impl Pool {
     /// top-p of the candidates; at least one is left.
     pub(super) fn top_p(&mut self, p: f32) {
         let (top, total) = self.top_and_mass();
-        self.cut_at_mass(f64::from(p) * total, by_rank, |it| it.logit - top);
+        self.cut_at_mass(share_of(total, p), by_rank, |it| it.logit - top);
     }
 
     /// Locally typical sampling (Meister et al., 2022, arXiv:2202.00666): the fewest candidates, those whose surprise
@@ -99,7 +99,7 @@ impl Pool {
         let nearest = |left: &Candidate, right: &Candidate| {
             distance(left).total_cmp(&distance(right)).then_with(|| by_rank(left, right))
         };
-        self.cut_at_mass(f64::from(p) * total, nearest, |it| it.logit - top);
+        self.cut_at_mass(share_of(total, p), nearest, |it| it.logit - top);
     }
 
     /// min-p (Nguyen et al., 2024, arXiv:2407.01082): candidates at least `p` times as likely as the likeliest.
@@ -165,6 +165,12 @@ impl Pool {
     }
 }
 
+/// The share `p` of a mass. The decimal that was meant may lie half a unit of f32 below `p`, and a set that reaches it
+/// exactly is to count: 20 of 200 equal tokens are a share of 0.1.
+fn share_of(total: f64, p: f32) -> f64 {
+    f64::from(p) * (1.0 - f64::from(f32::EPSILON) / 2.0) * total
+}
+
 /// A floor above which the mass reaches `target`, and not much higher than it has to be.
 fn mass_floor(row: &[f32], top: f32, target: f64) -> f32 {
     // The mass by distance from the top, in quarters of a logit; what is beyond all of them is in the last.
@@ -227,6 +233,8 @@ mod tests {
 
     #[test]
     fn top_p_takes_the_fewest_that_reach_the_mass() {
+        let flat = left(&[0.005; 200], |pool| pool.top_p(0.1));
+        assert_eq!(flat, (0..20).collect::<Vec<_>>());
         for (p, kept) in [(0.4, 1), (0.6, 2), (0.8, 3), (0.95, 4), (1e-9, 1), (0.0, 1)] {
             assert_eq!(left(&[0.5, 0.25, 0.15, 0.1], |pool| pool.top_p(p)).len(), kept, "p = {p}");
         }
@@ -242,7 +250,7 @@ mod tests {
                 (0..).zip(&row).map(|(id, &logit)| Candidate { id, logit }).collect();
             sorted.sort_by(by_rank);
             let total: f64 = sorted.iter().map(|it| f64::from(it.logit).exp()).sum();
-            for p in [0.101, 0.501, 0.901, 0.9901, 0.99991] {
+            for p in [0.1011, 0.5013, 0.9013, 0.9903, 0.99991] {
                 let mut mass = 0.0;
                 let kept = sorted.iter().take_while(|it| {
                     let more = mass < f64::from(p) * total;
