@@ -20,6 +20,8 @@ pub(super) fn new() -> Environment<'static> {
     let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_fuel(Some(FUEL));
+    // Otherwise errors name the variable in debug builds only.
+    environment.set_debug(true);
     environment.set_formatter(|output, _, value| {
         match value.as_str() {
             Some(text) => output.write_str(text)?,
