@@ -91,7 +91,7 @@ def main():
     for key in turns[0][1]:
         mine = statistics.median(turn[0][key] for turn in turns)
         peer = statistics.median(turn[1][key] for turn in turns)
-        print(f"| {key[0]} | {key[1] or '16 x 32000'} | {mine:.0f} | {peer:.0f} | {mine / peer:.2f} |")
+        print(f"| {key[0]} | {key[1] or '16 x 32000'} | {mine:.0f} | {peer:.0f} | {mine / peer:.3f} |")
 
 
 if __name__ == "__main__":
