@@ -1,6 +1,6 @@
 //! The engine: what ends a request, what one request owes another, and what the same request gives.
 
-use mlx_core::engine::{EngineHandle, Event, FinishReason, RequestOptions};
+use mlx_core::engine::{EngineHandle, EngineOptions, Event, FinishReason, RequestOptions};
 use mlx_core::folder::ModelFolder;
 use mlx_core::sampling::SamplingOptions;
 use mlx_tests::{device, engine, golden, greedy, model_copy, model_folder, run};
@@ -62,7 +62,7 @@ fn what_the_model_asks_for_holds_unless_the_request_says_otherwise() {
     let case = &golden::cases("llama-f32").cases[0];
     let end = case.tokens[3];
     let copy = with_generation_config(&format!("{{\"temperature\": 0, \"eos_token_id\": [{end}]}}"));
-    let engine = EngineHandle::start(copy.path(), |_, _| {}).expect("it loads");
+    let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let silent = RequestOptions { max_tokens: Some(20), ..RequestOptions::default() };
     let outcome = run(&engine, &case.prompt_ids, &silent);
     assert_eq!(

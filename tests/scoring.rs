@@ -1,7 +1,7 @@
 //! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
 
 use mlx_core::array::{self, FloatPolicy};
-use mlx_core::engine::{EngineHandle, RequestOptions};
+use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
 use mlx_core::model::{self, Batch};
 use mlx_core::sampling::{Scratch, score};
 use mlx_tests::{device, engine, golden, greedy, model_copy, run};
@@ -48,7 +48,7 @@ fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
     std::fs::write(&config, value.to_string()).expect("it can be written");
     let text: Vec<u32> = (0..1300u32).map(|place| 5 + place * place % 311).collect();
 
-    let engine = EngineHandle::start(copy.path(), |_, _| {}).expect("it loads");
+    let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let chunked = run(&engine, &text, &scored(0)).prompt_tokens;
     drop(engine);
     let policy = FloatPolicy::for_device().expect("a device");

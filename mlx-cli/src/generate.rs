@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::Result;
-use mlx_core::engine::{EXACTNESS, EngineHandle, FinishReason, TokenOutput};
+use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::session::{Message, Role, chat_prompt};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = EngineHandle::start(&args.model.model, terminal::load_bar())?;
+    let engine = EngineHandle::start(&args.model.model, &EngineOptions::default(), terminal::load_bar())?;
     let load_seconds = begin.elapsed().as_secs_f64();
     let tokens = prompt_tokens(&engine, args, &prompt)?;
     let request = engine.request(tokens, &args.options.options(args.logprobs))?;
@@ -37,7 +37,11 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::show("\n")?;
     }
     if args.model.verbose {
-        terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}, {EXACTNESS}", answer.timings()));
+        terminal::note(&format!(
+            "load {load_seconds:.2} s, {}, seed {seed}, {}",
+            answer.timings(),
+            answer.finished.exactness.as_str()
+        ));
     }
     answer.failure().map_or(Ok(()), Err)
 }
@@ -76,7 +80,7 @@ fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
             "decode_tps": usage.decode_rate(&timings),
         },
         "seed": seed,
-        "exactness": EXACTNESS,
+        "exactness": finished.exactness.as_str(),
     })
 }
 

@@ -120,7 +120,7 @@ impl RequestArgs {
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
             logprobs,
-            prompt_logprobs: None,
+            ..RequestOptions::default()
         }
     }
 

@@ -33,6 +33,14 @@ pub enum Error {
         /// The value and the values that are allowed.
         message: String,
     },
+    /// Too many requests wait already; nothing was started.
+    #[error("{waiting} requests wait already, and no more may; try again in {retry_after} s")]
+    Busy {
+        /// How many wait.
+        waiting: usize,
+        /// Seconds after which there is likely to be room.
+        retry_after: u64,
+    },
     /// A chat template failed to parse or to render.
     #[error("chat template: {0}")]
     Template(String),

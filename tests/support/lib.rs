@@ -5,7 +5,9 @@ pub mod golden;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mlx_core::engine::{EngineHandle, Event, Finished, PromptToken, RequestOptions, TokenOutput};
+use mlx_core::engine::{
+    EngineHandle, EngineOptions, Event, Finished, PromptToken, RequestOptions, TokenOutput,
+};
 use mlx_core::sampling::SamplingOptions;
 
 /// The turn on the device. MLX is not safe under parallel tests, so whatever computes holds this.
@@ -43,7 +45,7 @@ pub fn model_copy(name: &str) -> tempfile::TempDir {
 /// # Panics
 /// When the checkpoint does not load.
 pub fn engine(name: &str) -> EngineHandle {
-    EngineHandle::start(&model_folder(name), |_, _| {}).expect("the fixture loads")
+    EngineHandle::start(&model_folder(name), &EngineOptions::default(), |_, _| {}).expect("the fixture loads")
 }
 
 /// Options of a greedy request for `tokens` tokens that ignores end tokens.

@@ -1,6 +1,7 @@
 //! What becomes of a drawn token: it is accepted, turned into text, reported, and may end the sequence.
 
 use super::follower::Piece;
+use super::options::Exactness;
 use super::request::{Event, FinishReason, Finished, TokenOutput};
 use super::sequence::Sequence;
 use crate::sampling::Draw;
@@ -37,7 +38,8 @@ pub(super) fn finish(mut sequence: Sequence, mut reason: FinishReason) {
     if let (Some(index), FinishReason::EndToken | FinishReason::Length) = (rest.matched, &reason) {
         reason = FinishReason::StopString(sequence.limits.stop[index].clone());
     }
-    let done = Finished { reason, delta: rest.delta, usage: sequence.usage(), timings: sequence.timings() };
+    let (usage, timings) = (sequence.usage(), sequence.timings());
+    let done = Finished { reason, delta: rest.delta, usage, timings, exactness: Exactness::Sampling };
     // Nobody listens any more when the front end is gone; that is not an error.
     sequence.sink.try_send(Event::Done(done)).ok();
 }

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use super::options::{EngineOptions, Exactness};
 use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
 use super::runner::{Engine, Submission};
+use super::stats::EngineStats;
 use crate::array::FloatPolicy;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -29,7 +31,11 @@ struct Shared {
 
 impl EngineHandle {
     /// Loads the model in `folder` and starts its engine; `progress` hears of bytes read and bytes in all.
-    pub fn start(folder: &Path, mut progress: impl FnMut(u64, u64) + Send + 'static) -> Result<Self> {
+    pub fn start(
+        folder: &Path,
+        _options: &EngineOptions,
+        mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Self> {
         let folder = Arc::new(ModelFolder::open(folder)?);
         let (submissions, receiver) = channel();
         let (ready, loaded) = channel();
@@ -66,6 +72,21 @@ impl EngineHandle {
     /// What the model is.
     pub fn spec(&self) -> &ModelSpec {
         &self.shared.spec
+    }
+
+    /// How far results can be repeated.
+    pub fn exactness(&self) -> Exactness {
+        Exactness::Sampling
+    }
+
+    /// Whether requests are still run; false once the engine thread has ended.
+    pub fn is_ready(&self) -> bool {
+        self.shared.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// What the engine has done and is doing.
+    pub fn stats(&self) -> EngineStats {
+        EngineStats::default()
     }
 
     /// Checks a request against this model; see [`GenerationRequest::new`].
@@ -147,6 +168,7 @@ impl Generation {
                 delta: String::new(),
                 usage: Usage::default(),
                 timings: Timings::default(),
+                exactness: Exactness::Sampling,
             })
         });
         self.done = matches!(event, Event::Done(_));

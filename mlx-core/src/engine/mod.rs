@@ -3,17 +3,18 @@
 mod finish;
 mod follower;
 mod handle;
+mod options;
 mod prompt_score;
 mod request;
 mod runner;
 mod scheduler;
 mod sequence;
+mod stats;
 
 pub use handle::{Canceller, EngineHandle, Generation};
+pub use options::{EngineOptions, Exactness, Priority};
 pub use request::{
     Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Timings,
     TokenOutput, Usage,
 };
-
-/// The level of exactness that results have today: given the same logits, the same draw. See docs/exactness.md.
-pub const EXACTNESS: &str = "sampling-exact";
+pub use stats::EngineStats;

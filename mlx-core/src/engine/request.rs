@@ -1,6 +1,7 @@
 //! What a front end asks of the engine and what it gets back. Invariant: [`GenerationRequest::new`] is the last
 //! place that may refuse; what it lets through is run.
 
+use super::options::{Exactness, Priority};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
@@ -24,6 +25,8 @@ pub struct RequestOptions {
     pub logprobs: Option<usize>,
     /// The same for the tokens of the prompt.
     pub prompt_logprobs: Option<usize>,
+    /// Who goes first when there is a queue.
+    pub priority: Priority,
 }
 
 /// A request that has been checked against a model.
@@ -160,6 +163,8 @@ pub struct Finished {
     pub usage: Usage,
     /// Where the time went.
     pub timings: Timings,
+    /// How far this result can be repeated.
+    pub exactness: Exactness,
 }
 
 /// Why a generation ended.

@@ -18,7 +18,7 @@ pub use constraint::{Constraint, TokenMask};
 pub use dry::{Breakers, TokenText};
 pub use history::{Cursor, Since, TokenHistory};
 pub use logprobs::{TokenLogprob, score};
-pub use noise::{Stream, uniform};
+pub use noise::{Stream, choice_seed, uniform};
 pub use options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 pub use params::{Dry, MAX_TOP_LOGPROBS, Penalties, SamplingParams, Xtc};
 pub use sampler::{Draw, Lexicon, Sampler, Scratch};

@@ -32,6 +32,12 @@ pub fn uniform(seed: u64, position: u64, stream: Stream) -> f64 {
     (top as f64 + 0.5) / f64::from(1u32 << 24)
 }
 
+/// The seed of choice `choice` of a request for several answers: the request's own for the first, so that it is the
+/// answer of a request for one, and `combine(seed, choice)` for the others.
+pub fn choice_seed(seed: u64, choice: u64) -> u64 {
+    if choice == 0 { seed } else { combine(seed, choice) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,51 @@
+//! How an engine runs: what the program that starts it chooses once, for all requests.
+
+/// Choices for a whole engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Make results the same bits whatever runs beside them, where the device allows it.
+    pub exact: bool,
+    /// Bytes that weights, caches and work may take together. None: a share of the machine's memory.
+    pub memory_budget: Option<u64>,
+    /// The most requests that run at once; at least 1.
+    pub max_running: usize,
+    /// The most requests that wait while others run.
+    pub max_waiting: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { exact: false, memory_budget: None, max_running: 32, max_waiting: 256 }
+    }
+}
+
+/// How far results can be repeated. See docs/exactness.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exactness {
+    /// The same logits give the same draw.
+    Sampling,
+    /// The logits are the same bits, too.
+    Bit,
+}
+
+impl Exactness {
+    /// The name in reports and headers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sampling => "sampling-exact",
+            Self::Bit => "bit-exact",
+        }
+    }
+}
+
+/// Which of the waiting requests goes first. Waiting raises a request's rank, so that nobody waits for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Work that can wait.
+    Low,
+    /// What nobody said anything about.
+    #[default]
+    Normal,
+    /// Somebody sits and waits for it.
+    High,
+}
