@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mlx_core::array::Rows;
 use mlx_core::sampling::{
     Constraint, Draw, DryOptions, Lexicon, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch,
     TokenHistory, TokenMask, XtcOptions, score,
@@ -68,9 +69,9 @@ fn rows(count: usize) -> Vec<f32> {
     rows
 }
 
-fn device_rows(values: &[f32], dtype: Dtype) -> Array {
+fn device_rows(values: &[f32], dtype: Dtype) -> Rows {
     let rows = Array::from_slice(values, &[(values.len() / WIDTH) as i32, WIDTH as i32]);
-    rows.as_dtype(dtype).expect("a cast")
+    Rows::new(&rows.as_dtype(dtype).expect("a cast")).expect("a cast")
 }
 
 fn same(left: &Result<Draw>, right: &Result<Draw>) -> bool {
@@ -92,13 +93,16 @@ fn a_row_in_company_draws_what_it_draws_alone() {
         let batch = device_rows(&values, dtype);
         let mut scratch = Scratch::default();
         for step in 0..12 {
-            let mut company: Vec<_> =
-                together.iter_mut().map(|(sampler, history)| (sampler, &*history)).collect();
+            let mut company: Vec<_> = together
+                .iter_mut()
+                .enumerate()
+                .map(|(row, (sampler, history))| (row, sampler, &*history))
+                .collect();
             let drawn = Sampler::draw(&batch, &mut company, &mut scratch).expect("the rows can be read");
             for (row, of_batch) in drawn.iter().enumerate() {
                 let (sampler, history) = &mut alone[row];
                 let single = device_rows(&values[row * WIDTH..(row + 1) * WIDTH], dtype);
-                let of_one = Sampler::draw(&single, &mut [(sampler, &*history)], &mut Scratch::default());
+                let of_one = Sampler::draw(&single, &mut [(0, sampler, &*history)], &mut Scratch::default());
                 let of_one = of_one.expect("the row can be read").pop().expect("one row");
                 assert!(
                     same(of_batch, &of_one),

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use mlx_core::array::{self, FloatPolicy};
+use mlx_core::array::{self, FloatPolicy, Rows};
 use mlx_core::cache::SequenceCache;
-use mlx_core::model::{self, Batch, Model};
+use mlx_core::model::{self, Batch, Model, Row};
 use mlx_tests::golden::{self, MODELS, worst_difference};
 use mlx_tests::{device, engine, greedy, model_folder, run};
 
@@ -25,10 +25,10 @@ fn load(folder: &Path) -> Box<dyn Model> {
 }
 
 /// The logits of every row of a pass.
-fn logits(model: &dyn Model, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Vec<f32> {
+fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut SequenceCache]) -> Vec<f32> {
     let hidden = model.forward(batch, caches).expect("the pass runs");
-    let rows = array::to_single(&model.logits(&hidden).expect("the head runs")).expect("rows");
-    array::values(&rows).expect("values").to_vec()
+    let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    rows.values().expect("values").to_vec()
 }
 
 /// Logits of every position, the text cut into passes at `cuts`; a pass of one token is a decode step.
@@ -37,10 +37,10 @@ fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f3
     let (mut values, mut start) = (Vec::new(), 0);
     for &end in cuts.iter().chain([&tokens.len()]) {
         let batch = match &tokens[start..end] {
-            [token] => Batch::step(&[(*token, start)]),
+            [token] => Batch::step(&[Row { cache: 0, token: *token, position: start }], 1),
             run => Batch::run(run, start),
         };
-        values.extend(logits(model, &batch, &mut [&mut cache]));
+        values.extend(logits(model, batch, &mut [&mut cache]));
         start = end;
         assert_eq!(cache.offset(), end);
     }
@@ -94,16 +94,18 @@ fn rows_of_one_step_do_not_see_each_other() {
     let texts: [&[u32]; 3] = [&[5, 6, 7], &[9], &[11, 12, 13, 14, 15, 16]];
     let fill = |text: &[u32]| {
         let mut cache = model.new_cache();
-        model.forward(&Batch::run(text, 0), &mut [&mut cache]).expect("the pass runs");
+        model.forward(Batch::run(text, 0), &mut [&mut cache]).expect("the pass runs");
         cache
     };
-    let rows: Vec<(u32, usize)> = texts.iter().map(|text| (20, text.len())).collect();
+    let row = |(cache, text): (usize, &&[u32])| Row { cache, token: 20, position: text.len() };
+    let rows: Vec<Row> = texts.iter().enumerate().map(row).collect();
     let mut together = texts.map(fill);
     let mut caches: Vec<_> = together.iter_mut().collect();
-    let all = logits(model.as_ref(), &Batch::step(&rows), &mut caches);
+    let all = logits(model.as_ref(), Batch::step(&rows, 5), &mut caches);
     let width = model.spec().vocabulary;
     for ((text, row), of_batch) in texts.iter().zip(rows).zip(all.chunks(width)) {
-        let alone = logits(model.as_ref(), &Batch::step(&[row]), &mut [&mut fill(text)]);
+        let alone =
+            logits(model.as_ref(), Batch::step(&[Row { cache: 0, ..row }], 1), &mut [&mut fill(text)]);
         let worst = worst_difference(of_batch, &alone, width);
         assert!(worst < 1e-3, "{worst:e} of the spread");
     }
@@ -116,9 +118,9 @@ fn a_cut_cache_goes_on_as_if_the_rest_had_never_been() {
     let tokens = golden::logits("llama-rope3-f32", true).tokens;
     let mut cache = model.new_cache();
     let straight = logits_in_passes(model.as_ref(), &tokens, &[20]);
-    model.forward(&Batch::run(&tokens[..20], 0), &mut [&mut cache]).expect("the pass runs");
-    model.forward(&Batch::run(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
+    model.forward(Batch::run(&tokens[..20], 0), &mut [&mut cache]).expect("the pass runs");
+    model.forward(Batch::run(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
     cache.truncate(20);
-    let rest = logits(model.as_ref(), &Batch::run(&tokens[20..], 20), &mut [&mut cache]);
+    let rest = logits(model.as_ref(), Batch::run(&tokens[20..], 20), &mut [&mut cache]);
     assert_eq!(rest, straight[20 * model.spec().vocabulary..]);
 }

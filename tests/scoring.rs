@@ -1,6 +1,6 @@
 //! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
 
-use mlx_core::array::{self, FloatPolicy};
+use mlx_core::array::{FloatPolicy, Rows};
 use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
 use mlx_core::model::{self, Batch};
 use mlx_core::sampling::{Scratch, score};
@@ -53,9 +53,9 @@ fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
     drop(engine);
     let policy = FloatPolicy::for_device().expect("a device");
     let model = model::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
-    let hidden = model.forward(&Batch::run(&text, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
-    let rows = array::to_single(&model.logits(&hidden).expect("the head runs")).expect("rows");
-    let rows = array::values(&rows).expect("values").chunks(model.spec().vocabulary);
+    let hidden = model.forward(Batch::run(&text, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
+    let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    let rows = rows.values().expect("values").chunks(model.spec().vocabulary);
     let mut scratch = Scratch::default();
     assert_eq!(chunked.len(), text.len());
     for (token, row) in chunked[1..].iter().zip(rows) {

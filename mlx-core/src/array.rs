@@ -2,6 +2,7 @@
 //! logits in or out.
 
 use half::{bf16, f16};
+use mlx_rs::transforms::async_eval;
 use mlx_rs::{Array, Device, DeviceType, Dtype};
 use safetensors::Dtype as FileDtype;
 
@@ -25,19 +26,18 @@ pub enum FloatPolicy {
 impl FloatPolicy {
     /// The right policy for the default device: a GPU keeps the checkpoint's type, a CPU computes in f32.
     pub fn for_device() -> Result<Self> {
-        match Device::try_default()?.get_type()? {
-            DeviceType::Gpu => Ok(Self::Checkpoint),
-            DeviceType::Cpu => Ok(Self::Single),
-        }
+        Ok(if on_gpu()? { Self::Checkpoint } else { Self::Single })
     }
+}
+
+/// Whether the default device is a GPU, whose fused kernels replace chains of operations.
+pub fn on_gpu() -> Result<bool> {
+    Ok(matches!(Device::try_default()?.get_type()?, DeviceType::Gpu))
 }
 
 /// What the default device is called in messages and reports.
 pub fn device_name() -> Result<&'static str> {
-    Ok(match Device::try_default()?.get_type()? {
-        DeviceType::Gpu => "gpu",
-        DeviceType::Cpu => "cpu",
-    })
+    Ok(if on_gpu()? { "gpu" } else { "cpu" })
 }
 
 /// The device type of a floating-point type of a safetensors file, if the decoder can compute with it.
@@ -75,16 +75,35 @@ pub fn from_tokens(ids: &[u32]) -> Array {
     Array::from_slice(ids, &[ids.len() as i32])
 }
 
-/// The rows `[R, V]` as f32 in row-major order, evaluated; half precision is widened.
-pub fn to_single(rows: &Array) -> Result<Array> {
-    let rows = rows.as_dtype(Dtype::Float32)?.contiguous()?;
-    rows.eval()?;
-    Ok(rows)
-}
+/// Rows of logits on their way to the host, as f32: half precision is widened.
+#[derive(Debug, Clone)]
+pub struct Rows(Array);
 
-/// The values of an array that [`to_single`] made.
-pub fn values(rows: &Array) -> Result<&[f32]> {
-    rows.try_as_slice::<f32>().map_err(|error| Error::Mlx(error.to_string()))
+impl Rows {
+    /// Rows `[R, V]`, not computed yet.
+    pub fn new(logits: &Array) -> Result<Self> {
+        Ok(Self(logits.as_dtype(Dtype::Float32)?.contiguous()?))
+    }
+
+    /// Lets the device begin with them and returns at once.
+    pub fn start(&self) -> Result<()> {
+        Ok(async_eval([&self.0])?)
+    }
+
+    /// Waits until they are computed.
+    pub fn wait(&self) -> Result<()> {
+        Ok(self.0.eval()?)
+    }
+
+    /// The number of logits in a row.
+    pub fn width(&self) -> usize {
+        self.0.dim(-1) as usize
+    }
+
+    /// All rows, one after the other; waits until they are computed.
+    pub fn values(&self) -> Result<&[f32]> {
+        self.0.try_as_slice::<f32>().map_err(|error| Error::Mlx(error.to_string()))
+    }
 }
 
 /// Elements `start..end` of `axis`.
@@ -103,4 +122,22 @@ pub fn peak_memory() -> Result<usize> {
 /// The bytes that MLX holds in arrays now.
 pub fn active_memory() -> Result<usize> {
     Ok(mlx_rs::memory::active_memory()?)
+}
+
+/// Starts the peak of [`peak_memory`] anew.
+pub fn reset_peak_memory() -> Result<()> {
+    Ok(mlx_rs::memory::reset_peak_memory()?)
+}
+
+/// The bytes that arrays may take if nobody says otherwise: MLX's own limit, which on a GPU is half as much again as the
+/// working set that the system recommends.
+pub fn default_memory_budget() -> Result<u64> {
+    let limit = mlx_rs::memory::memory_limit()? as u64;
+    Ok(if on_gpu()? { limit / 3 * 2 } else { limit })
+}
+
+/// Keeps MLX from hoarding more than this many freed bytes for reuse.
+pub fn limit_freed_memory(bytes: u64) -> Result<()> {
+    mlx_rs::memory::set_cache_limit(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+    Ok(())
 }

@@ -4,35 +4,45 @@ use mlx_rs::Array;
 use mlx_rs::ops::indexing::TryIndexMutOp;
 use mlx_rs::ops::{concatenate, zeros_dtype};
 
+use super::capacity;
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// The buffer grows by at least this many positions.
-const STEP: usize = 256;
+/// The buffer grows by this many positions.
+pub(super) const STEP: usize = 256;
 
-/// Keys and values `[1, H, capacity, D]`, of which the first `length` positions count.
+/// Keys and values in one buffer `[1, 2 H, capacity, D]`, of which the first `length` positions count: one write a step instead
+/// of two.
 #[derive(Default)]
 pub struct FullCache {
-    buffers: Option<(Array, Array)>,
+    buffer: Option<Array>,
     length: usize,
 }
 
 impl FullCache {
-    /// Appends keys and values `[1, H, T, D]` and gives all of them, `[1, H, length, D]`.
-    pub(super) fn update(&mut self, keys: &Array, values: &Array) -> Result<(Array, Array)> {
-        let (start, end) = (self.length, self.length + keys.dim(2) as usize);
+    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all of it, `[1, 2 H, length, D]`.
+    pub(super) fn update(&mut self, added: &Array) -> Result<Array> {
+        let (start, end) = (self.length, self.length + added.dim(2) as usize);
         // Taken out, so that no second handle makes the write copy the buffer.
-        let (mut all_keys, mut all_values) = match self.buffers.take() {
-            Some((old_keys, old_values)) => (grown(old_keys, start, end)?, grown(old_values, start, end)?),
-            None => (empty(keys, end)?, empty(values, end)?),
+        let mut buffer = match self.buffer.take() {
+            Some(old) => grown(old, start, end)?,
+            None => empty(added, end)?,
         };
-        let range = start as i32..end as i32;
-        all_keys.try_index_mut((.., .., range.clone()), keys)?;
-        all_values.try_index_mut((.., .., range), values)?;
-        let seen = (slice_axis(&all_keys, 2, 0, end as i32)?, slice_axis(&all_values, 2, 0, end as i32)?);
-        self.buffers = Some((all_keys, all_values));
+        buffer.try_index_mut((.., .., start as i32..end as i32), added)?;
+        let seen = slice_axis(&buffer, 2, 0, end as i32)?;
+        self.buffer = Some(buffer);
         self.length = end;
         Ok(seen)
+    }
+
+    /// The first `length` positions in a buffer of their own.
+    pub(super) fn fork(&self, length: usize) -> Result<Self> {
+        let length = length.min(self.length);
+        let buffer = match &self.buffer {
+            Some(buffer) if length > 0 => Some(moved(buffer, length, length)?),
+            _ => None,
+        };
+        Ok(Self { buffer, length })
     }
 
     pub(super) fn truncate(&mut self, length: usize) {
@@ -44,25 +54,30 @@ impl FullCache {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.arrays().map(Array::nbytes).sum()
+        self.buffer.as_ref().map_or(0, Array::nbytes)
     }
 
     pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.buffers.iter().flat_map(|(keys, values)| [keys, values])
+        self.buffer.iter()
     }
 }
 
 fn empty(like: &Array, needed: usize) -> Result<Array> {
-    let capacity = needed.next_multiple_of(STEP) as i32;
-    Ok(zeros_dtype(&[like.dim(0), like.dim(1), capacity, like.dim(3)], like.dtype())?)
+    let room = capacity(needed) as i32;
+    Ok(zeros_dtype(&[like.dim(0), like.dim(1), room, like.dim(3)], like.dtype())?)
 }
 
 fn grown(buffer: Array, used: usize, needed: usize) -> Result<Array> {
-    if needed <= buffer.dim(2) as usize {
-        return Ok(buffer);
+    if needed <= buffer.dim(2) as usize { Ok(buffer) } else { moved(&buffer, used, needed) }
+}
+
+/// The first `used` positions in a buffer with room for `needed`.
+fn moved(buffer: &Array, used: usize, needed: usize) -> Result<Array> {
+    let kept = slice_axis(buffer, 2, 0, used as i32)?;
+    let spare = (capacity(needed) - used) as i32;
+    if spare == 0 {
+        return Ok(kept.contiguous()?);
     }
-    let kept = slice_axis(&buffer, 2, 0, used as i32)?;
-    let added = (needed - used).next_multiple_of(STEP) as i32;
-    let fresh = zeros_dtype(&[buffer.dim(0), buffer.dim(1), added, buffer.dim(3)], buffer.dtype())?;
+    let fresh = zeros_dtype(&[buffer.dim(0), buffer.dim(1), spare, buffer.dim(3)], buffer.dtype())?;
     Ok(concatenate(&[kept, fresh], 2)?)
 }

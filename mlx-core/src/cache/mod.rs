@@ -3,10 +3,15 @@
 mod full;
 
 use mlx_rs::Array;
-use mlx_rs::transforms::eval;
+use mlx_rs::transforms::{async_eval, eval};
 
 use crate::error::Result;
-use full::FullCache;
+use full::{FullCache, STEP};
+
+/// The positions that a cache of `length` positions has room for.
+pub fn capacity(length: usize) -> usize {
+    length.next_multiple_of(STEP)
+}
 
 /// What one layer remembers of one sequence.
 pub enum LayerCache {
@@ -19,10 +24,16 @@ impl LayerCache {
         Self::Full(FullCache::default())
     }
 
-    /// Appends keys and values `[1, H, T, D]`; gives all that the new rows may attend to.
-    pub(crate) fn update(&mut self, keys: &Array, values: &Array) -> Result<(Array, Array)> {
+    /// Appends keys and values, `[1, 2 H, T, D]`; gives all that the new rows may attend to, in the same layout.
+    pub(crate) fn update(&mut self, added: &Array) -> Result<Array> {
         match self {
-            Self::Full(cache) => cache.update(keys, values),
+            Self::Full(cache) => cache.update(added),
+        }
+    }
+
+    fn fork(&self, length: usize) -> Result<Self> {
+        match self {
+            Self::Full(cache) => cache.fork(length).map(Self::Full),
         }
     }
 
@@ -51,7 +62,8 @@ impl LayerCache {
     }
 }
 
-/// What a model remembers of one sequence. All layers hold the same number of positions between passes.
+/// What a model remembers of one sequence. All layers hold the same number of positions between passes;
+/// a pass extends them one after the other.
 pub struct SequenceCache {
     layers: Vec<LayerCache>,
 }
@@ -61,9 +73,15 @@ impl SequenceCache {
         Self { layers }
     }
 
-    /// The number of positions that are held.
+    /// The number of positions that all layers hold. In the middle of a pass the first layers hold more.
     pub fn offset(&self) -> usize {
-        self.layers.first().map_or(0, LayerCache::length)
+        self.layers.last().map_or(0, LayerCache::length)
+    }
+
+    /// A cache of its own with the first `length` positions of this one.
+    pub fn fork(&self, length: usize) -> Result<Self> {
+        let layers = self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?;
+        Ok(Self { layers })
     }
 
     /// Forgets all positions from `length` on.
@@ -76,6 +94,11 @@ impl SequenceCache {
     /// The bytes of device memory that are held.
     pub fn bytes(&self) -> usize {
         self.layers.iter().map(LayerCache::bytes).sum()
+    }
+
+    /// Lets the device begin with what is pending and returns at once.
+    pub fn start(&self) -> Result<()> {
+        Ok(async_eval(self.layers.iter().flat_map(LayerCache::arrays))?)
     }
 
     /// Computes what is still pending, so that no graph grows from pass to pass.

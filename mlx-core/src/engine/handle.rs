@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use super::capacity::Capacity;
+use super::device::Device;
 use super::options::{EngineOptions, Exactness};
 use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
 use super::runner::{Engine, Submission};
-use super::stats::EngineStats;
+use super::sequence::Outlet;
+use super::stats::{EngineStats, Gauges};
 use crate::array::FloatPolicy;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::{self, ModelSpec};
+use crate::model::{self, Model, ModelSpec};
 
 /// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
 #[derive(Clone)]
@@ -24,34 +27,52 @@ pub struct EngineHandle {
 struct Shared {
     folder: Arc<ModelFolder>,
     spec: ModelSpec,
+    exactness: Exactness,
+    capacity: Capacity,
+    max_waiting: usize,
+    gauges: Arc<Gauges>,
     /// `None` once the engine is being stopped.
     submissions: Option<Sender<Submission>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the engine thread says of itself when it is ready.
+type Ready = (ModelSpec, Exactness, Capacity);
+
 impl EngineHandle {
     /// Loads the model in `folder` and starts its engine; `progress` hears of bytes read and bytes in all.
     pub fn start(
         folder: &Path,
-        _options: &EngineOptions,
+        options: &EngineOptions,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Self> {
+        let path = folder.to_path_buf();
+        Self::start_with(folder, options, move || {
+            FloatPolicy::for_device().and_then(|policy| model::load(&path, policy, &mut progress))
+        })
+    }
+
+    /// Starts an engine on a model of the caller's making, with the tokenizer, template and defaults of `folder`.
+    pub fn start_with(
+        folder: &Path,
+        options: &EngineOptions,
+        load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
         let folder = Arc::new(ModelFolder::open(folder)?);
         let (submissions, receiver) = channel();
-        let (ready, loaded) = channel();
-        let for_engine = Arc::clone(&folder);
+        let (ready, loaded) = channel::<Result<Ready>>();
+        let gauges = Arc::new(Gauges::default());
+        let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
+        let options = options.clone();
+        let max_waiting = options.max_waiting.max(1);
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
-        let work = move || {
-            let model = FloatPolicy::for_device()
-                .and_then(|policy| model::load(&for_engine.path, policy, &mut progress));
-            drop(progress);
-            match model {
-                Err(error) => drop(ready.send(Err(error))),
-                Ok(model) => {
-                    let spec = model.spec().clone();
-                    if ready.send(Ok(spec)).is_ok() {
-                        Engine::new(model, for_engine).run(&receiver);
-                    }
+        let work = move || match load().and_then(|model| Device::new(model, &options)) {
+            Err(error) => drop(ready.send(Err(error))),
+            Ok((device, capacity)) => {
+                let about = (device.model.spec().clone(), device.exactness(), capacity.clone());
+                if ready.send(Ok(about)).is_ok() {
+                    let most = options.max_running;
+                    Engine::new(device, capacity, for_engine, most, gauges_of_engine).run(&receiver);
                 }
             }
         };
@@ -59,9 +80,11 @@ impl EngineHandle {
             .name("engine".into())
             .spawn(work)
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
-        let spec = loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
+        let (spec, exactness, capacity) =
+            loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
         let (submissions, thread) = (Some(submissions), Some(thread));
-        Ok(Self { shared: Arc::new(Shared { folder, spec, submissions, thread }) })
+        let shared = Shared { folder, spec, exactness, capacity, max_waiting, gauges, submissions, thread };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The folder's tokenizer, template and defaults.
@@ -76,7 +99,7 @@ impl EngineHandle {
 
     /// How far results can be repeated.
     pub fn exactness(&self) -> Exactness {
-        Exactness::Sampling
+        self.shared.exactness
     }
 
     /// Whether requests are still run; false once the engine thread has ended.
@@ -86,23 +109,29 @@ impl EngineHandle {
 
     /// What the engine has done and is doing.
     pub fn stats(&self) -> EngineStats {
-        EngineStats::default()
+        self.shared.gauges.snapshot(self.shared.capacity.budget)
     }
 
-    /// Checks a request against this model; see [`GenerationRequest::new`].
+    /// Checks a request against this model and its memory; see [`GenerationRequest::new`].
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
-        GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)
+        let request = GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)?;
+        self.shared.capacity.check(request)
     }
 
-    /// Hands a request to the engine.
+    /// Hands a request to the engine. It will run, however long the queue is; [`Error::Busy`] says that the queue is full.
     pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
-        let (sink, events) = async_channel::unbounded();
+        let Shared { gauges, max_waiting, submissions, .. } = self.shared.as_ref();
         let stopped = || Error::EngineStopped("its thread has ended".into());
-        let sender = self.shared.submissions.as_ref().ok_or_else(stopped)?;
+        let sender = submissions.as_ref().ok_or_else(stopped)?;
+        let queued = |waiting: usize| (waiting < *max_waiting).then_some(waiting + 1);
+        if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
+            return Err(Error::Busy { waiting, retry_after: gauges.retry_after() });
+        }
+        let (sink, events) = async_channel::unbounded();
         let canceller = Canceller::default();
-        let submission = Submission { request, sink, canceller: canceller.clone() };
+        let submission = Submission { request, outlet: Outlet { sink, canceller: canceller.clone() } };
         sender.send(submission).map_err(|_| stopped())?;
-        Ok(Generation { events, done: false, canceller, _engine: self.clone() })
+        Ok(Generation { events, done: false, canceller, engine: self.clone() })
     }
 }
 
@@ -137,7 +166,7 @@ pub struct Generation {
     events: async_channel::Receiver<Event>,
     done: bool,
     canceller: Canceller,
-    _engine: EngineHandle,
+    engine: EngineHandle,
 }
 
 impl Generation {
@@ -168,7 +197,7 @@ impl Generation {
                 delta: String::new(),
                 usage: Usage::default(),
                 timings: Timings::default(),
-                exactness: Exactness::Sampling,
+                exactness: self.engine.exactness(),
             })
         });
         self.done = matches!(event, Event::Done(_));

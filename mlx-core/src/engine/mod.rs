@@ -1,14 +1,23 @@
 //! The engine: one thread that owns the model and runs every request of every front end.
 
+mod capacity;
+mod chunks;
+mod decode;
+mod device;
+mod fill;
 mod finish;
 mod follower;
 mod handle;
+mod ledger;
 mod options;
+mod pace;
 mod prompt_score;
 mod request;
+mod row_check;
 mod runner;
 mod scheduler;
 mod sequence;
+mod share;
 mod stats;
 
 pub use handle::{Canceller, EngineHandle, Generation};

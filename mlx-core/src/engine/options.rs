@@ -3,19 +3,26 @@
 /// Choices for a whole engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Make results the same bits whatever runs beside them, where the device allows it.
-    pub exact: bool,
+    /// Whether results are the same bits whatever runs beside them, where the device allows it. None: where that is free.
+    pub exact: Option<bool>,
     /// Bytes that weights, caches and work may take together. None: a share of the machine's memory.
     pub memory_budget: Option<u64>,
     /// The most requests that run at once; at least 1.
     pub max_running: usize,
-    /// The most requests that wait while others run.
+    /// The most requests that may wait for their first turn; at least 1.
     pub max_waiting: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { exact: false, memory_budget: None, max_running: 32, max_waiting: 256 }
+        Self { exact: None, memory_budget: None, max_running: 32, max_waiting: 256 }
+    }
+}
+
+impl EngineOptions {
+    /// For a program that asks one thing after the other.
+    pub fn single() -> Self {
+        Self { max_running: 1, ..Self::default() }
     }
 }
 

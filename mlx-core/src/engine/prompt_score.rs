@@ -6,7 +6,7 @@ use async_channel::Sender;
 use mlx_rs::Array;
 
 use super::request::{Event, PromptToken};
-use crate::array::{self, slice_axis};
+use crate::array::{Rows, slice_axis};
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Scratch, TokenLogprob, score};
@@ -48,9 +48,8 @@ impl PromptScore {
         while position < last {
             let end = last.min(position + ROWS);
             let rows = slice_axis(hidden, 0, (position - range.start) as i32, (end - range.start) as i32)?;
-            let logits = array::to_single(&model.logits(&rows)?)?;
-            let width = logits.dim(-1) as usize;
-            for row in array::values(&logits)?.chunks_exact(width) {
+            let logits = Rows::new(&model.logits(&rows)?)?;
+            for row in logits.values()?.chunks_exact(logits.width()) {
                 let logprob = score(row, prompt[self.next], self.top, scratch)?;
                 self.report(prompt, Some(logprob));
             }

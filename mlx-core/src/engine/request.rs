@@ -35,11 +35,14 @@ pub struct GenerationRequest {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
     pub(super) max_tokens: usize,
+    /// Whether nobody gave a limit of tokens.
+    pub(super) open_ended: bool,
     pub(super) stop: Vec<String>,
     /// Tokens that end the text; empty when they are to be ignored.
     pub(super) end_tokens: Vec<u32>,
     pub(super) logprobs: Option<usize>,
     pub(super) prompt_logprobs: Option<usize>,
+    pub(super) priority: Priority,
 }
 
 impl GenerationRequest {
@@ -59,10 +62,12 @@ impl GenerationRequest {
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
             max_tokens: options.max_tokens.map_or(room, |tokens| tokens.min(room)),
+            open_ended: options.max_tokens.is_none(),
             stop: options.stop.clone(),
             end_tokens: if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() },
             logprobs: options.logprobs,
             prompt_logprobs: options.prompt_logprobs,
+            priority: options.priority,
             prompt,
         })
     }

@@ -1,42 +1,76 @@
-//! The engine's loop. Invariant: the only place that runs a model; every front end goes through it.
+//! The engine's loop: plan, forward, draw, accept. Invariant: every request of every front end goes through it.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
 
-use async_channel::Sender;
-use mlx_rs::Array;
-
-use super::finish::{accept, finish};
-use super::handle::Canceller;
-use super::request::{Event, FinishReason, GenerationRequest};
-use super::scheduler::{Work, plan};
-use super::sequence::Sequence;
-use crate::array::slice_axis;
-use crate::error::{Error, Result};
+use super::capacity::Capacity;
+use super::decode::Step;
+use super::device::Device;
+use super::finish::finish;
+use super::pace::Pace;
+use super::request::{FinishReason, GenerationRequest};
+use super::scheduler::{Change, Scheduler};
+use super::sequence::{Outlet, Sequence};
+use super::stats::Gauges;
 use crate::folder::ModelFolder;
-use crate::model::{Batch, Model};
-use crate::sampling::{Draw, Sampler, Scratch};
+use crate::sampling::Scratch;
 
 /// A checked request and where its events go.
 pub(super) struct Submission {
     pub(super) request: GenerationRequest,
-    pub(super) sink: Sender<Event>,
-    pub(super) canceller: Canceller,
+    pub(super) outlet: Outlet,
 }
 
 /// Owns the model and all sequences; lives on one thread.
 pub(super) struct Engine {
-    model: Box<dyn Model>,
+    pub(super) device: Device,
     folder: Arc<ModelFolder>,
-    /// In the order they came.
-    sequences: Vec<Sequence>,
-    scratch: Scratch,
+    capacity: Capacity,
+    pub(super) scheduler: Scheduler,
+    /// All that run or wait, by the order they came in.
+    pub(super) sequences: BTreeMap<u64, Sequence>,
+    /// The decode step that is on the device.
+    pub(super) step: Option<Step>,
+    pub(super) pace: Pace,
+    /// When the device was last known to have nothing to do.
+    pub(super) idle_since: Option<Instant>,
+    /// The sequence whose prompt was worked on last.
+    pub(super) last_filled: u64,
+    pub(super) scratch: Scratch,
+    pub(super) gauges: Arc<Gauges>,
+    clock: Clock,
+}
+
+struct Clock {
+    start: Instant,
+    next_id: u64,
 }
 
 impl Engine {
-    pub(super) fn new(model: Box<dyn Model>, folder: Arc<ModelFolder>) -> Self {
-        Self { model, folder, sequences: Vec::new(), scratch: Scratch::default() }
+    pub(super) fn new(
+        device: Device,
+        capacity: Capacity,
+        folder: Arc<ModelFolder>,
+        max_running: usize,
+        gauges: Arc<Gauges>,
+    ) -> Self {
+        Self {
+            device,
+            folder,
+            scheduler: Scheduler::new(max_running, capacity.shared()),
+            capacity,
+            sequences: BTreeMap::new(),
+            step: None,
+            pace: Pace::default(),
+            idle_since: None,
+            last_filled: 0,
+            scratch: Scratch::default(),
+            gauges,
+            clock: Clock { start: Instant::now(), next_id: 0 },
+        }
     }
 
     /// Works until every handle is gone.
@@ -48,79 +82,121 @@ impl Engine {
                 submissions.try_recv()
             };
             match next {
-                Ok(submission) => self.admit(submission),
-                Err(TryRecvError::Empty) => self.step(),
+                Ok(submission) => self.queue(submission),
+                Err(TryRecvError::Empty) => self.turn(),
                 Err(TryRecvError::Disconnected) => return,
             }
         }
     }
 
-    fn admit(&mut self, submission: Submission) {
-        let sequence = Sequence::new(submission, self.model.new_cache(), &self.folder);
+    fn queue(&mut self, submission: Submission) {
+        let Submission { request, outlet } = submission;
+        let promise = self.capacity.first_promise(&request);
+        let priority = request.priority;
+        let sequence = Sequence::new(request, outlet, promise, &self.folder);
         if sequence.limits.max_tokens == 0 && sequence.prompt_score.is_none() {
-            return finish(sequence, FinishReason::Length);
+            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+            return finish(sequence, FinishReason::Length, self.device.exactness());
         }
-        self.sequences.push(sequence);
+        self.clock.next_id += 1;
+        let id = self.clock.next_id;
+        self.scheduler.submit(id, priority, promise.bytes, self.clock.start.elapsed());
+        self.sequences.insert(id, sequence);
     }
 
-    /// One pass for the sequence at the front: plan, forward, draw, accept.
-    fn step(&mut self) {
-        // Those that wait in line are let go at once too.
-        for sequence in self.sequences.extract_if(.., |sequence| sequence.is_cancelled()) {
-            finish(sequence, FinishReason::Cancelled);
+    /// One turn. While the device computes prompts, the host draws; while it computes the next step, the host tells what was drawn.
+    fn turn(&mut self) {
+        self.let_go_of_cancelled();
+        self.admit();
+        let ready = self.wait_for_step();
+        let fills = self.start_fills(!ready.is_empty());
+        let drawn = self.draw(ready);
+        self.start_step(&drawn);
+        self.tell(drawn);
+        self.end_fills(fills);
+        self.note_memory();
+    }
+
+    fn let_go_of_cancelled(&mut self) {
+        let cancelled = self.sequences.iter().filter(|(_, sequence)| sequence.is_cancelled());
+        for id in cancelled.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.end(id, FinishReason::Cancelled);
         }
-        if self.sequences.is_empty() {
-            return;
-        }
-        let mut sequence = self.sequences.remove(0);
-        sequence.mark_started();
-        match self.advance(&mut sequence) {
-            Ok(None) => self.sequences.insert(0, sequence),
-            Ok(Some(reason)) => finish(sequence, reason),
-            Err(error) => {
-                tracing::debug!(%error, "a sequence failed");
-                finish(sequence, FinishReason::Error(error.to_string()));
+    }
+
+    fn admit(&mut self) {
+        for change in self.scheduler.admit() {
+            match change {
+                Change::Preempt(id) => self.stop(id),
+                Change::Start(id) => {
+                    let leader = self.leader_for(id);
+                    let cache = self.device.model.new_cache();
+                    if let Some(sequence) = self.sequences.get_mut(&id) {
+                        if !sequence.has_started() {
+                            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+                        }
+                        sequence.start(cache, leader);
+                    }
+                }
             }
         }
     }
 
-    fn advance(&mut self, sequence: &mut Sequence) -> Result<Option<FinishReason>> {
-        let work = plan(sequence.history.len(), sequence.offset());
-        let (Work::Fill(range) | Work::Draw(range)) = work.clone();
-        let batch = match &sequence.history.tokens()[range.clone()] {
-            [token] => Batch::step(&[(*token, range.start)]),
-            tokens => Batch::run(tokens, range.start),
-        };
-        let hidden = self.model.forward(&batch, &mut [&mut sequence.cache])?;
-        self.score_prompt(sequence, &hidden, range)?;
-        match work {
-            Work::Fill(_) => sequence.cache.eval().map(|()| None),
-            Work::Draw(_) if sequence.limits.max_tokens == 0 => {
-                sequence.mark_token();
-                Ok(Some(FinishReason::Length))
-            }
-            Work::Draw(_) => {
-                let draw = self.draw(sequence, &hidden)?;
-                Ok(accept(sequence, draw))
-            }
+    /// Takes a sequence's cache, which a replay brings back; its tokens stay.
+    pub(super) fn stop(&mut self, id: u64) {
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.run = None;
         }
+        Gauges::add(&self.gauges.preemptions, 1);
     }
 
-    fn score_prompt(&mut self, sequence: &mut Sequence, hidden: &Array, range: Range<usize>) -> Result<()> {
-        let Some(prompt_score) = &mut sequence.prompt_score else { return Ok(()) };
-        let prompt = &sequence.history.tokens()[..sequence.history.prompt_length()];
-        if range.start >= prompt.len() {
-            return Ok(());
+    /// Makes sure that a sequence's promise covers one more token; false if it had to go back in line for that.
+    pub(super) fn has_room_to_grow(&mut self, id: u64) -> bool {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
+        if sequence.history.len() < sequence.promise.tokens {
+            return true;
         }
-        prompt_score.extend(self.model.as_ref(), hidden, range, prompt, &mut self.scratch)
+        let more = self.capacity.extend(&mut sequence.promise);
+        let gone = self.scheduler.grow(id, more);
+        for &other in &gone {
+            self.stop(other);
+        }
+        !gone.contains(&id)
     }
 
-    /// Draws from the last row of a pass.
-    fn draw(&mut self, sequence: &mut Sequence, hidden: &Array) -> Result<Draw> {
-        let rows = hidden.dim(0);
-        let logits = self.model.logits(&slice_axis(hidden, 0, rows - 1, rows)?)?;
-        let mut rows = [(&mut sequence.sampler, &sequence.history)];
-        let mut draws = Sampler::draw(&logits, &mut rows, &mut self.scratch)?;
-        draws.pop().ok_or_else(|| Error::Mlx("the pass gave no row".into()))?
+    /// Ends a sequence, wherever it is; what it held is free at once.
+    pub(super) fn end(&mut self, id: u64, reason: FinishReason) {
+        let Some(sequence) = self.sequences.remove(&id) else { return };
+        if let FinishReason::Error(message) = &reason {
+            tracing::debug!(message, "a sequence failed");
+        }
+        self.scheduler.remove(id);
+        if !sequence.has_started() {
+            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        let (usage, timings) = (sequence.usage(), sequence.timings());
+        Gauges::add(&self.gauges.finished, 1);
+        Gauges::add(&self.gauges.completion_tokens, usage.completion_tokens);
+        Gauges::add(&self.gauges.cached_tokens, usage.cached_tokens);
+        self.gauges.served(timings.prefill + timings.decode);
+        finish(sequence, reason, self.device.exactness());
+    }
+
+    fn note_memory(&mut self) {
+        let Self { scheduler, sequences, gauges, .. } = self;
+        for (&id, sequence) in sequences.iter() {
+            let Some(run) = &sequence.run else { continue };
+            let excess = scheduler.note_used(id, run.cache.bytes() as u64);
+            if excess > 0 {
+                tracing::warn!(id, excess, "a sequence holds more memory than it was promised");
+            }
+        }
+        let ledger = scheduler.ledger();
+        let fixed = self.capacity.fixed;
+        gauges.reserved_bytes.store(fixed + ledger.reserved(), Ordering::Relaxed);
+        gauges.used_bytes.store(self.capacity.weights() + ledger.used(), Ordering::Relaxed);
+        gauges.running.store(scheduler.running(), Ordering::Relaxed);
+        let paused = sequences.values().filter(|it| it.has_started() && it.run.is_none()).count();
+        gauges.paused.store(paused, Ordering::Relaxed);
     }
 }

@@ -1,30 +1,44 @@
-//! One sequence in the engine: its tokens, its cache and everything that follows them.
+//! One sequence in the engine: its tokens, everything that follows them, and, while it runs, its cache.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_channel::Sender;
 
+use super::capacity::Promise;
 use super::follower::TextFollower;
 use super::handle::Canceller;
 use super::prompt_score::PromptScore;
-use super::request::{Event, Timings, Usage};
-use super::runner::Submission;
+use super::request::{Event, GenerationRequest, Timings, Usage};
 use crate::cache::SequenceCache;
 use crate::folder::ModelFolder;
+use crate::model::Pass;
 use crate::sampling::{Sampler, TokenHistory};
 use crate::text::StopMatcher;
 
 /// A request being worked on.
 pub(super) struct Sequence {
     pub(super) history: TokenHistory,
-    pub(super) cache: SequenceCache,
     pub(super) sampler: Sampler,
     pub(super) text: TextFollower,
     pub(super) limits: Limits,
     pub(super) prompt_score: Option<PromptScore>,
-    pub(super) sink: Sender<Event>,
-    canceller: Canceller,
+    pub(super) outlet: Outlet,
+    pub(super) promise: Promise,
+    /// `None` while it waits for its turn.
+    pub(super) run: Option<Run>,
+    /// It was in a pass that failed; its next step runs without company, to find out whose fault it was.
+    pub(super) suspect: bool,
+    cached_tokens: usize,
     clock: Clock,
+}
+
+/// What a sequence has while it runs.
+pub(super) struct Run {
+    pub(super) cache: SequenceCache,
+    /// A pass that has begun and not all of whose layers have been issued.
+    pub(super) pass: Option<Pass>,
+    /// Another sequence with the same beginning, which is computing it: its id, and how many positions to take over.
+    pub(super) leader: Option<(u64, usize)>,
 }
 
 /// What ends a sequence.
@@ -34,6 +48,12 @@ pub(super) struct Limits {
     pub(super) stop: Vec<String>,
 }
 
+/// Where the events go, and whether anybody is there.
+pub(super) struct Outlet {
+    pub(super) sink: Sender<Event>,
+    pub(super) canceller: Canceller,
+}
+
 #[derive(Default)]
 struct Clock {
     started: Option<Instant>,
@@ -41,16 +61,33 @@ struct Clock {
     last_token: Option<Instant>,
 }
 
+/// The next piece of a sequence's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Positions of the prompt up to this one have to be computed.
+    Prompt(usize),
+    /// Tokens that were generated once have to be computed again, up to this position.
+    Replay(usize),
+    /// The cache holds all but the newest token: a decode step.
+    Step,
+    /// The newest token's step is on the device.
+    Nothing,
+}
+
 impl Sequence {
-    pub(super) fn new(submission: Submission, cache: SequenceCache, folder: &ModelFolder) -> Self {
-        let Submission { request, sink, canceller } = submission;
+    pub(super) fn new(
+        request: GenerationRequest,
+        outlet: Outlet,
+        promise: Promise,
+        folder: &ModelFolder,
+    ) -> Self {
         let history = TokenHistory::new(request.prompt);
         let stop = StopMatcher::new(&request.stop);
         let detokenizer = |skip_special| folder.tokenizer.detokenizer(skip_special);
+        let score = |top| PromptScore::new(top, detokenizer(false), outlet.sink.clone());
         Self {
             text: TextFollower::new(detokenizer(true), stop, &history),
             history,
-            cache,
             sampler: Sampler::new(request.params, request.logprobs, &folder.lexicon),
             limits: Limits {
                 max_tokens: request.max_tokens,
@@ -58,28 +95,67 @@ impl Sequence {
                 stop: request.stop,
             },
             // A prompt is shown as it is, special tokens included.
-            prompt_score: request
-                .prompt_logprobs
-                .map(|top| PromptScore::new(top, detokenizer(false), sink.clone())),
-            sink,
-            canceller,
+            prompt_score: request.prompt_logprobs.map(score),
+            outlet,
+            promise,
+            run: None,
+            suspect: false,
+            cached_tokens: 0,
             clock: Clock::default(),
         }
     }
 
-    /// The first position whose token the cache has not seen.
-    pub(super) fn offset(&self) -> usize {
-        self.cache.offset()
+    /// The prompt's tokens.
+    pub(super) fn prompt(&self) -> &[u32] {
+        &self.history.tokens()[..self.history.prompt_length()]
+    }
+
+    /// Whether it has ever run.
+    pub(super) fn has_started(&self) -> bool {
+        self.clock.started.is_some()
+    }
+
+    /// Gives it a cache to run with.
+    pub(super) fn start(&mut self, cache: SequenceCache, leader: Option<(u64, usize)>) {
+        self.clock.started.get_or_insert_with(Instant::now);
+        self.run = Some(Run { cache, pass: None, leader });
+    }
+
+    /// What is to be computed next. A sequence that does not run has nothing to compute.
+    pub(super) fn next(&self) -> Next {
+        let Some(run) = &self.run else { return Next::Nothing };
+        let (offset, prompt) = (run.cache.offset(), self.history.prompt_length());
+        let last = self.history.len() - 1;
+        if offset < prompt {
+            Next::Prompt(prompt)
+        } else if offset < last {
+            Next::Replay(last)
+        } else if offset == last {
+            Next::Step
+        } else {
+            Next::Nothing
+        }
+    }
+
+    /// Whether the end of the prompt is to be drawn from: not when that was done before a preemption.
+    pub(super) fn awaits_first_token(&self) -> bool {
+        self.history.generated().is_empty()
+    }
+
+    /// Takes over the beginning of its cache from another sequence.
+    pub(super) fn take_over(&mut self, cache: SequenceCache) {
+        let Some(run) = &mut self.run else { return };
+        run.leader = None;
+        // What is taken over after a preemption was the sequence's own before.
+        if self.history.generated().is_empty() {
+            self.cached_tokens = cache.offset();
+        }
+        run.cache = cache;
     }
 
     /// Whether nobody wants the rest.
     pub(super) fn is_cancelled(&self) -> bool {
-        self.canceller.is_cancelled() || self.sink.is_closed()
-    }
-
-    /// Starts the clock at the first work done for this sequence.
-    pub(super) fn mark_started(&mut self) {
-        self.clock.started.get_or_insert_with(Instant::now);
+        self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
     }
 
     /// Notes that a token was drawn, or that there is none to draw after the prompt.
@@ -92,17 +168,16 @@ impl Sequence {
     pub(super) fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.history.prompt_length(),
-            cached_tokens: 0,
+            cached_tokens: self.cached_tokens,
             completion_tokens: self.history.generated().len(),
         }
     }
 
     pub(super) fn timings(&self) -> Timings {
-        let between = |from: Option<Instant>, to: Option<Instant>| match (from, to) {
-            (Some(from), Some(to)) => to.duration_since(from).as_secs_f64(),
-            _ => 0.0,
-        };
         let Clock { started, first_token, last_token } = self.clock;
+        let between = |from: Option<Instant>, to: Option<Instant>| {
+            from.zip(to).map_or(Duration::ZERO, |(from, to)| to.duration_since(from)).as_secs_f64()
+        };
         Timings { prefill: between(started, first_token), decode: between(first_token, last_token) }
     }
 }

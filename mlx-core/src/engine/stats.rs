@@ -1,5 +1,7 @@
 //! What an engine has done and is doing, as numbers for people and monitoring.
 
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 /// A snapshot; counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
@@ -19,8 +21,65 @@ pub struct EngineStats {
     pub preemptions: u64,
     /// Bytes that weights, caches and work may take.
     pub budget_bytes: u64,
-    /// Bytes promised to requests that run, the weights included.
+    /// Of these, bytes promised: to the weights, to what every step needs and to requests that run.
     pub reserved_bytes: u64,
-    /// Bytes of cache that running requests hold, the weights included.
+    /// Of those, bytes in use: by the weights and by the caches of requests that run.
     pub used_bytes: u64,
+}
+
+/// The same numbers where the engine writes and everybody reads them.
+#[derive(Debug, Default)]
+pub(super) struct Gauges {
+    /// Requests that were submitted and have not run yet.
+    pub(super) waiting: AtomicUsize,
+    /// Requests that have run and were put back.
+    pub(super) paused: AtomicUsize,
+    pub(super) running: AtomicUsize,
+    pub(super) finished: AtomicU64,
+    pub(super) prompt_tokens: AtomicU64,
+    pub(super) cached_tokens: AtomicU64,
+    pub(super) completion_tokens: AtomicU64,
+    pub(super) preemptions: AtomicU64,
+    pub(super) reserved_bytes: AtomicU64,
+    pub(super) used_bytes: AtomicU64,
+    /// Microseconds that a request ran, on average over the recent ones.
+    pub(super) service: AtomicU64,
+}
+
+impl Gauges {
+    /// Adds to a counter.
+    pub(super) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Notes how long a request ran.
+    pub(super) fn served(&self, seconds: f64) {
+        let old = self.service.load(Ordering::Relaxed) as f64;
+        let new = seconds * 1e6;
+        let blended = if old > 0.0 { old + 0.1 * (new - old) } else { new };
+        self.service.store(blended as u64, Ordering::Relaxed);
+    }
+
+    /// Seconds until the queue is likely to have moved by one.
+    pub(super) fn retry_after(&self) -> u64 {
+        let running = self.running.load(Ordering::Relaxed).max(1) as u64;
+        (self.service.load(Ordering::Relaxed) / running / 1_000_000).clamp(1, 60)
+    }
+
+    /// The numbers now, for an engine with this budget.
+    pub(super) fn snapshot(&self, budget_bytes: u64) -> EngineStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        EngineStats {
+            waiting: self.waiting.load(Ordering::Relaxed) + self.paused.load(Ordering::Relaxed),
+            running: self.running.load(Ordering::Relaxed),
+            finished: read(&self.finished),
+            prompt_tokens: read(&self.prompt_tokens),
+            cached_tokens: read(&self.cached_tokens),
+            completion_tokens: read(&self.completion_tokens),
+            preemptions: read(&self.preemptions),
+            budget_bytes,
+            reserved_bytes: read(&self.reserved_bytes),
+            used_bytes: read(&self.used_bytes),
+        }
+    }
 }

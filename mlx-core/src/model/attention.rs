@@ -2,12 +2,12 @@
 
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
-use mlx_rs::ops::concatenate;
+use mlx_rs::ops::{concatenate, matmul, multiply, softmax_axis};
 
 use super::batch::{Batch, Layout};
 use super::linear::{Linear, Part};
 use super::rope::{Rope, RopeConfig};
-use crate::array::slice_axis;
+use crate::array::{on_gpu, slice_axis};
 use crate::cache::LayerCache;
 use crate::error::Result;
 use crate::weights::Weights;
@@ -38,6 +38,8 @@ pub(crate) struct Attention {
     key_heads: i32,
     head_size: i32,
     scale: f32,
+    /// Whether the device has a kernel for attention as a whole.
+    fused: bool,
 }
 
 impl Attention {
@@ -65,6 +67,7 @@ impl Attention {
             key_heads: config.key_heads as i32,
             head_size: config.head_size as i32,
             scale: (config.head_size as f32).sqrt().recip(),
+            fused: on_gpu()?,
         })
     }
 
@@ -81,43 +84,73 @@ impl Attention {
         let projected = self.qkv.forward(input)?;
         let by_head = match batch.layout() {
             Layout::OneRun => projected.reshape(&[1, rows, heads, self.head_size])?.swap_axes(1, 2)?,
-            Layout::Rows => projected.reshape(&[rows, heads, 1, self.head_size])?,
+            Layout::Rows(_) => projected.reshape(&[rows, heads, 1, self.head_size])?,
         };
         // Queries and keys turn together: one rope call for both.
         let turned = self.rope.forward(&slice_axis(&by_head, 1, 0, queries + keys)?, batch.positions())?;
         let query = slice_axis(&turned, 1, 0, queries)?;
         let key = slice_axis(&turned, 1, queries, queries + keys)?;
         let value = slice_axis(&by_head, 1, queries + keys, heads)?;
+        let added = concatenate(&[key, value], 1)?;
         let mixed = match batch.layout() {
-            Layout::OneRun => self.attend(&query, &key, &value, caches[0])?.swap_axes(1, 2)?,
-            Layout::Rows => self.attend_rows(&query, &key, &value, caches)?,
+            Layout::OneRun => self.attend_run(&query, &added, caches[0])?.swap_axes(1, 2)?,
+            Layout::Rows(of_rows) => self.attend_rows(&query, &added, of_rows, caches)?,
         };
         self.output.forward(&mixed.reshape(&[rows, queries * self.head_size])?)
     }
 
+    /// Adds keys and values `[1, 2 H, T, D]` to a cache; gives all its keys and all its values.
+    fn remember(&self, added: &Array, cache: &mut LayerCache) -> Result<(Array, Array)> {
+        let seen = cache.update(added)?;
+        let keys = slice_axis(&seen, 1, 0, self.key_heads)?;
+        Ok((keys, slice_axis(&seen, 1, self.key_heads, 2 * self.key_heads)?))
+    }
+
     /// `[1, H, T, D]` over one cache.
-    fn attend(&self, query: &Array, key: &Array, value: &Array, cache: &mut LayerCache) -> Result<Array> {
-        let (keys, values) = cache.update(key, value)?;
+    fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerCache) -> Result<Array> {
+        let (keys, values) = self.remember(added, cache)?;
         let mask = (query.dim(2) > 1).then_some(Mask::Causal);
         Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, None)?)
     }
 
-    /// `[R, H, 1, D]`, row by row, so that a row cannot see its neighbours.
+    /// `[R, H, 1, D]`, row by row, each over its own cache up to its own position: what a row becomes does not depend on the
+    /// others, nor on how many there are. Row `i` belongs to cache `of_rows[i]`; the rest is padding.
     fn attend_rows(
         &self,
         query: &Array,
-        key: &Array,
-        value: &Array,
+        added: &Array,
+        of_rows: &[usize],
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
-        let mut mixed = Vec::with_capacity(caches.len());
-        for (row, cache) in (0i32..).zip(caches) {
-            let of_row = |array| slice_axis(array, 0, row, row + 1);
-            mixed.push(self.attend(&of_row(query)?, &of_row(key)?, &of_row(value)?, cache)?);
+        // The query heads that share a key head are the rows of one product.
+        let group = [query.dim(0), self.key_heads, self.query_heads / self.key_heads, self.head_size];
+        let query = query.reshape(&group)?;
+        let query = if self.fused { query } else { multiply(query, Array::from_f32(self.scale))? };
+        let mut mixed = Vec::with_capacity(of_rows.len() + 1);
+        for (row, &cache) in (0i32..).zip(of_rows) {
+            let (keys, values) = self.remember(&slice_axis(added, 0, row, row + 1)?, caches[cache])?;
+            mixed.push(self.attend_row(&slice_axis(&query, 0, row, row + 1)?, &keys, &values)?);
+        }
+        let padding = query.dim(0) - of_rows.len() as i32;
+        if padding > 0 {
+            mixed.push(slice_axis(&query, 0, 0, padding)?);
         }
         if let [only] = mixed.as_slice() {
             return Ok(only.clone());
         }
         Ok(concatenate(&mixed, 0)?)
+    }
+
+    /// One row, `[1, key heads, group, D]`, over all of `keys` and `values`.
+    fn attend_row(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
+        if self.fused {
+            let shape = [1, self.query_heads, 1, self.head_size];
+            let mixed =
+                scaled_dot_product_attention(query.reshape(&shape)?, keys, values, self.scale, None, None)?;
+            return Ok(mixed.reshape(query.shape())?);
+        }
+        // Without a fused kernel the call above becomes twice as many operations.
+        let scores = matmul(query, keys.swap_axes(2, 3)?)?;
+        Ok(matmul(softmax_axis(scores, -1, true)?, values)?)
     }
 }

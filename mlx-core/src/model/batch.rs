@@ -1,20 +1,33 @@
-//! What one forward pass runs: tokens of one or more sequences, and where they stand.
+//! What one forward pass runs: tokens of one or more sequences, where they stand, and how far the pass has come.
 
 use mlx_rs::Array;
+use mlx_rs::transforms::async_eval;
 
 use super::rope::Positions;
 use crate::array::from_tokens;
+use crate::error::Result;
 
 /// How the rows of a batch belong to sequences.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// All rows are consecutive positions of one sequence.
+    /// All rows are consecutive positions of the sequence of cache 0.
     OneRun,
-    /// Every row is one position of a sequence of its own.
-    Rows,
+    /// Row `i` belongs to the cache with this index; rows beyond the list are padding.
+    Rows(Vec<usize>),
 }
 
-/// One forward pass. Row `i` of a decode step belongs to cache `i`; a run belongs to cache 0.
+/// One row of a decode step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Which of the pass's caches the row belongs to. Rows of one cache are consecutive positions, in order.
+    pub cache: usize,
+    /// The token.
+    pub token: u32,
+    /// Its position.
+    pub position: usize,
+}
+
+/// The rows of one forward pass.
 pub struct Batch {
     tokens: Array,
     rows: usize,
@@ -33,15 +46,19 @@ impl Batch {
         }
     }
 
-    /// A decode step: one `(token, position)` of each of several sequences. Must not be empty.
-    pub fn step(rows: &[(u32, usize)]) -> Self {
-        let tokens: Vec<u32> = rows.iter().map(|row| row.0).collect();
-        let positions: Vec<i32> = rows.iter().map(|row| row.1 as i32).collect();
+    /// A decode step: rows that cannot see each other but through their own caches, filled up to `width` with padding that no
+    /// cache sees. Must not be empty.
+    pub fn step(rows: &[Row], width: usize) -> Self {
+        let width = width.max(rows.len());
+        let mut tokens: Vec<u32> = rows.iter().map(|row| row.token).collect();
+        let mut positions: Vec<i32> = rows.iter().map(|row| row.position as i32).collect();
+        tokens.resize(width, 0);
+        positions.resize(width, 0);
         Self {
             tokens: from_tokens(&tokens),
-            rows: rows.len(),
-            layout: Layout::Rows,
-            positions: Positions::Each(Array::from_slice(&positions, &[rows.len() as i32])),
+            rows: width,
+            layout: Layout::Rows(rows.iter().map(|row| row.cache).collect()),
+            positions: Positions::Each(Array::from_slice(&positions, &[width as i32])),
         }
     }
 
@@ -54,11 +71,41 @@ impl Batch {
         self.rows
     }
 
-    pub(crate) fn layout(&self) -> Layout {
-        self.layout
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     pub(crate) fn positions(&self) -> &Positions {
         &self.positions
+    }
+}
+
+/// A forward pass that can stop after any layer, so that a long prompt does not hold up the rows of others.
+pub struct Pass {
+    pub(super) batch: Batch,
+    /// `[R, width]` after `layer` layers.
+    pub(super) hidden: Array,
+    pub(super) layer: usize,
+}
+
+impl Pass {
+    /// How many layers have been issued.
+    pub fn layer(&self) -> usize {
+        self.layer
+    }
+
+    /// The rows' hidden state `[R, width]` after those layers.
+    pub fn hidden(&self) -> &Array {
+        &self.hidden
+    }
+
+    /// Lets the device begin with what has been issued and returns at once.
+    pub fn start(&self) -> Result<()> {
+        Ok(async_eval([&self.hidden])?)
+    }
+
+    /// Waits for what has been issued.
+    pub fn wait(&self) -> Result<()> {
+        Ok(self.hidden.eval()?)
     }
 }

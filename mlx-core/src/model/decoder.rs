@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 
 use super::attention::AttentionConfig;
-use super::batch::Batch;
+use super::batch::{Batch, Pass};
 use super::block::Block;
 use super::feed_forward::FeedForwardConfig;
 use super::linear::{Linear, Part};
@@ -81,14 +81,20 @@ impl Model for Decoder {
         SequenceCache::new(self.blocks.iter().map(|_| LayerCache::full()).collect())
     }
 
-    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
-        let mut hidden = self.embedding.take_axis(batch.tokens(), 0)?;
-        for (layer, block) in self.blocks.iter().enumerate() {
+    fn begin(&self, batch: Batch) -> Result<Pass> {
+        let hidden = self.embedding.take_axis(batch.tokens(), 0)?;
+        Ok(Pass { batch, hidden, layer: 0 })
+    }
+
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
+        let end = self.blocks.len().min(pass.layer.saturating_add(layers));
+        for layer in pass.layer..end {
             let mut of_layer: Vec<&mut LayerCache> =
                 caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
-            hidden = block.forward(&hidden, batch, &mut of_layer)?;
+            pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, &mut of_layer)?;
         }
-        Ok(hidden)
+        pass.layer = end;
+        Ok(())
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {

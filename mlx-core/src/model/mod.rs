@@ -6,6 +6,7 @@ mod block;
 mod decoder;
 pub mod family;
 mod feed_forward;
+mod footprint;
 mod linear;
 mod norm;
 pub mod rope;
@@ -15,9 +16,10 @@ use std::path::Path;
 use mlx_rs::{Array, Dtype};
 
 pub use attention::AttentionConfig;
-pub use batch::Batch;
+pub use batch::{Batch, Pass, Row};
 pub use decoder::DecoderConfig;
 pub use feed_forward::FeedForwardConfig;
+pub use footprint::Footprint;
 
 use crate::array::FloatPolicy;
 use crate::cache::SequenceCache;
@@ -33,10 +35,19 @@ pub trait Model: Send {
     /// An empty cache for one sequence.
     fn new_cache(&self) -> SequenceCache;
 
-    /// Runs `batch`, extending the cache of each of its sequences by the rows it brings. Gives the rows' last
-    /// hidden state `[rows, width]`, unevaluated: what nobody asks for is not computed.
-    /// Row `i` depends on its own sequence alone.
-    fn forward(&self, batch: &Batch, caches: &mut [&mut SequenceCache]) -> Result<Array>;
+    /// Begins a pass over `batch`.
+    fn begin(&self, batch: Batch) -> Result<Pass>;
+
+    /// Issues the next `layers` layers of a pass, or as many as are left, extending the caches of its sequences by the rows it
+    /// brings. Nothing is computed before somebody asks for it. Row `i` depends on its own sequence alone.
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()>;
+
+    /// A whole pass: the rows' last hidden state `[rows, width]`.
+    fn forward(&self, batch: Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
+        let mut pass = self.begin(batch)?;
+        self.advance(&mut pass, self.spec().layers, caches)?;
+        Ok(pass.hidden)
+    }
 
     /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
@@ -61,8 +72,8 @@ pub struct ModelSpec {
     pub weight_bytes: u64,
     /// Bytes of those parameters in the files.
     pub file_bytes: u64,
-    /// Bytes that one token takes in the cache.
-    pub cache_bytes_per_token: u64,
+    /// What sequences and passes take.
+    pub footprint: Footprint,
 }
 
 impl ModelSpec {
@@ -72,7 +83,6 @@ impl ModelSpec {
             Dtype::Bfloat16 => ("bf16", 2),
             _ => ("f32", 4),
         };
-        let per_layer = 2 * config.attention.key_heads * config.attention.head_size;
         Self {
             family: family.to_owned(),
             vocabulary: config.vocabulary,
@@ -82,7 +92,7 @@ impl ModelSpec {
             parameters: weights.parameters(),
             weight_bytes: weights.parameters() * size,
             file_bytes: weights.file_bytes(),
-            cache_bytes_per_token: (config.layers * per_layer) as u64 * size,
+            footprint: Footprint::new(config, size),
         }
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use mlx_rs::Array;
-
 use super::constraint::{Constraint, TokenMask};
 use super::dry::{Breakers, TokenText};
 use super::filters::{Pool, min_p_floor};
@@ -13,7 +11,7 @@ use super::math::{argmax, largest, place};
 use super::noise::{Stream, uniform};
 use super::params::SamplingParams;
 use super::state::SamplerState;
-use crate::array;
+use crate::array::Rows;
 use crate::error::{Error, Result};
 
 /// What the sampler has to know of the tokens.
@@ -76,21 +74,25 @@ impl Sampler {
         self.state.is_some()
     }
 
-    /// Draws a token for every row of `logits` `[B, V]`: row `i` by its sampler and the history it continues.
-    /// One evaluation and one host read for all rows, whatever they ask for; each row's outcome is its own, and a
-    /// row that cannot be drawn from fails alone.
+    /// Draws tokens from `logits` `[B, V]`: for each of `rows` from the row with its index, by its sampler and the history it
+    /// continues. One evaluation and one host read for all, whatever they ask for; each outcome is its own, and a row
+    /// that cannot be drawn from fails alone.
+    ///
+    /// # Errors
+    /// When the logits cannot be computed.
+    ///
+    /// # Panics
+    /// When there is no row with such an index.
     pub fn draw(
-        logits: &Array,
-        rows: &mut [(&mut Self, &TokenHistory)],
+        logits: &Rows,
+        rows: &mut [(usize, &mut Self, &TokenHistory)],
         scratch: &mut Scratch,
     ) -> Result<Vec<Result<Draw>>> {
-        let single = array::to_single(logits)?;
-        let width = single.dim(-1) as usize;
-        let values = array::values(&single)?.chunks_exact(width);
-        let draw = |(row, (sampler, history)): (&[f32], &mut (&mut Self, &TokenHistory))| {
-            sampler.draw_row(row, history, &mut *scratch)
-        };
-        Ok(values.zip(rows).map(draw).collect())
+        let (values, width) = (logits.values()?, logits.width());
+        let row = |index: usize| &values[index * width..(index + 1) * width];
+        let draws =
+            rows.iter_mut().map(|(index, sampler, history)| sampler.draw_row(row(*index), history, scratch));
+        Ok(draws.collect())
     }
 
     /// Draws from one row of f32 logits `[V]` that is on the host already.

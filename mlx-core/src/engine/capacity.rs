@@ -1,0 +1,137 @@
+//! What a request may cost at most, in bytes. Invariant: pure; handle and engine ask here, so that what the one lets in the other
+//! can run.
+
+use super::chunks::Chunks;
+use super::request::GenerationRequest;
+use crate::error::{Error, Result};
+use crate::model::ModelSpec;
+
+/// A request of open length is promised room for this many tokens at a time.
+const GROWTH: usize = 1024;
+
+/// The memory that requests share, and what each takes of it.
+#[derive(Debug, Clone)]
+pub(super) struct Capacity {
+    spec: ModelSpec,
+    chunks: Chunks,
+    /// All bytes that the engine may take.
+    pub(super) budget: u64,
+    /// Of these, weights and what every step needs.
+    pub(super) fixed: u64,
+}
+
+impl Capacity {
+    /// The capacity of an engine whose steps have at most `rows` rows, or why there is none.
+    pub(super) fn new(spec: &ModelSpec, chunks: Chunks, rows: usize, budget: u64) -> Result<Self> {
+        let footprint = spec.footprint;
+        // One step is computed while the logits of the one before are read.
+        let step = footprint.pass(rows, 0) + 2 * rows as u64 * footprint.logits_per_row;
+        let fixed = spec.weight_bytes + step + footprint.pass(chunks.longest(), 0);
+        let capacity = Self { spec: spec.clone(), chunks, budget, fixed };
+        let least = capacity.need(1, 1, 0);
+        if fixed + least > budget {
+            let message = format!(
+                "is {}; the model and its work take {} and the shortest request {}",
+                megabytes(budget),
+                megabytes(fixed),
+                megabytes(least)
+            );
+            return Err(Error::request("memory_budget", message));
+        }
+        Ok(capacity)
+    }
+
+    /// Bytes of the weights.
+    pub(super) fn weights(&self) -> u64 {
+        self.spec.weight_bytes
+    }
+
+    /// Bytes that all requests share.
+    pub(super) fn shared(&self) -> u64 {
+        self.budget - self.fixed
+    }
+
+    /// Bytes of a sequence of up to `tokens` tokens, each of which reports `per_token` bytes; its prompt has `prompt`.
+    fn need(&self, prompt: usize, tokens: usize, per_token: u64) -> u64 {
+        let footprint = self.spec.footprint;
+        let rows = self.chunks.rows_by_depth(prompt).max(tokens) as u64;
+        let scores = rows * footprint.scores_per_position;
+        // Text, ids and events of a token take less than 256 bytes.
+        footprint.cache(tokens) + scores + tokens as u64 * (256 + per_token)
+    }
+
+    fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {
+        let top = request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64;
+        self.need(request.prompt.len(), tokens, 16 * top)
+    }
+
+    /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
+    pub(super) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
+        let prompt = request.prompt.len();
+        let whole = self.need_of(&request, prompt + request.max_tokens);
+        if whole <= self.shared() {
+            return Ok(request);
+        }
+        let least = self.need_of(&request, prompt + request.max_tokens.min(1));
+        let too_much = |field, bytes: u64, advice: &str| {
+            let message = format!(
+                "needs {} of memory for {prompt} tokens of prompt and what follows, and {} are there for requests; {advice}, or \
+                 raise the memory budget",
+                megabytes(bytes),
+                megabytes(self.shared())
+            );
+            Err(Error::request(field, message))
+        };
+        if least > self.shared() {
+            return too_much("prompt", least, "shorten it");
+        }
+        if !request.open_ended {
+            return too_much("max_tokens", whole, "lower it");
+        }
+        let fits = |tokens: usize| self.need_of(&request, prompt + tokens) <= self.shared();
+        let (mut low, mut high) = (1, request.max_tokens);
+        while low + 1 < high {
+            let middle = usize::midpoint(low, high);
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        request.max_tokens = low;
+        Ok(request)
+    }
+
+    /// The tokens that a request is promised room for at its start.
+    pub(super) fn first_promise(&self, request: &GenerationRequest) -> Promise {
+        let most = request.prompt.len() + request.max_tokens;
+        let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
+        let top = request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64;
+        let prompt = request.prompt.len();
+        let bytes = self.need(prompt, tokens, 16 * top);
+        Promise { prompt, tokens, most, per_token: 16 * top, bytes }
+    }
+
+    /// Lets a promise cover more tokens; gives the bytes that this takes in addition.
+    pub(super) fn extend(&self, promise: &mut Promise) -> u64 {
+        promise.tokens = promise.most.min(promise.tokens + GROWTH);
+        let bytes = self.need(promise.prompt, promise.tokens, promise.per_token);
+        let more = bytes - promise.bytes;
+        promise.bytes = bytes;
+        more
+    }
+}
+
+/// What a sequence has been promised.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    prompt: usize,
+    /// The length up to which it covers the sequence.
+    pub(super) tokens: usize,
+    /// The longest that the sequence may become.
+    most: usize,
+    per_token: u64,
+    /// The bytes.
+    pub(super) bytes: u64,
+}
+
+/// A size for people.
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / f64::from(1 << 20))
+}

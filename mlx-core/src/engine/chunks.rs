@@ -1,0 +1,96 @@
+//! Where prompts are cut. Invariant: a function of the position alone, so that the shapes of a prompt's passes, and with them its
+//! bits, never depend on time or company.
+
+use std::ops::Range;
+
+/// The lengths of a device's chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chunks {
+    longest: usize,
+    /// Chunks shrink with depth, so that each takes about as long as the first, but not below this.
+    shortest: usize,
+}
+
+/// The depth at which chunks begin to shrink.
+const SHALLOW: usize = 1024;
+
+impl Chunks {
+    /// Where attention is one kernel, long chunks pay; where it is a chain of operations over `[heads, rows, depth]`, its time
+    /// at depth would hold up everybody else.
+    pub(super) fn new(fused_attention: bool) -> Self {
+        if fused_attention {
+            Self { longest: 512, shortest: 512 }
+        } else {
+            Self { longest: 64, shortest: 16 }
+        }
+    }
+
+    /// The chunk that begins at or around `position`.
+    fn length_at(self, position: usize) -> usize {
+        let mut length = self.longest;
+        let mut depth = SHALLOW;
+        while length > self.shortest && position >= depth {
+            length /= 2;
+            depth *= 2;
+        }
+        length
+    }
+
+    /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed.
+    pub(super) fn next(self, offset: usize, length: usize) -> Range<usize> {
+        let chunk = self.length_at(offset);
+        offset..((offset / chunk + 1) * chunk).min(length)
+    }
+
+    /// The most rows that a chunk has.
+    pub(super) fn longest(self) -> usize {
+        self.longest
+    }
+
+    /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.
+    pub(super) fn rows_by_depth(self, length: usize) -> usize {
+        let deepest = |border: usize| self.length_at(border.saturating_sub(1)) * border.min(length);
+        (0..)
+            .map(|power| SHALLOW << power)
+            .take_while(|&border| border < length)
+            .map(deepest)
+            .fold(deepest(length), usize::max)
+    }
+
+    /// The last chunk border at or before `position`: what a cached prefix may be reused up to.
+    pub(super) fn border(self, position: usize) -> usize {
+        let chunk = self.length_at(position);
+        position / chunk * chunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn chunks_meet_at_the_same_borders_whatever_the_prompt(fused: bool, length in 1..9000usize, other in 1..9000usize) {
+            let chunks = Chunks::new(fused);
+            let borders = |length: usize| {
+                let (mut offset, mut borders) = (0, vec![]);
+                while offset < length {
+                    let range = chunks.next(offset, length);
+                    assert!(range.start == offset && range.end > offset && range.len() <= chunks.longest);
+                    offset = range.end;
+                    borders.push(offset);
+                }
+                borders
+            };
+            let (one, two) = (borders(length), borders(other));
+            prop_assert_eq!(*one.last().expect("at least one"), length);
+            let shared = length.min(other);
+            let of = |borders: &[usize]| borders.iter().copied().filter(|&it| it < shared).collect::<Vec<_>>();
+            prop_assert_eq!(of(&one), of(&two));
+            // A prefix cut at a border is a whole number of chunks.
+            let border = chunks.border(shared);
+            prop_assert!(border == 0 || border == shared || of(&one).contains(&border));
+        }
+    }
+}

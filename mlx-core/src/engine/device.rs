@@ -1,0 +1,125 @@
+//! The passes of the engine. Invariant: the only place that runs a model for a user.
+
+use std::ops::Range;
+
+use mlx_rs::Array;
+
+use super::capacity::Capacity;
+use super::chunks::Chunks;
+use super::options::{EngineOptions, Exactness};
+use super::row_check::{MOST_ROWS, exact_widths};
+use crate::array::{self, Rows, slice_axis};
+use crate::cache::SequenceCache;
+use crate::error::Result;
+use crate::model::{Batch, Model, Pass, Row};
+
+/// A model, and how its passes are shaped.
+pub(super) struct Device {
+    pub(super) model: Box<dyn Model>,
+    pub(super) chunks: Chunks,
+    /// The widths that steps are filled up to; empty if any will do.
+    widths: Vec<usize>,
+    most_rows: usize,
+}
+
+/// Bytes of freed arrays that MLX may keep for reuse, as a share of the budget.
+const FREED: u64 = 16;
+
+impl Device {
+    /// Prepares to run `model`; with it comes what there is room for.
+    pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
+        let budget = options.memory_budget.map_or_else(array::default_memory_budget, Ok)?;
+        let chunks = Chunks::new(array::on_gpu()?);
+        let rows = options.max_running.clamp(1, MOST_ROWS);
+        let padded = rows.next_power_of_two().max(8);
+        // Before anything is computed: there may be no room for it.
+        let capacity = Capacity::new(model.spec(), chunks, padded, budget - budget / FREED)?;
+        array::limit_freed_memory(budget / FREED)?;
+        let widths = match options.exact {
+            Some(false) => Vec::new(),
+            wanted => chosen_widths(exact_widths(model.as_ref(), rows)?, rows, wanted),
+        };
+        let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
+        tracing::debug!(?widths, most_rows, "the shapes of steps");
+        Ok((Self { model, chunks, widths, most_rows }, capacity))
+    }
+
+    pub(super) fn exactness(&self) -> Exactness {
+        if self.widths.is_empty() { Exactness::Sampling } else { Exactness::Bit }
+    }
+
+    /// The most rows of one step.
+    pub(super) fn most_rows(&self) -> usize {
+        self.most_rows
+    }
+
+    pub(super) fn layers(&self) -> usize {
+        self.model.spec().layers
+    }
+
+    fn step(&self, rows: &[Row]) -> Batch {
+        let width = self.widths.iter().copied().find(|&width| width >= rows.len());
+        Batch::step(rows, width.unwrap_or(rows.len()))
+    }
+
+    /// Starts a decode step, one row for each cache.
+    pub(super) fn decode(&self, rows: &[Row], caches: &mut [&mut SequenceCache]) -> Result<Rows> {
+        let hidden = self.model.forward(self.step(rows), caches)?;
+        let logits = Rows::new(&self.model.logits(&hidden)?)?;
+        logits.start()?;
+        Ok(logits)
+    }
+
+    /// Begins a pass over a chunk of a prompt.
+    pub(super) fn begin_chunk(&self, tokens: &[u32], start: usize) -> Result<Pass> {
+        self.model.begin(Batch::run(tokens, start))
+    }
+
+    /// Begins a pass over tokens that were generated once: the same rows that their steps had.
+    pub(super) fn begin_replay(&self, tokens: &[u32], start: usize) -> Result<Pass> {
+        let row = |(place, &token): (usize, &u32)| Row { cache: 0, token, position: start + place };
+        let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
+        self.model.begin(self.step(&rows))
+    }
+
+    /// Starts the next layers of a pass. `wanted` says whether somebody will read its hidden rows.
+    pub(super) fn advance(
+        &self,
+        pass: &mut Pass,
+        layers: usize,
+        cache: &mut SequenceCache,
+        wanted: bool,
+    ) -> Result<()> {
+        self.model.advance(pass, layers, &mut [&mut *cache])?;
+        // What the last layer makes of keys and values is of no use to a cache.
+        if pass.layer() == self.layers() && !wanted { cache.start() } else { pass.start() }
+    }
+
+    /// Starts the logits of the last row of a pass.
+    pub(super) fn last_logits(&self, hidden: &Array) -> Result<Rows> {
+        let rows = hidden.dim(0);
+        let logits = Rows::new(&self.model.logits(&slice_axis(hidden, 0, rows - 1, rows)?)?)?;
+        logits.start()?;
+        Ok(logits)
+    }
+
+    /// The generated tokens of `range` that one replay pass may hold.
+    pub(super) fn replay_range(&self, range: Range<usize>) -> Range<usize> {
+        range.start..range.end.min(range.start + self.most_rows)
+    }
+}
+
+/// The widths to keep to. Unless exactness was asked for, it must be free: with the widths 1, 4 and 8 no number of streams
+/// pays for more than a little padding.
+fn chosen_widths(widths: Vec<usize>, rows: usize, wanted: Option<bool>) -> Vec<usize> {
+    let free = [1, 4, 8].into_iter().filter(|&width| width < 2 * rows).all(|width| widths.contains(&width));
+    match wanted {
+        Some(true) if widths.is_empty() => {
+            tracing::warn!("no width of steps keeps a row's bits on this device; results are sampling-exact");
+            widths
+        }
+        Some(true) => widths,
+        _ if free => widths,
+        _ => Vec::new(),
+    }
+}

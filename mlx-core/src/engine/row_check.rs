@@ -1,0 +1,86 @@
+//! The check at load time that a row's bits do not depend on its company. Invariant: what it lets pass was compared bit for bit on
+//! this machine, with this model's own weights.
+
+use crate::array::Rows;
+use crate::cache::SequenceCache;
+use crate::error::Result;
+use crate::model::{Batch, Model, Row};
+
+/// The most rows of a step.
+pub(super) const MOST_ROWS: usize = 32;
+
+/// Widths that may set the standard, best first.
+const STANDARDS: [usize; 5] = [8, 16, 4, 2, 1];
+
+/// The widths at which a row's logits are the same bits at every place among any neighbours, in rising order, for steps of up to
+/// `rows` rows. A step runs at the next of them, filled up with padding; empty if there is no such width.
+pub(super) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>> {
+    let mut check = Check::new(model)?;
+    for standard in STANDARDS {
+        let Some(bits) = check.bits_at(standard)? else { continue };
+        let mut widths = vec![];
+        for width in [1, 2, 4, 8, 16, 32] {
+            let needed = width < 2 * rows && width <= MOST_ROWS;
+            if width == standard || needed && check.bits_at(width)?.as_ref() == Some(&bits) {
+                widths.push(width);
+            }
+        }
+        return Ok(widths);
+    }
+    Ok(Vec::new())
+}
+
+struct Check<'a> {
+    model: &'a dyn Model,
+    /// A short text that all rows continue.
+    text: SequenceCache,
+    random: u64,
+}
+
+/// The length of that text.
+const TEXT: usize = 5;
+
+impl<'a> Check<'a> {
+    fn new(model: &'a dyn Model) -> Result<Self> {
+        let mut check = Self { model, text: model.new_cache(), random: 1 };
+        let tokens: Vec<u32> = (0..TEXT).map(|_| check.token()).collect();
+        model.forward(Batch::run(&tokens, 0), &mut [&mut check.text])?;
+        check.text.eval()?;
+        Ok(check)
+    }
+
+    fn token(&mut self) -> u32 {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.random >> 33) % self.model.spec().vocabulary as u64) as u32
+    }
+
+    /// The bits of the probe row in steps of `width` rows, if they are the same at every place: first the even places
+    /// hold it and the odd ones strangers, then the other way round.
+    fn bits_at(&mut self, width: usize) -> Result<Option<Vec<u32>>> {
+        let mut found: Option<Vec<u32>> = None;
+        for parity in 0..width.min(2) {
+            let probe = |place: usize| place % 2 == parity;
+            let logits = self.step(width, probe)?;
+            for (_, row) in logits.values()?.chunks_exact(logits.width()).enumerate().filter(|it| probe(it.0))
+            {
+                let bits: Vec<u32> = row.iter().map(|logit| logit.to_bits()).collect();
+                if found.get_or_insert_with(|| bits.clone()) != &bits {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn step(&mut self, width: usize, probe: impl Fn(usize) -> bool) -> Result<Rows> {
+        let mut caches = (0..width).map(|_| self.text.fork(TEXT)).collect::<Result<Vec<_>>>()?;
+        let token = |place| if probe(place) { 1 } else { self.token() };
+        let tokens: Vec<u32> = (0..width).map(token).collect();
+        let row = |(cache, &token): (usize, &u32)| Row { cache, token, position: TEXT };
+        let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
+        let mut caches: Vec<&mut SequenceCache> = caches.iter_mut().collect();
+        let hidden = self.model.forward(Batch::step(&rows, width), &mut caches)?;
+        Rows::new(&self.model.logits(&hidden)?)
+    }
+}

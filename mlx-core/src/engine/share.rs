@@ -1,0 +1,107 @@
+//! Equal beginnings of prompts in flight are computed once: a sequence that another one is ahead of waits for it and takes over
+//! its cache.
+
+use super::runner::Engine;
+use super::sequence::{Next, Sequence};
+use crate::cache::SequenceCache;
+use crate::error::Result;
+
+impl Engine {
+    /// The running sequence whose prompt shares the longest beginning with that of `id`, and how much can be taken over.
+    pub(super) fn leader_for(&self, id: u64) -> Option<(u64, usize)> {
+        let own = self.sequences.get(&id)?;
+        // Scores need every position's hidden state.
+        if own.prompt_score.is_some() {
+            return None;
+        }
+        let running =
+            self.sequences.iter().filter(|&(&other, sequence)| other != id && sequence.run.is_some());
+        let shared = running.map(|(&other, sequence)| (other, self.shared(own, sequence)));
+        shared.filter(|it| it.1 > 0).max_by_key(|it| it.1)
+    }
+
+    /// Positions that `own` may take over from `other`: whole chunks, so that what it computes itself has the shapes that it would
+    /// have had alone; or all of a prompt that is the same to its end, as long as that end is yet to come.
+    fn shared(&self, own: &Sequence, other: &Sequence) -> usize {
+        let (mine, theirs) = (own.prompt(), other.prompt());
+        let both_to_come = own.awaits_first_token()
+            && other.awaits_first_token()
+            && matches!(other.next(), Next::Prompt(_))
+            && other.limits.max_tokens > 0;
+        if mine == theirs && both_to_come {
+            return mine.len();
+        }
+        let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
+        self.device.chunks.border(common.min(mine.len() - 1))
+    }
+
+    /// Lets those that wait for a leader take over what it has computed, or go on alone if it is gone.
+    pub(super) fn follow_leaders(&mut self) {
+        let waits = |(&id, sequence): (&u64, &Sequence)| Some((id, sequence.run.as_ref()?.leader?));
+        let followers: Vec<_> = self.sequences.iter().filter_map(waits).collect();
+        for (id, (leader, shared)) in followers {
+            let ahead = self.sequences.get(&leader).and_then(|sequence| {
+                let run = sequence.run.as_ref()?;
+                Some((run.cache.offset(), sequence.awaits_first_token()))
+            });
+            let to_the_end = self.sequences.get(&id).is_some_and(|it| it.history.prompt_length() == shared);
+            match ahead {
+                // Its end is shared at the moment it comes.
+                Some((_, true)) if to_the_end => {}
+                Some((offset, _)) if offset >= shared && !to_the_end => self.take_over(id, leader, shared),
+                Some(_) if !to_the_end => {}
+                _ => self.forget_leader(id),
+            }
+        }
+    }
+
+    /// Those that wait for the whole prompt of `leader`, each with a copy of its cache.
+    pub(super) fn followers_to_the_end(&mut self, leader: u64) -> Vec<u64> {
+        let Some(shared) = self.sequences.get(&leader).map(|it| it.history.prompt_length()) else {
+            return Vec::new();
+        };
+        let follows = |sequence: &Sequence| {
+            sequence.run.as_ref().is_some_and(|run| run.leader == Some((leader, shared)))
+                && sequence.history.prompt_length() == shared
+        };
+        let followers: Vec<u64> =
+            self.sequences.iter().filter(|(_, it)| follows(it)).map(|(&id, _)| id).collect();
+        for &id in &followers {
+            self.take_over(id, leader, shared);
+        }
+        followers.into_iter().filter(|id| self.has_taken(*id, shared)).collect()
+    }
+
+    fn has_taken(&self, id: u64, shared: usize) -> bool {
+        let run = self.sequences.get(&id).and_then(|sequence| sequence.run.as_ref());
+        run.is_some_and(|run| run.cache.offset() == shared)
+    }
+
+    fn take_over(&mut self, id: u64, leader: u64, shared: usize) {
+        match self.copy_of(leader, shared) {
+            Ok(Some(cache)) => {
+                if let Some(sequence) = self.sequences.get_mut(&id) {
+                    sequence.take_over(cache);
+                }
+            }
+            // Sharing is a saving, never a need.
+            Ok(None) | Err(_) => self.forget_leader(id),
+        }
+    }
+
+    /// Computed at once: a copy that is still to be made would keep the leader from writing in place.
+    fn copy_of(&self, leader: u64, length: usize) -> Result<Option<SequenceCache>> {
+        let Some(run) = self.sequences.get(&leader).and_then(|sequence| sequence.run.as_ref()) else {
+            return Ok(None);
+        };
+        let cache = run.cache.fork(length)?;
+        cache.eval()?;
+        Ok(Some(cache))
+    }
+
+    fn forget_leader(&mut self, id: u64) {
+        if let Some(run) = self.sequences.get_mut(&id).and_then(|sequence| sequence.run.as_mut()) {
+            run.leader = None;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+// Products with a few rows on the left. A general product first copies the whole of b into a packed layout, which takes longer
+// than the product itself when a has few rows. Here b is read once, where it lies. Every element of c is summed in an order of
+// its own length alone, so a row's bits do not depend on its neighbours: the row kernel of docs/exactness.md.
+#include "few_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "workers.h"
+
+#if defined(__x86_64__)
+#define FOR_EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EVERY_CPU
+#endif
+#define INLINE __attribute__((always_inline)) inline
+#define INLINE_LAMBDA __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+namespace {
+
+constexpr int kLanes = 16;
+typedef float Lanes __attribute__((vector_size(4 * kLanes)));
+typedef float Quarter __attribute__((vector_size(16)));
+typedef int Places __attribute__((vector_size(16)));
+
+struct Product {
+  int m, n, k;
+  float alpha, beta;
+  const float* a;
+  int lda;
+  const float* b;
+  int ldb;
+  float* c;
+  int ldc;
+
+  INLINE void put(int row, int column, float sum) const {
+    float& out = c[static_cast<std::ptrdiff_t>(row) * ldc + column];
+    // What was never written must not matter.
+    out = beta == 0.0f ? alpha * sum : alpha * sum + beta * out;
+  }
+
+  INLINE void put(int row, int column, Quarter sums) const {
+    if (beta == 0.0f) {
+      sums *= alpha;
+      std::memcpy(&c[static_cast<std::ptrdiff_t>(row) * ldc + column], &sums, sizeof sums);
+    } else {
+      for (int i = 0; i < 4; ++i) put(row, column + i, sums[i]);
+    }
+  }
+};
+
+// Up to kLanes numbers, and zeros.
+INLINE void load(Lanes& lanes, const float* from, int count) {
+  if (count >= kLanes) {
+    std::memcpy(&lanes, from, sizeof lanes);
+  } else {
+    lanes = Lanes{};
+    std::memcpy(&lanes, from, sizeof(float) * std::max(0, count));
+  }
+}
+
+INLINE Quarter fold(const Lanes& lanes) {
+  Quarter parts[4];
+  std::memcpy(parts, &lanes, sizeof lanes);
+  return (parts[0] + parts[2]) + (parts[1] + parts[3]);
+}
+
+// The sum of all lanes, in the order of sums_of.
+INLINE float sum_of(const Lanes& lanes) {
+  const Quarter x = fold(lanes);
+  return (x[0] + x[2]) + (x[1] + x[3]);
+}
+
+// The sums of four vectors: the same additions, four at a time.
+INLINE Quarter sums_of(const Lanes (&lanes)[4]) {
+  const Quarter a = fold(lanes[0]), b = fold(lanes[1]), c = fold(lanes[2]), d = fold(lanes[3]);
+  const Quarter left = __builtin_shuffle(a, b, Places{0, 4, 1, 5}) + __builtin_shuffle(a, b, Places{2, 6, 3, 7});
+  const Quarter right = __builtin_shuffle(c, d, Places{0, 4, 1, 5}) + __builtin_shuffle(c, d, Places{2, 6, 3, 7});
+  return __builtin_shuffle(left, right, Places{0, 1, 4, 5}) + __builtin_shuffle(left, right, Places{2, 3, 6, 7});
+}
+
+// R rows of a times C rows of b, both contiguous along k.
+template <int R, int C>
+INLINE void dots(const Product& p, int row, int column) {
+  Lanes sums[R][C] = {};
+  const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
+  const float* b = p.b + static_cast<std::ptrdiff_t>(column) * p.ldb;
+  const auto add = [&](int i, int count) INLINE_LAMBDA {
+    Lanes right[C];
+    UNROLL for (int j = 0; j < C; ++j) load(right[j], b + static_cast<std::ptrdiff_t>(j) * p.ldb + i, count);
+    UNROLL for (int r = 0; r < R; ++r) {
+      Lanes left;
+      load(left, a + static_cast<std::ptrdiff_t>(r) * p.lda + i, count);
+      UNROLL for (int j = 0; j < C; ++j) sums[r][j] += left * right[j];
+    }
+  };
+  int i = 0;
+  for (; i + kLanes <= p.k; i += kLanes) add(i, kLanes);
+  if (i < p.k) add(i, p.k - i);
+  UNROLL for (int r = 0; r < R; ++r) {
+    if constexpr (C == 4) {
+      p.put(row + r, column, sums_of(sums[r]));
+    } else {
+      UNROLL for (int j = 0; j < C; ++j) p.put(row + r, column + j, sum_of(sums[r][j]));
+    }
+  }
+}
+
+template <int C>
+INLINE void dots_of_all_rows(const Product& p, int column) {
+  int row = 0;
+  for (; row + 4 <= p.m; row += 4) dots<4, C>(p, row, column);
+  for (; row + 2 <= p.m; row += 2) dots<2, C>(p, row, column);
+  if (row < p.m) dots<1, C>(p, row, column);
+}
+
+FOR_EVERY_CPU void transposed_block(const Product& p, int begin, int end) {
+  int column = begin;
+  for (; column + 4 <= end; column += 4) dots_of_all_rows<4>(p, column);
+  for (; column < end; ++column) dots_of_all_rows<1>(p, column);
+}
+
+// R rows of a times V vectors of columns of b, whose rows are contiguous along n; the last vector holds `count`.
+template <int R, int V>
+INLINE void columns(const Product& p, int row, int column, int count) {
+  Lanes sums[R][V] = {};
+  const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
+  for (int i = 0; i < p.k; ++i) {
+    const float* b = p.b + static_cast<std::ptrdiff_t>(i) * p.ldb + column;
+    Lanes right[V];
+    UNROLL for (int v = 0; v < V; ++v) load(right[v], b + v * kLanes, v + 1 < V ? kLanes : count);
+    UNROLL for (int r = 0; r < R; ++r)
+      UNROLL for (int v = 0; v < V; ++v) sums[r][v] += a[static_cast<std::ptrdiff_t>(r) * p.lda + i] * right[v];
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      for (int lane = 0; lane < (v + 1 < V ? kLanes : count); ++lane)
+        p.put(row + r, column + v * kLanes + lane, sums[r][v][lane]);
+}
+
+template <int V>
+INLINE void columns_of_all_rows(const Product& p, int column, int count) {
+  int row = 0;
+  for (; row + 4 <= p.m; row += 4) columns<4, V>(p, row, column, count);
+  for (; row + 2 <= p.m; row += 2) columns<2, V>(p, row, column, count);
+  if (row < p.m) columns<1, V>(p, row, column, count);
+}
+
+FOR_EVERY_CPU void plain_block(const Product& p, int begin, int end) {
+  int column = begin;
+  for (; column + 4 * kLanes <= end; column += 4 * kLanes) columns_of_all_rows<4>(p, column, kLanes);
+  for (; column + kLanes <= end; column += kLanes) columns_of_all_rows<1>(p, column, kLanes);
+  if (column < end) columns_of_all_rows<1>(p, column, end - column);
+}
+
+}  // namespace
+
+void few_rows(bool transposed, int m, int n, int k, float alpha, const float* a, int stride_a, int step_a, const float* b, int ldb,
+              float beta, float* c, int ldc) {
+  thread_local std::vector<float> contiguous;
+  if (step_a != 1) {
+    contiguous.resize(static_cast<std::size_t>(m) * k);
+    for (int row = 0; row < m; ++row)
+      for (int i = 0; i < k; ++i)
+        contiguous[static_cast<std::size_t>(row) * k + i] =
+            a[static_cast<std::ptrdiff_t>(row) * stride_a + static_cast<std::ptrdiff_t>(i) * step_a];
+    a = contiguous.data();
+    stride_a = k;
+  }
+  const Product product{m, n, k, alpha, beta, a, stride_a, b, ldb, c, ldc};
+  // A block is worth handing to another thread from some tens of microseconds on.
+  const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(n) * k;
+  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 65536, 1, 64));
+  const int width = ((n + blocks - 1) / blocks + 63) / 64 * 64;
+  in_parallel((n + width - 1) / width, [&](int block) {
+    const int begin = block * width, end = std::min(n, begin + width);
+    transposed ? transposed_block(product, begin, end) : plain_block(product, begin, end);
+  });
+}

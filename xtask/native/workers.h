@@ -1,0 +1,97 @@
+// Runs the blocks of one product on all cores. A worker that does not come in time is not waited for: the caller takes what is left.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+class Workers {
+ public:
+  // Never destroyed: its threads may outlive the end of main.
+  static Workers& get() {
+    static Workers* workers = new Workers;
+    return *workers;
+  }
+
+  // Calls run(context, block) once for every block below `blocks`.
+  void run(int blocks, void (*run)(const void*, int), const void* context) {
+    // Another thread's product has the workers; this one runs alone.
+    const std::unique_lock turn(turn_, std::try_to_lock);
+    if (!turn.owns_lock() || threads_ == 0 || blocks < 2) {
+      for (int block = 0; block < blocks; ++block) run(context, block);
+      return;
+    }
+    run_ = run;
+    context_ = context;
+    unfinished_.store(blocks, std::memory_order_relaxed);
+    round_ += kRound;
+    left_.store(round_ + static_cast<std::uint64_t>(blocks));
+    if (asleep_.load() > 0) left_.notify_all();
+    while (take()) {
+    }
+    for (int spin = 0; unfinished_.load(std::memory_order_acquire) > 0; ++spin)
+      if (spin > 1000) std::this_thread::yield();
+  }
+
+ private:
+  // The upper half of left_ counts rounds, the lower half the blocks that nobody has taken yet.
+  static constexpr std::uint64_t kRound = std::uint64_t{1} << 32;
+
+  Workers() : threads_(std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 0, 15)) {
+    for (int i = 0; i < threads_; ++i) std::thread([this] { work(); }).detach();
+  }
+
+  bool take() {
+    std::uint64_t left = left_.load(std::memory_order_acquire);
+    while (left % kRound != 0) {
+      if (!left_.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) continue;
+      // The round cannot end before this block is finished, so what it runs stays valid.
+      run_(context_, static_cast<int>(left % kRound) - 1);
+      unfinished_.fetch_sub(1, std::memory_order_release);
+      return true;
+    }
+    return false;
+  }
+
+  void work() {
+    for (int idle = 0;;) {
+      if (take()) {
+        idle = 0;
+      } else if (++idle > kSpins) {
+        const std::uint64_t seen = left_.load();
+        asleep_.fetch_add(1);
+        if (seen % kRound == 0) left_.wait(seen);
+        asleep_.fetch_sub(1);
+        idle = 0;
+      } else {
+        pause();
+      }
+    }
+  }
+
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  // About a tenth of a millisecond: the next product of a step comes sooner.
+  static constexpr int kSpins = 3000;
+
+  std::mutex turn_;
+  const int threads_;
+  void (*run_)(const void*, int) = nullptr;
+  const void* context_ = nullptr;
+  std::uint64_t round_ = 0;
+  alignas(64) std::atomic<std::uint64_t> left_{0};
+  alignas(64) std::atomic<int> unfinished_{0};
+  std::atomic<int> asleep_{0};
+};
+
+// Calls `block(i)` once for every i below `blocks`.
+template <class Block>
+void in_parallel(int blocks, const Block& block) {
+  Workers::get().run(blocks, [](const void* context, int i) { (*static_cast<const Block*>(context))(i); }, &block);
+}
