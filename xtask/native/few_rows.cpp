@@ -9,7 +9,8 @@
 
 #include "workers.h"
 
-#if defined(__x86_64__)
+// Compiled once for each generation of processors; the right one is chosen when the library is loaded.
+#if defined(__x86_64__) && !defined(__clang__)
 #define FOR_EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EVERY_CPU
@@ -23,7 +24,6 @@ namespace {
 constexpr int kLanes = 16;
 typedef float Lanes __attribute__((vector_size(4 * kLanes)));
 typedef float Quarter __attribute__((vector_size(16)));
-typedef int Places __attribute__((vector_size(16)));
 
 struct Product {
   int m, n, k;
@@ -76,9 +76,9 @@ INLINE float sum_of(const Lanes& lanes) {
 // The sums of four vectors: the same additions, four at a time.
 INLINE Quarter sums_of(const Lanes (&lanes)[4]) {
   const Quarter a = fold(lanes[0]), b = fold(lanes[1]), c = fold(lanes[2]), d = fold(lanes[3]);
-  const Quarter left = __builtin_shuffle(a, b, Places{0, 4, 1, 5}) + __builtin_shuffle(a, b, Places{2, 6, 3, 7});
-  const Quarter right = __builtin_shuffle(c, d, Places{0, 4, 1, 5}) + __builtin_shuffle(c, d, Places{2, 6, 3, 7});
-  return __builtin_shuffle(left, right, Places{0, 1, 4, 5}) + __builtin_shuffle(left, right, Places{2, 3, 6, 7});
+  const Quarter left = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Quarter right = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(left, right, 0, 1, 4, 5) + __builtin_shufflevector(left, right, 2, 3, 6, 7);
 }
 
 // R rows of a times C rows of b, both contiguous along k.

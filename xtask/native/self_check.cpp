@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "blas.h"
+#include "few_rows.h"
 
 namespace {
 
@@ -86,8 +87,38 @@ bool products_are_right() {
         }
   // Large enough for several threads; the shapes of a model's layer, one token and a few.
   for (int trans_b : {kNoTrans, kTrans})
-    for (int m : {1, 8, 70})
+    for (int m : {1, 2, 3, 8, 31, 32, 33, 70})
       if (!one_case(kRowMajor, kNoTrans, trans_b, m, 1031, 777, 1.0f, 0.0f)) return false;
+  return true;
+}
+
+// A row's bits depend neither on its neighbours nor on its place.
+bool rows_are_alone(int trans_b, int n, int k) {
+  Matrix a(kFewRows, k, true);
+  Matrix b = trans_b == kNoTrans ? Matrix(k, n, true) : Matrix(n, k, true);
+  std::vector<float> together(static_cast<std::size_t>(kFewRows) * n), alone(n);
+  cblas_sgemm(kRowMajor, kNoTrans, trans_b, kFewRows, n, k, 1.0f, a.data.data(), a.leading, b.data.data(), b.leading, 0.0f,
+              together.data(), n);
+  for (int row = 0; row < kFewRows; ++row)
+    for (int m : {1, 2, 3, 7, 8}) {
+      if (row + m > kFewRows) continue;
+      alone.assign(static_cast<std::size_t>(m) * n, 0.0f);
+      cblas_sgemm(kRowMajor, kNoTrans, trans_b, m, n, k, 1.0f, &a.at(row, 0), a.leading, b.data.data(), b.leading, 0.0f,
+                  alone.data(), n);
+      if (std::memcmp(alone.data(), &together[static_cast<std::size_t>(row) * n], alone.size() * sizeof(float)) != 0) {
+        std::printf("transpose %d, n %d, k %d: row %d in a product of %d has other bits than among %d\n", trans_b, n, k, row, m,
+                    kFewRows);
+        return false;
+      }
+    }
+  return true;
+}
+
+bool all_rows_are_alone() {
+  for (int trans_b : {kNoTrans, kTrans})
+    for (int n : {1, 5, 64, 1031})
+      for (int k : {3, 64, 777})
+        if (!rows_are_alone(trans_b, n, k)) return false;
   return true;
 }
 
@@ -104,4 +135,4 @@ bool product_is_ours() {
 
 }  // namespace
 
-int main() { return products_are_right() && product_is_ours() ? 0 : 1; }
+int main() { return products_are_right() && all_rows_are_alone() && product_is_ours() ? 0 : 1; }

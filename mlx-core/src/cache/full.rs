@@ -1,7 +1,7 @@
 //! A layer cache that keeps every position, in a buffer that grows in steps and is written in place.
 
 use mlx_rs::Array;
-use mlx_rs::ops::indexing::TryIndexMutOp;
+use mlx_rs::ops::indexing::{TryIndexMutOp, TryIndexOp};
 use mlx_rs::ops::{concatenate, zeros_dtype};
 
 use super::capacity;
@@ -20,8 +20,8 @@ pub struct FullCache {
 }
 
 impl FullCache {
-    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all of it, `[1, 2 H, length, D]`.
-    pub(super) fn update(&mut self, added: &Array) -> Result<Array> {
+    /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
+    pub(super) fn update(&mut self, added: &Array) -> Result<(Array, Array)> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         // Taken out, so that no second handle makes the write copy the buffer.
         let mut buffer = match self.buffer.take() {
@@ -29,10 +29,12 @@ impl FullCache {
             None => empty(added, end)?,
         };
         buffer.try_index_mut((.., .., start as i32..end as i32), added)?;
-        let seen = slice_axis(&buffer, 2, 0, end as i32)?;
+        let (heads, length) = (added.dim(1) / 2, end as i32);
+        let keys = buffer.try_index((.., 0..heads, 0..length))?;
+        let values = buffer.try_index((.., heads..2 * heads, 0..length))?;
         self.buffer = Some(buffer);
         self.length = end;
-        Ok(seen)
+        Ok((keys, values))
     }
 
     /// The first `length` positions in a buffer of their own.

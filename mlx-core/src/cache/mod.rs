@@ -24,8 +24,8 @@ impl LayerCache {
         Self::Full(FullCache::default())
     }
 
-    /// Appends keys and values, `[1, 2 H, T, D]`; gives all that the new rows may attend to, in the same layout.
-    pub(crate) fn update(&mut self, added: &Array) -> Result<Array> {
+    /// Appends keys and values, `[1, 2 H, T, D]`; gives the keys and the values that the new rows may attend to.
+    pub(crate) fn update(&mut self, added: &Array) -> Result<(Array, Array)> {
         match self {
             Self::Full(cache) => cache.update(added),
         }

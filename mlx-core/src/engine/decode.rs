@@ -42,9 +42,7 @@ impl Engine {
                 group.logits = Err(error);
             }
         }
-        // It began when the device was through with what was issued before.
-        let begin = self.idle_since.map_or(step.started, |idle| idle.max(step.started));
-        self.pace.stepped(begin.elapsed().as_secs_f64());
+        self.pace.stepped(step.started.elapsed().as_secs_f64());
         step.groups
     }
 

@@ -20,6 +20,9 @@ pub(super) struct Device {
     /// The widths that steps are filled up to; empty if any will do.
     widths: Vec<usize>,
     most_rows: usize,
+    /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes ten operations at most
+    /// before it makes the caller wait.
+    pub(super) works_ahead: bool,
 }
 
 /// Bytes of freed arrays that MLX may keep for reuse, as a share of the budget.
@@ -29,7 +32,8 @@ impl Device {
     /// Prepares to run `model`; with it comes what there is room for.
     pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
         let budget = options.memory_budget.map_or_else(array::default_memory_budget, Ok)?;
-        let chunks = Chunks::new(array::on_gpu()?);
+        let gpu = array::on_gpu()?;
+        let chunks = Chunks::new(gpu);
         let rows = options.max_running.clamp(1, MOST_ROWS);
         let padded = rows.next_power_of_two().max(8);
         // Before anything is computed: there may be no room for it.
@@ -41,7 +45,7 @@ impl Device {
         };
         let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
         tracing::debug!(?widths, most_rows, "the shapes of steps");
-        Ok((Self { model, chunks, widths, most_rows }, capacity))
+        Ok((Self { model, chunks, widths, most_rows, works_ahead: gpu }, capacity))
     }
 
     pub(super) fn exactness(&self) -> Exactness {

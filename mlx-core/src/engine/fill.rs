@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::decode::Drawn;
 use super::pace::work;
 use super::request::FinishReason;
 use super::runner::Engine;
@@ -159,7 +160,7 @@ impl Engine {
     }
 
     /// Waits for what was issued, and draws the first tokens of prompts that came to their end.
-    pub(super) fn end_fills(&mut self, fills: Fills) {
+    pub(super) fn end_fills(&mut self, fills: Fills) -> Vec<Drawn> {
         for id in &fills.ids {
             let waited = match self.sequences.get(id).and_then(|sequence| sequence.run.as_ref()) {
                 Some(run) => run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait),
@@ -171,15 +172,18 @@ impl Engine {
         }
         if !fills.ids.is_empty() {
             self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
-            self.idle_since = Some(Instant::now());
         }
-        for (id, logits) in fills.ends {
-            let Some(sequence) = self.sequences.get_mut(&id).filter(|it| it.run.is_some()) else { continue };
-            let mut row = [(0, &mut sequence.sampler, &sequence.history)];
-            let outcome = Sampler::draw(&logits, &mut row, &mut self.scratch)
-                .and_then(|mut draws| draws.pop().unwrap_or_else(|| unreachable!()));
-            let drawn = self.take(id, outcome);
-            self.tell(drawn.into_iter().collect());
-        }
+        fills.ends.into_iter().filter_map(|(id, logits)| self.draw_first(id, &logits)).collect()
+    }
+
+    fn draw_first(&mut self, id: u64, logits: &Rows) -> Option<Drawn> {
+        let sequence = self.sequences.get_mut(&id).filter(|it| it.run.is_some())?;
+        let mut row = [(0, &mut sequence.sampler, &sequence.history)];
+        let mut draws = match Sampler::draw(logits, &mut row, &mut self.scratch) {
+            Ok(draws) => draws,
+            Err(error) => vec![Err(error)],
+        };
+        let outcome = draws.pop()?;
+        self.take(id, outcome)
     }
 }

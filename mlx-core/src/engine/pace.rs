@@ -7,7 +7,7 @@ const ROW_COST: usize = 256;
 const LEAST: f64 = 0.002;
 
 /// How much slower than alone the streams may become for a prefill's sake, as a share of a step.
-const SHARE: f64 = 1.25;
+const SHARE: f64 = 1.6;
 
 /// How fast old measurements fade.
 const FADE: f64 = 0.25;
@@ -64,7 +64,7 @@ mod tests {
         pace.stepped(0.010);
         pace.filled(work(64, 0), 0.001);
         let fast = pace.allowance();
-        assert!((fast - work(64, 0) * 12.5).abs() < 1.0);
+        assert!((fast - work(64, 0) * 16.0).abs() < 1.0);
         for _ in 0..40 {
             pace.filled(work(64, 0), 0.004);
         }

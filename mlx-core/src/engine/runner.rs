@@ -35,8 +35,6 @@ pub(super) struct Engine {
     /// The decode step that is on the device.
     pub(super) step: Option<Step>,
     pub(super) pace: Pace,
-    /// When the device was last known to have nothing to do.
-    pub(super) idle_since: Option<Instant>,
     /// The sequence whose prompt was worked on last.
     pub(super) last_filled: u64,
     pub(super) scratch: Scratch,
@@ -65,7 +63,6 @@ impl Engine {
             sequences: BTreeMap::new(),
             step: None,
             pace: Pace::default(),
-            idle_since: None,
             last_filled: 0,
             scratch: Scratch::default(),
             gauges,
@@ -110,10 +107,15 @@ impl Engine {
         self.admit();
         let ready = self.wait_for_step();
         let fills = self.start_fills(!ready.is_empty());
-        let drawn = self.draw(ready);
-        self.start_step(&drawn);
-        self.tell(drawn);
-        self.end_fills(fills);
+        let mut drawn = self.draw(ready);
+        drawn.extend(self.end_fills(fills));
+        if self.device.works_ahead {
+            self.start_step(&drawn);
+            self.tell(drawn);
+        } else {
+            self.tell(drawn);
+            self.start_step(&[]);
+        }
         self.note_memory();
     }
 

@@ -2,7 +2,7 @@
 
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
-use mlx_rs::ops::{concatenate, matmul, multiply, softmax_axis};
+use mlx_rs::ops::{concatenate, matmul, multiply, softmax_axis, split_equal};
 
 use super::batch::{Batch, Layout};
 use super::linear::{Linear, Part};
@@ -99,16 +99,9 @@ impl Attention {
         self.output.forward(&mixed.reshape(&[rows, queries * self.head_size])?)
     }
 
-    /// Adds keys and values `[1, 2 H, T, D]` to a cache; gives all its keys and all its values.
-    fn remember(&self, added: &Array, cache: &mut LayerCache) -> Result<(Array, Array)> {
-        let seen = cache.update(added)?;
-        let keys = slice_axis(&seen, 1, 0, self.key_heads)?;
-        Ok((keys, slice_axis(&seen, 1, self.key_heads, 2 * self.key_heads)?))
-    }
-
     /// `[1, H, T, D]` over one cache.
     fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerCache) -> Result<Array> {
-        let (keys, values) = self.remember(added, cache)?;
+        let (keys, values) = cache.update(added)?;
         let mask = (query.dim(2) > 1).then_some(Mask::Causal);
         Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, None)?)
     }
@@ -126,15 +119,16 @@ impl Attention {
         let group = [query.dim(0), self.key_heads, self.query_heads / self.key_heads, self.head_size];
         let query = query.reshape(&group)?;
         let query = if self.fused { query } else { multiply(query, Array::from_f32(self.scale))? };
-        let mut mixed = Vec::with_capacity(of_rows.len() + 1);
-        for (row, &cache) in (0i32..).zip(of_rows) {
-            let (keys, values) = self.remember(&slice_axis(added, 0, row, row + 1)?, caches[cache])?;
-            mixed.push(self.attend_row(&slice_axis(&query, 0, row, row + 1)?, &keys, &values)?);
+        // One operation that gives all rows, instead of one for each.
+        let rows = query.dim(0);
+        let (mut queries, added) = (split_equal(&query, rows, 0)?, split_equal(added, rows, 0)?);
+        let padding = queries.split_off(of_rows.len());
+        let mut mixed = Vec::with_capacity(rows as usize);
+        for ((query, added), &cache) in queries.iter().zip(&added).zip(of_rows) {
+            let (keys, values) = caches[cache].update(added)?;
+            mixed.push(self.attend_row(query, &keys, &values)?);
         }
-        let padding = query.dim(0) - of_rows.len() as i32;
-        if padding > 0 {
-            mixed.push(slice_axis(&query, 0, 0, padding)?);
-        }
+        mixed.extend(padding);
         if let [only] = mixed.as_slice() {
             return Ok(only.clone());
         }

@@ -1,9 +1,12 @@
 //! The gated feed-forward block (Shazeer, 2020, arXiv:2002.05202).
 
+use std::f32::consts::E;
+
 use mlx_rs::Array;
-use mlx_rs::ops::{multiply, sigmoid, split_equal};
+use mlx_rs::ops::{add, divide, multiply, power, sigmoid, split_equal};
 
 use super::linear::{Linear, Part};
+use crate::array::on_gpu;
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -20,6 +23,8 @@ pub struct FeedForwardConfig {
 pub(crate) struct FeedForward {
     gate_up: Linear,
     down: Linear,
+    /// Whether the device computes a sigmoid as fast as anything else.
+    fused: bool,
 }
 
 impl FeedForward {
@@ -37,6 +42,7 @@ impl FeedForward {
         Ok(Self {
             gate_up: Linear::load(weights, &parts, hidden, bias)?,
             down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], inner, bias)?,
+            fused: on_gpu()?,
         })
     }
 
@@ -44,7 +50,16 @@ impl FeedForward {
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         let both = split_equal(self.gate_up.forward(input)?, 2, -1)?;
         let (gate, up) = (&both[0], &both[1]);
-        let active = multiply(multiply(gate, sigmoid(gate)?)?, up)?;
-        self.down.forward(&active)
+        self.down.forward(&multiply(self.silu(gate)?, up)?)
+    }
+
+    /// `x * sigmoid(x)`.
+    fn silu(&self, input: &Array) -> Result<Array> {
+        if self.fused {
+            return Ok(multiply(input, sigmoid(input)?)?);
+        }
+        // The CPU backend's own sigmoid takes twice as long as this. Far below zero the power is infinite and the quotient 0.
+        let power = power(Array::from_f32(E.recip()), input)?;
+        Ok(divide(input, add(power, Array::from_f32(1.0))?)?)
     }
 }

@@ -42,7 +42,9 @@ impl<'a> Compiler<'a> {
     /// Compiles and links `libmlxc.so`, which will know itself by the path `home`.
     pub(super) fn library(&self, home: &Path) -> Result<()> {
         let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
-        sources.extend(["blas.cpp", "clock.cpp"].map(|name| self.build.join("helpers").join(name)));
+        sources.extend(
+            ["blas.cpp", "few_rows.cpp", "clock.cpp"].map(|name| self.build.join("helpers").join(name)),
+        );
         let objects = self.objects(&sources)?;
         let mut link = self.command();
         link.args(["-shared", "-o"]).arg(self.build.join("libmlxc.so")).args(&objects);

@@ -19,10 +19,13 @@ const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 5] = [
+pub(super) const HELPERS: [(&str, &str); 8] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
+    ("few_rows.h", include_str!("../../native/few_rows.h")),
+    ("few_rows.cpp", include_str!("../../native/few_rows.cpp")),
+    ("workers.h", include_str!("../../native/workers.h")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];
