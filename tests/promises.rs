@@ -3,6 +3,7 @@
 
 mod batch_draw;
 mod engine;
+mod exactness;
 mod families;
 mod loading;
 mod sampling;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mlx_core::engine::{
-    EngineHandle, EngineOptions, Event, Finished, PromptToken, RequestOptions, TokenOutput,
+    EngineHandle, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
 
@@ -84,8 +84,16 @@ impl Outcome {
 /// When the request is refused or its stream has no end.
 pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Outcome {
     let request = engine.request(prompt.to_vec(), options).expect("the request is valid");
+    collect(engine.submit(request).expect("the engine runs"))
+}
+
+/// Everything that a generation gives.
+///
+/// # Panics
+/// When its stream has no end.
+pub fn collect(generation: Generation) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
-    for event in engine.submit(request).expect("the engine runs") {
+    for event in generation {
         match event {
             Event::Prompt(token) => prompt_tokens.push(token),
             Event::Token(token) => {
@@ -99,4 +107,30 @@ pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> O
         }
     }
     panic!("the stream ended without `Done`");
+}
+
+/// A small source of repeatable choices.
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice that fall the same way for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(3_037_000_493))
+    }
+
+    /// A number below `limit`, which is at least 1.
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % limit
+    }
+
+    /// One of `choices`.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// Now and then something, once in `rarity` throws.
+    pub fn sometimes<T>(&mut self, rarity: usize, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.below(rarity) == 0).then(|| value(self))
+    }
 }

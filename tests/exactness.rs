@@ -1,0 +1,197 @@
+//! Exactness: one request gives one answer, bit for bit, alone or under any load. docs/exactness.md says what is claimed.
+//!
+//! `EXACTNESS_REQUESTS=500` makes the full run, `EXACTNESS_MODEL=FOLDER` adds a model of your own.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, Priority, RequestOptions};
+use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
+use mlx_tests::{Dice, Outcome, collect, device, model_folder, run};
+
+/// A random request of every kind there is.
+#[derive(Clone)]
+struct Request {
+    prompt: Vec<u32>,
+    options: RequestOptions,
+}
+
+fn sampling(dice: &mut Dice) -> SamplingOptions {
+    SamplingOptions {
+        temperature: Some(dice.pick(&[0.0, 0.0, 0.3, 0.8, 1.0, 1.4])),
+        top_k: dice.sometimes(4, |dice| dice.below(60) as u32 + 1),
+        typical_p: dice.sometimes(8, |dice| dice.pick(&[0.3, 0.9])),
+        top_p: dice.sometimes(4, |dice| dice.pick(&[0.5, 0.9, 0.99])),
+        min_p: dice.sometimes(4, |dice| dice.pick(&[0.01, 0.1])),
+        xtc: XtcOptions { probability: dice.sometimes(6, |_| 0.7), threshold: Some(dice.pick(&[0.01, 0.1])) },
+        penalties: PenaltyOptions {
+            repetition: dice.sometimes(4, |_| 1.3),
+            frequency: dice.sometimes(4, |_| 0.4),
+            presence: dice.sometimes(4, |_| 0.6),
+            window: dice.sometimes(3, |dice| dice.pick(&[-1, 8, 40])),
+        },
+        dry: DryOptions {
+            multiplier: dice.sometimes(5, |_| 0.8),
+            allowed_length: Some(1),
+            ..DryOptions::default()
+        },
+        logit_bias: dice.sometimes(5, |dice| vec![(dice.below(90) as u32, 2.5)]).unwrap_or_default(),
+        seed: Some(dice.below(1 << 30) as u64),
+    }
+}
+
+/// Prompts share beginnings, and some are the same.
+fn prompt(dice: &mut Dice, engine: &EngineHandle) -> Vec<u32> {
+    let longest = engine.spec().context / 2;
+    let (family, length) = (dice.below(4), 1 + dice.below(longest - 1));
+    let shared = dice.pick(&[0, length / 2, length, length]);
+    let token = |place: usize, salt: usize| ((place * 31 + salt * 17 + place * place) % 88 + 4) as u32;
+    let salt = dice.below(1000);
+    (0..length).map(|place| token(place, if place < shared { family } else { salt })).collect()
+}
+
+fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
+    let prompt = match dice.below(3) {
+        // Equal prompts that meet in flight are computed once.
+        0 => vec![7; engine.spec().context / 3],
+        _ => prompt(dice, engine),
+    };
+    let room = engine.spec().context - prompt.len();
+    let stop = ["e", " a", "the", "zz", "\n"];
+    let options = RequestOptions {
+        sampling: sampling(dice),
+        max_tokens: Some((1 + dice.below(40)).min(room)),
+        stop: dice.sometimes(3, |dice| vec![dice.pick(&stop).to_owned()]).unwrap_or_default(),
+        ignore_eos: dice.below(2) == 0,
+        logprobs: dice.sometimes(2, |dice| dice.below(21)),
+        prompt_logprobs: dice.sometimes(6, |dice| dice.below(4)),
+        priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
+    };
+    Request { prompt, options }
+}
+
+fn bits(logprob: Option<&TokenLogprob>) -> Option<(u32, Vec<(u32, u32)>)> {
+    logprob.map(|it| (it.logprob.to_bits(), it.top.iter().map(|top| (top.0, top.1.to_bits())).collect()))
+}
+
+/// Everything of an outcome but where its time went and what was cached.
+fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
+    assert_eq!(alone.ids(), loaded.ids(), "{name}: tokens");
+    assert_eq!(alone.text, loaded.text, "{name}: text");
+    assert_eq!(alone.finished.reason, loaded.finished.reason, "{name}: reason");
+    for (one, other) in alone.tokens.iter().zip(&loaded.tokens) {
+        assert_eq!(bits(one.logprob.as_ref()), bits(other.logprob.as_ref()), "{name}: log-probabilities");
+        assert_eq!((&one.text, &one.delta), (&other.text, &other.delta), "{name}: pieces of text");
+    }
+    assert_eq!(alone.prompt_tokens.len(), loaded.prompt_tokens.len(), "{name}: scored prompt");
+    for (one, other) in alone.prompt_tokens.iter().zip(&loaded.prompt_tokens) {
+        assert_eq!(bits(one.logprob.as_ref()), bits(other.logprob.as_ref()), "{name}: scores of the prompt");
+    }
+}
+
+fn start(folder: &std::path::Path, options: &EngineOptions) -> EngineHandle {
+    EngineHandle::start(folder, &EngineOptions { exact: Some(true), ..options.clone() }, |_, _| {})
+        .expect("the model loads")
+}
+
+/// Runs the requests from several threads in any order, between requests that are cancelled on their way.
+fn run_under_load(engine: &EngineHandle, requests: &[Request]) -> Vec<Outcome> {
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    let mut dice = Dice::new(99);
+    for place in (1..order.len()).rev() {
+        order.swap(place, dice.below(place + 1));
+    }
+    let queue = Mutex::new(order);
+    let outcomes: Mutex<Vec<Option<Outcome>>> = Mutex::new(vec![None; requests.len()]);
+    let next = || queue.lock().expect("no worker panics").pop();
+    std::thread::scope(|scope| {
+        for worker in 0..10 {
+            let (next, outcomes) = (&next, &outcomes);
+            scope.spawn(move || {
+                let mut dice = Dice::new(1000 + worker);
+                while let Some(index) = next() {
+                    std::thread::sleep(Duration::from_micros(dice.below(4000) as u64));
+                    let Request { prompt, options } = &requests[index];
+                    let stranger = dice.sometimes(3, |dice| request(dice, engine));
+                    let stranger = stranger.map(|it| engine.request(it.prompt, &it.options).expect("valid"));
+                    let mut stranger = stranger.map(|it| engine.submit(it).expect("room in the queue"));
+                    let outcome = run(engine, prompt, options);
+                    // It may be waiting, in its prompt or in its answer.
+                    if let Some(stranger) = &mut stranger {
+                        stranger.canceller().cancel();
+                    }
+                    outcomes.lock().expect("no worker panics")[index] = Some(outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("no worker panics").into_iter().map(|it| it.expect("all ran")).collect()
+}
+
+fn models() -> Vec<PathBuf> {
+    let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
+    ["llama-f32", "llama-rope3-f32"].map(model_folder).into_iter().chain(own).collect()
+}
+
+fn count() -> usize {
+    std::env::var("EXACTNESS_REQUESTS")
+        .map_or(60, |text| text.parse().expect("EXACTNESS_REQUESTS is a number"))
+}
+
+#[test]
+fn a_request_gives_the_same_bits_alone_and_under_load() {
+    let _turn = device();
+    for folder in models() {
+        let name = folder.display();
+        // Alone, as the command line runs it.
+        let single = start(&folder, &EngineOptions::single());
+        if single.exactness() == Exactness::Sampling {
+            // The engine itself found that this device cannot; then it must not claim it.
+            continue;
+        }
+        let mut dice = Dice::new(5);
+        let requests: Vec<Request> = (0..count()).map(|_| request(&mut dice, &single)).collect();
+        let alone: Vec<Outcome> =
+            requests.iter().map(|request| run(&single, &request.prompt, &request.options)).collect();
+        drop(single);
+        // So few places that higher priorities take them from lower ones.
+        let engine = start(&folder, &EngineOptions { max_running: 5, ..EngineOptions::default() });
+        let loaded = run_under_load(&engine, &requests);
+        for (index, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
+            assert_equal(alone, loaded, &format!("{name}, request {index}"));
+        }
+        let stats = engine.stats();
+        assert!(stats.preemptions > 0, "{name}: nobody was preempted, so nothing was shown of it");
+        assert!(stats.cached_tokens > 0, "{name}: nothing was shared, so nothing was shown of it");
+    }
+}
+
+/// A wide engine pads other numbers of rows than a narrow one.
+#[test]
+fn the_number_of_streams_changes_no_bit() {
+    let _turn = device();
+    let folder = model_folder("llama-f32");
+    let engine = start(&folder, &EngineOptions::default());
+    if engine.exactness() == Exactness::Sampling {
+        return;
+    }
+    let options = RequestOptions {
+        sampling: SamplingOptions { temperature: Some(0.9), seed: Some(4), ..SamplingOptions::default() },
+        max_tokens: Some(30),
+        ignore_eos: true,
+        logprobs: Some(20),
+        ..RequestOptions::default()
+    };
+    let prompt = |stream: usize| vec![(5 + stream) as u32; 3 + stream];
+    let alone = run(&engine, &prompt(0), &options);
+    for streams in [2, 3, 5, 8, 9, 17, 32, 40] {
+        let submit = |stream| {
+            let request = engine.request(prompt(stream), &options).expect("valid");
+            engine.submit(request).expect("room in the queue")
+        };
+        let generations: Vec<_> = (0..streams).rev().map(submit).collect();
+        let last = generations.into_iter().map(collect).last().expect("at least two");
+        assert_equal(&alone, &last, &format!("{streams} streams"));
+    }
+}
