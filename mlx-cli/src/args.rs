@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use mlx_server::args::ServeArgs;
 
 use crate::request_args::RequestArgs;
 
@@ -30,7 +31,17 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Talk with a model; /help lists what can be typed
     Chat(ChatArgs),
+    /// Answer programs over HTTP, as OpenAI's API does
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
 }
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  mlx serve -m FOLDER
+  mlx serve -m small=FOLDER -m large=OTHER --models-budget 16GB --idle-timeout 600
+  mlx serve -m FOLDER --host 0.0.0.0 --api-key-file keys.txt --allowed-host my-machine.example
+  mlx serve -m FOLDER --print-config > server.toml && mlx serve --config server.toml";
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:

@@ -9,6 +9,7 @@ mod input;
 mod interrupt;
 mod request_args;
 mod score;
+mod serve;
 mod terminal;
 
 use std::io::IsTerminal;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             log(args.model.verbose);
             chat::run(args)
         }
+        Command::Serve(args) => serve::run(args),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if let Failure::Error(error) = &failure {

@@ -1,1 +1,103 @@
-//! The HTTP front end: it will turn OpenAI-style requests into engine requests. Invariant: only this crate knows HTTP.
+//! The HTTP front end: OpenAI-style requests become engine requests. Invariant: only this crate knows HTTP.
+//! `docs/http-api.md` says what clients may rely on.
+
+pub mod args;
+pub mod config;
+mod connection;
+mod error;
+mod fields;
+mod generation;
+mod guard;
+mod metrics;
+mod models;
+mod observe;
+pub mod openapi;
+mod prepare;
+mod reasoning;
+mod routes;
+mod serve;
+mod state;
+mod stream;
+#[cfg(test)]
+mod tests;
+pub mod units;
+mod wire;
+mod writer;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderValue, Method};
+use axum::middleware::from_fn_with_state;
+use mlx_core::text::GUARDED_THREAD;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowHeaders, CorsLayer};
+use tracing_subscriber::EnvFilter;
+
+use args::ServeArgs;
+use config::{Config, StartError};
+pub use state::AppState;
+
+/// Everything between a connection and the endpoints: the outermost layer stands last.
+pub fn app(state: AppState) -> Router {
+    let with = |state: &AppState| state.clone();
+    routes::router(state.clone())
+        .layer(from_fn_with_state(with(&state), guard::check_key))
+        .layer(cors(&state.config.network.cors_origin))
+        .layer(from_fn_with_state(with(&state), guard::check_sender))
+        .layer(CatchPanicLayer::custom(observe::panicked))
+        .layer(from_fn_with_state(state, observe::observe))
+}
+
+/// What the arguments ask for: a text to print, or else a server that has run to its end.
+pub fn run(args: &ServeArgs) -> Result<Option<String>, StartError> {
+    let config = Config::resolve(args)?;
+    if args.print_config {
+        return Ok(Some(config.to_toml()));
+    }
+    log();
+    let state = AppState::new(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| StartError::about("the async runtime", error))?;
+    let outcome = runtime.block_on(serve::serve(state));
+    // A model that is being loaded need not be waited for.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    outcome.map(|()| None)
+}
+
+/// Pages of the listed origins may ask; for all others a browser keeps the answer to itself.
+fn cors(origins: &[String]) -> CorsLayer {
+    let origins: Vec<HeaderValue> = origins.iter().filter_map(|origin| origin.parse().ok()).collect();
+    if origins.is_empty() {
+        return CorsLayer::new();
+    }
+    CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([
+            axum::http::HeaderName::from_static(observe::REQUEST_ID),
+            axum::http::HeaderName::from_static("x-exactness"),
+            axum::http::HeaderName::from_static("x-seed"),
+        ])
+}
+
+/// One JSON object a line on standard error; `MLX_LOG` chooses which, in the syntax of `tracing`'s filters.
+fn log() {
+    let filter = EnvFilter::try_from_env("MLX_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .try_init()
+        .ok();
+    // A panic on a guarded thread becomes an error that is told as one; every other is a line of the log.
+    std::panic::set_hook(Box::new(|panic| {
+        if std::thread::current().name() != Some(GUARDED_THREAD) {
+            tracing::error!(panic = %panic, "a thread panicked");
+        }
+    }));
+}

@@ -93,6 +93,11 @@ impl ChatTemplate {
         Ok(Self { environment, special_tokens })
     }
 
+    /// Whether a template of the model holds this text, such as a tag that marks thoughts.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.environment.templates().any(|(_, template)| template.source().contains(text))
+    }
+
     /// Renders the prompt. A template's `raise_exception` is an [`Error::Template`] with its message.
     pub fn render(&self, input: &TemplateInput) -> Result<String> {
         let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);

@@ -1,0 +1,155 @@
+//! The flags of the server. A flag wins over its environment variable, that over the file of `--config`, and that
+//! over the default; `--print-config` shows what came of it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::units::{ByteSize, Seconds};
+
+/// Everything that can be said when the server is started.
+#[derive(Debug, Default, Args)]
+pub struct ServeArgs {
+    /// Read settings from this TOML file; --print-config shows its form
+    #[arg(long, value_name = "FILE", env = "MLX_CONFIG")]
+    pub config: Option<PathBuf>,
+
+    /// Print the settings that would be used, in the form of a --config file, and exit
+    #[arg(long)]
+    pub print_config: bool,
+
+    /// The settings.
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// The settings, as a table for each heading; absent ones are left to the next place.
+#[derive(Debug, Default, Args, Serialize)]
+pub struct Settings {
+    /// Which models.
+    #[command(flatten, next_help_heading = "Models")]
+    pub models: ModelArgs,
+    /// Who may connect.
+    #[command(flatten, next_help_heading = "Network")]
+    pub network: NetworkArgs,
+    /// How models run.
+    #[command(flatten, next_help_heading = "Engine")]
+    pub engine: EngineArgs,
+    /// How much and how long.
+    #[command(flatten, next_help_heading = "Limits")]
+    pub limits: LimitArgs,
+}
+
+/// Which models there are and how long they stay.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ModelArgs {
+    /// A model folder, or NAME=FOLDER; may be given several times; the first answers requests that name none
+    #[arg(short, long, value_name = "[NAME=]FOLDER", env = "MLX_MODEL", value_delimiter = None)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    model: Vec<String>,
+
+    /// Another name for a model, as ALIAS=NAME; may be given several times
+    #[arg(long, value_name = "ALIAS=NAME")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    alias: Vec<String>,
+
+    /// Load all models at once instead of each at its first request
+    #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    preload: Option<bool>,
+
+    /// Bytes that loaded models may take together; the one used longest ago makes room [default: no limit]
+    #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
+    models_budget: Option<ByteSize>,
+
+    /// Unload a model that nobody has used for this long [default: never]
+    #[arg(long, value_name = "SECONDS", env = "MLX_IDLE_TIMEOUT")]
+    idle_timeout: Option<Seconds>,
+}
+
+/// Where the server listens and whom it answers.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NetworkArgs {
+    /// The address to listen on; off loopback an API key is required [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS", env = "MLX_HOST")]
+    host: Option<String>,
+
+    /// The port to listen on; 0 takes a free one, which the first line of the log names [default: 8080]
+    #[arg(long, value_name = "PORT", env = "MLX_PORT")]
+    port: Option<u16>,
+
+    /// Answer only those who send this key; may be given several times
+    #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    api_key: Vec<String>,
+
+    /// The same with the keys in a file, one a line
+    #[arg(long, value_name = "FILE", env = "MLX_API_KEY_FILE")]
+    api_key_file: Option<PathBuf>,
+
+    /// A host name that requests may be sent to besides localhost and --host; may be given several times
+    #[arg(long, value_name = "NAME", env = "MLX_ALLOWED_HOST", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed_host: Vec<String>,
+
+    /// An origin whose web pages may ask, as in https://example.org; may be given several times
+    #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cors_origin: Vec<String>,
+}
+
+/// How the engine of a model runs.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct EngineArgs {
+    /// Give the same bits whatever runs beside a request, where the device allows it
+    #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    exact: Option<bool>,
+
+    /// Bytes that weights, caches and work may take, for each model [default: a share of the machine's memory]
+    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
+    memory_budget: Option<ByteSize>,
+
+    /// The most requests of a model that run at once [default: 32]
+    #[arg(long, value_name = "N", env = "MLX_MAX_RUNNING")]
+    max_running: Option<usize>,
+
+    /// The most requests of a model that wait; one more is told to come back later [default: 256]
+    #[arg(long, value_name = "N", env = "MLX_MAX_WAITING")]
+    max_waiting: Option<usize>,
+}
+
+/// How much a request may bring and how long things may take.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LimitArgs {
+    /// The largest body of a request [default: 16MiB]
+    #[arg(long, value_name = "SIZE", env = "MLX_MAX_BODY")]
+    max_body: Option<ByteSize>,
+
+    /// The most answers of one request: prompts times n [default: 128]
+    #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
+    max_choices: Option<usize>,
+
+    /// How long a client may take to send the head of a request, or be silent between two [default: 30]
+    #[arg(long, value_name = "SECONDS", env = "MLX_HEADER_TIMEOUT")]
+    header_timeout: Option<Seconds>,
+
+    /// How long a client may take to send a body [default: 60]
+    #[arg(long, value_name = "SECONDS", env = "MLX_BODY_TIMEOUT")]
+    body_timeout: Option<Seconds>,
+
+    /// Cut off a client that takes nothing of its answer for this long [default: 60]
+    #[arg(long, value_name = "SECONDS", env = "MLX_STREAM_IDLE_TIMEOUT")]
+    stream_idle_timeout: Option<Seconds>,
+
+    /// Send a comment after this long without a token, so that nobody in between gives up [default: 10]
+    #[arg(long, value_name = "SECONDS", env = "MLX_KEEP_ALIVE")]
+    keep_alive: Option<Seconds>,
+
+    /// How long answers may go on after the server was told to end [default: 30]
+    #[arg(long, value_name = "SECONDS", env = "MLX_SHUTDOWN_TIMEOUT")]
+    shutdown_timeout: Option<Seconds>,
+}

@@ -1,0 +1,325 @@
+//! The settings that are in force: defaults, then the file, then environment and flags. Invariant: the one place of
+//! the server's defaults; those of requests and engines are the core's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use mlx_core::engine::EngineOptions;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::args::{ServeArgs, Settings};
+use crate::units::{ByteSize, Seconds};
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
+impl StartError {
+    /// About a file or an address.
+    pub fn about(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
+        Self(format!("{what}: {why}"))
+    }
+}
+
+/// All settings.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which models.
+    pub models: ModelConfig,
+    /// Who may connect.
+    pub network: NetworkConfig,
+    /// How models run.
+    pub engine: EngineConfig,
+    /// How much and how long.
+    pub limits: LimitConfig,
+}
+
+/// See [`crate::args::ModelArgs`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ModelConfig {
+    /// `[NAME=]FOLDER`, each.
+    pub model: Vec<String>,
+    /// `ALIAS=NAME`, each.
+    pub alias: Vec<String>,
+    /// Load all at once.
+    pub preload: bool,
+    /// Bytes that loaded models may take.
+    pub models_budget: Option<ByteSize>,
+    /// Unload what nobody used for this long.
+    pub idle_timeout: Option<Seconds>,
+}
+
+/// See [`crate::args::NetworkArgs`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NetworkConfig {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port to listen on.
+    pub port: u16,
+    /// The keys of those who may ask; empty lets everybody.
+    pub api_key: Vec<String>,
+    /// A file with more keys.
+    pub api_key_file: Option<PathBuf>,
+    /// More host names that requests may be sent to.
+    pub allowed_host: Vec<String>,
+    /// Origins whose web pages may ask.
+    pub cors_origin: Vec<String>,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::from([127, 0, 0, 1]),
+            port: 8080,
+            api_key: Vec::new(),
+            api_key_file: None,
+            allowed_host: Vec::new(),
+            cors_origin: Vec::new(),
+        }
+    }
+}
+
+/// See [`crate::args::EngineArgs`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EngineConfig {
+    /// The same bits whatever runs beside.
+    pub exact: bool,
+    /// Bytes for weights, caches and work.
+    pub memory_budget: Option<ByteSize>,
+    /// The most requests that run.
+    pub max_running: usize,
+    /// The most requests that wait.
+    pub max_waiting: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let EngineOptions { exact, memory_budget, max_running, max_waiting } = EngineOptions::default();
+        Self { exact, memory_budget: memory_budget.map(ByteSize), max_running, max_waiting }
+    }
+}
+
+impl EngineConfig {
+    /// As the engine takes them.
+    pub fn options(&self) -> EngineOptions {
+        EngineOptions {
+            exact: self.exact,
+            memory_budget: self.memory_budget.map(|size| size.0),
+            max_running: self.max_running,
+            max_waiting: self.max_waiting,
+        }
+    }
+}
+
+/// See [`crate::args::LimitArgs`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LimitConfig {
+    /// The largest body.
+    pub max_body: ByteSize,
+    /// The most answers of one request.
+    pub max_choices: usize,
+    /// For the head of a request.
+    pub header_timeout: Seconds,
+    /// For the body of a request.
+    pub body_timeout: Seconds,
+    /// For a client that takes nothing.
+    pub stream_idle_timeout: Seconds,
+    /// Between two signs of life in a stream.
+    pub keep_alive: Seconds,
+    /// For answers that run when the server is told to end.
+    pub shutdown_timeout: Seconds,
+}
+
+impl Default for LimitConfig {
+    fn default() -> Self {
+        Self {
+            max_body: ByteSize(16 << 20),
+            max_choices: 128,
+            header_timeout: Seconds(30.0),
+            body_timeout: Seconds(60.0),
+            stream_idle_timeout: Seconds(60.0),
+            keep_alive: Seconds(10.0),
+            shutdown_timeout: Seconds(30.0),
+        }
+    }
+}
+
+impl Config {
+    /// The settings that these arguments mean, checked.
+    pub fn resolve(args: &ServeArgs) -> Result<Self, StartError> {
+        let mut table = match &args.config {
+            None => Table::new(),
+            Some(path) => file(path)?,
+        };
+        overlay(&mut table, flags(&args.settings)?);
+        let mut config: Self =
+            table.try_into().map_err(|error: toml::de::Error| StartError(error.message().to_owned()))?;
+        config.read_keys()?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The settings as a file of `--config`; keys are not shown.
+    ///
+    /// # Panics
+    /// Never: every setting has a form in TOML.
+    pub fn to_toml(&self) -> String {
+        let mut shown = self.clone();
+        if !shown.network.api_key.is_empty() {
+            shown.network.api_key = vec!["(not shown)".to_owned(); shown.network.api_key.len()];
+        }
+        toml::to_string(&shown).expect("every setting has a form in TOML")
+    }
+
+    /// Where to listen.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.network.host, self.network.port)
+    }
+
+    fn read_keys(&mut self) -> Result<(), StartError> {
+        let Some(path) = &self.network.api_key_file else { return Ok(()) };
+        let text = std::fs::read_to_string(path).map_err(|error| StartError::about(path.display(), error))?;
+        let keys = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned);
+        let before = self.network.api_key.len();
+        self.network.api_key.extend(keys);
+        if self.network.api_key.len() == before {
+            return Err(StartError::about(path.display(), "holds no key; write one on a line of its own"));
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), StartError> {
+        let say = |what: &str, why: &str| Err(StartError::about(what, why));
+        if self.network.api_key.iter().any(|key| key.trim().is_empty()) {
+            return say("--api-key", "is empty; leave it out to let everybody on this machine ask");
+        }
+        if !self.network.host.is_loopback() && self.network.api_key.is_empty() {
+            let why = "lets others than this machine connect; give --api-key or --api-key-file, too";
+            return say("--host", why);
+        }
+        if self.engine.max_running == 0 {
+            return say("--max-running", "is 0; at least one request must run");
+        }
+        if self.limits.max_choices == 0 {
+            return say("--max-choices", "is 0; at least one answer must be allowed");
+        }
+        let positive = [
+            ("--header-timeout", self.limits.header_timeout),
+            ("--body-timeout", self.limits.body_timeout),
+            ("--stream-idle-timeout", self.limits.stream_idle_timeout),
+            ("--keep-alive", self.limits.keep_alive),
+        ];
+        match positive.iter().find(|(_, time)| time.0 <= 0.0) {
+            Some((flag, _)) => say(flag, "is 0; give a number of seconds"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn file(path: &Path) -> Result<Table, StartError> {
+    let about = |error: &dyn std::fmt::Display| StartError::about(path.display(), error);
+    let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| about(&error.message()))?;
+    // Read alone first, so that a mistake in it is told with its name.
+    table.clone().try_into::<Config>().map_err(|error: toml::de::Error| about(&error.message()))?;
+    Ok(table)
+}
+
+fn flags(settings: &Settings) -> Result<Table, StartError> {
+    Table::try_from(settings).map_err(|error| StartError::about("flags", error))
+}
+
+/// Values of `upper` take the place of those of `lower`, table by table.
+fn overlay(lower: &mut Table, upper: Table) {
+    for (key, value) in upper {
+        match (lower.get_mut(&key), value) {
+            (Some(Value::Table(lower)), Value::Table(upper)) => overlay(lower, upper),
+            (_, value) => {
+                lower.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn resolve(arguments: &[&str]) -> Result<Config, String> {
+        let program = Program::try_parse_from([&["mlx-server"], arguments].concat());
+        Config::resolve(&program.map_err(|error| error.to_string())?.serve).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("server.toml");
+        let text = "[network]\nport = 9000\napi-key = ['k']\n[limits]\nmax-body = '2MB'\nkeep-alive = 3\n\
+            [engine]\nexact = true\nmemory-budget = 1000\n";
+        std::fs::write(&path, text).expect("writes");
+        let path = path.to_str().expect("utf-8");
+        let config = resolve(&["--config", path, "--port", "9001", "--exact=false"]).expect("valid");
+        assert_eq!((config.network.port, config.limits.max_body.0), (9001, 2_000_000));
+        assert_eq!(config.limits.keep_alive, Seconds(3.0));
+        assert_eq!((config.engine.exact, config.engine.memory_budget), (false, Some(ByteSize(1000))));
+        assert_eq!(config.limits.shutdown_timeout, Seconds(30.0));
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again_and_hides_keys() {
+        let arguments =
+            ["-m", "a=b", "--api-key", "geheim", "--models-budget", "8GB", "--idle-timeout", "0.5"];
+        let config = resolve(&arguments).expect("valid");
+        let printed = config.to_toml();
+        assert!(!printed.contains("geheim"), "{printed}");
+        let mut again: Config = toml::from_str(&printed).expect("the same form");
+        again.network.api_key = config.network.api_key.clone();
+        assert_eq!(again, config);
+    }
+
+    #[test]
+    fn unsafe_and_senseless_settings_are_refused_by_name() {
+        for (arguments, word) in [
+            (&["--host", "0.0.0.0"][..], "--api-key"),
+            (&["--host", "0.0.0.0", "--api-key", " "], "--api-key"),
+            (&["--host", "nowhere"], "nowhere"),
+            (&["--max-running", "0"], "--max-running"),
+            (&["--keep-alive", "0"], "--keep-alive"),
+            (&["--max-body", "much"], "--max-body"),
+            (&["--config", "no-such-file.toml"], "no-such-file.toml"),
+            (&["--api-key-file", "no-such-file"], "no-such-file"),
+        ] {
+            let message = resolve(arguments).expect_err("it must be refused");
+            assert!(message.contains(word), "{message}");
+        }
+        assert!(resolve(&["--host", "0.0.0.0", "--api-key", "k"]).is_ok());
+        assert!(resolve(&["--host", "::1"]).is_ok());
+    }
+
+    #[test]
+    fn mistakes_in_a_file_are_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("server.toml");
+        for (text, word) in [("[network]\nprot = 1", "prot"), ("[limits]\nmax-body = 'x'", "size"), ("[", "")]
+        {
+            std::fs::write(&path, text).expect("writes");
+            let message = resolve(&["--config", path.to_str().expect("utf-8")]).expect_err("refused");
+            assert!(message.contains("server.toml") && message.contains(word), "{message}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The fields of a request's JSON object, taken out by name. Invariant: a field that nobody took is an error, so
+//! nothing a client sends is ignored in silence.
+
+use std::fmt;
+
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use crate::error::ApiError;
+
+/// What is left of an object to be understood. `null` stands for an absent field, as OpenAI means it.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Fields {
+    /// Where the object stands in the request, as `messages[0].`; empty for the request itself.
+    place: String,
+    rest: Map<String, Value>,
+}
+
+impl Fields {
+    /// Reads the body of a request.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        let Object(rest) = serde_json::from_slice(body)
+            .map_err(|error| ApiError::body(format!("the body is not a usable JSON object: {error}")))?;
+        Ok(Self { place: String::new(), rest })
+    }
+
+    /// The fields of an object inside the request.
+    pub(crate) fn inside(place: &str, value: Value) -> Result<Self, ApiError> {
+        match value {
+            Value::Object(rest) => Ok(Self { place: format!("{place}."), rest }),
+            other => Err(ApiError::field(place, format!("is {}; it must be an object", kind(&other)))),
+        }
+    }
+
+    /// The full name of a field of this object.
+    pub(crate) fn name(&self, field: &str) -> String {
+        format!("{}{field}", self.place)
+    }
+
+    /// Takes a field of any type.
+    pub(crate) fn value(&mut self, field: &str) -> Option<Value> {
+        self.rest.shift_remove(field).filter(|value| !value.is_null())
+    }
+
+    /// Takes a field.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        let wrong = |error: serde_json::Error| ApiError::field(self.name(field), error.to_string());
+        serde_json::from_value(value).map(Some).map_err(wrong)
+    }
+
+    /// Takes a field that may only say what is the case anyway.
+    pub(crate) fn only(&mut self, field: &str, allowed: &[Value], why: &str) -> Result<(), ApiError> {
+        match self.value(field) {
+            Some(value) if !allowed.contains(&value) => Err(ApiError::unsupported(
+                self.name(field),
+                format!("has a value that is not supported: {why}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses fields by name that are known but not done here.
+    pub(crate) fn refuse(&mut self, refused: &[(&str, &str)]) -> Result<(), ApiError> {
+        match refused.iter().find_map(|(field, why)| self.value(field).map(|_| (field, why))) {
+            None => Ok(()),
+            Some((field, why)) => {
+                Err(ApiError::unsupported(self.name(field), format!("is not supported: {why}")))
+            }
+        }
+    }
+
+    /// Every field must have been taken by now.
+    pub(crate) fn end(self) -> Result<(), ApiError> {
+        match self.rest.iter().find(|(_, value)| !value.is_null()) {
+            None => Ok(()),
+            Some((field, _)) => {
+                let message = "is not a field of this request; it would change nothing";
+                let mut name = self.name(field);
+                name.truncate(name.floor_char_boundary(100));
+                Err(ApiError::unsupported(name, message))
+            }
+        }
+    }
+}
+
+/// What a value is, for a message.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// An object without two values for one field: which of them was meant would be a guess.
+struct Object(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Object;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Object, A::Error> {
+                let mut map = Map::new();
+                while let Some((key, value)) = access.next_entry::<String, Value>()? {
+                    if map.contains_key(&key) {
+                        return Err(A::Error::custom(format_args!("the field {key:?} is there twice")));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(Object(map))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// Defines a group of request fields: documented for OpenAPI, and read by the names of the struct's fields. What is
+/// documented is what is read, because both come from one place.
+macro_rules! field_group {
+    ($(#[$meta:meta])* pub(crate) struct $name:ident { $($(#[$field_meta:meta])* pub(crate) $field:ident: $kind:ty,)* }) => {
+        #[derive(Debug, Clone, Default, PartialEq, utoipa::ToSchema)]
+        $(#[$meta])*
+        pub(crate) struct $name { $($(#[$field_meta])* pub(crate) $field: Option<$kind>,)* }
+
+        impl $name {
+            /// Takes these fields from a request.
+            pub(crate) fn read(fields: &mut $crate::fields::Fields) -> Result<Self, $crate::error::ApiError> {
+                Ok(Self { $($field: fields.take(stringify!($field))?,)* })
+            }
+        }
+    };
+}
+pub(crate) use field_group;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(value: &Value) -> Fields {
+        Fields::parse(value.to_string().as_bytes()).expect("an object")
+    }
+
+    #[test]
+    fn what_nobody_takes_is_named() {
+        let mut given = fields(&json!({"a": 1, "b": null, "c": 2}));
+        assert_eq!(given.take::<u32>("a").expect("a number"), Some(1));
+        assert_eq!(given.take::<u32>("b").expect("absent"), None);
+        assert_eq!(given.end().expect_err("c is left").param(), Some("c"));
+        assert!(fields(&json!({"d": null})).end().is_ok());
+    }
+
+    #[test]
+    fn wrong_types_are_named_with_their_place() {
+        let mut inner = Fields::inside("messages[3]", json!({"role": 5})).expect("an object");
+        assert_eq!(inner.take::<String>("role").expect_err("a number").param(), Some("messages[3].role"));
+        assert_eq!(Fields::inside("stop", json!([])).expect_err("a list").param(), Some("stop"));
+    }
+
+    #[test]
+    fn bodies_that_are_no_objects_are_refused() {
+        let deep = "[".repeat(100_000);
+        for body in ["", "[]", "{", "{\"a\": 1e999}", "{\"a\": 1, \"a\": 2}", "{\"\u{1}\": }", &deep] {
+            assert_eq!(Fields::parse(body.as_bytes()).expect_err(body).status().as_u16(), 400);
+        }
+        assert!(Fields::parse(b"{\"a\": \"\xff\"}").is_err());
+    }
+}

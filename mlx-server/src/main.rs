@@ -1,0 +1,28 @@
+//! `mlx-server`: models of this machine behind OpenAI's HTTP API.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program's last word")]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use mlx_server::args::ServeArgs;
+
+/// Serve language models of this machine over OpenAI's HTTP API.
+#[derive(Debug, Parser)]
+#[command(name = "mlx-server", version)]
+struct Program {
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+fn main() -> ExitCode {
+    match mlx_server::run(&Program::parse().serve) {
+        Ok(text) => {
+            print!("{}", text.unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

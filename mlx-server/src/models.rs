@@ -1,0 +1,166 @@
+//! The models of this server: found by name, loaded on demand, unloaded when others need the room or nobody asks.
+//! Invariant: a model that somebody holds a [`Lease`] of stays loaded.
+
+mod entry;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+use entry::Entry;
+pub(crate) use entry::{Lease, Loaded};
+
+use crate::config::{ModelConfig, StartError};
+use crate::error::ApiError;
+use crate::metrics::ModelFigures;
+use crate::units::{ByteSize, Seconds};
+use crate::wire::models::ModelObject;
+
+/// All models, loaded or not.
+pub(crate) struct Models {
+    entries: Vec<Arc<Entry>>,
+    options: EngineOptions,
+    budget: Option<ByteSize>,
+    idle: Option<Seconds>,
+    /// Held by whoever loads or unloads: two that load at once could not both count on the same room.
+    loading: Mutex<()>,
+}
+
+impl Models {
+    /// Finds the folders; nothing is loaded yet.
+    pub(crate) fn open(config: &ModelConfig, options: EngineOptions) -> Result<Self, StartError> {
+        let entries = entry::all(config)?;
+        for entry in &entries {
+            if config.models_budget.is_some_and(|budget| entry.file_bytes() > budget.0) {
+                let need = ByteSize(entry.file_bytes());
+                let why = format!("{} alone takes {need}; allow more", entry.name());
+                return Err(StartError::about("--models-budget", why));
+            }
+        }
+        Ok(Self {
+            entries: entries.into_iter().map(Arc::new).collect(),
+            options,
+            budget: config.models_budget,
+            idle: config.idle_timeout,
+            loading: Mutex::new(()),
+        })
+    }
+
+    /// The model of that name, or the first; loaded if it is not.
+    pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> Result<Lease, ApiError> {
+        let entry = Arc::clone(self.find(name)?);
+        if let Some(lease) = entry.lease() {
+            return Ok(lease);
+        }
+        let models = Arc::clone(self);
+        // On a task of its own: a client that goes away does not waste what has been read.
+        let load = tokio::spawn(async move { models.load(&entry).await });
+        load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was broken off")))
+    }
+
+    /// Loads every model.
+    pub(crate) async fn preload(self: &Arc<Self>) -> Result<(), ApiError> {
+        for entry in &self.entries {
+            self.lease(Some(entry.name())).await?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, name: Option<&str>) -> Result<&Arc<Entry>, ApiError> {
+        let Some(name) = name else {
+            return self.entries.first().ok_or_else(|| ApiError::no_model("", &[]));
+        };
+        self.entries.iter().find(|entry| entry.is_called(name)).ok_or_else(|| {
+            let known: Vec<&str> = self.entries.iter().map(|entry| entry.name()).collect();
+            ApiError::no_model(name, &known)
+        })
+    }
+
+    /// All models, as clients see them.
+    pub(crate) fn list(&self) -> Vec<ModelObject> {
+        self.entries.iter().map(|entry| entry.object()).collect()
+    }
+
+    /// One model, as clients see it.
+    pub(crate) fn object(&self, name: &str) -> Result<ModelObject, ApiError> {
+        self.find(Some(name)).map(|entry| entry.object())
+    }
+
+    /// All models, as monitoring sees them.
+    pub(crate) fn figures(&self) -> Vec<ModelFigures> {
+        let figures = |entry: &Arc<Entry>| ModelFigures {
+            name: entry.name().to_owned(),
+            stats: entry.peek(|loaded| loaded.engine.stats()),
+        };
+        self.entries.iter().map(figures).collect()
+    }
+
+    /// Whether every loaded engine runs.
+    pub(crate) fn are_ready(&self) -> bool {
+        self.entries.iter().all(|entry| entry.peek(|loaded| loaded.engine.is_ready()) != Some(false))
+    }
+
+    /// Unloads what nobody has used for long, for ever.
+    pub(crate) async fn reap(self: Arc<Self>) {
+        let Some(idle) = self.idle else { return };
+        let pause = (idle.duration() / 4).clamp(Duration::from_millis(100), Duration::from_secs(10));
+        loop {
+            tokio::time::sleep(pause).await;
+            let _alone = self.loading.lock().await;
+            for entry in &self.entries {
+                let unused = entry.unused_since();
+                if unused.is_some_and(|since| since.elapsed() >= idle.duration()) {
+                    entry.unload("nobody used it").await;
+                }
+            }
+        }
+    }
+
+    async fn load(&self, entry: &Arc<Entry>) -> Result<Lease, ApiError> {
+        let _alone = self.loading.lock().await;
+        if let Some(lease) = entry.lease() {
+            return Ok(lease);
+        }
+        // What is still there has died.
+        entry.unload("its engine has stopped").await;
+        self.make_room(entry).await?;
+        let (folder, options) = (entry.folder().to_owned(), self.options.clone());
+        let begin = Instant::now();
+        let start = spawn_blocking(move || EngineHandle::start(&folder, &options, |_, _| {}));
+        let engine = match start.await {
+            Ok(Ok(engine)) => engine,
+            Ok(Err(error)) => return Err(not_loaded(entry, &error.to_string())),
+            Err(_) => return Err(not_loaded(entry, "loading it panicked")),
+        };
+        let seconds = begin.elapsed().as_secs_f64();
+        tracing::info!(model = entry.name(), seconds, "a model was loaded");
+        Ok(entry.fill(engine))
+    }
+
+    /// Unloads models, the one used longest ago first, until `entry` fits beside the others.
+    async fn make_room(&self, entry: &Entry) -> Result<(), ApiError> {
+        let Some(budget) = self.budget else { return Ok(()) };
+        loop {
+            let loaded: u64 = self.entries.iter().filter_map(|other| other.peek(Loaded::bytes)).sum();
+            if loaded + entry.file_bytes() <= budget.0 {
+                return Ok(());
+            }
+            let unused = self.entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
+            let Some((_, oldest)) = unused.min_by_key(|(since, _)| *since) else {
+                let message = "the models in memory are all in use, and there is no room for another";
+                return Err(ApiError::busy(message, 5));
+            };
+            oldest.unload("another model needs the room").await;
+        }
+    }
+}
+
+/// What is wrong with a folder is for the log of whoever runs the server; it may name paths.
+fn not_loaded(entry: &Entry, error: &str) -> ApiError {
+    tracing::error!(model = entry.name(), error, "a model could not be loaded");
+    let message = format!("the model {:?} could not be loaded; the server's log says why", entry.name());
+    ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "model_not_loaded", message)
+}

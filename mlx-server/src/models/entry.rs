@@ -1,0 +1,203 @@
+//! One model of the server: its names, its folder, and the engine that runs it while it is loaded.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use mlx_core::engine::EngineHandle;
+use tokio::task::spawn_blocking;
+
+use crate::config::{ModelConfig, StartError};
+use crate::reasoning;
+use crate::wire::models::ModelObject;
+
+/// A model by name.
+pub(crate) struct Entry {
+    name: String,
+    aliases: Vec<String>,
+    folder: PathBuf,
+    /// Bytes of its weights on disk.
+    file_bytes: u64,
+    /// When its folder was written, in seconds since 1970.
+    created: u64,
+    slot: Mutex<Option<Arc<Loaded>>>,
+}
+
+/// A model in memory.
+pub(crate) struct Loaded {
+    /// Its name.
+    pub(crate) name: String,
+    /// What runs it.
+    pub(crate) engine: EngineHandle,
+    /// Whether it marks its thoughts by tags.
+    pub(crate) thinks: bool,
+    last_used: Mutex<Instant>,
+}
+
+impl Loaded {
+    fn new(name: &str, engine: EngineHandle) -> Self {
+        let folder = engine.folder();
+        let thinks = folder.tokenizer.id(reasoning::OPEN).is_some()
+            || folder.template.as_ref().is_some_and(|template| template.mentions(reasoning::CLOSE));
+        Self { name: name.to_owned(), engine, thinks, last_used: Mutex::new(Instant::now()) }
+    }
+
+    /// Bytes that it takes, as far as is known.
+    pub(super) fn bytes(&self) -> u64 {
+        self.engine.stats().used_bytes.max(self.engine.spec().weight_bytes)
+    }
+
+    fn last_used(&self) -> Instant {
+        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The use of a loaded model: it stays in memory until this is dropped.
+pub(crate) struct Lease(Arc<Loaded>);
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Deref for Lease {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        *self.0.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+impl Entry {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// As clients see it.
+    pub(crate) fn object(&self) -> ModelObject {
+        ModelObject {
+            id: self.name.clone(),
+            object: "model",
+            created: self.created,
+            owned_by: "local",
+            loaded: self.peek(|_| ()).is_some(),
+            aliases: self.aliases.clone(),
+        }
+    }
+
+    /// A lease of what is loaded, if it runs.
+    pub(super) fn lease(&self) -> Option<Lease> {
+        let slot = self.slot();
+        slot.as_ref().filter(|loaded| loaded.engine.is_ready()).map(|loaded| Lease(Arc::clone(loaded)))
+    }
+
+    /// Puts a loaded model in its place and gives a lease of it.
+    pub(super) fn fill(&self, engine: EngineHandle) -> Lease {
+        let loaded = Arc::new(Loaded::new(&self.name, engine));
+        *self.slot() = Some(Arc::clone(&loaded));
+        Lease(loaded)
+    }
+
+    /// Looks at what is loaded.
+    pub(super) fn peek<T>(&self, look: impl FnOnce(&Loaded) -> T) -> Option<T> {
+        self.slot().as_deref().map(look)
+    }
+
+    /// Since when nobody has used it, if it is loaded and nobody does.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let slot = self.slot();
+        let loaded = slot.as_ref().filter(|loaded| Arc::strong_count(loaded) == 1)?;
+        Some(loaded.last_used())
+    }
+
+    /// Frees the memory, unless somebody uses it.
+    pub(super) async fn unload(&self, reason: &str) {
+        let unused = self.slot().take_if(|loaded| Arc::strong_count(loaded) == 1);
+        if let Some(loaded) = unused {
+            tracing::info!(model = self.name, reason, "a model is unloaded");
+            // Dropping an engine waits for its thread, which an async thread must not.
+            spawn_blocking(move || drop(loaded)).await.ok();
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Loaded>>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The models that the settings name.
+pub(super) fn all(config: &ModelConfig) -> Result<Vec<Entry>, StartError> {
+    if config.model.is_empty() {
+        return Err(StartError::about("--model", "is missing; name a model folder with -m FOLDER"));
+    }
+    let mut entries: Vec<Entry> = Vec::new();
+    for given in &config.model {
+        let entry = open(given)?;
+        if entries.iter().any(|other| other.name == entry.name) {
+            let why = format!("{} is there twice; give one another name with NAME=FOLDER", entry.name);
+            return Err(StartError::about("--model", why));
+        }
+        entries.push(entry);
+    }
+    for given in &config.alias {
+        let (alias, name) = given.split_once('=').unwrap_or((given, ""));
+        if alias.is_empty() || entries.iter().any(|entry| entry.is_called(alias)) {
+            return Err(StartError::about("--alias", format!("{given} gives no new name")));
+        }
+        match entries.iter_mut().find(|entry| entry.name == name) {
+            Some(entry) => entry.aliases.push(alias.to_owned()),
+            None => {
+                return Err(StartError::about("--alias", format!("{given} is not ALIAS=NAME of a model")));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn open(given: &str) -> Result<Entry, StartError> {
+    let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
+    let (name, folder) =
+        named.map_or((None, Path::new(given)), |(name, folder)| (Some(name), Path::new(folder)));
+    let config = folder.join("config.json");
+    let Ok(metadata) = std::fs::metadata(&config) else {
+        let why = "is not a model folder: it has no config.json";
+        return Err(StartError::about(format_args!("--model: {}", folder.display()), why));
+    };
+    let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let last =
+        folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    Ok(Entry {
+        name: name.map(str::to_owned).or(last).unwrap_or_else(|| given.to_owned()),
+        aliases: Vec::new(),
+        file_bytes: weight_bytes(folder),
+        created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        folder: folder.to_owned(),
+        slot: Mutex::new(None),
+    })
+}
+
+fn weight_bytes(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
+    weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}

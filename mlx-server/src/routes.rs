@@ -1,0 +1,125 @@
+//! The endpoints. Invariant: an endpoint reads its whole request before it asks for a model, so a request that makes
+//! no sense costs nothing.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod models;
+pub(crate) mod operation;
+pub(crate) mod text;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::generation::Piece;
+use crate::prepare::Prepared;
+use crate::state::AppState;
+use crate::stream;
+use crate::wire::Json;
+
+/// Bodies of this many bytes are read on a blocking thread: parsing them takes a while.
+const LARGE_BODY: usize = 64 << 10;
+
+/// All endpoints.
+pub(crate) fn router(state: AppState) -> Router {
+    Router::new()
+        .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/chat/render", post(chat::render))
+        .route("/v1/completions", post(completions::complete))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*name}", get(models::one))
+        .route("/tokenize", post(text::tokenize))
+        .route("/detokenize", post(text::detokenize))
+        .route("/health", get(operation::health))
+        .route("/ready", get(operation::ready))
+        .route("/metrics", get(operation::metrics))
+        .route("/openapi.json", get(operation::openapi))
+        .fallback(no_path)
+        .method_not_allowed_fallback(no_method)
+        .with_state(state)
+}
+
+async fn no_path(request: Request) -> ApiError {
+    let message = format!("there is nothing at {}; /openapi.json lists what there is", request.uri().path());
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+async fn no_method(request: Request) -> ApiError {
+    let message = format!("{} does not take {}", request.uri().path(), request.method());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+/// Reads the body of a request and what it asks for.
+async fn read<T: Send + 'static>(
+    state: &AppState,
+    request: Request,
+    read: fn(Fields) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let limits = &state.config.limits;
+    let most = usize::try_from(limits.max_body.0).unwrap_or(usize::MAX);
+    let body = Limited::new(request.into_body(), most).collect();
+    let body = match tokio::time::timeout(limits.body_timeout.duration(), body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            let message = format!("the body is larger than {}", limits.max_body);
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
+        }
+        Ok(Err(error)) => return Err(ApiError::body(format!("the body could not be read: {error}"))),
+        Err(_) => {
+            let message = "the body did not arrive in time";
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message));
+        }
+    };
+    if body.len() < LARGE_BODY {
+        return Fields::parse(&body).and_then(read);
+    }
+    blocking(move || Fields::parse(&body).and_then(read)).await
+}
+
+/// Runs what computes for a while, so that other requests are not held up.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        // The panic itself has been logged where it happened.
+        Err(_) => Err(ApiError::failed("the request could not be prepared; this is a fault of the server")),
+    }
+}
+
+/// The answer to a request whose generations run.
+async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiError> {
+    let Prepared { choices, writer, stream, exactness } = prepared;
+    let seed = writer.seed();
+    let keep_alive = state.config.limits.keep_alive.duration();
+    let (kind, body) = if let Some(options) = stream {
+        ("text/event-stream", stream::body(choices, writer, options, keep_alive))
+    } else {
+        let mut pieces: Vec<Piece> = Vec::new();
+        for choice in choices {
+            pieces.push(choice.whole().await?);
+        }
+        ("application/json", writer.whole(pieces).into())
+    };
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static(kind));
+    headers.insert("x-exactness", HeaderValue::from_static(exactness));
+    headers.insert("x-seed", HeaderValue::from(seed));
+    if kind == "text/event-stream" {
+        headers.insert("cache-control", HeaderValue::from_static("no-cache"));
+        // nginx would otherwise collect the events.
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    }
+    Ok(response)
+}
+
+/// A response whose body is JSON.
+fn json<T: serde::Serialize>(value: T) -> Response {
+    Json(value).into_response()
+}

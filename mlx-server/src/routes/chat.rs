@@ -1,0 +1,54 @@
+//! `POST /v1/chat/completions` and `POST /v1/chat/render`.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::{answer, blocking, json, read};
+use crate::error::{ApiError, ErrorResponse};
+use crate::observe::LogUser;
+use crate::prepare;
+use crate::state::AppState;
+use crate::wire::answer::ChatAnswer;
+use crate::wire::chat::{ChatRequest, RenderRequest};
+use crate::wire::text::RenderResponse;
+
+/// Answers a conversation, whole or as server-sent events.
+#[utoipa::path(
+    post, path = "/v1/chat/completions", tag = "generation",
+    request_body = ChatRequest,
+    responses(
+        (status = 200, body = ChatAnswer),
+        (status = "4XX", body = ErrorResponse),
+        (status = "5XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let log = LogUser::of(&request);
+    let request = read(&state, request, ChatRequest::read).await?;
+    log.note(request.job.user.as_deref());
+    let lease = state.models.lease(request.job.model.as_deref()).await?;
+    let shared = state.clone();
+    let prepared = blocking(move || prepare::chat(&shared, &lease, &request)).await?;
+    answer(&state, prepared).await
+}
+
+/// Shows what the model would see of a conversation.
+#[utoipa::path(
+    post, path = "/v1/chat/render", tag = "text",
+    request_body = RenderRequest,
+    responses(
+        (status = 200, body = RenderResponse),
+        (status = "4XX", body = ErrorResponse),
+        (status = "5XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let request = read(&state, request, RenderRequest::read).await?;
+    let lease = state.models.lease(request.model.as_deref()).await?;
+    let rendered = blocking(move || {
+        let prompt = prepare::render(&lease, &request.conversation, request.generation_prompt)?;
+        let tokens = lease.engine.folder().tokenizer.encode_chat(&prompt)?;
+        Ok(RenderResponse { count: tokens.len(), prompt, tokens })
+    });
+    Ok(json(rendered.await?))
+}

@@ -1,0 +1,32 @@
+//! `POST /v1/completions`.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::{answer, blocking, read};
+use crate::error::{ApiError, ErrorResponse};
+use crate::observe::LogUser;
+use crate::prepare;
+use crate::state::AppState;
+use crate::wire::answer::CompletionAnswer;
+use crate::wire::completion::CompletionRequest;
+
+/// Continues texts, whole or as server-sent events.
+#[utoipa::path(
+    post, path = "/v1/completions", tag = "generation",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, body = CompletionAnswer),
+        (status = "4XX", body = ErrorResponse),
+        (status = "5XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let log = LogUser::of(&request);
+    let request = read(&state, request, CompletionRequest::read).await?;
+    log.note(request.job.user.as_deref());
+    let lease = state.models.lease(request.job.model.as_deref()).await?;
+    let shared = state.clone();
+    let prepared = blocking(move || prepare::completion(&shared, &lease, &request)).await?;
+    answer(&state, prepared).await
+}

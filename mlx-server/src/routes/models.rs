@@ -1,0 +1,28 @@
+//! `GET /v1/models` and `GET /v1/models/NAME`.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+
+use super::json;
+use crate::error::{ApiError, ErrorResponse};
+use crate::state::AppState;
+use crate::wire::models::{ModelList, ModelObject};
+
+/// Lists the models.
+#[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = ModelList)))]
+pub(crate) async fn list(State(state): State<AppState>) -> Response {
+    json(ModelList { object: "list", data: state.models.list() })
+}
+
+/// Describes one model.
+#[utoipa::path(
+    get, path = "/v1/models/{name}", tag = "models",
+    params(("name" = String, Path, description = "The model's name or an alias.")),
+    responses((status = 200, body = ModelObject), (status = "4XX", body = ErrorResponse))
+)]
+pub(crate) async fn one(
+    State(state): State<AppState>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    state.models.object(&name).map(json)
+}

@@ -1,0 +1,198 @@
+//! The app as a whole, without a port and without a device: who may ask, and what is refused before a model is needed.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use mlx_tests::model_folder;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::config::Config;
+use crate::units::ByteSize;
+use crate::{AppState, app};
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.models.model = vec![format!("tiny={}", model_folder("llama-f32").display())];
+    config.models.alias = vec!["small=tiny".into()];
+    config
+}
+
+struct Reply {
+    status: u16,
+    headers: HeaderMap,
+    body: Value,
+}
+
+fn ask_with(config: Config, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    let mut request = Request::builder().method(method).uri(path);
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        request = request.header("host", "localhost:8080");
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.to_vec())).expect("a request");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let response = app(AppState::new(config).expect("valid")).oneshot(request).await.expect("an answer");
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.expect("a body").to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+    })
+}
+
+fn ask(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    ask_with(config(), method, path, headers, body)
+}
+
+fn post(path: &str, body: &Value) -> Reply {
+    ask("POST", path, &[], body.to_string().as_bytes())
+}
+
+#[test]
+fn errors_have_openais_shape_and_name_the_field() {
+    let user = json!([{"role": "user", "content": "hi"}]);
+    for (path, body, status, param) in [
+        ("/v1/chat/completions", json!({"messages": user, "frobnicate": 1}), 400, "frobnicate"),
+        ("/v1/chat/completions", json!({"messages": user, "temperature": "hot"}), 400, "temperature"),
+        ("/v1/chat/completions", json!({"messages": user, "n": 0}), 400, "n"),
+        ("/v1/chat/completions", json!({"messages": user, "stop": [5]}), 400, "stop"),
+        ("/v1/chat/completions", json!({"messages": user, "seed": 1.5}), 400, "seed"),
+        ("/v1/chat/completions", json!({"messages": user, "top_logprobs": 2}), 400, "top_logprobs"),
+        ("/v1/chat/completions", json!({"messages": user, "logit_bias": {"x": 1}}), 400, "logit_bias"),
+        ("/v1/chat/completions", json!({"messages": user, "priority": "urgent"}), 400, "priority"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": user, "max_tokens": 1, "max_completion_tokens": 2}),
+            400,
+            "max_completion_tokens",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": user, "stream": true, "stream_options": {"x": 1}}),
+            400,
+            "stream_options.x",
+        ),
+        ("/v1/chat/completions", json!({"messages": user, "stream_options": {}}), 400, "stream_options"),
+        ("/v1/chat/completions", json!({"messages": user, "model": "none"}), 404, "model"),
+        ("/v1/completions", json!({"prompt": "a", "best_of": 3}), 400, "best_of"),
+        ("/v1/completions", json!({"prompt": "a", "suffix": "b"}), 400, "suffix"),
+        ("/v1/completions", json!({"prompt": "a", "logprobs": 21}), 400, "logprobs"),
+        ("/v1/completions", json!({}), 400, "prompt"),
+        ("/tokenize", json!({"content": 5}), 400, "content"),
+        ("/detokenize", json!({"tokens": ["a"]}), 400, "tokens"),
+        (
+            "/v1/chat/render",
+            json!({"messages": user, "chat_template_kwargs": {"tools": []}}),
+            400,
+            "chat_template_kwargs",
+        ),
+    ] {
+        let reply = post(path, &body);
+        assert_eq!(reply.status, status, "{body}: {}", reply.body);
+        let error = &reply.body["error"];
+        assert_eq!(error["param"], json!(param), "{error}");
+        assert_eq!(error["type"], json!("invalid_request_error"));
+        assert!(error["message"].is_string() && error["code"].is_string(), "{error}");
+    }
+}
+
+#[test]
+fn bodies_paths_and_methods_that_make_no_sense() {
+    let status = |method, path, body: &[u8]| {
+        let reply = ask(method, path, &[], body);
+        assert!(reply.body["error"]["message"].is_string(), "{path}");
+        reply.status
+    };
+    for body in [&b""[..], b"[]", b"{", b"null", b"{\"prompt\": \"\xff\"}", b"{\"prompt\": 1e999}"] {
+        assert_eq!(status("POST", "/v1/completions", body), 400);
+    }
+    assert_eq!(status("GET", "/v1/completions", b""), 405);
+    assert_eq!(status("DELETE", "/health", b""), 405);
+    assert_eq!(status("GET", "/nothing", b""), 404);
+    assert_eq!(status("GET", "/v1/models/none", b""), 404);
+    let mut small = config();
+    small.limits.max_body = ByteSize(100);
+    assert_eq!(ask_with(small, "POST", "/v1/completions", &[], &[b' '; 101]).status, 413);
+}
+
+#[test]
+fn models_are_listed_and_found_by_every_name() {
+    let list = ask("GET", "/v1/models", &[], b"").body;
+    assert_eq!((&list["object"], &list["data"][0]["id"]), (&json!("list"), &json!("tiny")));
+    for name in ["tiny", "small"] {
+        let one = ask("GET", &format!("/v1/models/{name}"), &[], b"").body;
+        assert_eq!((&one["id"], &one["loaded"]), (&json!("tiny"), &json!(false)));
+    }
+}
+
+#[test]
+fn only_those_with_the_key_may_ask() {
+    let status = |path, headers: &[(&str, &str)]| {
+        let mut config = config();
+        config.network.api_key = vec!["secret".into()];
+        ask_with(config, "GET", path, headers, b"").status
+    };
+    assert_eq!(status("/v1/models", &[]), 401);
+    assert_eq!(status("/v1/models", &[("authorization", "Bearer wrong")]), 401);
+    assert_eq!(status("/v1/models", &[("authorization", "Bearer secret")]), 200);
+    assert_eq!(status("/metrics", &[]), 401);
+    assert_eq!((status("/health", &[]), status("/ready", &[])), (200, 200));
+}
+
+#[test]
+fn web_pages_of_others_are_kept_out() {
+    let reply = |headers: &[(&str, &str)]| {
+        let mut config = config();
+        config.network.allowed_host = vec!["box.example".into()];
+        config.network.cors_origin = vec!["https://chat.example".into()];
+        ask_with(config, "GET", "/v1/models", headers, b"")
+    };
+    let status = |headers: &[(&str, &str)]| reply(headers).status;
+    for host in ["localhost", "127.0.0.1:8080", "[::1]:8080", "box.example:1", "BOX.example"] {
+        assert_eq!(status(&[("host", host)]), 200, "{host}");
+    }
+    for host in ["evil.example", "localhost.evil.example:8080", ""] {
+        assert_eq!(status(&[("host", host)]), 403, "{host}");
+    }
+    let own = ("host", "localhost:8080");
+    assert_eq!(status(&[own, ("origin", "http://localhost:8080")]), 200);
+    for origin in ["http://localhost:9", "https://evil.example", "null"] {
+        assert_eq!(status(&[own, ("origin", origin)]), 403, "{origin}");
+    }
+    let listed = reply(&[own, ("origin", "https://chat.example")]);
+    assert_eq!(listed.headers["access-control-allow-origin"], "https://chat.example");
+}
+
+#[test]
+fn a_browser_may_ask_whether_it_may_ask() {
+    let mut config = config();
+    config.network.api_key = vec!["secret".into()];
+    config.network.cors_origin = vec!["https://chat.example".into()];
+    let headers = [
+        ("origin", "https://chat.example"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization"),
+    ];
+    let reply = ask_with(config, "OPTIONS", "/v1/chat/completions", &headers, b"");
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers["access-control-allow-headers"], "authorization");
+}
+
+#[test]
+fn every_response_has_an_id() {
+    let id = |given: &[(&str, &str)]| ask("GET", "/health", given, b"").headers["x-request-id"].clone();
+    assert_eq!(id(&[("x-request-id", "mine-1")]), "mine-1");
+    assert_ne!(id(&[]), id(&[]));
+    assert_ne!(id(&[("x-request-id", "with space")]), "with space");
+}
+
+#[test]
+fn a_server_that_ends_is_not_ready() {
+    let state = AppState::new(config()).expect("valid");
+    assert!(state.is_ready());
+    state.shutdown.draining.cancel();
+    assert!(!state.is_ready());
+}

@@ -1,0 +1,135 @@
+//! The objects of an answer, whole and in chunks.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::logprobs::{ChatLogprobs, CompletionLogprobs};
+
+/// An answer of either endpoint, whole or a chunk of it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Answer<C> {
+    /// The answer's id; all its chunks have the same.
+    pub(crate) id: String,
+    /// What this is.
+    pub(crate) object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub(crate) created: u64,
+    /// The model that answers.
+    pub(crate) model: String,
+    /// The answers or what is new of them.
+    pub(crate) choices: Vec<C>,
+    /// The seed of the first answer, given or drawn: sent again, it gives the same tokens.
+    pub(crate) seed: u64,
+    /// Tokens in and out; in a stream only in the last chunk, and only if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<UsageObject>,
+    /// The prompt's token ids, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_token_ids: Option<Vec<u32>>,
+}
+
+/// A whole answer of `POST /v1/chat/completions`.
+pub(crate) type ChatAnswer = Answer<ChatChoice>;
+/// A chunk of such an answer.
+pub(crate) type ChatChunk = Answer<ChatDeltaChoice>;
+/// A whole answer of `POST /v1/completions`, or a chunk of it.
+pub(crate) type CompletionAnswer = Answer<CompletionChoice>;
+
+/// One of the answers to a chat.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ChatChoice {
+    /// Which answer it is.
+    pub(crate) index: usize,
+    /// What the model says.
+    pub(crate) message: ChatMessage,
+    /// Log-probabilities, if asked for.
+    pub(crate) logprobs: Option<ChatLogprobs>,
+    /// `stop` or `length`.
+    pub(crate) finish_reason: &'static str,
+    /// The ids of all tokens drawn, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_ids: Option<Vec<u32>>,
+}
+
+/// What the model says.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ChatMessage {
+    /// Always `assistant`.
+    pub(crate) role: &'static str,
+    /// The answer.
+    pub(crate) content: String,
+    /// What the model thought before it, for models that mark their thoughts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+    /// Always null.
+    pub(crate) refusal: Option<String>,
+}
+
+/// What is new of one of the answers to a chat.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ChatDeltaChoice {
+    /// Which answer it is.
+    pub(crate) index: usize,
+    /// What is new.
+    pub(crate) delta: ChatDelta,
+    /// Log-probabilities of the new tokens, if asked for.
+    pub(crate) logprobs: Option<ChatLogprobs>,
+    /// `stop` or `length` in the last chunk of this answer.
+    pub(crate) finish_reason: Option<&'static str>,
+    /// The ids of the new tokens, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_ids: Option<Vec<u32>>,
+}
+
+/// What is new of a message.
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
+pub(crate) struct ChatDelta {
+    /// `assistant`, in the first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) role: Option<&'static str>,
+    /// More of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) content: Option<String>,
+    /// More of what the model thinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reasoning_content: Option<String>,
+}
+
+/// One of the continuations, or what is new of it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct CompletionChoice {
+    /// Which continuation it is; those of the first prompt come first.
+    pub(crate) index: usize,
+    /// The text, after the prompt's if asked for.
+    pub(crate) text: String,
+    /// Log-probabilities, if asked for.
+    pub(crate) logprobs: Option<CompletionLogprobs>,
+    /// `stop` or `length`; in a stream only in the last chunk of this continuation.
+    pub(crate) finish_reason: Option<&'static str>,
+    /// The ids of the new tokens, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_ids: Option<Vec<u32>>,
+    /// The prompt's token ids, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt_token_ids: Option<Vec<u32>>,
+}
+
+/// Tokens in and out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct UsageObject {
+    /// Tokens of all prompts, each counted once.
+    pub(crate) prompt_tokens: usize,
+    /// Tokens drawn for all answers, the ones that ended them included.
+    pub(crate) completion_tokens: usize,
+    /// Both together.
+    pub(crate) total_tokens: usize,
+    /// More on the prompts' tokens.
+    pub(crate) prompt_tokens_details: PromptTokensDetails,
+}
+
+/// More on the prompts' tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct PromptTokensDetails {
+    /// Those that were taken from a cache.
+    pub(crate) cached_tokens: usize,
+}

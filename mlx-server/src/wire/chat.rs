@@ -1,0 +1,182 @@
+//! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::message::{self, Message};
+use super::options::{Job, OutputFields, StreamOptions};
+use super::sampling::{PenaltyFields, SamplingFields};
+use super::schema::{Fixed, merged, register};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+
+/// Variables of a template that come from elsewhere in the request.
+const TAKEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+const TOOLS: &str = "tools are not offered yet";
+
+/// Fields of OpenAI's that may only say what is the case anyway.
+fn fixed() -> [Fixed; 8] {
+    [
+        ("store", vec![json!(false)], "nothing is stored"),
+        ("service_tier", vec![json!("auto"), json!("default")], "there is one tier; see priority"),
+        ("response_format", vec![json!({"type": "text"})], "only text is offered yet"),
+        ("modalities", vec![json!(["text"])], "only text is offered"),
+        ("metadata", vec![json!({})], "nothing is stored"),
+        ("tools", vec![json!([])], TOOLS),
+        ("tool_choice", vec![json!("none"), json!("auto")], TOOLS),
+        ("function_call", vec![json!("none"), json!("auto")], TOOLS),
+    ]
+}
+
+const REFUSED: [(&str, &str); 10] = [
+    ("functions", TOOLS),
+    ("parallel_tool_calls", TOOLS),
+    ("audio", "only text is offered"),
+    ("prediction", "it would change nothing"),
+    ("reasoning_effort", "give what the model's template knows in chat_template_kwargs"),
+    ("verbosity", "give what the model's template knows in chat_template_kwargs"),
+    ("web_search_options", "this server knows no web"),
+    ("prompt_cache_key", "prompts are not routed by key"),
+    ("safety_identifier", "give it as user"),
+    ("moderation", "texts are not moderated"),
+];
+
+field_group! {
+    /// What only a chat has.
+    pub(crate) struct ChatFields {
+        /// The newer name of `max_tokens`.
+        #[schema(minimum = 0, example = 6)]
+        pub(crate) max_completion_tokens: usize,
+        /// Give the log-probability of each token.
+        #[schema(example = true)]
+        pub(crate) logprobs: bool,
+        /// With `logprobs`: this many of the likeliest tokens at each position, too.
+        #[schema(minimum = 0, maximum = 20, example = 2)]
+        pub(crate) top_logprobs: usize,
+        /// Variables for the model's chat template, such as `enable_thinking`.
+        #[schema(value_type = Object, example = json!({"enable_thinking": false}))]
+        pub(crate) chat_template_kwargs: Map<String, Value>,
+    }
+}
+
+/// A conversation as a chat template takes it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Conversation {
+    /// The messages, checked.
+    pub(crate) messages: Vec<Value>,
+    /// The template's own variables.
+    pub(crate) variables: Map<String, Value>,
+}
+
+/// A chat request, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ChatRequest {
+    /// What all generations have.
+    pub(crate) job: Job,
+    /// What has been said.
+    pub(crate) conversation: Conversation,
+}
+
+impl ChatRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let mut job = Job::read(&mut fields)?;
+        let chat = ChatFields::read(&mut fields)?;
+        let conversation = conversation(&mut fields, chat.chat_template_kwargs)?;
+        for (field, allowed, why) in fixed() {
+            fields.only(field, &allowed, why)?;
+        }
+        fields.refuse(&REFUSED)?;
+        fields.end()?;
+        job.options.max_tokens = match (job.options.max_tokens, chat.max_completion_tokens) {
+            (Some(old), Some(new)) if old != new => {
+                let message = format!("is {new}, but max_tokens is {old}; give one of them");
+                return Err(ApiError::field("max_completion_tokens", message));
+            }
+            (old, new) => new.or(old),
+        };
+        job.options.logprobs = match (chat.logprobs.unwrap_or(false), chat.top_logprobs) {
+            (true, top) => Some(top.unwrap_or(0)),
+            (false, None) => None,
+            (false, Some(_)) => {
+                return Err(ApiError::field("top_logprobs", "may only be given with logprobs: true"));
+            }
+        };
+        Ok(Self { job, conversation })
+    }
+}
+
+impl PartialSchema for ChatRequest {
+    fn schema() -> RefOr<Schema> {
+        let groups =
+            [OutputFields::schema(), ChatFields::schema(), SamplingFields::schema(), PenaltyFields::schema()];
+        merged(groups, &fixed()).list::<Message>("messages", "What has been said.").build(&["messages"])
+    }
+}
+
+impl ToSchema for ChatRequest {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        register::<Message>(schemas);
+        register::<StreamOptions>(schemas);
+    }
+}
+
+field_group! {
+    /// How a conversation is rendered.
+    pub(crate) struct RenderFields {
+        /// The model's name; without it the first model's template is used.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// End with the beginning of the assistant's answer; true unless given.
+        #[schema(example = false)]
+        pub(crate) add_generation_prompt: bool,
+        /// Variables for the model's chat template, such as `enable_thinking`.
+        #[schema(value_type = Object, example = json!({"enable_thinking": false}))]
+        pub(crate) chat_template_kwargs: Map<String, Value>,
+    }
+}
+
+/// A request to render a conversation, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RenderRequest {
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// What has been said.
+    pub(crate) conversation: Conversation,
+    /// End with the beginning of the assistant's answer.
+    pub(crate) generation_prompt: bool,
+}
+
+impl RenderRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let render = RenderFields::read(&mut fields)?;
+        let conversation = conversation(&mut fields, render.chat_template_kwargs)?;
+        fields.end()?;
+        let generation_prompt = render.add_generation_prompt.unwrap_or(true);
+        Ok(Self { model: render.model, conversation, generation_prompt })
+    }
+}
+
+impl PartialSchema for RenderRequest {
+    fn schema() -> RefOr<Schema> {
+        let object = merged([RenderFields::schema()], &[]);
+        object.list::<Message>("messages", "What has been said.").build(&["messages"])
+    }
+}
+
+impl ToSchema for RenderRequest {}
+
+fn conversation(
+    fields: &mut Fields,
+    variables: Option<Map<String, Value>>,
+) -> Result<Conversation, ApiError> {
+    let variables = variables.unwrap_or_default();
+    if let Some(name) = TAKEN.iter().find(|name| variables.contains_key(**name)) {
+        let message = format!("may not hold {name}, which the request itself says");
+        return Err(ApiError::field("chat_template_kwargs", message));
+    }
+    Ok(Conversation { messages: message::read(fields.value("messages"))?, variables })
+}

@@ -1,0 +1,149 @@
+//! The request of `POST /v1/completions`.
+
+use mlx_core::sampling::MAX_TOP_LOGPROBS;
+use serde_json::Value;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::options::{Job, OutputFields, StreamOptions};
+use super::sampling::{PenaltyFields, SamplingFields};
+use super::schema::{merged, register};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group, kind};
+
+field_group! {
+    /// What only completions have.
+    pub(crate) struct CompletionFields {
+        /// Begin the answer with the prompt; with `logprobs`, give those of the prompt, too.
+        #[schema(example = true)]
+        pub(crate) echo: bool,
+        /// Give the log-probability of each token and this many of the likeliest ones.
+        #[schema(minimum = 0, maximum = 20, example = 2)]
+        pub(crate) logprobs: usize,
+        /// Must be `n`: of all answers drawn none is held back.
+        #[schema(minimum = 1, example = 2)]
+        pub(crate) best_of: usize,
+    }
+}
+
+field_group! {
+    /// What is continued.
+    pub(crate) struct PromptFields {
+        /// A text, a list of texts, a list of token ids, or a list of such lists.
+        #[schema(value_type = String, example = "Once upon a time")]
+        pub(crate) prompt: Value,
+    }
+}
+
+/// A text that is to be continued.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Prompt {
+    /// As text; what the model expects before a text is added.
+    Text(String),
+    /// As token ids; nothing is added.
+    Ids(Vec<u32>),
+}
+
+/// A completion request, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CompletionRequest {
+    /// What all generations have.
+    pub(crate) job: Job,
+    /// What is continued; at least one.
+    pub(crate) prompts: Vec<Prompt>,
+    /// Begin the answers with their prompts.
+    pub(crate) echo: bool,
+}
+
+impl CompletionRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let mut job = Job::read(&mut fields)?;
+        let own = CompletionFields::read(&mut fields)?;
+        let prompts = prompts(PromptFields::read(&mut fields)?.prompt)?;
+        fields.refuse(&[("suffix", "no model here fills a gap")])?;
+        fields.end()?;
+        match own.best_of {
+            Some(count) if count != job.choices => {
+                let message = format!("is {count}, but n is {}; they must be the same", job.choices);
+                return Err(ApiError::unsupported("best_of", message));
+            }
+            _ => {}
+        }
+        if own.logprobs.is_some_and(|count| count > MAX_TOP_LOGPROBS) {
+            return Err(ApiError::field("logprobs", format!("must be from 0 to {MAX_TOP_LOGPROBS}")));
+        }
+        let echo = own.echo.unwrap_or(false);
+        job.options.logprobs = own.logprobs;
+        job.options.prompt_logprobs = own.logprobs.filter(|_| echo);
+        Ok(Self { job, prompts, echo })
+    }
+}
+
+impl PartialSchema for CompletionRequest {
+    fn schema() -> RefOr<Schema> {
+        let groups = [
+            PromptFields::schema(),
+            OutputFields::schema(),
+            CompletionFields::schema(),
+            SamplingFields::schema(),
+            PenaltyFields::schema(),
+        ];
+        merged(groups, &[]).build(&["prompt"])
+    }
+}
+
+impl ToSchema for CompletionRequest {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        register::<StreamOptions>(schemas);
+    }
+}
+
+fn prompts(prompt: Option<Value>) -> Result<Vec<Prompt>, ApiError> {
+    let wrong = |message: &str| Err(ApiError::field("prompt", message));
+    match prompt {
+        None => wrong("is missing; give a text, or a list of token ids"),
+        Some(Value::String(text)) => Ok(vec![Prompt::Text(text)]),
+        Some(Value::Array(list)) => match list.first() {
+            None => wrong("is an empty list; give at least one text or token id"),
+            Some(Value::Number(_)) => Ok(vec![Prompt::Ids(ids(&Value::Array(list), "prompt")?)]),
+            Some(_) => list.into_iter().enumerate().map(one_of_many).collect(),
+        },
+        Some(other) => wrong(&format!("is {}; it must be a text or a list", kind(&other))),
+    }
+}
+
+fn one_of_many((index, prompt): (usize, Value)) -> Result<Prompt, ApiError> {
+    match prompt {
+        Value::String(text) => Ok(Prompt::Text(text)),
+        other => Ok(Prompt::Ids(ids(&other, &format!("prompt[{index}]"))?)),
+    }
+}
+
+/// A list of token ids.
+pub(crate) fn ids(value: &Value, place: &str) -> Result<Vec<u32>, ApiError> {
+    let wrong = || ApiError::field(place, "must be a list of token ids");
+    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong);
+    value.as_array().ok_or_else(wrong)?.iter().map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn prompts_come_in_four_forms() {
+        let read = |prompt| prompts(Some(prompt));
+        let text = |text: &str| Prompt::Text(text.into());
+        assert_eq!(read(json!("a")), Ok(vec![text("a")]));
+        assert_eq!(read(json!(["a", "b"])), Ok(vec![text("a"), text("b")]));
+        assert_eq!(read(json!([1, 2])), Ok(vec![Prompt::Ids(vec![1, 2])]));
+        assert_eq!(read(json!([[1], [2]])), Ok(vec![Prompt::Ids(vec![1]), Prompt::Ids(vec![2])]));
+        for wrong in [json!([]), json!(5), json!([1, "a"]), json!(["a", 1]), json!([-1]), json!([1.5])] {
+            let error = read(wrong).expect_err("it must be refused");
+            assert!(error.param().is_some_and(|param| param.starts_with("prompt")));
+        }
+    }
+}

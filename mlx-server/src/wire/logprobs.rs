@@ -1,0 +1,104 @@
+//! Log-probabilities in the two forms that OpenAI has for them.
+
+use mlx_core::sampling::TokenLogprob;
+use mlx_core::text::Tokenizer;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// JSON has no infinity; this is what OpenAI sends in its place.
+const LEAST: f32 = -9999.0;
+
+/// A token as it was reported: of the prompt or of the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Token {
+    /// Its id.
+    pub(crate) id: u32,
+    /// The text that it made certain.
+    pub(crate) text: String,
+    /// What the model thought of it, if that was asked.
+    pub(crate) logprob: Option<TokenLogprob>,
+}
+
+/// The log-probabilities of a chat answer.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ChatLogprobs {
+    /// Every token that was drawn, those of thoughts and of the end included.
+    pub(crate) content: Vec<ChatLogprob>,
+    /// Always null.
+    pub(crate) refusal: Option<Vec<ChatLogprob>>,
+}
+
+/// A token of a chat answer.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ChatLogprob {
+    /// The token and its log-probability.
+    #[serde(flatten)]
+    pub(crate) own: Alternative,
+    /// The likeliest tokens at this position.
+    pub(crate) top_logprobs: Vec<Alternative>,
+}
+
+/// A token and its log-probability.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Alternative {
+    /// The token's text; bytes that are no whole character are replaced.
+    pub(crate) token: String,
+    /// Its log-probability.
+    pub(crate) logprob: f32,
+    /// The token's bytes.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl ChatLogprobs {
+    /// Of these tokens.
+    pub(crate) fn new(tokens: &[Token], tokenizer: &Tokenizer) -> Self {
+        let alternative = |id: u32, logprob: f32| {
+            let bytes = tokenizer.token_bytes(id);
+            let token = String::from_utf8_lossy(&bytes).into_owned();
+            Alternative { token, logprob: logprob.max(LEAST), bytes }
+        };
+        let with_logprob = tokens.iter().filter_map(|token| Some((token.id, token.logprob.as_ref()?)));
+        let content = with_logprob
+            .map(|(id, logprob)| ChatLogprob {
+                own: alternative(id, logprob.logprob),
+                top_logprobs: logprob.top.iter().map(|&(id, logprob)| alternative(id, logprob)).collect(),
+            })
+            .collect();
+        Self { content, refusal: None }
+    }
+}
+
+/// The log-probabilities of a completion, a list for each property of a token.
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
+pub(crate) struct CompletionLogprobs {
+    /// The tokens' texts.
+    pub(crate) tokens: Vec<String>,
+    /// Their log-probabilities; the first token of a prompt has none.
+    pub(crate) token_logprobs: Vec<Option<f32>>,
+    /// The likeliest tokens at each position, by text.
+    #[schema(value_type = Vec<Option<Object>>)]
+    pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
+    /// Where each token begins in the text, in characters.
+    pub(crate) text_offset: Vec<usize>,
+}
+
+impl CompletionLogprobs {
+    /// Of these tokens, the first of which begins at `offset`; gives the offset of the next token, too.
+    pub(crate) fn new(tokens: &[Token], tokenizer: &Tokenizer, mut offset: usize) -> (Self, usize) {
+        let name = |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
+        let mut lists = Self::default();
+        for token in tokens {
+            lists.tokens.push(name(token.id));
+            lists.token_logprobs.push(token.logprob.as_ref().map(|it| it.logprob.max(LEAST)));
+            lists.top_logprobs.push(token.logprob.as_ref().map(|it| {
+                let likeliest = it.top.iter().map(|&(id, logprob)| (name(id), logprob.max(LEAST).into()));
+                // Of two tokens with one text the likelier one is shown.
+                likeliest.rev().collect()
+            }));
+            lists.text_offset.push(offset);
+            offset += token.text.chars().count();
+        }
+        (lists, offset)
+    }
+}

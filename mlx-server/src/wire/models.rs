@@ -1,0 +1,30 @@
+//! The objects of `GET /v1/models`.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A model that can be asked.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ModelObject {
+    /// Its name.
+    pub(crate) id: String,
+    /// Always `model`.
+    pub(crate) object: &'static str,
+    /// When its folder was written, in seconds since 1970.
+    pub(crate) created: u64,
+    /// Always `local`.
+    pub(crate) owned_by: &'static str,
+    /// Whether it is in memory now.
+    pub(crate) loaded: bool,
+    /// Other names that stand for it.
+    pub(crate) aliases: Vec<String>,
+}
+
+/// All models that can be asked.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ModelList {
+    /// Always `list`.
+    pub(crate) object: &'static str,
+    /// The models.
+    pub(crate) data: Vec<ModelObject>,
+}

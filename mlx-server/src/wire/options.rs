@@ -1,0 +1,119 @@
+//! The request fields that chat and completions share: which model, how long, how many answers, in which form.
+
+use mlx_core::engine::{Priority, RequestOptions};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::{OneOrMany, sampling};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+
+field_group! {
+    /// Which model, how long, how many answers.
+    pub(crate) struct OutputFields {
+        /// The model's name; without it the first model answers.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// The most tokens to generate; without it until the model ends its text or its context is full.
+        #[schema(minimum = 0, example = 5)]
+        pub(crate) max_tokens: usize,
+        /// The text ends before the first of these strings.
+        #[schema(example = "END")]
+        pub(crate) stop: OneOrMany,
+        /// Go on after a token that ends the text.
+        #[schema(example = true)]
+        pub(crate) ignore_eos: bool,
+        /// How many answers to give to each prompt.
+        #[schema(minimum = 1, example = 2)]
+        pub(crate) n: usize,
+        /// Send the answer as it comes, as server-sent events.
+        #[schema(example = true)]
+        pub(crate) stream: bool,
+        /// With `stream`: what else to send.
+        #[schema(value_type = StreamOptions, example = json!({"include_usage": true}))]
+        pub(crate) stream_options: Value,
+        /// Give the ids of prompt and answer, too.
+        #[schema(example = true)]
+        pub(crate) return_token_ids: bool,
+        /// Who goes first when there is a queue: low, normal or high.
+        #[schema(pattern = "^(low|normal|high)$", example = "high")]
+        pub(crate) priority: String,
+        /// Who asks; written to the log line of the request.
+        #[schema(example = "someone")]
+        pub(crate) user: String,
+    }
+}
+
+/// What else a stream sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
+pub(crate) struct StreamOptions {
+    /// Send the token counts in a last chunk.
+    pub(crate) include_usage: bool,
+}
+
+/// What every kind of generation asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Job {
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// What the engine is asked; the seed is that of the first answer.
+    pub(crate) options: RequestOptions,
+    /// How many answers to give to each prompt.
+    pub(crate) choices: usize,
+    /// Set if the answer is to be streamed.
+    pub(crate) stream: Option<StreamOptions>,
+    /// Give the ids of prompt and answer, too.
+    pub(crate) token_ids: bool,
+    /// Who asks.
+    pub(crate) user: Option<String>,
+}
+
+impl Job {
+    /// Takes the shared fields of a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let output = OutputFields::read(fields)?;
+        let choices = output.n.unwrap_or(1);
+        if choices == 0 {
+            return Err(ApiError::field("n", "is 0; it must be at least 1"));
+        }
+        Ok(Self {
+            model: output.model,
+            options: RequestOptions {
+                sampling: sampling::read(fields)?,
+                max_tokens: output.max_tokens,
+                stop: output.stop.map_or(Vec::new(), OneOrMany::into_vec),
+                ignore_eos: output.ignore_eos.unwrap_or(false),
+                priority: priority(output.priority.as_deref())?,
+                ..RequestOptions::default()
+            },
+            choices,
+            stream: stream(output.stream.unwrap_or(false), output.stream_options)?,
+            token_ids: output.return_token_ids.unwrap_or(false),
+            user: output.user,
+        })
+    }
+}
+
+fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
+    match name {
+        None | Some("normal") => Ok(Priority::Normal),
+        Some("low") => Ok(Priority::Low),
+        Some("high") => Ok(Priority::High),
+        Some(_) => Err(ApiError::field("priority", "must be low, normal or high")),
+    }
+}
+
+fn stream(wanted: bool, options: Option<Value>) -> Result<Option<StreamOptions>, ApiError> {
+    let options = options.map(|options| -> Result<_, ApiError> {
+        let mut fields = Fields::inside("stream_options", options)?;
+        let include_usage = fields.take("include_usage")?.unwrap_or(false);
+        fields.only("include_obfuscation", &[json!(false)], "nothing is added to hide lengths")?;
+        fields.end()?;
+        Ok(StreamOptions { include_usage })
+    });
+    match (wanted, options.transpose()?) {
+        (false, Some(_)) => Err(ApiError::field("stream_options", "may only be given with stream: true")),
+        (false, None) => Ok(None),
+        (true, options) => Ok(Some(options.unwrap_or_default())),
+    }
+}

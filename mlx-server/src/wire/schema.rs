@@ -1,0 +1,50 @@
+//! Documents requests: groups of fields become one object that allows nothing else.
+
+use serde_json::Value;
+use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, Object, ObjectBuilder};
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A field that may only say what is the case anyway: its name, the values, and why.
+pub(crate) type Fixed = (&'static str, Vec<Value>, &'static str);
+
+/// An object in the making.
+pub(crate) struct Merged(Object);
+
+/// All properties of these objects, and the fixed ones.
+pub(crate) fn merged(groups: impl IntoIterator<Item = RefOr<Schema>>, fixed: &[Fixed]) -> Merged {
+    let mut object = Object::new();
+    for group in groups {
+        if let RefOr::T(Schema::Object(group)) = group {
+            object.properties.extend(group.properties);
+        }
+    }
+    for (field, allowed, why) in fixed {
+        let property = ObjectBuilder::new().enum_values(Some(allowed.clone())).description(Some(*why));
+        object.properties.insert((*field).to_owned(), RefOr::T(Schema::Object(property.build())));
+    }
+    Merged(object)
+}
+
+impl Merged {
+    /// Adds a property that is a list of another documented object.
+    pub(crate) fn list<T: ToSchema>(mut self, field: &str, description: &str) -> Self {
+        let items = Ref::from_schema_name(T::name());
+        let list = ArrayBuilder::new().items(RefOr::Ref(items)).description(Some(description));
+        self.0.properties.insert(field.to_owned(), RefOr::T(Schema::Array(list.build())));
+        self
+    }
+
+    /// The finished object.
+    pub(crate) fn build(mut self, required: &[&str]) -> RefOr<Schema> {
+        self.0.required = required.iter().map(ToString::to_string).collect();
+        self.0.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        RefOr::T(Schema::Object(self.0))
+    }
+}
+
+/// Adds an object to the document's components, with those it refers to.
+pub(crate) fn register<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+    schemas.push((T::name().into_owned(), T::schema()));
+    T::schemas(schemas);
+}

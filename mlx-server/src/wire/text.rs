@@ -1,0 +1,146 @@
+//! Requests and responses of `POST /tokenize`, `/detokenize` and `/v1/chat/render`.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::completion::ids;
+use super::schema::{Fixed, merged};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+
+/// Fields of `/tokenize` that may only say what is the case anyway.
+fn fixed() -> [Fixed; 1] {
+    [("parse_special", vec![json!(true)], "special tokens that are spelled out always become themselves")]
+}
+
+field_group! {
+    /// A text to tokenise.
+    pub(crate) struct TokenizeFields {
+        /// The model's name; without it the first model's tokenizer is used.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// The text.
+        #[schema(example = "Once upon a time")]
+        pub(crate) content: String,
+        /// Add what the model expects around a text, such as a first token.
+        #[schema(example = true)]
+        pub(crate) add_special: bool,
+        /// Give the text of each token, too; those that are not whole characters as bytes.
+        #[schema(example = true)]
+        pub(crate) with_pieces: bool,
+    }
+}
+
+/// A request to tokenise, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TokenizeRequest {
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// The text.
+    pub(crate) content: String,
+    /// Add what the model expects around a text.
+    pub(crate) add_special: bool,
+    /// Give the text of each token.
+    pub(crate) with_pieces: bool,
+}
+
+impl TokenizeRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = TokenizeFields::read(&mut fields)?;
+        for (field, allowed, why) in fixed() {
+            fields.only(field, &allowed, why)?;
+        }
+        fields.end()?;
+        Ok(Self {
+            model: given.model,
+            content: given.content.ok_or_else(|| ApiError::field("content", "is missing; give a text"))?,
+            add_special: given.add_special.unwrap_or(false),
+            with_pieces: given.with_pieces.unwrap_or(false),
+        })
+    }
+}
+
+impl PartialSchema for TokenizeRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([TokenizeFields::schema()], &fixed()).build(&["content"])
+    }
+}
+
+impl ToSchema for TokenizeRequest {}
+
+/// The tokens of a text.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TokenizeResponse {
+    /// Token ids, or objects with `id` and `piece`.
+    #[schema(value_type = Vec<Object>)]
+    pub(crate) tokens: Vec<Value>,
+    /// How many they are.
+    pub(crate) count: usize,
+}
+
+field_group! {
+    /// Tokens to turn into text.
+    pub(crate) struct DetokenizeFields {
+        /// The model's name; without it the first model's tokenizer is used.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// The token ids.
+        #[schema(value_type = Vec<u32>, example = json!([9, 30]))]
+        pub(crate) tokens: Value,
+        /// Leave special tokens out.
+        #[schema(example = true)]
+        pub(crate) skip_special: bool,
+    }
+}
+
+/// A request to turn tokens into text, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DetokenizeRequest {
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// The token ids.
+    pub(crate) tokens: Vec<u32>,
+    /// Leave special tokens out.
+    pub(crate) skip_special: bool,
+}
+
+impl DetokenizeRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = DetokenizeFields::read(&mut fields)?;
+        fields.end()?;
+        let tokens =
+            given.tokens.ok_or_else(|| ApiError::field("tokens", "is missing; give a list of ids"))?;
+        let skip_special = given.skip_special.unwrap_or(false);
+        Ok(Self { model: given.model, tokens: ids(&tokens, "tokens")?, skip_special })
+    }
+}
+
+impl PartialSchema for DetokenizeRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([DetokenizeFields::schema()], &[]).build(&["tokens"])
+    }
+}
+
+impl ToSchema for DetokenizeRequest {}
+
+/// The text of tokens.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DetokenizeResponse {
+    /// The text.
+    pub(crate) content: String,
+}
+
+/// What the model would see of a conversation.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RenderResponse {
+    /// The text that the chat template gives.
+    pub(crate) prompt: String,
+    /// Its token ids.
+    pub(crate) tokens: Vec<u32>,
+    /// How many they are.
+    pub(crate) count: usize,
+}

@@ -1,0 +1,178 @@
+//! Turns what generations give into the objects of an answer, whole or in chunks. Invariant: both come from the same
+//! pieces, so a streamed answer and a whole one say the same.
+
+mod chat;
+mod completion;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use mlx_core::engine::Usage;
+use mlx_core::text::Tokenizer;
+use serde::Serialize;
+
+use crate::generation::Piece;
+use crate::wire::answer::{Answer, PromptTokensDetails, UsageObject};
+use crate::wire::logprobs::Token;
+
+/// Which endpoint's objects are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `POST /v1/chat/completions`
+    Chat,
+    /// `POST /v1/completions`
+    Completion,
+}
+
+/// What a client wants to see besides text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    /// Log-probabilities.
+    pub(crate) logprobs: bool,
+    /// Token ids.
+    pub(crate) token_ids: bool,
+}
+
+/// A prompt as the answer may show it.
+#[derive(Debug, Clone)]
+pub(crate) struct PromptPart {
+    /// Its tokens.
+    pub(crate) ids: Vec<u32>,
+    /// The text that its answers begin with; empty unless echoed.
+    pub(crate) echo: String,
+}
+
+/// Writes one answer.
+pub(crate) struct Writer {
+    form: Form,
+    wishes: Wishes,
+    head: Head,
+    tokenizer: Tokenizer,
+    prompts: Vec<PromptPart>,
+    /// What is counted of each choice.
+    tallies: Vec<Tally>,
+}
+
+/// What all chunks of an answer have.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    /// The answer's id.
+    pub(crate) id: String,
+    /// The model's name.
+    pub(crate) model: String,
+    /// The seed of the first choice.
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    usage: Usage,
+    /// Characters of text that belong to tokens so far.
+    offset: usize,
+}
+
+impl Writer {
+    /// A writer for `choices` answers to each of the prompts.
+    pub(crate) fn new(
+        form: Form,
+        wishes: Wishes,
+        head: Head,
+        tokenizer: Tokenizer,
+        prompts: Vec<PromptPart>,
+        choices: usize,
+    ) -> Self {
+        let tallies = vec![Tally::default(); prompts.len() * choices];
+        Self { form, wishes, head, tokenizer, prompts, tallies }
+    }
+
+    /// The seed of the first choice.
+    pub(crate) fn seed(&self) -> u64 {
+        self.head.seed
+    }
+
+    /// The first chunks of a stream.
+    pub(crate) fn opening(&self) -> Vec<String> {
+        let choices = 0..self.tallies.len();
+        match self.form {
+            Form::Chat => choices.map(|choice| self.chat_opening(choice)).collect(),
+            Form::Completion => choices.filter_map(|choice| self.completion_opening(choice)).collect(),
+        }
+    }
+
+    /// The chunk for a piece; none if it says nothing to this client.
+    pub(crate) fn chunk(&mut self, piece: Piece) -> Option<String> {
+        self.note(&piece);
+        let has_text = !piece.content.is_empty() || !piece.reasoning.is_empty() || piece.end.is_some();
+        let has_tokens = !piece.tokens.is_empty() && (self.wishes.logprobs || self.wishes.token_ids);
+        if !(has_text || has_tokens || !piece.prompt.is_empty()) {
+            return None;
+        }
+        Some(match self.form {
+            Form::Chat => self.chat_chunk(piece),
+            Form::Completion => self.completion_chunk(piece),
+        })
+    }
+
+    /// The chunk that counts tokens.
+    pub(crate) fn usage_chunk(&self) -> String {
+        let usage = Some(self.usage());
+        match self.form {
+            Form::Chat => json(&Answer::<()> { usage, ..self.answer("chat.completion.chunk", Vec::new()) }),
+            Form::Completion => json(&Answer::<()> { usage, ..self.answer("text_completion", Vec::new()) }),
+        }
+    }
+
+    /// The whole answer, from a piece for each choice.
+    pub(crate) fn whole(mut self, pieces: Vec<Piece>) -> String {
+        for piece in &pieces {
+            self.note(piece);
+        }
+        match self.form {
+            Form::Chat => self.chat_whole(pieces),
+            Form::Completion => self.completion_whole(pieces),
+        }
+    }
+
+    fn note(&mut self, piece: &Piece) {
+        if let Some(end) = &piece.end {
+            self.tallies[piece.choice].usage = end.usage;
+        }
+    }
+
+    /// The prompt of a choice, and whether it is the first choice of that prompt.
+    fn prompt_of(&self, choice: usize) -> (&PromptPart, bool) {
+        let each = self.tallies.len() / self.prompts.len();
+        (&self.prompts[choice / each], choice.is_multiple_of(each))
+    }
+
+    /// Every prompt is counted once, however many answers it got.
+    fn usage(&self) -> UsageObject {
+        let mut usage = UsageObject::default();
+        for (choice, Tally { usage: one, .. }) in self.tallies.iter().enumerate() {
+            if self.prompt_of(choice).1 {
+                usage.prompt_tokens += one.prompt_tokens;
+                let PromptTokensDetails { cached_tokens } = &mut usage.prompt_tokens_details;
+                *cached_tokens += one.cached_tokens;
+            }
+            usage.completion_tokens += one.completion_tokens;
+        }
+        usage.total_tokens = usage.prompt_tokens + usage.completion_tokens;
+        usage
+    }
+
+    fn answer<C>(&self, object: &'static str, choices: Vec<C>) -> Answer<C> {
+        let Head { id, model, seed } = self.head.clone();
+        Answer { id, object, created: now(), model, choices, seed, usage: None, prompt_token_ids: None }
+    }
+
+    fn ids(&self, tokens: &[Token]) -> Option<Vec<u32>> {
+        self.wishes.token_ids.then(|| tokens.iter().map(|token| token.id).collect())
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("answers hold nothing that JSON has no form for")
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

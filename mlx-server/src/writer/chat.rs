@@ -1,0 +1,64 @@
+//! The objects of a chat's answer.
+
+use super::{Writer, json};
+use crate::generation::Piece;
+use crate::wire::answer::{ChatAnswer, ChatChoice, ChatChunk, ChatDelta, ChatDeltaChoice, ChatMessage};
+use crate::wire::logprobs::{ChatLogprobs, Token};
+
+impl Writer {
+    pub(super) fn chat_opening(&self, choice: usize) -> String {
+        let delta =
+            ChatDelta { role: Some("assistant"), content: Some(String::new()), ..ChatDelta::default() };
+        let opening =
+            ChatDeltaChoice { index: choice, delta, logprobs: None, finish_reason: None, token_ids: None };
+        let mut chunk: ChatChunk = self.answer("chat.completion.chunk", vec![opening]);
+        let prompt = &self.prompt_of(choice).0.ids;
+        chunk.prompt_token_ids = self.wishes.token_ids.then(|| prompt.clone());
+        json(&chunk)
+    }
+
+    pub(super) fn chat_chunk(&self, piece: Piece) -> String {
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let delta =
+            ChatDelta { role: None, content: some(piece.content), reasoning_content: some(piece.reasoning) };
+        let choice = ChatDeltaChoice {
+            index: piece.choice,
+            delta,
+            logprobs: self.chat_logprobs(&piece.tokens).filter(|_| !piece.tokens.is_empty()),
+            finish_reason: piece.end.map(|end| end.reason),
+            token_ids: self.ids(&piece.tokens),
+        };
+        let chunk: ChatChunk = self.answer("chat.completion.chunk", vec![choice]);
+        json(&chunk)
+    }
+
+    pub(super) fn chat_whole(&self, pieces: Vec<Piece>) -> String {
+        let choices = pieces.into_iter().map(|piece| self.chat_choice(piece)).collect();
+        let mut answer: ChatAnswer = self.answer("chat.completion", choices);
+        answer.usage = Some(self.usage());
+        let prompt = &self.prompt_of(0).0.ids;
+        answer.prompt_token_ids = self.wishes.token_ids.then(|| prompt.clone());
+        json(&answer)
+    }
+
+    fn chat_choice(&self, piece: Piece) -> ChatChoice {
+        let message = ChatMessage {
+            role: "assistant",
+            content: piece.content,
+            reasoning_content: Some(piece.reasoning).filter(|text| !text.is_empty()),
+            refusal: None,
+        };
+        ChatChoice {
+            index: piece.choice,
+            message,
+            logprobs: self.chat_logprobs(&piece.tokens),
+            // A piece without an end was an error, and no answer is written for that.
+            finish_reason: piece.end.map_or("error", |end| end.reason),
+            token_ids: self.ids(&piece.tokens),
+        }
+    }
+
+    fn chat_logprobs(&self, tokens: &[Token]) -> Option<ChatLogprobs> {
+        self.wishes.logprobs.then(|| ChatLogprobs::new(tokens, &self.tokenizer))
+    }
+}

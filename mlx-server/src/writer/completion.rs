@@ -1,0 +1,72 @@
+//! The objects of a completion's answer.
+
+use super::{Writer, json};
+use crate::generation::Piece;
+use crate::wire::answer::{CompletionAnswer, CompletionChoice};
+use crate::wire::logprobs::{CompletionLogprobs, Token};
+
+impl Writer {
+    /// The prompt, if it is to be seen in any form.
+    pub(super) fn completion_opening(&self, choice: usize) -> Option<String> {
+        let (prompt, _) = self.prompt_of(choice);
+        if prompt.echo.is_empty() && !self.wishes.token_ids {
+            return None;
+        }
+        let opening = CompletionChoice {
+            index: choice,
+            text: prompt.echo.clone(),
+            logprobs: None,
+            finish_reason: None,
+            token_ids: self.wishes.token_ids.then(Vec::new),
+            prompt_token_ids: self.wishes.token_ids.then(|| prompt.ids.clone()),
+        };
+        Some(json(&self.answer("text_completion", vec![opening])))
+    }
+
+    pub(super) fn completion_chunk(&mut self, mut piece: Piece) -> String {
+        let ids = self.ids(&piece.tokens);
+        let choice = CompletionChoice {
+            index: piece.choice,
+            text: std::mem::take(&mut piece.content),
+            logprobs: self.completion_logprobs(&mut piece),
+            finish_reason: piece.end.as_ref().map(|end| end.reason),
+            token_ids: ids,
+            prompt_token_ids: None,
+        };
+        json(&self.answer("text_completion", vec![choice]))
+    }
+
+    pub(super) fn completion_whole(&mut self, pieces: Vec<Piece>) -> String {
+        let choices = pieces.into_iter().map(|piece| self.completion_choice(piece)).collect();
+        let mut answer: CompletionAnswer = self.answer("text_completion", choices);
+        answer.usage = Some(self.usage());
+        json(&answer)
+    }
+
+    fn completion_choice(&mut self, mut piece: Piece) -> CompletionChoice {
+        let ids = self.ids(&piece.tokens);
+        let logprobs = self.completion_logprobs(&mut piece);
+        let (prompt, _) = self.prompt_of(piece.choice);
+        CompletionChoice {
+            index: piece.choice,
+            text: prompt.echo.clone() + &piece.content,
+            logprobs,
+            finish_reason: piece.end.map(|end| end.reason),
+            token_ids: ids,
+            prompt_token_ids: self.wishes.token_ids.then(|| prompt.ids.clone()),
+        }
+    }
+
+    /// Of the prompt's tokens, if they were scored, and then of the answer's.
+    fn completion_logprobs(&mut self, piece: &mut Piece) -> Option<CompletionLogprobs> {
+        if !self.wishes.logprobs {
+            return None;
+        }
+        let mut tokens: Vec<Token> = std::mem::take(&mut piece.prompt);
+        tokens.append(&mut piece.tokens);
+        let offset = &mut self.tallies[piece.choice].offset;
+        let (lists, next) = CompletionLogprobs::new(&tokens, &self.tokenizer, *offset);
+        *offset = next;
+        Some(lists).filter(|lists| !lists.tokens.is_empty() || piece.end.is_none())
+    }
+}

@@ -1,0 +1,1 @@
+//! The server itself, spoken to over HTTP.
