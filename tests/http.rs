@@ -1,1 +1,293 @@
-//! The server itself, spoken to over HTTP.
+//! The server itself, started as a user starts it and spoken to over HTTP.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use mlx_tests::server::{Server, events};
+use mlx_tests::{golden, model_copy};
+use serde_json::{Value, json};
+
+const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
+
+fn user(text: &str) -> Value {
+    json!([{"role": "user", "content": text}])
+}
+
+#[test]
+fn a_stream_says_what_the_whole_answer_says() {
+    let server = Server::start(&SERVER, &[]);
+    for (path, mut request) in [
+        ("/v1/chat/completions", json!({"messages": user("The waves"), "logprobs": true, "top_logprobs": 3})),
+        ("/v1/completions", json!({"prompt": ["The waves", "The keeper"], "logprobs": 3, "echo": true})),
+    ] {
+        for (key, value) in
+            [("seed", json!(11)), ("n", json!(2)), ("max_tokens", json!(12)), ("ignore_eos", json!(true))]
+        {
+            request[key] = value;
+        }
+        request["return_token_ids"] = json!(true);
+        let whole = server.post(path, &request);
+        assert_eq!((whole.status, whole.body["seed"].as_u64()), (200, Some(11)), "{}", whole.body);
+        assert_eq!((whole.header("x-exactness"), whole.header("x-seed")), ("sampling-exact", "11"));
+        request["stream"] = json!(true);
+        request["stream_options"] = json!({"include_usage": true});
+        let chunks = server.stream(path, &request);
+        assert_eq!(chunks.last().expect("a chunk")["usage"], whole.body["usage"]);
+        for choice in whole.body["choices"].as_array().expect("a list") {
+            assert_eq!(streamed(&chunks, &choice["index"]), said(choice), "{path}");
+        }
+    }
+}
+
+/// Text, ids, log-probabilities and the end of a whole choice.
+fn said(choice: &Value) -> Value {
+    let text = choice["message"]["content"].as_str().or_else(|| choice["text"].as_str()).expect("text");
+    let logprobs =
+        choice["logprobs"]["content"].as_array().or_else(|| choice["logprobs"]["token_logprobs"].as_array());
+    json!([text, choice["token_ids"], logprobs, choice["finish_reason"], choice["logprobs"]["text_offset"]])
+}
+
+/// The same, put together from chunks.
+fn streamed(chunks: &[Value], index: &Value) -> Value {
+    let (mut text, mut ids, mut logprobs, mut end) = (String::new(), Vec::new(), Vec::new(), Value::Null);
+    let mut offsets = Vec::new();
+    for choice in chunks.iter().flat_map(|chunk| chunk["choices"].as_array().expect("a list")) {
+        if choice["index"] != *index {
+            continue;
+        }
+        let piece = choice["delta"]["content"].as_str().or_else(|| choice["text"].as_str());
+        text.push_str(piece.unwrap_or_default());
+        ids.extend(choice["token_ids"].as_array().into_iter().flatten().cloned());
+        let lists = &choice["logprobs"];
+        let list = lists["content"].as_array().or_else(|| lists["token_logprobs"].as_array());
+        logprobs.extend(list.into_iter().flatten().cloned());
+        offsets.extend(lists["text_offset"].as_array().into_iter().flatten().cloned());
+        if !choice["finish_reason"].is_null() {
+            end = choice["finish_reason"].clone();
+        }
+    }
+    let offsets = if offsets.is_empty() { Value::Null } else { json!(offsets) };
+    json!([text, ids, logprobs, end, offsets])
+}
+
+#[test]
+fn greedy_text_is_the_references_and_prompts_come_in_every_form() {
+    let server = Server::start(&SERVER, &[]);
+    let cases = golden::cases("llama-f32").cases;
+    let prompts: Vec<_> = cases.iter().map(|case| &case.prompt_ids).collect();
+    let request = json!({"prompt": prompts, "temperature": 0, "max_tokens": 32, "ignore_eos": true,
+        "logprobs": 5, "return_token_ids": true});
+    let answer = server.post("/v1/completions", &request).body;
+    for (choice, case) in answer["choices"].as_array().expect("a list").iter().zip(&cases) {
+        assert_eq!(choice["token_ids"], json!(case.tokens));
+        let first = choice["logprobs"]["token_logprobs"][0].as_f64().expect("a number");
+        assert!((first - f64::from(case.logprobs[0])).abs() < 1e-3);
+    }
+    let ids: usize = cases.iter().map(|case| case.prompt_ids.len()).sum();
+    assert_eq!(answer["usage"]["prompt_tokens"], json!(ids));
+}
+
+#[test]
+fn the_first_of_many_answers_is_the_only_answer() {
+    let server = Server::start(&SERVER, &[]);
+    let ask = |n: u32, seed: Option<u64>| {
+        let request =
+            json!({"prompt": "The waves", "n": n, "seed": seed, "max_tokens": 16, "ignore_eos": true});
+        server.post("/v1/completions", &request).body
+    };
+    let many = ask(3, Some(5));
+    assert_eq!(ask(1, Some(5))["choices"][0]["text"], many["choices"][0]["text"]);
+    assert_ne!(many["choices"][1]["text"], many["choices"][0]["text"]);
+    let drawn = ask(2, None);
+    assert_eq!(
+        ask(2, drawn["seed"].as_u64())["choices"],
+        drawn["choices"],
+        "the reported seed repeats the answer"
+    );
+}
+
+#[test]
+fn stop_strings_stop_and_prompts_can_be_scored() {
+    let server = Server::start(&SERVER, &[]);
+    let mut request = json!({"prompt": "The keeper", "temperature": 0, "max_tokens": 24, "ignore_eos": true});
+    let all = server.post("/v1/completions", &request).body["choices"][0]["text"]
+        .as_str()
+        .expect("text")
+        .to_owned();
+    let letters: Vec<char> = all.chars().collect();
+    let stop: String = letters[5..8].iter().collect();
+    request["stop"] = json!(stop);
+    let stopped = server.post("/v1/completions", &request).body;
+    assert_eq!(stopped["choices"][0]["text"], json!(all.split(&stop).next()));
+    assert_eq!(stopped["choices"][0]["finish_reason"], "stop");
+    let score = json!({"prompt": "The keeper", "max_tokens": 0, "echo": true, "logprobs": 1});
+    let scored = server.post("/v1/completions", &score).body;
+    let logprobs = scored["choices"][0]["logprobs"]["token_logprobs"].as_array().expect("a list").clone();
+    assert_eq!((scored["choices"][0]["text"].as_str(), &logprobs[0]), (Some("The keeper"), &Value::Null));
+    assert_eq!(json!(logprobs.len()), scored["usage"]["prompt_tokens"]);
+}
+
+#[test]
+fn text_endpoints_agree_with_generation() {
+    let server = Server::start(&SERVER, &[]);
+    let tokens = server.post("/tokenize", &json!({"content": "The keeper", "with_pieces": true})).body;
+    let pieces: String = tokens["tokens"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| it["piece"].as_str().expect("text"))
+        .collect();
+    assert_eq!(pieces, "The keeper");
+    let ids: Vec<_> =
+        tokens["tokens"].as_array().expect("a list").iter().map(|it| it["id"].clone()).collect();
+    assert_eq!(server.post("/detokenize", &json!({"tokens": ids})).body["content"], "The keeper");
+    let rendered = server.post("/v1/chat/render", &json!({"messages": user("The waves")})).body;
+    let chat = json!({"messages": user("The waves"), "max_tokens": 1, "return_token_ids": true});
+    assert_eq!(server.post("/v1/chat/completions", &chat).body["prompt_token_ids"], rendered["tokens"]);
+    let too_long = server.post("/v1/completions", &json!({"prompt": "waves ".repeat(400)}));
+    assert_eq!((too_long.status, &too_long.body["error"]["param"]), (400, &json!("prompt")));
+    let outside = server.post("/v1/completions", &json!({"prompt": "a", "logit_bias": {"99999": 1}}));
+    assert_eq!((outside.status, &outside.body["error"]["param"]), (400, &json!("logit_bias")));
+}
+
+/// A template that opens a thought in the prompt, and a bias that closes it.
+#[test]
+fn thoughts_have_a_field_of_their_own() {
+    let copy = model_copy("llama-f32");
+    let path = copy.path().join("tokenizer_config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>{# </think> #}\n";
+    config["chat_template"] = json!(template);
+    std::fs::write(&path, config.to_string()).expect("it can be written");
+    let server = Server::start_on(&SERVER, copy.path(), &[]);
+    let request = json!({"messages": user("a"), "temperature": 0, "max_tokens": 20, "ignore_eos": true});
+    let message = &server.post("/v1/chat/completions", &request).body["choices"][0]["message"];
+    assert_eq!(message["content"], "");
+    assert!(!message["reasoning_content"].as_str().expect("a thought").is_empty());
+    let mut request = request;
+    request["stream"] = json!(true);
+    let chunks = server.stream("/v1/chat/completions", &request);
+    let thought: String =
+        chunks.iter().filter_map(|it| it["choices"][0]["delta"]["reasoning_content"].as_str()).collect();
+    assert_eq!(json!(thought), message["reasoning_content"]);
+}
+
+#[test]
+fn models_come_and_go() {
+    let other = mlx_tests::model_folder("llama-tied-f32");
+    let other = format!("other={}", other.display());
+    let server = Server::start(&SERVER, &["-m", &other, "--models-budget", "250KB", "--idle-timeout", "0.5"]);
+    let loaded = || {
+        let list = server.get("/v1/models").body;
+        let models = list["data"].as_array().expect("a list").clone();
+        models.iter().filter(|it| it["loaded"] == true).map(|it| it["id"].clone()).collect::<Vec<_>>()
+    };
+    assert!(loaded().is_empty());
+    for model in ["tiny", "other", "tiny"] {
+        let answer =
+            server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 2})).body;
+        assert_eq!(answer["model"], model, "{answer}");
+        assert_eq!(loaded(), [json!(model)], "there is room for one");
+    }
+    let begin = Instant::now();
+    while !loaded().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "nobody used it");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_generation() {
+    let server = Server::start_slow(&SERVER, &[]);
+    let request = json!({"prompt": "The waves", "max_tokens": 200, "ignore_eos": true, "stream": true});
+    for streamed in [true, false] {
+        let mut request = request.clone();
+        request["stream"] = json!(streamed);
+        let mut connection = server.connect("/v1/completions", &request);
+        if streamed {
+            let mut some = [0; 64];
+            connection.read_exact(&mut some).expect("it begins");
+        } else {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        drop(connection);
+    }
+    let begin = Instant::now();
+    while !server.metrics().contains("mlx_generations_total{reason=\"abandoned\"} 2") {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{}", server.metrics());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1})).status, 200);
+}
+
+#[test]
+fn a_signal_lets_short_answers_end_and_breaks_off_long_ones() {
+    for (patience, broken) in [("30", false), ("0", true)] {
+        let mut server = Server::start_slow(&SERVER, &["--shutdown-timeout", patience]);
+        let length = if broken { 4000 } else { 20 };
+        let request =
+            json!({"prompt": "The waves", "max_tokens": length, "ignore_eos": true, "stream": true});
+        let connection = server.connect("/v1/completions", &request);
+        let mut reader = BufReader::new(connection);
+        let mut line = String::new();
+        while !line.starts_with("data:") {
+            line.clear();
+            assert_ne!(reader.read_line(&mut line).expect("it begins"), 0);
+        }
+        server.terminate();
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).expect("the stream ends by itself");
+        assert_eq!(rest.contains("shutting_down"), broken, "{rest}");
+        assert_eq!(rest.contains("\"finish_reason\":\"length\""), !broken, "{rest}");
+        assert!(rest.contains("data: [DONE]"), "{rest}");
+        assert!(server.wait().success());
+    }
+}
+
+#[test]
+fn many_ask_at_once() {
+    let server = Server::start(&SERVER, &[]);
+    let ask = |seed: u64| {
+        let request = json!({"prompt": "The waves", "max_tokens": 8, "seed": seed, "stream": true});
+        events(&server.stream("/v1/completions", &request))
+    };
+    let alone: Vec<_> = (0..4).map(ask).collect();
+    std::thread::scope(|threads| {
+        let tasks: Vec<_> = (0..64_u64).map(|it| threads.spawn(move || (it % 4, ask(it % 4)))).collect();
+        for task in tasks {
+            let (seed, text) = task.join().expect("it is answered");
+            assert_eq!(text, alone[seed as usize]);
+        }
+    });
+}
+
+#[test]
+fn a_broken_model_is_an_error_and_never_a_stop() {
+    let copy = model_copy("llama-f32");
+    let path = copy.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+    config["rms_norm_eps"] = 3e38.into();
+    config["rope_scaling"] = json!({"type": "linear", "factor": 1e-38});
+    std::fs::write(&path, config.to_string()).expect("it can be written");
+    let server = Server::start_on(&SERVER, copy.path(), &[]);
+    let mut request = json!({"prompt": [1, 2, 3, 4, 5], "max_tokens": 3});
+    let whole = server.post("/v1/completions", &request);
+    assert_eq!((whole.status, &whole.body["error"]["type"]), (500, &json!("server_error")));
+    request["stream"] = json!(true);
+    let mut connection = server.connect("/v1/completions", &request);
+    connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
+    let text = read_until_done(&mut connection);
+    assert!(text.contains("data: {\"error\":{") && !text.contains("finish_reason\":\"stop"), "{text}");
+}
+
+fn read_until_done(connection: &mut TcpStream) -> String {
+    let (mut text, mut block) = (String::new(), [0; 4096]);
+    connection.flush().expect("it is sent");
+    while !text.contains("[DONE]") {
+        let read = connection.read(&mut block).expect("more comes");
+        assert_ne!(read, 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&block[..read]));
+    }
+    text
+}

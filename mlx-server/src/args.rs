@@ -1,6 +1,7 @@
 //! The flags of the server. A flag wins over its environment variable, that over the file of `--config`, and that
 //! over the default; `--print-config` shows what came of it.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -46,7 +47,7 @@ pub struct Settings {
 #[serde(rename_all = "kebab-case")]
 pub struct ModelArgs {
     /// A model folder, or NAME=FOLDER; may be given several times; the first answers requests that name none
-    #[arg(short, long, value_name = "[NAME=]FOLDER", env = "MLX_MODEL", value_delimiter = None)]
+    #[arg(short, long, value_name = "[NAME=]FOLDER", env = "MLX_MODEL")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     model: Vec<String>,
 
@@ -73,8 +74,8 @@ pub struct ModelArgs {
 #[serde(rename_all = "kebab-case")]
 pub struct NetworkArgs {
     /// The address to listen on; off loopback an API key is required [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS", env = "MLX_HOST")]
-    host: Option<String>,
+    #[arg(long, value_name = "ADDRESS", env = "MLX_HOST", value_parser = parse_host)]
+    host: Option<IpAddr>,
 
     /// The port to listen on; 0 takes a free one, which the first line of the log names [default: 8080]
     #[arg(long, value_name = "PORT", env = "MLX_PORT")]
@@ -152,4 +153,9 @@ pub struct LimitArgs {
     /// How long answers may go on after the server was told to end [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_SHUTDOWN_TIMEOUT")]
     shutdown_timeout: Option<Seconds>,
+}
+
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    let address = if text == "localhost" { "127.0.0.1" } else { text };
+    address.parse().map_err(|_| "it must be an IP address, such as 127.0.0.1, or localhost".to_owned())
 }

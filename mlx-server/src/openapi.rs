@@ -79,21 +79,31 @@ mod tests {
     }
 
     fn example(document: &Value, field: &str, property: &Value) -> Value {
+        // The description has no room for an example where it refers to another object.
+        match field {
+            "stop" => return json!("END"),
+            "stream_options" => return json!({"include_usage": true}),
+            "chat_template_kwargs" => return json!({"enable_thinking": false}),
+            _ => {}
+        }
         let items = follow(document, &property["items"]);
         let own = property.get("example").or_else(|| property["examples"].get(0)).cloned();
         let of_items = || items.get("example").or_else(|| items["examples"].get(0)).map(|item| json!([item]));
-        own.or_else(of_items).unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
+        own.or_else(of_items)
+            .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 
     /// Each documented field, sent alone, changes what the request means or is refused by its name.
     #[test]
     fn every_documented_field_is_read() {
         let document = serde_json::to_value(document()).expect("json");
-        let posts = document["paths"].as_object().expect("paths").iter().filter(|(_, path)| !path["post"].is_null());
+        let posts =
+            document["paths"].as_object().expect("paths").iter().filter(|(_, path)| !path["post"].is_null());
         assert_eq!(posts.count(), REQUESTS.len(), "every request is walked");
         let mut walked = 0;
         for (path, reader) in REQUESTS {
-            let body = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
+            let body =
+                &document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
             let schema = follow(&document, body);
             assert_eq!(schema["additionalProperties"], json!(false), "{path}");
             let required: Map<String, Value> = schema["required"]
@@ -143,7 +153,8 @@ mod tests {
     #[test]
     fn fields_that_come_later_are_refused_by_name() {
         for field in ["response_format", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"] {
-            let request = json!({"messages": [{"role": "user", "content": "a"}], field: {"type": "json_object"}});
+            let request =
+                json!({"messages": [{"role": "user", "content": "a"}], field: {"type": "json_object"}});
             let error = read(REQUESTS[0].1, request.as_object().expect("an object")).expect_err(field);
             assert_eq!(error.param(), Some(field));
         }

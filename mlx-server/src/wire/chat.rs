@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::OneOrMany;
 use super::message::{self, Message};
 use super::options::{Job, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
@@ -56,7 +57,7 @@ field_group! {
         #[schema(minimum = 0, maximum = 20, example = 2)]
         pub(crate) top_logprobs: usize,
         /// Variables for the model's chat template, such as `enable_thinking`.
-        #[schema(value_type = Object, example = json!({"enable_thinking": false}))]
+        #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
     }
 }
@@ -119,6 +120,7 @@ impl PartialSchema for ChatRequest {
 impl ToSchema for ChatRequest {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
         register::<Message>(schemas);
+        register::<OneOrMany>(schemas);
         register::<StreamOptions>(schemas);
     }
 }
@@ -133,7 +135,7 @@ field_group! {
         #[schema(example = false)]
         pub(crate) add_generation_prompt: bool,
         /// Variables for the model's chat template, such as `enable_thinking`.
-        #[schema(value_type = Object, example = json!({"enable_thinking": false}))]
+        #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
     }
 }

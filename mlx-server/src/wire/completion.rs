@@ -5,6 +5,7 @@ use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::OneOrMany;
 use super::options::{Job, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{merged, register};
@@ -95,6 +96,7 @@ impl PartialSchema for CompletionRequest {
 
 impl ToSchema for CompletionRequest {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        register::<OneOrMany>(schemas);
         register::<StreamOptions>(schemas);
     }
 }

@@ -10,7 +10,7 @@ field_group! {
     #[schema(examples(json!({"role": "user", "content": "Why is the sky blue?"})))]
     pub(crate) struct Message {
         /// Who says it: system, developer (the same), user or assistant.
-        #[schema(required = true, pattern = "^(system|developer|user|assistant)$")]
+        #[schema(required = true, value_type = String, pattern = "^(system|developer|user|assistant)$")]
         pub(crate) role: String,
         /// What is said: a text, or parts of type `text`, which are joined by line ends.
         #[schema(required = true, value_type = String)]

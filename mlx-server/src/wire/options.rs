@@ -18,8 +18,7 @@ field_group! {
         #[schema(minimum = 0, example = 5)]
         pub(crate) max_tokens: usize,
         /// The text ends before the first of these strings.
-        #[schema(example = "END")]
-        pub(crate) stop: OneOrMany,
+                pub(crate) stop: OneOrMany,
         /// Go on after a token that ends the text.
         #[schema(example = true)]
         pub(crate) ignore_eos: bool,
@@ -30,7 +29,7 @@ field_group! {
         #[schema(example = true)]
         pub(crate) stream: bool,
         /// With `stream`: what else to send.
-        #[schema(value_type = StreamOptions, example = json!({"include_usage": true}))]
+        #[schema(value_type = StreamOptions)]
         pub(crate) stream_options: Value,
         /// Give the ids of prompt and answer, too.
         #[schema(example = true)]

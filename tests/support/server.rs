@@ -1,0 +1,186 @@
+//! A server of its own for each test, and a client that is as simple as can be. Everything panics that goes wrong.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde_json::Value;
+use ureq::Agent;
+
+use crate::{model_copy, model_folder};
+
+/// A running server; it ends with the test.
+pub struct Server {
+    child: Child,
+    address: String,
+    agent: Agent,
+}
+
+/// A response that has been read.
+pub struct Reply {
+    /// Its status.
+    pub status: u16,
+    headers: ureq::http::HeaderMap,
+    /// Its body, if that is JSON.
+    pub body: Value,
+}
+
+impl Reply {
+    /// A header that is there.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers[name].to_str().expect("text")
+    }
+}
+
+impl Server {
+    /// Serves a tiny checkpoint under the name `tiny`. `program` is the server, or words that start it.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn start(program: &[&str], arguments: &[&str]) -> Self {
+        Self::start_on(program, &model_folder("llama-f32"), arguments)
+    }
+
+    /// The same, with so long a context that an answer takes a while.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn start_slow(program: &[&str], arguments: &[&str]) -> Self {
+        let copy = model_copy("llama-f32");
+        let path = copy.path().join("config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+        config["max_position_embeddings"] = 8192.into();
+        std::fs::write(&path, config.to_string()).expect("it can be written");
+        let server = Self::start_on(program, copy.path(), &[arguments, &["--preload"]].concat());
+        while server.get("/ready").status != 200 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        server
+    }
+
+    /// Serves this folder under the name `tiny`.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn start_on(program: &[&str], folder: &Path, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MLX_")) {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .args(["--port", "0", "-m", &format!("tiny={}", folder.display())])
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut log = BufReader::new(child.stderr.take().expect("a pipe"));
+        let address = loop {
+            let mut line = String::new();
+            assert_ne!(log.read_line(&mut line).expect("a log"), 0, "the server ended");
+            let object: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+            if object["message"] == "listening" {
+                break object["address"].as_str().expect("an address").to_owned();
+            }
+        };
+        // Nobody reads on, but the server must not wait for a full pipe.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let agent = Agent::config_builder().http_status_as_error(false).build().into();
+        Self { child, address, agent }
+    }
+
+    /// Asks.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn get(&self, path: &str) -> Reply {
+        read(self.agent.get(self.url(path)).call())
+    }
+
+    /// Asks with a body.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn post(&self, path: &str, request: &Value) -> Reply {
+        read(self.agent.post(self.url(path)).send(request.to_string()))
+    }
+
+    /// The chunks of a streamed answer.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn stream(&self, path: &str, request: &Value) -> Vec<Value> {
+        let mut response = self.agent.post(self.url(path)).send(request.to_string()).expect("an answer");
+        let text = response.body_mut().read_to_string().expect("text");
+        let data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        let (last, chunks) = data.split_last().expect("events");
+        assert_eq!(*last, "[DONE]");
+        chunks.iter().map(|chunk| serde_json::from_str(chunk).expect("json")).collect()
+    }
+
+    /// A connection on which a request has been sent.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn connect(&self, path: &str, request: &Value) -> TcpStream {
+        let mut connection = TcpStream::connect(&self.address).expect("it listens");
+        let body = request.to_string();
+        let (host, length) = (&self.address, body.len());
+        write!(connection, "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}")
+            .expect("it is sent");
+        connection
+    }
+
+    /// The page for monitoring.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn metrics(&self) -> String {
+        let mut response = self.agent.get(self.url("/metrics")).call().expect("an answer");
+        response.body_mut().read_to_string().expect("text")
+    }
+
+    /// Sends the signal to end.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn terminate(&self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("it ends")
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {
+    let mut response = response.expect("an answer");
+    let text = response.body_mut().read_to_string().expect("text");
+    let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+    Reply { status: response.status().as_u16(), headers: response.headers().clone(), body }
+}
+
+/// The text of all chunks of a completion.
+pub fn events(chunks: &[Value]) -> String {
+    chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect()
+}
