@@ -38,7 +38,7 @@ pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Re
     let prompt = PromptPart { ids, echo: String::new() };
     start(state, lease, &request.job, Form::Chat, vec![prompt], splitter.as_ref())
         // The prompt was made of the messages.
-        .map_err(|error| error.blaming("prompt", "messages"))
+        .map_err(|error| error.blaming("prompt", "messages").blaming("logprobs", "top_logprobs"))
 }
 
 /// Starts the generations of completions.

@@ -1,9 +1,11 @@
 //! `cargo xtask`: what has to be done around the code, from the native libraries to the house rules.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
 
+mod clients;
 mod golden;
 mod process;
 mod product;
+mod python;
 mod setup;
 mod tidy;
 mod workspace;
@@ -40,6 +42,8 @@ enum Task {
         /// The folder to write to instead of tests/golden
         arguments: Vec<String>,
     },
+    /// Ask the server with other people's clients, in Python
+    Clients,
     /// Check the house rules that a machine can check
     Tidy,
     /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Task::Chat { arguments } => product::chat(&arguments),
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),
+        Task::Clients => clients::run(),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
