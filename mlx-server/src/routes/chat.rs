@@ -8,7 +8,7 @@ use crate::error::{ApiError, ErrorResponse};
 use crate::observe::LogUser;
 use crate::prepare;
 use crate::state::AppState;
-use crate::wire::answer::{Answer, ChatChoice};
+use crate::wire::answer::{Answer, ChatChoice, StreamEvent};
 use crate::wire::chat::{ChatRequest, RenderRequest};
 use crate::wire::text::RenderResponse;
 
@@ -17,7 +17,7 @@ use crate::wire::text::RenderResponse;
     post, path = "/v1/chat/completions", tag = "generation",
     request_body = ChatRequest,
     responses(
-        (status = 200, body = Answer<ChatChoice>),
+        (status = 200, content((Answer<ChatChoice> = "application/json"), (StreamEvent = "text/event-stream"))),
         (status = "4XX", body = ErrorResponse),
         (status = "5XX", body = ErrorResponse),
     )

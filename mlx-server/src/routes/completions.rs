@@ -8,7 +8,7 @@ use crate::error::{ApiError, ErrorResponse};
 use crate::observe::LogUser;
 use crate::prepare;
 use crate::state::AppState;
-use crate::wire::answer::{Answer, CompletionChoice};
+use crate::wire::answer::{Answer, CompletionChoice, StreamEvent};
 use crate::wire::completion::CompletionRequest;
 
 /// Continues texts, whole or as server-sent events.
@@ -16,7 +16,7 @@ use crate::wire::completion::CompletionRequest;
     post, path = "/v1/completions", tag = "generation",
     request_body = CompletionRequest,
     responses(
-        (status = 200, body = Answer<CompletionChoice>),
+        (status = 200, content((Answer<CompletionChoice> = "application/json"), (StreamEvent = "text/event-stream"))),
         (status = "4XX", body = ErrorResponse),
         (status = "5XX", body = ErrorResponse),
     )

@@ -35,6 +35,14 @@ pub(crate) type ChatChunk = Answer<ChatDeltaChoice>;
 /// A whole answer of `POST /v1/completions`, or a chunk of it.
 pub(crate) type CompletionAnswer = Answer<CompletionChoice>;
 
+/// A server-sent event of a streamed answer.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "events are written as text; this describes them")]
+pub(crate) struct StreamEvent {
+    /// A chunk or an error as JSON, or `[DONE]`.
+    data: String,
+}
+
 /// One of the answers to a chat.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatChoice {

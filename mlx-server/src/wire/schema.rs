@@ -1,7 +1,7 @@
 //! Documents requests: groups of fields become one object that allows nothing else.
 
 use serde_json::Value;
-use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, Object, ObjectBuilder};
+use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, Object, ObjectBuilder, SchemaType};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -20,7 +20,10 @@ pub(crate) fn merged(groups: impl IntoIterator<Item = RefOr<Schema>>, fixed: &[F
         }
     }
     for (field, allowed, why) in fixed {
-        let property = ObjectBuilder::new().enum_values(Some(allowed.clone())).description(Some(*why));
+        let property = ObjectBuilder::new()
+            .schema_type(SchemaType::AnyValue)
+            .enum_values(Some(allowed.clone()))
+            .description(Some(*why));
         object.properties.insert((*field).to_owned(), RefOr::T(Schema::Object(property.build())));
     }
     Merged(object)
@@ -30,7 +33,8 @@ impl Merged {
     /// Adds a property that is a list of another documented object.
     pub(crate) fn list<T: ToSchema>(mut self, field: &str, description: &str) -> Self {
         let items = Ref::from_schema_name(T::name());
-        let list = ArrayBuilder::new().items(RefOr::Ref(items)).description(Some(description));
+        let list =
+            ArrayBuilder::new().items(RefOr::Ref(items)).min_items(Some(1)).description(Some(description));
         self.0.properties.insert(field.to_owned(), RefOr::T(Schema::Array(list.build())));
         self
     }

@@ -75,7 +75,6 @@ impl ToSchema for TokenizeRequest {}
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TokenizeResponse {
     /// Token ids, or objects with `id` and `piece`.
-    #[schema(value_type = Vec<Object>)]
     pub(crate) tokens: Vec<Value>,
     /// How many they are.
     pub(crate) count: usize,
