@@ -281,6 +281,18 @@ fn a_broken_model_is_an_error_and_never_a_stop() {
     assert!(text.contains("data: {\"error\":{") && !text.contains("finish_reason\":\"stop"), "{text}");
 }
 
+#[test]
+fn a_model_that_cannot_be_loaded_is_told_and_its_path_is_not() {
+    let copy = model_copy("llama-f32");
+    std::fs::remove_file(copy.path().join("model.safetensors")).expect("it was there");
+    let server = Server::start_on(&SERVER, copy.path(), &[]);
+    let refused = server.post("/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("model_not_loaded")));
+    assert!(!refused.body.to_string().contains(&*copy.path().to_string_lossy()));
+    let mut eager = Server::start_on(&SERVER, copy.path(), &["--preload"]);
+    assert!(!eager.wait().success(), "there is nothing to serve");
+}
+
 fn read_until_done(connection: &mut TcpStream) -> String {
     let (mut text, mut block) = (String::new(), [0; 4096]);
     connection.flush().expect("it is sent");

@@ -95,7 +95,7 @@ pub struct NetworkArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_host: Vec<String>,
 
-    /// An origin whose web pages may ask, as in https://example.org; may be given several times
+    /// An origin whose web pages may ask, with its scheme; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,

@@ -1,6 +1,8 @@
 //! Who may ask: the Host and Origin of a request are checked against web pages that want to reach this machine through
 //! a browser, and its key against everybody else.
 
+use std::net::IpAddr;
+
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -11,9 +13,6 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::config::NetworkConfig;
 use crate::error::ApiError;
 use crate::state::AppState;
-
-/// Names of this machine that only this machine resolves.
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// What those who watch over the server may ask without a key.
 const OPEN: [&str; 2] = ["/health", "/ready"];
@@ -56,9 +55,10 @@ fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result
     let header = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = header.or_else(|| uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or_default();
     let name = host_name(host);
-    let own = network.host.to_string();
-    let allowed = network.allowed_host.iter().map(String::as_str).chain(LOOPBACK).chain([own.as_str()]);
-    if allowed.into_iter().any(|allowed| allowed.eq_ignore_ascii_case(name)) {
+    // Only a name can be made to point here by somebody else; an address is where the browser really went.
+    let is_address = name.parse::<IpAddr>().is_ok();
+    let mut allowed = network.allowed_host.iter().map(String::as_str).chain(["localhost"]);
+    if is_address || allowed.any(|allowed| allowed.eq_ignore_ascii_case(name)) {
         return Ok(host.to_owned());
     }
     let message = format!("the host {name:?} is not one of this server's; start it with --allowed-host");

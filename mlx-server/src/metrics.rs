@@ -19,7 +19,7 @@ pub(crate) struct Metrics {
     responses: Counters<(String, u16)>,
     /// Generations by how they ended.
     generations: Counters<&'static str>,
-    /// From the request to its first token.
+    /// From the start of a generation, its waiting included, to its first token.
     pub(crate) first_token: Histogram,
     /// From a token to the next.
     pub(crate) next_token: Histogram,
@@ -122,7 +122,7 @@ impl Metrics {
         self.first_token.write(
             &mut out,
             "mlx_time_to_first_token_seconds",
-            "From a request to its first token.",
+            "From the start of a generation, its waiting included, to its first token.",
         );
         self.next_token.write(&mut out, "mlx_inter_token_seconds", "From a token to the next.");
         engines(&mut out, models);

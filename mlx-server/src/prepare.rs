@@ -101,7 +101,7 @@ fn start(
     let submit = |(index, request)| Choice::submit(index, request, splitter.cloned(), state, lease);
     let choices = requests.into_iter().enumerate().map(submit).collect::<Result<_, _>>()?;
     let wishes = Wishes { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
-    let head = Head { id: new_id(form), model: lease.name.clone(), seed };
+    let head = head(form, &lease.name, seed);
     let tokenizer = lease.engine.folder().tokenizer.clone();
     let writer = Writer::new(form, wishes, head, tokenizer, prompts, job.choices);
     let exactness = lease.engine.exactness().as_str();
@@ -132,13 +132,14 @@ fn check_bias(lease: &Lease, job: &Job) -> Result<(), ApiError> {
 }
 
 /// Ids differ within a run of the server by a counter, and between runs by the clock.
-fn new_id(form: Form) -> String {
+fn head(form: Form, model: &str, seed: u64) -> Head {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let kind = match form {
         Form::Chat => "chatcmpl",
         Form::Completion => "cmpl",
     };
-    format!("{kind}-{time:x}-{count:x}")
+    let id = format!("{kind}-{:x}-{count:x}", time.as_millis());
+    Head { id, model: model.to_owned(), seed, created: time.as_secs() }
 }

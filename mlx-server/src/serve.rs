@@ -33,7 +33,10 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     connections.close();
     drain(&state, &connections).await;
     // A model that could not be loaded at the start has ended the server.
-    if preload.is_finished() { preload.await.unwrap_or(Ok(())) } else { Ok(()) }
+    match tokio::time::timeout(Duration::from_millis(100), preload).await {
+        Ok(Ok(outcome)) => outcome,
+        _ => Ok(()),
+    }
 }
 
 async fn preload(state: AppState) -> Result<(), StartError> {

@@ -151,10 +151,12 @@ fn web_pages_of_others_are_kept_out() {
         ask_with(config, "GET", "/v1/models", headers, b"")
     };
     let status = |headers: &[(&str, &str)]| reply(headers).status;
-    for host in ["localhost", "127.0.0.1:8080", "[::1]:8080", "box.example:1", "BOX.example"] {
+    for host in
+        ["localhost", "127.0.0.1:8080", "[::1]:8080", "192.168.1.5:8080", "box.example:1", "BOX.example"]
+    {
         assert_eq!(status(&[("host", host)]), 200, "{host}");
     }
-    for host in ["evil.example", "localhost.evil.example:8080", ""] {
+    for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8080", ""] {
         assert_eq!(status(&[("host", host)]), 403, "{host}");
     }
     let own = ("host", "localhost:8080");

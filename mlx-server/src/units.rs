@@ -85,7 +85,7 @@ enum Written {
     Text(String),
 }
 
-/// Both units read from and written to files as they are read from flags.
+/// Both units are read from files as they are from flags.
 macro_rules! in_files {
     ($($unit:ty),*) => { $(
         impl<'de> Deserialize<'de> for $unit {
@@ -98,15 +98,21 @@ macro_rules! in_files {
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
-
-        impl Serialize for $unit {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
     )* };
 }
 in_files!(ByteSize, Seconds);
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for Seconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,6 @@
 mod chat;
 mod completion;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use mlx_core::engine::Usage;
 use mlx_core::text::Tokenizer;
 use serde::Serialize;
@@ -61,6 +59,8 @@ pub(crate) struct Head {
     pub(crate) model: String,
     /// The seed of the first choice.
     pub(crate) seed: u64,
+    /// When the request came, in seconds since 1970.
+    pub(crate) created: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -160,8 +160,8 @@ impl Writer {
     }
 
     fn answer<C>(&self, object: &'static str, choices: Vec<C>) -> Answer<C> {
-        let Head { id, model, seed } = self.head.clone();
-        Answer { id, object, created: now(), model, choices, seed, usage: None, prompt_token_ids: None }
+        let Head { id, model, seed, created } = self.head.clone();
+        Answer { id, object, created, model, choices, seed, usage: None, prompt_token_ids: None }
     }
 
     fn ids(&self, tokens: &[Token]) -> Option<Vec<u32>> {
@@ -171,8 +171,4 @@ impl Writer {
 
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).expect("answers hold nothing that JSON has no form for")
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
