@@ -247,9 +247,12 @@ fn a_signal_lets_short_answers_end_and_breaks_off_long_ones() {
 
 #[test]
 fn many_ask_at_once() {
-    let server = Server::start(&SERVER, &[]);
+    let other = format!("other={}", mlx_tests::model_folder("llama-tied-f32").display());
+    let server = Server::start(&SERVER, &["-m", &other]);
     let ask = |seed: u64| {
-        let request = json!({"prompt": "The waves", "max_tokens": 8, "seed": seed, "stream": true});
+        let model = if seed.is_multiple_of(2) { "tiny" } else { "other" };
+        let request =
+            json!({"model": model, "prompt": "The waves", "max_tokens": 8, "seed": seed, "stream": true});
         events(&server.stream("/v1/completions", &request))
     };
     let alone: Vec<_> = (0..4).map(ask).collect();
@@ -291,6 +294,23 @@ fn a_model_that_cannot_be_loaded_is_told_and_its_path_is_not() {
     assert!(!refused.body.to_string().contains(&*copy.path().to_string_lossy()));
     let mut eager = Server::start_on(&SERVER, copy.path(), &["--preload"]);
     assert!(!eager.wait().success(), "there is nothing to serve");
+}
+
+#[test]
+fn the_log_names_the_user_and_keeps_what_was_said_to_itself() {
+    let server = Server::start(&SERVER, &[]);
+    let secret = "the keeper is called Ann";
+    server.post("/v1/completions", &json!({"prompt": secret, "max_tokens": 1, "user": "someone"}));
+    server.post("/v1/chat/completions", &json!({"messages": user(secret), "max_tokens": 1}));
+    server.post("/v1/completions", &json!({"prompt": secret, "frobnicate": secret}));
+    let begin = Instant::now();
+    while server.log().matches("\"message\":\"request\"").count() < 3 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = server.log();
+    assert!(log.contains("\"user\":\"someone\"") && log.contains("\"status\":400"), "{log}");
+    assert!(!log.contains("Ann"), "{log}");
 }
 
 fn read_until_done(connection: &mut TcpStream) -> String {

@@ -35,6 +35,7 @@ pub fn document() -> Document {
 mod tests {
     use std::fmt::Debug;
 
+    use proptest::prelude::*;
     use serde_json::{Map, Value, json};
 
     use super::*;
@@ -148,6 +149,77 @@ mod tests {
         let mut request = base.clone();
         request.insert(field.to_owned(), json!(["something", "else"]));
         assert_eq!(read(reader, &request).expect_err(field).param(), Some(field));
+    }
+
+    /// Any JSON at all.
+    fn junk() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            (-2..4).prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+            prop::sample::select(&["user", "text", "low", "a"][..]).prop_map(Value::from),
+        ];
+        let key = prop_oneof![
+            "[a-z]{1,3}",
+            prop::sample::select(&["role", "content", "type", "text"][..]).prop_map(String::from)
+        ];
+        leaf.prop_recursive(3, 24, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((key.clone(), inner), 0..4)
+                    .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The names of all fields of all requests.
+    fn names() -> Vec<String> {
+        let document = serde_json::to_value(document()).expect("json");
+        let schemas = document["components"]["schemas"].as_object().expect("schemas").clone();
+        let requests = schemas.into_iter().filter(|(name, _)| name.ends_with("Request"));
+        requests
+            .flat_map(|(_, it)| it["properties"].as_object().expect("properties").clone())
+            .map(|it| it.0)
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Whatever a field holds, it is understood or refused by a name that the request has.
+        #[test]
+        fn no_value_is_a_fault_of_the_server(
+            fields in prop::collection::vec((prop::sample::select(names()), junk()), 1..4),
+        ) {
+            for (path, reader) in REQUESTS {
+                let mut request = Map::new();
+                request.insert("messages".into(), json!([{"role": "user", "content": "a"}]));
+                if path.starts_with("/v1/chat") { request.extend(fields.clone()) } else { request = fields.iter().cloned().collect() }
+                if let Err(error) = read(reader, &request) {
+                    prop_assert_eq!(error.status().as_u16(), 400);
+                    let param = error.param().unwrap_or_default();
+                    let name = param.split(['.', '[']).next().unwrap_or_default();
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "content", "tokens"].contains(&name), "{}", param);
+                }
+            }
+        }
+
+        /// Broken bodies are refused, and nothing panics.
+        #[test]
+        fn no_body_is_a_fault_of_the_server(body in prop::collection::vec(any::<u8>(), 0..64), cut in 0..60_usize) {
+            let good = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 5}).to_string().into_bytes();
+            let mut mixed = good[..cut].to_vec();
+            mixed.extend(&body);
+            for bytes in [&body, &mixed] {
+                if let Err(error) = Fields::parse(bytes) {
+                    prop_assert_eq!(error.status().as_u16(), 400);
+                }
+            }
+        }
     }
 
     #[test]

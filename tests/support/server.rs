@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use ureq::Agent;
@@ -15,6 +16,7 @@ pub struct Server {
     child: Child,
     address: String,
     agent: Agent,
+    log: Arc<Mutex<String>>,
 }
 
 /// A response that has been read.
@@ -87,10 +89,16 @@ impl Server {
                 break object["address"].as_str().expect("an address").to_owned();
             }
         };
-        // Nobody reads on, but the server must not wait for a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let lines = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&lines);
+        // Read on to the end: the server must not wait for a full pipe.
+        std::thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                *kept.lock().expect("nobody panics with it") += &(line + "\n");
+            }
+        });
         let agent = Agent::config_builder().http_status_as_error(false).build().into();
-        Self { child, address, agent }
+        Self { child, address, agent, log: lines }
     }
 
     /// Asks.
@@ -142,6 +150,14 @@ impl Server {
     pub fn metrics(&self) -> String {
         let mut response = self.agent.get(self.url("/metrics")).call().expect("an answer");
         response.body_mut().read_to_string().expect("text")
+    }
+
+    /// What the server has logged since it listens.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("nobody panics with it").clone()
     }
 
     /// Sends the signal to end.
