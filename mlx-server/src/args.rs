@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use mlx_core::engine::EngineOptions;
 use serde::Serialize;
 
 use crate::units::{ByteSize, Seconds};
@@ -101,7 +102,7 @@ pub struct NetworkArgs {
     cors_origin: Vec<String>,
 }
 
-/// How the engine of a model runs.
+/// How the engine of a model runs; for every command that starts one.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EngineArgs {
@@ -120,6 +121,19 @@ pub struct EngineArgs {
     /// The most requests of a model that wait; one more is told to come back later [default: 256]
     #[arg(long, value_name = "N", env = "MLX_MAX_WAITING")]
     max_waiting: Option<usize>,
+}
+
+impl EngineArgs {
+    /// As the engine takes them; what was not given is the engine's default.
+    pub fn options(&self) -> EngineOptions {
+        let default = EngineOptions::default();
+        EngineOptions {
+            exact: self.exact.unwrap_or(default.exact),
+            memory_budget: self.memory_budget.map(|size| size.0).or(default.memory_budget),
+            max_running: self.max_running.unwrap_or(default.max_running),
+            max_waiting: self.max_waiting.unwrap_or(default.max_waiting),
+        }
+    }
 }
 
 /// How much a request may bring and how long things may take.
