@@ -8,7 +8,7 @@ use mlx_core::engine::{Event, FinishReason, Generation, GenerationRequest, Usage
 
 use crate::error::ApiError;
 use crate::models::Lease;
-use crate::reasoning::Splitter;
+use crate::reasoning::{Parts, Splitter};
 use crate::state::AppState;
 use crate::wire::logprobs::Token;
 
@@ -39,6 +39,11 @@ pub(crate) struct End {
 }
 
 impl Piece {
+    fn add(&mut self, parts: &Parts) {
+        self.reasoning.push_str(&parts.reasoning);
+        self.content.push_str(&parts.content);
+    }
+
     /// Adds what came after this piece.
     pub(crate) fn extend(&mut self, next: Self) {
         self.content.push_str(&next.content);
@@ -58,7 +63,7 @@ pub(crate) struct Choice {
     clock: Clock,
     ended: bool,
     // Let go last: an engine must not be dropped on an async thread, and the lease keeps it.
-    _lease: Lease,
+    lease: Lease,
 }
 
 /// When things happened.
@@ -79,7 +84,7 @@ impl Choice {
         let generation = lease.engine.submit(request)?;
         let clock = Clock { begun: Instant::now(), last: None };
         let (state, lease) = (state.clone(), lease.clone());
-        Ok(Self { index, generation, splitter, state, clock, ended: false, _lease: lease })
+        Ok(Self { index, generation, splitter, state, clock, ended: false, lease })
     }
 
     /// The answer as it comes; it ends after a piece with an end, or after an error.
@@ -122,6 +127,7 @@ impl Choice {
             }
             Event::Token(token) => {
                 self.tick();
+                self.hear_tag(&mut piece, token.id);
                 self.say(&mut piece, &token.delta);
                 piece.tokens.push(Token { id: token.id, text: token.text, logprob: token.logprob });
             }
@@ -130,9 +136,7 @@ impl Choice {
                 self.state.metrics.generated(finished.reason.as_str());
                 self.say(&mut piece, &finished.delta);
                 if let Some(splitter) = &mut self.splitter {
-                    let rest = splitter.finish();
-                    piece.reasoning.push_str(&rest.reasoning);
-                    piece.content.push_str(&rest.content);
+                    piece.add(&splitter.finish());
                 }
                 piece.end = Some(End { reason: reason(&finished.reason)?, usage: finished.usage });
             }
@@ -140,13 +144,19 @@ impl Choice {
         Ok(piece)
     }
 
+    /// Text that is held back for a stop string may come after a tag that came after it; that is rare, and loses nothing.
+    fn hear_tag(&mut self, piece: &mut Piece, token: u32) {
+        let tag = self.lease.silent_tags.iter().find(|(id, _)| *id == token);
+        if let (Some((_, tag)), Some(splitter)) = (tag, &mut self.splitter) {
+            piece.add(&splitter.push_tag(tag));
+        }
+    }
+
     fn say(&mut self, piece: &mut Piece, text: &str) {
         match &mut self.splitter {
             None => piece.content.push_str(text),
             Some(splitter) => {
-                let parts = splitter.push(text);
-                piece.reasoning.push_str(&parts.reasoning);
-                piece.content.push_str(&parts.content);
+                piece.add(&splitter.push(text));
             }
         }
     }

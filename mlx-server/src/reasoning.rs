@@ -50,6 +50,15 @@ impl Splitter {
         parts
     }
 
+    /// Takes a tag that is a token of its own without text. Where it has no meaning it is passed over, as other special
+    /// tokens are.
+    pub(crate) fn push_tag(&mut self, tag: &str) -> Parts {
+        match (self.place, tag) {
+            (Place::Start, OPEN) | (Place::ThoughtStart | Place::Thought, CLOSE) => self.push(tag),
+            _ => Parts::default(),
+        }
+    }
+
     /// Takes the end of the text: what was held back is what it looks like.
     pub(crate) fn finish(&mut self) -> Parts {
         let rest = std::mem::take(&mut self.held);
@@ -160,6 +169,25 @@ mod tests {
         assert_eq!(split("", "<thi"), (String::new(), "<thi".to_owned()));
         assert_eq!(split("", "<think>never </thi"), ("never </thi".to_owned(), String::new()));
         assert_eq!(split("", " \n"), (String::new(), " \n".to_owned()));
+    }
+
+    #[test]
+    fn tags_may_be_tokens_without_text() {
+        let mut splitter = Splitter::new("");
+        let mut parts = vec![
+            splitter.push_tag(CLOSE),
+            splitter.push_tag(OPEN),
+            splitter.push(" a "),
+            splitter.push_tag(OPEN),
+        ];
+        parts.extend([
+            splitter.push_tag(CLOSE),
+            splitter.push(" b"),
+            splitter.push_tag(CLOSE),
+            splitter.finish(),
+        ]);
+        let join = |part: fn(&Parts) -> &String| parts.iter().map(|it| part(it).as_str()).collect::<String>();
+        assert_eq!((join(|it| &it.reasoning), join(|it| &it.content)), ("a".to_owned(), "b".to_owned()));
     }
 
     #[test]

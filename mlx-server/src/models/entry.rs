@@ -32,6 +32,8 @@ pub(crate) struct Loaded {
     pub(crate) engine: EngineHandle,
     /// Whether it marks its thoughts by tags.
     pub(crate) thinks: bool,
+    /// Those of the tags that are special tokens, which have no text.
+    pub(crate) silent_tags: Vec<(u32, &'static str)>,
     last_used: Mutex<Instant>,
 }
 
@@ -40,7 +42,12 @@ impl Loaded {
         let folder = engine.folder();
         let thinks = folder.tokenizer.id(reasoning::OPEN).is_some()
             || folder.template.as_ref().is_some_and(|template| template.mentions(reasoning::CLOSE));
-        Self { name: name.to_owned(), engine, thinks, last_used: Mutex::new(Instant::now()) }
+        let silent_tags = [reasoning::OPEN, reasoning::CLOSE]
+            .into_iter()
+            .filter_map(|tag| Some((folder.tokenizer.id(tag)?, tag)))
+            .filter(|(id, _)| folder.tokenizer.is_special(*id))
+            .collect();
+        Self { name: name.to_owned(), engine, thinks, silent_tags, last_used: Mutex::new(Instant::now()) }
     }
 
     /// Bytes that it takes, as far as is known.
