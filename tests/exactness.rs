@@ -66,6 +66,7 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
         ignore_eos: dice.below(2) == 0,
         logprobs: dice.sometimes(2, |dice| dice.below(21)),
         prompt_logprobs: dice.sometimes(6, |dice| dice.below(4)),
+        embed: None,
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
     };
     Request { prompt, options }

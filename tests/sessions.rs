@@ -7,7 +7,7 @@ use mlx_tests::{device, engine, greedy};
 fn text(generation: Generation) -> String {
     generation
         .map(|event| match event {
-            Event::Prompt(_) => String::new(),
+            Event::Prompt(_) | Event::Embedding(_) => String::new(),
             Event::Token(token) => token.delta,
             Event::Done(finished) => finished.delta,
         })

@@ -33,6 +33,8 @@ fn collect(generation: Generation, show: bool) -> Result<Answer, Failure> {
     for event in generation {
         match event {
             Event::Prompt(token) => prompt.push(token),
+            // No command asks for one.
+            Event::Embedding(_) => {}
             Event::Token(token) => {
                 add(&token.delta)?;
                 tokens.push(token);

@@ -106,7 +106,7 @@ pub struct NetworkArgs {
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EngineArgs {
-    /// Give the same bits whatever runs beside a request, where the device allows it
+    /// Give the same bits whatever runs beside a request, where the device allows it [default: where that costs nothing]
     #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     exact: Option<bool>,
 
@@ -128,7 +128,7 @@ impl EngineArgs {
     pub fn options(&self) -> EngineOptions {
         let default = EngineOptions::default();
         EngineOptions {
-            exact: self.exact.unwrap_or(default.exact),
+            exact: self.exact.or(default.exact),
             memory_budget: self.memory_budget.map(|size| size.0).or(default.memory_budget),
             max_running: self.max_running.unwrap_or(default.max_running),
             max_waiting: self.max_waiting.unwrap_or(default.max_waiting),

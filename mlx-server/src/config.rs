@@ -88,8 +88,8 @@ impl Default for NetworkConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EngineConfig {
-    /// The same bits whatever runs beside.
-    pub exact: bool,
+    /// The same bits whatever runs beside; where that is free if nothing is said.
+    pub exact: Option<bool>,
     /// Bytes for weights, caches and work.
     pub memory_budget: Option<ByteSize>,
     /// The most requests that run.
@@ -276,7 +276,7 @@ mod tests {
         let config = resolve(&["--config", path, "--port", "9001", "--exact=false"]).expect("valid");
         assert_eq!((config.network.port, config.limits.max_body.0), (9001, 2_000_000));
         assert_eq!(config.limits.keep_alive, Seconds(3.0));
-        assert_eq!((config.engine.exact, config.engine.memory_budget), (false, Some(ByteSize(1000))));
+        assert_eq!((config.engine.exact, config.engine.memory_budget), (Some(false), Some(ByteSize(1000))));
         assert_eq!(config.limits.shutdown_timeout, Seconds(30.0));
     }
 

@@ -125,6 +125,8 @@ impl Choice {
             Event::Prompt(token) => {
                 piece.prompt.push(Token { id: token.id, text: token.text, logprob: token.logprob });
             }
+            // No route asks for one yet.
+            Event::Embedding(_) => {}
             Event::Token(token) => {
                 self.tick();
                 self.hear_tag(&mut piece, token.id);

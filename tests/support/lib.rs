@@ -64,6 +64,8 @@ pub fn greedy(tokens: usize) -> RequestOptions {
 pub struct Outcome {
     /// The tokens of the prompt, if they were scored.
     pub prompt_tokens: Vec<PromptToken>,
+    /// The prompt as a vector, if that was asked for.
+    pub embedding: Option<Vec<f32>>,
     /// The tokens, with text and log-probabilities.
     pub tokens: Vec<TokenOutput>,
     /// The text that was shown.
@@ -94,16 +96,18 @@ pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> O
 /// When its stream has no end.
 pub fn collect(generation: Generation) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
+    let mut embedding = None;
     for event in generation {
         match event {
             Event::Prompt(token) => prompt_tokens.push(token),
+            Event::Embedding(vector) => embedding = Some(vector),
             Event::Token(token) => {
                 text.push_str(&token.delta);
                 tokens.push(token);
             }
             Event::Done(finished) => {
                 text.push_str(&finished.delta);
-                return Outcome { prompt_tokens, tokens, text, finished };
+                return Outcome { prompt_tokens, embedding, tokens, text, finished };
             }
         }
     }

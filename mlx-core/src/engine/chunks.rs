@@ -49,12 +49,10 @@ impl Chunks {
 
     /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.
     pub(super) fn rows_by_depth(self, length: usize) -> usize {
-        let deepest = |border: usize| self.length_at(border.saturating_sub(1)) * border.min(length);
-        (0..)
-            .map(|power| SHALLOW << power)
-            .take_while(|&border| border < length)
-            .map(deepest)
-            .fold(deepest(length), usize::max)
+        // The product grows up to the border where chunks become shorter.
+        let product = |end: usize| self.length_at(end.saturating_sub(1)) * end;
+        let borders = std::iter::successors(Some(SHALLOW), |border| Some(2 * border));
+        borders.take_while(|&border| border < length).map(product).fold(product(length), usize::max)
     }
 
     /// The last chunk border at or before `position`: what a cached prefix may be reused up to.

@@ -1,11 +1,12 @@
 //! Fills: prompts, and tokens that a preempted sequence had generated, run through the model between decode steps. A pass may
 //! stop after any layer, so that no prompt holds up the streams for longer than the pace allows.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use super::decode::Drawn;
 use super::pace::work;
-use super::request::FinishReason;
+use super::request::{Event, FinishReason};
 use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use super::stats::Gauges;
@@ -23,12 +24,14 @@ pub(super) struct Fills {
     started: Instant,
 }
 
-/// What became of a pass that was advanced.
-enum Advanced {
-    /// It has layers left, or its sequence has more to fill.
-    More,
-    /// The end of the prompt.
-    Prompt(Option<Rows>),
+/// Layers to issue for a sequence.
+struct Piece {
+    next: Next,
+    /// The positions of the pass.
+    range: Range<usize>,
+    layers: usize,
+    /// What a layer costs.
+    work: f64,
 }
 
 impl Engine {
@@ -39,26 +42,21 @@ impl Engine {
         let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started: Instant::now() };
         let allowance = self.pace.allowance();
         while let Some(id) = self.next_to_fill() {
-            let limit = if streams { Some(allowance - fills.work) } else { None };
-            let issued = match self.fill(id, limit, fills.ids.is_empty()) {
-                Ok(Some((work, advanced))) => {
-                    fills.work += work;
-                    if let Advanced::Prompt(end) = advanced {
-                        self.prompt_ended(id, end, &mut fills);
-                    }
-                    true
-                }
-                Ok(None) => false,
-                Err(error) => {
-                    self.end(id, FinishReason::Error(error.to_string()));
-                    continue;
-                }
-            };
-            if !issued {
-                break;
-            }
+            let limit = streams.then_some(allowance - fills.work);
+            let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
             self.last_filled = id;
-            fills.ids.push(id);
+            match self.issue(id, &piece) {
+                Ok((work, pass)) => {
+                    fills.work += work;
+                    fills.ids.push(id);
+                    if let Some(pass) = pass
+                        && let Err(error) = self.pass_issued(id, &piece, &pass, &mut fills)
+                    {
+                        self.end(id, FinishReason::Error(error.to_string()));
+                    }
+                }
+                Err(error) => self.end(id, FinishReason::Error(error.to_string())),
+            }
             if !streams {
                 break;
             }
@@ -83,80 +81,100 @@ impl Engine {
             .or_else(|| self.sequences.iter().find(fills).map(of))
     }
 
-    /// Issues layers of a sequence's pass that cost at most `limit`; the `first` of a turn gets one layer whatever it costs, so
+    /// What to issue for a sequence at a cost of at most `limit`; the `first` piece of a turn is one layer whatever it costs, so
     /// that streams cannot starve a prompt. None if nothing fits.
-    fn fill(&mut self, id: u64, limit: Option<f64>, first: bool) -> Result<Option<(f64, Advanced)>> {
-        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(None) };
+    fn piece(&self, id: u64, limit: Option<f64>, first: bool) -> Option<Piece> {
+        let sequence = self.sequences.get(&id)?;
+        let offset = sequence.run.as_ref()?.cache.offset();
         let next = sequence.next();
-        let Some(run) = &mut sequence.run else { return Ok(None) };
-        let offset = run.cache.offset();
         let range = match next {
             Next::Prompt(length) => self.device.chunks.next(offset, length),
             Next::Replay(length) => self.device.replay_range(offset..length),
-            Next::Step | Next::Nothing => return Ok(None),
+            Next::Step | Next::Nothing => return None,
         };
-        let layer_work = work(range.len(), range.end);
+        let work = work(range.len(), range.end);
         let layers = match limit {
             None => self.device.layers(),
-            Some(limit) => ((limit / layer_work) as usize).max(usize::from(first)),
+            Some(limit) => ((limit / work) as usize).max(usize::from(first)),
         };
-        if layers == 0 {
-            return Ok(None);
-        }
-        let mut pass = match (run.pass.take(), next) {
+        (layers > 0).then_some(Piece { next, range, layers, work })
+    }
+
+    /// Issues a piece; gives what it cost, and the pass if that was the last of it.
+    fn issue(&mut self, id: u64, piece: &Piece) -> Result<(f64, Option<Pass>)> {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok((0.0, None)) };
+        let (reads, draws) = (sequence.reader.is_on(), sequence.awaits_first_token());
+        let Some(run) = &mut sequence.run else { return Ok((0.0, None)) };
+        let mut pass = match (run.pass.take(), piece.next) {
             (Some(pass), _) => pass,
-            (None, Next::Replay(_)) => {
-                self.device.begin_replay(&sequence.history.tokens()[range.clone()], offset)?
+            (None, next) => {
+                let tokens = &sequence.history.tokens()[piece.range.clone()];
+                match next {
+                    Next::Replay(_) => self.device.begin_replay(tokens, piece.range.start)?,
+                    _ => self.device.begin_chunk(tokens, piece.range.start)?,
+                }
             }
-            (None, _) => self.device.begin_chunk(&sequence.history.tokens()[range.clone()], offset)?,
         };
         let before = pass.layer();
-        let prompt = sequence.history.prompt_length();
-        let ends_prompt = matches!(next, Next::Prompt(_)) && range.end == prompt;
-        let draws = ends_prompt && sequence.history.generated().is_empty();
-        let scores = sequence.prompt_score.is_some() && matches!(next, Next::Prompt(_));
-        self.device.advance(&mut pass, layers, &mut run.cache, draws || scores)?;
-        let done = (pass.layer() - before) as f64 * layer_work;
+        // Of a prompt's last chunk somebody reads the hidden rows; of the others only who scores or embeds.
+        let wanted = match piece.next {
+            Next::Prompt(length) => reads || draws && piece.range.end == length,
+            _ => false,
+        };
+        self.device.advance(&mut pass, piece.layers, &mut run.cache, wanted)?;
+        let cost = (pass.layer() - before) as f64 * piece.work;
         if pass.layer() < self.device.layers() {
             run.pass = Some(pass);
-            return Ok(Some((done, Advanced::More)));
+            return Ok((cost, None));
         }
-        if let (true, Some(score)) = (scores, &mut sequence.prompt_score) {
-            let prompt = &sequence.history.tokens()[..prompt];
-            score.extend(
-                self.device.model.as_ref(),
-                pass.hidden(),
-                range.clone(),
-                prompt,
-                &mut self.scratch,
-            )?;
-        }
-        if matches!(next, Next::Prompt(_)) {
-            Gauges::add(&self.gauges.prompt_tokens, range.len());
-        }
-        if !draws {
-            return Ok(Some((done, Advanced::More)));
-        }
-        let end = match sequence.limits.max_tokens {
-            0 => None,
-            _ => Some(self.device.last_logits(pass.hidden())?),
+        Ok((cost, Some(pass)))
+    }
+
+    /// All layers of a pass have been issued: whoever reads the prompt's hidden rows gets them, and at the end of the prompt the
+    /// first token's logits are on their way.
+    fn pass_issued(&mut self, id: u64, piece: &Piece, pass: &Pass, fills: &mut Fills) -> Result<()> {
+        let (Next::Prompt(length), Some(sequence)) = (piece.next, self.sequences.get_mut(&id)) else {
+            return Ok(());
         };
-        Ok(Some((done, Advanced::Prompt(end))))
+        Gauges::add(&self.gauges.prompt_tokens, piece.range.len());
+        let Sequence { reader, history, .. } = &mut *sequence;
+        let (model, prompt) = (self.device.model.as_ref(), &history.tokens()[..length]);
+        if let Some(score) = &mut reader.score {
+            score.extend(model, pass.hidden(), piece.range.clone(), prompt, &mut self.scratch)?;
+        }
+        if let Some(embedding) = &mut reader.embedding {
+            embedding.extend(model, pass.hidden(), piece.range.clone())?;
+        }
+        if piece.range.end < length || !sequence.awaits_first_token() {
+            return Ok(());
+        }
+        self.tell_embedding(id)?;
+        self.prompt_ended(id, pass, fills)
     }
 
     /// The end of a prompt has been issued: whoever waits for the same prompt gets a copy, and all draw from its last row.
-    fn prompt_ended(&mut self, id: u64, end: Option<Rows>, fills: &mut Fills) {
-        let Some(end) = end else {
-            // Only the prompt was asked for, and it has been scored.
-            if let Some(sequence) = self.sequences.get_mut(&id) {
-                sequence.mark_token();
-            }
-            return self.end(id, FinishReason::Length);
-        };
-        for follower in self.followers_to_the_end(id) {
-            fills.ends.push((follower, end.clone()));
+    fn prompt_ended(&mut self, id: u64, pass: &Pass, fills: &mut Fills) -> Result<()> {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
+        if sequence.limits.max_tokens == 0 {
+            // Only the prompt was asked for, and it has been read.
+            sequence.mark_token();
+            self.end(id, FinishReason::Length);
+            return Ok(());
         }
-        fills.ends.push((id, end));
+        let end = self.device.last_logits(pass.hidden())?;
+        let followers = self.followers_to_the_end(id);
+        fills.ends.extend(followers.into_iter().chain([id]).map(|id| (id, end.clone())));
+        Ok(())
+    }
+
+    fn tell_embedding(&self, id: u64) -> Result<()> {
+        if let Some(sequence) = self.sequences.get(&id)
+            && let Some(embedding) = &sequence.reader.embedding
+        {
+            // Nobody listens any more when the front end is gone; the next turn notices.
+            sequence.outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
+        }
+        Ok(())
     }
 
     /// Waits for what was issued, and draws the first tokens of prompts that came to their end.

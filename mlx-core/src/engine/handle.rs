@@ -120,18 +120,29 @@ impl EngineHandle {
 
     /// Hands a request to the engine. It will run, however long the queue is; [`Error::Busy`] says that the queue is full.
     pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
+        let mut generations = self.submit_all(vec![request])?;
+        generations.pop().ok_or_else(|| Error::EngineStopped("it gave nothing back".into()))
+    }
+
+    /// Hands over several requests that belong together: all of them or, with an error, none.
+    pub fn submit_all(&self, requests: Vec<GenerationRequest>) -> Result<Vec<Generation>> {
         let Shared { gauges, max_waiting, submissions, .. } = self.shared.as_ref();
         let stopped = || Error::EngineStopped("its thread has ended".into());
         let sender = submissions.as_ref().ok_or_else(stopped)?;
-        let queued = |waiting: usize| (waiting < *max_waiting).then_some(waiting + 1);
+        // A group that is larger than the queue may have it to itself.
+        let limit = requests.len().max(*max_waiting);
+        let queued = |waiting: usize| Some(waiting + requests.len()).filter(|after| *after <= limit);
         if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
             return Err(Error::Busy { waiting, retry_after: gauges.retry_after() });
         }
-        let (sink, events) = async_channel::unbounded();
-        let canceller = Canceller::default();
-        let submission = Submission { request, outlet: Outlet { sink, canceller: canceller.clone() } };
-        sender.send(submission).map_err(|_| stopped())?;
-        Ok(Generation { events, done: false, canceller, engine: self.clone() })
+        let submit = |request| {
+            let (sink, events) = async_channel::unbounded();
+            let canceller = Canceller::default();
+            let outlet = Outlet { sink, canceller: canceller.clone() };
+            sender.send(Submission { request, outlet }).map_err(|_| stopped())?;
+            Ok(Generation { events, done: false, canceller, engine: self.clone() })
+        };
+        requests.into_iter().map(submit).collect()
     }
 }
 

@@ -4,6 +4,7 @@ mod capacity;
 mod chunks;
 mod decode;
 mod device;
+mod embedding;
 mod fill;
 mod finish;
 mod follower;
@@ -20,6 +21,7 @@ mod sequence;
 mod share;
 mod stats;
 
+pub use embedding::Pooling;
 pub use handle::{Canceller, EngineHandle, Generation};
 pub use options::{EngineOptions, Exactness, Priority};
 pub use request::{

@@ -1,6 +1,7 @@
 //! What a front end asks of the engine and what it gets back. Invariant: [`GenerationRequest::new`] is the last
 //! place that may refuse; what it lets through is run.
 
+use super::embedding::Pooling;
 use super::options::{Exactness, Priority};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -25,6 +26,8 @@ pub struct RequestOptions {
     pub logprobs: Option<usize>,
     /// The same for the tokens of the prompt.
     pub prompt_logprobs: Option<usize>,
+    /// Make the prompt one vector of the model's width. With it, nothing is generated unless `max_tokens` asks for it.
+    pub embed: Option<Pooling>,
     /// Who goes first when there is a queue.
     pub priority: Priority,
 }
@@ -42,6 +45,7 @@ pub struct GenerationRequest {
     pub(super) end_tokens: Vec<u32>,
     pub(super) logprobs: Option<usize>,
     pub(super) prompt_logprobs: Option<usize>,
+    pub(super) embed: Option<Pooling>,
     pub(super) priority: Priority,
 }
 
@@ -53,7 +57,8 @@ impl GenerationRequest {
         folder: &ModelFolder,
         spec: &ModelSpec,
     ) -> Result<Self> {
-        check_prompt(&prompt, options.max_tokens, spec)?;
+        let max_tokens = options.max_tokens.or(options.embed.map(|_| 0));
+        check_prompt(&prompt, max_tokens, spec)?;
         check_stop(&options.stop)?;
         check_count("logprobs", options.logprobs)?;
         check_count("prompt_logprobs", options.prompt_logprobs)?;
@@ -61,12 +66,13 @@ impl GenerationRequest {
         let room = spec.context - prompt.len();
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
-            max_tokens: options.max_tokens.map_or(room, |tokens| tokens.min(room)),
-            open_ended: options.max_tokens.is_none(),
+            max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
+            open_ended: max_tokens.is_none(),
             stop: options.stop.clone(),
             end_tokens: if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() },
             logprobs: options.logprobs,
             prompt_logprobs: options.prompt_logprobs,
+            embed: options.embed,
             priority: options.priority,
             prompt,
         })
@@ -122,11 +128,13 @@ fn check_stop(stop: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What a generation reports, in order: prompt tokens if it was asked to, tokens, then one `Done`.
+/// What a generation reports, in order: prompt tokens and the embedding if it was asked to, tokens, then one `Done`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A token of the prompt was scored.
     Prompt(PromptToken),
+    /// The prompt as a vector, not normalised.
+    Embedding(Vec<f32>),
     /// A token was accepted.
     Token(TokenOutput),
     /// The generation has ended; nothing follows.
@@ -213,6 +221,8 @@ pub struct Usage {
 /// Where the time went, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
+    /// From the queue to the start of the prompt.
+    pub queue: f64,
     /// From the start of the prompt to the first token.
     pub prefill: f64,
     /// From the first token to the last.

@@ -72,6 +72,7 @@ impl Engine {
 
     /// Works until every handle is gone.
     pub(super) fn run(mut self, submissions: &Receiver<Submission>) {
+        self.note_memory();
         loop {
             let next = if self.sequences.is_empty() {
                 submissions.recv().map_err(|_| TryRecvError::Disconnected)
@@ -91,7 +92,7 @@ impl Engine {
         let promise = self.capacity.first_promise(&request);
         let priority = request.priority;
         let sequence = Sequence::new(request, outlet, promise, &self.folder);
-        if sequence.limits.max_tokens == 0 && sequence.prompt_score.is_none() {
+        if sequence.limits.max_tokens == 0 && !sequence.reader.is_on() {
             self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
             return finish(sequence, FinishReason::Length, self.device.exactness());
         }

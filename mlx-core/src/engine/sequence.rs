@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use async_channel::Sender;
 
 use super::capacity::Promise;
+use super::embedding::Embedding;
 use super::follower::TextFollower;
 use super::handle::Canceller;
 use super::prompt_score::PromptScore;
@@ -21,7 +22,7 @@ pub(super) struct Sequence {
     pub(super) sampler: Sampler,
     pub(super) text: TextFollower,
     pub(super) limits: Limits,
-    pub(super) prompt_score: Option<PromptScore>,
+    pub(super) reader: PromptReader,
     pub(super) outlet: Outlet,
     pub(super) promise: Promise,
     /// `None` while it waits for its turn.
@@ -30,6 +31,20 @@ pub(super) struct Sequence {
     pub(super) suspect: bool,
     cached_tokens: usize,
     clock: Clock,
+}
+
+/// What reads the hidden states of a prompt.
+#[derive(Default)]
+pub(super) struct PromptReader {
+    pub(super) score: Option<PromptScore>,
+    pub(super) embedding: Option<Embedding>,
+}
+
+impl PromptReader {
+    /// Whether every position's hidden state is wanted.
+    pub(super) fn is_on(&self) -> bool {
+        self.score.is_some() || self.embedding.is_some()
+    }
 }
 
 /// What a sequence has while it runs.
@@ -56,6 +71,7 @@ pub(super) struct Outlet {
 
 #[derive(Default)]
 struct Clock {
+    submitted: Option<Instant>,
     started: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
@@ -95,13 +111,16 @@ impl Sequence {
                 stop: request.stop,
             },
             // A prompt is shown as it is, special tokens included.
-            prompt_score: request.prompt_logprobs.map(score),
+            reader: PromptReader {
+                score: request.prompt_logprobs.map(score),
+                embedding: request.embed.map(Embedding::new),
+            },
             outlet,
             promise,
             run: None,
             suspect: false,
             cached_tokens: 0,
-            clock: Clock::default(),
+            clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }
     }
 
@@ -174,10 +193,14 @@ impl Sequence {
     }
 
     pub(super) fn timings(&self) -> Timings {
-        let Clock { started, first_token, last_token } = self.clock;
+        let Clock { submitted, started, first_token, last_token } = self.clock;
         let between = |from: Option<Instant>, to: Option<Instant>| {
             from.zip(to).map_or(Duration::ZERO, |(from, to)| to.duration_since(from)).as_secs_f64()
         };
-        Timings { prefill: between(started, first_token), decode: between(first_token, last_token) }
+        Timings {
+            queue: between(submitted, started),
+            prefill: between(started, first_token),
+            decode: between(first_token, last_token),
+        }
     }
 }

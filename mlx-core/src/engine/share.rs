@@ -10,8 +10,8 @@ impl Engine {
     /// The running sequence whose prompt shares the longest beginning with that of `id`, and how much can be taken over.
     pub(super) fn leader_for(&self, id: u64) -> Option<(u64, usize)> {
         let own = self.sequences.get(&id)?;
-        // Scores need every position's hidden state.
-        if own.prompt_score.is_some() {
+        // Scores and embeddings need every position's hidden state.
+        if own.reader.is_on() {
             return None;
         }
         let running =

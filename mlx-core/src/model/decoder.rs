@@ -97,7 +97,11 @@ impl Model for Decoder {
         Ok(())
     }
 
+    fn normalised(&self, hidden: &Array) -> Result<Array> {
+        self.norm.forward(hidden)
+    }
+
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        self.head.forward(&self.norm.forward(hidden)?)
+        self.head.forward(&self.normalised(hidden)?)
     }
 }

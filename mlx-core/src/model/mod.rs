@@ -49,6 +49,9 @@ pub trait Model: Send {
         Ok(pass.hidden)
     }
 
+    /// Some rows of [`Model::forward`] after the last norm: what the head, or a pooled embedding, is made from.
+    fn normalised(&self, hidden: &Array) -> Result<Array>;
+
     /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
 }
@@ -64,6 +67,8 @@ pub struct ModelSpec {
     pub context: usize,
     /// The number of layers.
     pub layers: usize,
+    /// The width of the residual stream, and of embeddings.
+    pub hidden: usize,
     /// The float type that the model computes in: `f32`, `f16` or `bf16`.
     pub dtype: &'static str,
     /// Parameters read from the files.
@@ -88,6 +93,7 @@ impl ModelSpec {
             vocabulary: config.vocabulary,
             context: config.context,
             layers: config.layers,
+            hidden: config.hidden,
             dtype,
             parameters: weights.parameters(),
             weight_bytes: weights.parameters() * size,

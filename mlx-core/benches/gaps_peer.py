@@ -1,0 +1,98 @@
+"""mlx-lm's BatchGenerator on the loads of gaps.rs: the same streams, the same prompts, the same figures.
+
+    python mlx-core/benches/gaps_peer.py MODEL [TOY_MODEL]
+
+Its loop takes new requests between two steps, as its server does: a request waits from the moment it comes, not from its insertion.
+"""
+
+import sys
+import time
+
+from mlx_lm import load
+from mlx_lm.generate import BatchGenerator
+
+WARM, PROMPTS, PROMPT, SHORT, SHORTS = 32, 3, 4000, 8, 30
+
+
+def prompt(sequence, length, vocabulary):
+    return [(place * 7919 + sequence * 104729 + 11) % (vocabulary - 10) + 5 for place in range(length)]
+
+
+def percentile(values, percent):
+    values = sorted(values)
+    return values[min(len(values) * percent // 100, len(values) - 1)]
+
+
+class Streams:
+    """Streams that have had their first tokens, the times of all steps since, and requests that come meanwhile."""
+
+    def __init__(self, model, count):
+        self.model, self.vocabulary, self.times = model, model.args.vocab_size, []
+        self.generator = BatchGenerator(model, stop_tokens=[])
+        prompts = [prompt(sequence, 64, self.vocabulary) for sequence in range(count)]
+        self.streams = set(self.generator.insert(prompts, [20000] * count))
+        for _ in range(WARM):
+            self.step()
+        self.times.clear()
+
+    def step(self):
+        """One turn; the ids that got a token."""
+        got = {response.uid for response in self.generator.next_generated()}
+        if got & self.streams:
+            self.times.append(time.perf_counter())
+        return got
+
+    def first_token(self, sequence, length, delay=0.0):
+        """Milliseconds from a request that comes after `delay` seconds to its first token."""
+        tokens, begin = prompt(sequence, length, self.vocabulary), time.perf_counter() + delay
+        while time.perf_counter() < begin:
+            self.step()
+        (uid,) = self.generator.insert([tokens], [1])
+        while uid not in self.step():
+            pass
+        return (time.perf_counter() - begin) * 1e3
+
+    def gaps(self):
+        return [(after - before) * 1e3 for before, after in zip(self.times, self.times[1:])]
+
+
+def gaps(model, count):
+    streams = Streams(model, count)
+    streams.step()
+    prompts = [streams.first_token(100 + prompt, PROMPT) / 1e3 for prompt in range(PROMPTS)]
+    streams.step()
+    beside = streams.gaps()
+    # The control runs from the same prompts through just as many tokens: steps grow longer with the context.
+    streams = Streams(model, count)
+    for _ in range(len(beside) + 1):
+        streams.step()
+    alone = streams.gaps()
+    median, tail = percentile(alone, 50), percentile(beside, 99)
+    print(
+        f"{count} streams: alone median {median:.2f} ms, p99 {percentile(alone, 99):.2f} ms; beside prompts median "
+        f"{percentile(beside, 50):.2f} ms, p99 {tail:.2f} ms, max {max(beside):.2f} ms, {tail / median:.2f} times the median alone; "
+        f"{len(beside)} tokens; prompts {[round(it, 2) for it in prompts]} s",
+        flush=True,
+    )
+
+
+def first_tokens(model):
+    streams = Streams(model, 4)
+    delays = [(5000 + request * 1237 % 3000) / 1e6 for request in range(SHORTS)]
+    waits = [streams.first_token(100 + request, SHORT, delay) for request, delay in enumerate(delays)]
+    print(
+        f"first token beside 4 streams: median {percentile(waits, 50):.2f} ms, p99 {percentile(waits, 99):.2f} ms; "
+        f"a step {percentile(streams.gaps(), 50):.2f} ms"
+    )
+
+
+def main():
+    model, _ = load(sys.argv[1])
+    Streams(model, 1).first_token(0, PROMPT)
+    gaps(model, 1)
+    gaps(model, 4)
+    if len(sys.argv) > 2:
+        first_tokens(load(sys.argv[2])[0])
+
+
+main()

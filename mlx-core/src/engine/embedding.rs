@@ -1,0 +1,65 @@
+//! A prompt as one vector: the mean of its last hidden states, or the last of them, taken while it is prefilled.
+
+use std::ops::Range;
+
+use mlx_rs::Array;
+
+use crate::array::Rows;
+use crate::error::{Error, Result};
+use crate::model::Model;
+
+/// Which of a prompt's hidden states become its vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean of all.
+    Mean,
+    /// The last one.
+    Last,
+}
+
+/// A vector in the making.
+pub(super) struct Embedding {
+    pooling: Pooling,
+    sum: Vec<f64>,
+    /// The next position to add.
+    next: usize,
+}
+
+impl Embedding {
+    pub(super) fn new(pooling: Pooling) -> Self {
+        Self { pooling, sum: Vec::new(), next: 0 }
+    }
+
+    /// Adds the positions `range`, whose hidden state before the last norm is `hidden`.
+    pub(super) fn extend(&mut self, model: &dyn Model, hidden: &Array, range: Range<usize>) -> Result<()> {
+        let rows = Rows::new(&model.normalised(hidden)?)?;
+        let width = rows.width();
+        self.sum.resize(width, 0.0);
+        // A replay passes over what has been added.
+        let seen = self.next.saturating_sub(range.start);
+        for row in rows.values()?.chunks_exact(width).skip(seen) {
+            if self.pooling == Pooling::Last {
+                self.sum.fill(0.0);
+            }
+            for (sum, value) in self.sum.iter_mut().zip(row) {
+                *sum += f64::from(*value);
+            }
+        }
+        self.next = self.next.max(range.end);
+        Ok(())
+    }
+
+    /// The vector, not normalised to any length.
+    pub(super) fn vector(&self) -> Result<Vec<f32>> {
+        let count = match self.pooling {
+            Pooling::Mean => self.next.max(1) as f64,
+            Pooling::Last => 1.0,
+        };
+        let vector: Vec<f32> = self.sum.iter().map(|sum| (sum / count) as f32).collect();
+        if vector.iter().all(|value| value.is_finite()) {
+            Ok(vector)
+        } else {
+            Err(Error::Mlx("the model gave a hidden state that is not a number or infinite".into()))
+        }
+    }
+}
