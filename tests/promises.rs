@@ -4,8 +4,10 @@
 mod batch_draw;
 mod engine;
 mod exactness;
+mod failures;
 mod families;
 mod loading;
+mod memory;
 mod sampling;
 mod scoring;
 mod sessions;

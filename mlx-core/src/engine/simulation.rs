@@ -1,7 +1,7 @@
-//! Thousands of random days of an engine with a fake device and a fake clock: what scheduler, ledger, pace and chunks promise
-//! has to hold when they work together, in the order in which the engine's turns use them.
+//! Thousands of random days of an engine with a fake device and a fake clock: scheduler, ledger, pace and chunks at work together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::time::Duration;
 
 use super::chunks::Chunks;
@@ -11,35 +11,27 @@ use super::scheduler::{Change, Scheduler};
 use super::sequence::Next;
 
 const PATTERNS: u64 = 2000;
-
 /// Small, so that promises are extended often.
 const GROWTH: usize = 8;
-
-// What the pace promises, said again, so that a slip there shows here.
+// What the pace promises is said again here, so that a slip there shows.
 const SHARE: f64 = 1.6;
 const LEAST: f64 = 0.002;
-
 /// After this many new measurements an old one counts for a hundredth.
 const MEMORY: usize = 16;
-
 /// Rounding of sums of seconds.
 const SLACK: f64 = 1e-6;
 
-/// SplitMix64: the same seed gives the same day.
+/// SplitMix64.
 struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
     fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        (mix(self.0) % end as u64) as usize
     }
 
     fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        low + (high - low) * self.below(1 << 40) as f64 / (1u64 << 40) as f64
     }
 
     fn chance(&mut self, probability: f64) -> bool {
@@ -53,78 +45,53 @@ fn mix(bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-#[derive(Clone, Copy)]
-struct Request {
-    arrival: f64,
-    priority: Priority,
-    prompt: usize,
-    answer: usize,
-    open_ended: bool,
-    cancelled: f64,
-}
-
-impl Request {
-    fn random(random: &mut Random, span: f64) -> Self {
-        let longest = if random.chance(0.1) { 1500 } else { 150 };
-        let arrival = random.between(0.0, span);
-        let cancelled = if random.chance(0.1) { arrival + random.between(0.0, 60.0) } else { f64::INFINITY };
-        Self {
-            arrival,
-            priority: [Priority::Low, Priority::Normal, Priority::High][random.below(3)],
-            prompt: 1 + random.below(longest),
-            answer: 1 + random.below(40),
-            open_ended: random.chance(0.6),
-            cancelled,
-        }
-    }
-
-    fn first_promise(&self) -> usize {
-        self.prompt + if self.open_ended { self.answer.min(GROWTH) } else { self.answer }
-    }
-
-    fn most_growths(&self) -> usize {
-        (self.prompt + self.answer - self.first_promise()).div_ceil(GROWTH)
-    }
-}
-
 /// Bytes of a sequence of `tokens` tokens.
 fn need(tokens: usize) -> u64 {
     40 + 3 * tokens as u64
 }
 
-/// A device that takes time and makes tokens of what its cache has seen.
+/// What a cache knows after one more token; the next token is drawn from that.
+fn see(seen: u64, token: u64) -> u64 {
+    mix(seen ^ token)
+}
+
+/// A device, and the limits of an engine on it.
 struct Device {
     layers: usize,
-    chunks: Chunks,
-    /// Seconds of a step, and of each of its rows.
-    step: (f64, f64),
-    /// Seconds of a unit of work.
+    /// Seconds of a step, of each of its rows, and of a unit of prefill work.
+    step: f64,
+    row: f64,
     unit: f64,
-    /// How wrong the unit is about depth, and everything about everything.
+    /// How wrong the unit is about depth, and how much every time varies.
     depth: f64,
     noise: f64,
-    /// How many steps of company fail.
+    /// The share of steps in company that fail.
     failing: f64,
     works_ahead: bool,
+    max_running: usize,
+    budget: u64,
 }
 
 impl Device {
-    fn random(random: &mut Random) -> Self {
+    /// With room for `largest`: what could not run alone is refused before the scheduler sees it.
+    fn random(random: &mut Random, largest: u64) -> Self {
         let step = 10f64.powf(random.between(-3.5, -0.5));
         Self {
             layers: 1 + random.below(6),
-            chunks: Chunks::new(false),
-            step: (step, step * random.between(0.0, 0.3)),
+            step,
+            row: step * random.between(0.0, 0.3),
             unit: step * random.between(0.05, 2.0) / work(64, 64),
             depth: random.between(0.6, 1.6),
             noise: [0.0, 0.1, 0.3][random.below(3)],
             failing: if random.chance(0.25) { 0.03 } else { 0.0 },
             works_ahead: random.chance(0.5),
+            max_running: 1 + random.below(6),
+            budget: (largest as f64 * random.between(1.0, 2.5)) as u64,
         }
     }
 
     fn step_seconds(&self, rows: usize) -> f64 {
-        self.step.0 + self.step.1 * rows as f64
+        self.step + self.row * rows as f64
     }
 
     fn layer_seconds(&self, rows: usize, depth: usize) -> f64 {
@@ -137,28 +104,29 @@ impl Device {
     }
 }
 
-struct Pattern {
-    seed: u64,
-    requests: Vec<Request>,
-    device: Device,
-    budget: u64,
-    max_running: usize,
+#[derive(Clone, Copy, Default)]
+struct Request {
+    arrival: f64,
+    priority: Priority,
+    prompt: usize,
+    most: usize,
+    promise: usize,
+    cancelled: f64,
 }
 
-impl Pattern {
-    fn random(seed: u64) -> Self {
-        let mut random = Random(seed);
-        let span = [0.0, 3.0, 30.0, 120.0][random.below(4)];
-        let mut requests: Vec<_> =
-            (0..=random.below(18)).map(|_| Request::random(&mut random, span)).collect();
-        requests.sort_by(|one, other| one.arrival.total_cmp(&other.arrival));
-        // What could not run alone is refused before it gets here.
-        let largest = requests.iter().map(|it| need(it.prompt + it.answer)).max().expect("at least one");
-        let budget = (largest as f64 * random.between(1.0, 2.5)) as u64;
-        Self { seed, requests, device: Device::random(&mut random), budget, max_running: 1 + random.below(6) }
+impl Request {
+    fn random(random: &mut Random, span: f64) -> Self {
+        let prompt = 1 + if random.chance(0.1) { random.below(1500) } else { random.below(150) };
+        let most = prompt + 1 + random.below(40);
+        let promise = if random.chance(0.6) { most.min(prompt + GROWTH) } else { most };
+        let arrival = random.between(0.0, span);
+        let cancelled = if random.chance(0.1) { arrival + random.between(0.0, 60.0) } else { f64::INFINITY };
+        let priority = [Priority::Low, Priority::Normal, Priority::High][random.below(3)];
+        Self { arrival, priority, prompt, most, promise, cancelled }
     }
 }
 
+#[derive(Default)]
 struct Run {
     offset: usize,
     /// What the cache knows of the tokens up to the offset.
@@ -170,52 +138,35 @@ struct Run {
     others: BTreeSet<u64>,
 }
 
+#[derive(Default)]
 struct Sequence {
     id: u64,
     request: Request,
     came: f64,
     rank: (Duration, u64),
     history: Vec<u64>,
-    promise: usize,
     run: Option<Run>,
-    last_token: Option<f64>,
     first_start: Option<f64>,
-    end: Option<f64>,
-    put_backs: usize,
+    last_token: Option<f64>,
+    end: f64,
     preemptions: usize,
-    growths: usize,
+    put_backs: usize,
 }
 
 impl Sequence {
     fn new(id: u64, request: Request, came: f64) -> Self {
-        let handicap = match request.priority {
-            Priority::High => 0,
-            Priority::Normal => 10,
-            Priority::Low => 40,
-        };
-        Self {
-            id,
-            request,
-            came,
-            rank: (Duration::from_secs_f64(came) + Duration::from_secs(handicap), id),
-            history: (0..request.prompt as u64).map(|place| mix(id << 32 | place)).collect(),
-            promise: request.first_promise(),
-            run: None,
-            last_token: None,
-            first_start: None,
-            end: None,
-            put_backs: 0,
-            preemptions: 0,
-            growths: 0,
-        }
+        let handicap = [40, 10, 0][request.priority as usize];
+        let rank = (Duration::from_secs_f64(came) + Duration::from_secs(handicap), id);
+        let history = (0..request.prompt as u64).map(|place| mix(id << 32 | place)).collect();
+        Self { id, request, came, rank, history, ..Self::default() }
     }
 
     fn next(&self) -> Next {
-        let Some(run) = &self.run else { return Next::Nothing };
-        match (run.offset, self.history.len() - 1) {
-            (offset, _) if offset < self.request.prompt => Next::Prompt(self.request.prompt),
-            (offset, last) if offset < last => Next::Replay(last),
-            (offset, last) if offset == last => Next::Step,
+        let (last, prompt) = (self.history.len() - 1, self.request.prompt);
+        match self.run.as_ref().map(|run| run.offset) {
+            Some(offset) if offset < prompt => Next::Prompt(prompt),
+            Some(offset) if offset < last => Next::Replay(last),
+            Some(offset) if offset == last => Next::Step,
             _ => Next::Nothing,
         }
     }
@@ -224,18 +175,62 @@ impl Sequence {
         matches!(self.next(), Next::Prompt(_) | Next::Replay(_))
     }
 
-    fn is_over(&self) -> bool {
-        self.history.len() == self.request.prompt + self.request.answer
+    fn displaces(&self, other: &Self) -> bool {
+        other.run.is_some() && other.request.priority < self.request.priority && other.rank > self.rank
     }
 
-    /// What it would have said alone.
-    fn undisturbed(&self) -> Vec<u64> {
-        let mut history = self.history[..self.request.prompt].to_vec();
-        let mut seen = history.iter().fold(self.id, |seen, token| mix(seen ^ token));
-        for _ in 0..self.request.answer {
-            history.push(!seen);
-            seen = mix(seen ^ !seen);
+    fn is_over(&self) -> bool {
+        self.history.len() == self.request.most
+    }
+
+    /// Whether it has said what it would have said alone.
+    fn is_undisturbed(&self) -> bool {
+        let (prompt, answer) = self.history.split_at(self.request.prompt);
+        let mut seen = prompt.iter().fold(self.id, |seen, &token| see(seen, token));
+        let as_drawn = |&token: &u64| std::mem::replace(&mut seen, see(seen, !seen)) == !token;
+        answer.iter().all(as_drawn) && self.is_over()
+    }
+}
+
+/// The engine's loop around the parts under test.
+struct Simulation {
+    seed: u64,
+    device: Device,
+    random: Random,
+    now: f64,
+    scheduler: Scheduler,
+    pace: Pace,
+    sequences: BTreeMap<u64, Sequence>,
+    ended: Vec<Sequence>,
+    /// Who is in the step on the device; the seconds that steps took.
+    step: Vec<u64>,
+    steps: Vec<f64>,
+    /// The most seconds that this turn's fills may take.
+    fills: f64,
+    last_filled: u64,
+    trace: Vec<(f64, &'static str, u64)>,
+}
+
+impl Simulation {
+    fn run(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let span = [0.0, 3.0, 30.0, 120.0][random.below(4)];
+        let mut requests: Vec<_> = (0..=random.below(18)).map(|_| Request::random(&mut random, span)).collect();
+        requests.sort_by(|one, other| one.arrival.total_cmp(&other.arrival));
+        let largest = requests.iter().map(|it| need(it.most)).max().expect("there is at least one");
+        let device = Device::random(&mut random, largest);
+        let scheduler = Scheduler::new(device.max_running, device.budget);
+        let (pace, sequences, ended) = (Pace::default(), BTreeMap::new(), Vec::new());
+        let (step, steps, trace) = (Vec::new(), Vec::new(), Vec::new());
+        let (now, fills, last_filled) = (0.0, 0.0, 0);
+        let mut simulation = Self { seed, device, random, now, scheduler, pace, sequences, ended, step, steps, fills, last_filled, trace };
+        simulation.work_through(&requests);
+        simulation
+    }
+
+    fn work_through(&mut self, requests: &[Request]) {
+        let mut coming = requests.iter().zip(1..).peekable();
+        while let Some(&(first, _)) = coming.peek().or_else() {
         }
-        history
     }
 }

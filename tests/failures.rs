@@ -1,0 +1,214 @@
+//! Failures: what goes wrong for one request ends that request, with an error and never with "stop", and no other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mlx_core::array::FloatPolicy;
+use mlx_core::cache::SequenceCache;
+use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions};
+use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
+use mlx_core::{Error, Result};
+use mlx_rs::Array;
+use mlx_tests::{Outcome, collect, device, engine, greedy, model_copy, model_folder, run};
+use safetensors::{Dtype, SafeTensors, serialize};
+
+const MODEL: &str = "llama-f32";
+
+/// A model that fails when its script says so.
+struct Faulty {
+    inner: Box<dyn Model>,
+    script: Box<dyn Fn(&mut [&mut SequenceCache]) -> Result<()> + Send>,
+}
+
+impl Model for Faulty {
+    fn spec(&self) -> &ModelSpec {
+        self.inner.spec()
+    }
+
+    fn new_cache(&self) -> SequenceCache {
+        self.inner.new_cache()
+    }
+
+    fn begin(&self, batch: Batch) -> Result<Pass> {
+        self.inner.begin(batch)
+    }
+
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
+        // After the first layer, so that the caches are left in the middle of a pass.
+        self.inner.advance(pass, 1, caches)?;
+        (self.script)(caches)?;
+        self.inner.advance(pass, layers.saturating_sub(1), caches)
+    }
+
+    fn normalised(&self, hidden: &Array) -> Result<Array> {
+        self.inner.normalised(hidden)
+    }
+
+    fn logits(&self, hidden: &Array) -> Result<Array> {
+        self.inner.logits(hidden)
+    }
+}
+
+/// An engine whose model fails by `script`, which sees the caches of every pass.
+fn faulty(script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static) -> EngineHandle {
+    // The check of the rows' bits runs passes too; it is not what fails here.
+    let options = EngineOptions { exact: Some(false), ..EngineOptions::default() };
+    let load = move || {
+        let inner = model::load(&model_folder(MODEL), FloatPolicy::for_device()?, &mut |_, _| {})?;
+        Ok(Box::new(Faulty { inner, script: Box::new(script) }) as Box<dyn Model>)
+    };
+    EngineHandle::start_with(&model_folder(MODEL), &options, load).expect("it loads")
+}
+
+fn submit(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Generation {
+    let request = engine.request(prompt.to_vec(), options).expect("a valid request");
+    engine.submit(request).expect("room in the queue")
+}
+
+fn prompts() -> Vec<Vec<u32>> {
+    (0..6).map(|stream| (0..5 + stream).map(|place| 20 + stream * 9 + place).collect()).collect()
+}
+
+/// What each prompt gives on an engine without faults, one after the other.
+fn expected(tokens: usize) -> Vec<Outcome> {
+    let engine = engine(MODEL);
+    prompts().iter().map(|prompt| run(&engine, prompt, &greedy(tokens))).collect()
+}
+
+fn message(outcome: &Outcome) -> &str {
+    match &outcome.finished.reason {
+        FinishReason::Error(message) => message,
+        other => panic!("ended by {other:?} and not by an error"),
+    }
+}
+
+#[test]
+fn logits_that_are_no_numbers_end_one_stream() {
+    let _turn = device();
+    let copy = model_copy(MODEL);
+    poison_embedding(copy.path(), 77);
+    let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let good: Vec<Generation> = prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
+    let poisoned = submit(&engine, &[5, 77, 6], &greedy(30));
+    assert!(message(&collect(poisoned)).contains("not a number"));
+    for (generation, expected) in good.into_iter().zip(expected(30)) {
+        let outcome = collect(generation);
+        assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
+    }
+    assert!(engine.is_ready());
+}
+
+/// Writes not-a-number into the row of one token.
+fn poison_embedding(folder: &std::path::Path, token: usize) {
+    let path = folder.join("model.safetensors");
+    let bytes = std::fs::read(&path).expect("the fixture has one file");
+    let tensors = SafeTensors::deserialize(&bytes).expect("a good file");
+    let poisoned = tensors.tensors().into_iter().map(|(name, view)| {
+        let mut data = view.data().to_vec();
+        if name == "model.embed_tokens.weight" {
+            assert_eq!(view.dtype(), Dtype::F32);
+            let width = view.shape()[1] * 4;
+            for value in data[token * width..(token + 1) * width].chunks_mut(4) {
+                value.copy_from_slice(&f32::NAN.to_le_bytes());
+            }
+        }
+        (name, view.dtype(), view.shape().to_vec(), data)
+    });
+    let poisoned: Vec<_> = poisoned.collect();
+    let views = poisoned.iter().map(|(name, dtype, shape, data)| {
+        let view = safetensors::tensor::TensorView::new(*dtype, shape.clone(), data);
+        (name.as_str(), view.expect("the same shape"))
+    });
+    std::fs::write(&path, serialize(views, None).expect("it can be written")).expect("it can be written");
+}
+
+#[test]
+fn a_step_that_fails_in_company_is_repeated_alone() {
+    let _turn = device();
+    let failures = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&failures);
+    let engine = faulty(move |caches| {
+        let fails = caches.len() > 2 && count.fetch_add(1, Ordering::Relaxed) < 3;
+        if fails { Err(Error::Mlx("a fault of the device".into())) } else { Ok(()) }
+    });
+    let running: Vec<Generation> =
+        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
+    for (generation, expected) in running.into_iter().zip(expected(30)) {
+        let outcome = collect(generation);
+        assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
+    }
+    assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
+}
+
+#[test]
+fn a_broken_sequence_ends_alone() {
+    let _turn = device();
+    // Whoever comes to position 60 breaks every pass it is in.
+    let engine = faulty(|caches| {
+        let broken = caches.iter().any(|cache| cache.offset() >= 60);
+        if broken { Err(Error::Mlx("a poisoned cache".into())) } else { Ok(()) }
+    });
+    let broken = submit(&engine, &[9; 40], &greedy(60));
+    let good: Vec<Generation> = prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
+    let outcome = collect(broken);
+    assert!(message(&outcome).contains("a poisoned cache"));
+    assert_eq!(outcome.ids().len(), 21, "the tokens before are kept, and told once");
+    for (generation, expected) in good.into_iter().zip(expected(30)) {
+        assert_eq!(collect(generation).ids(), expected.ids());
+    }
+}
+
+#[test]
+fn a_prompt_that_fails_ends_alone() {
+    let _turn = device();
+    let passes = AtomicUsize::new(0);
+    let engine = faulty(move |_| match passes.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(Error::Mlx("no such luck".into())),
+        _ => Ok(()),
+    });
+    let outcomes: Vec<Outcome> = prompts().iter().map(|prompt| run(&engine, prompt, &greedy(5))).collect();
+    assert!(message(&outcomes[0]).contains("no such luck"));
+    assert!(outcomes[1..].iter().all(|outcome| outcome.finished.reason == FinishReason::Length));
+}
+
+#[test]
+fn a_panic_ends_every_stream_with_an_error_and_the_engine_is_not_ready() {
+    let _turn = device();
+    let passes = AtomicUsize::new(0);
+    let engine = faulty(move |_| {
+        assert!(passes.fetch_add(1, Ordering::Relaxed) < 20, "this panic is part of the test");
+        Ok(())
+    });
+    assert!(engine.is_ready());
+    let running: Vec<Generation> =
+        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(60))).collect();
+    for generation in running {
+        assert!(message(&collect(generation)).contains("the engine has stopped"));
+    }
+    while engine.is_ready() {
+        std::thread::yield_now();
+    }
+    let request = engine.request(vec![1], &greedy(1)).expect("valid");
+    assert!(matches!(engine.submit(request), Err(Error::EngineStopped(_))));
+}
+
+#[test]
+fn a_preempted_stream_goes_on_where_it_was() {
+    let _turn = device();
+    let options = EngineOptions { max_running: 1, ..EngineOptions::default() };
+    let engine = EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads");
+    let with = |priority| RequestOptions { priority, logprobs: Some(2), ..greedy(120) };
+    let alone = run(&engine, &[4, 5, 6], &with(Priority::Low));
+    let mut low = submit(&engine, &[4, 5, 6], &with(Priority::Low));
+    let first = low.next_blocking().expect("it runs");
+    let high = run(&engine, &[8, 9], &with(Priority::High));
+    assert_eq!(high.finished.reason, FinishReason::Length);
+    let rest = collect(low);
+    let mlx_core::engine::Event::Token(first) = first else { panic!("a token comes first") };
+    let tokens: Vec<_> = std::iter::once(first).chain(rest.tokens).collect();
+    assert_eq!(tokens.iter().map(|token| token.id).collect::<Vec<_>>(), alone.ids());
+    if engine.exactness() == mlx_core::engine::Exactness::Bit {
+        assert_eq!(tokens, alone.tokens, "nothing is repeated, and every bit is the same");
+    }
+    assert_eq!(engine.stats().preemptions, 1);
+}

@@ -1,0 +1,181 @@
+//! Memory: an accepted request never dies for it, too many wait, too large ones are refused with numbers, and the measured peak
+//! stays under the budget.
+
+use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
+use mlx_core::engine::{EngineHandle, EngineOptions, EngineStats, FinishReason, Generation, RequestOptions};
+use mlx_core::{Error, Result};
+use mlx_tests::{Dice, collect, device, greedy, model_copy, model_folder, run};
+
+const MODEL: &str = "llama-f32";
+
+fn start(options: &EngineOptions) -> Result<EngineHandle> {
+    EngineHandle::start(&model_folder(MODEL), options, |_, _| {})
+}
+
+/// The bytes that an engine takes before any request.
+fn at_rest() -> u64 {
+    start(&EngineOptions::default()).expect("it loads").stats().reserved_bytes
+}
+
+/// An engine with room for its model and `bytes` of requests.
+fn with_room_for(bytes: u64) -> EngineHandle {
+    // A sixteenth is for what MLX keeps of freed arrays.
+    let budget = (at_rest() + bytes) * 16 / 15 + 16;
+    start(&EngineOptions { memory_budget: Some(budget), ..EngineOptions::default() }).expect("it fits")
+}
+
+fn idle(engine: &EngineHandle) -> EngineStats {
+    loop {
+        let stats = engine.stats();
+        if stats.running + stats.waiting == 0 {
+            return stats;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn under_load_the_peak_stays_under_the_budget_and_everything_comes_back() {
+    let _turn = device();
+    let before = active_memory().expect("a figure") as u64;
+    let engine = with_room_for(1_300_000);
+    let resting = engine.stats();
+    reset_peak_memory().expect("a device");
+    let mut dice = Dice::new(3);
+    let mut most = EngineStats::default();
+    let requests: Vec<(usize, RequestOptions)> = (0..80)
+        .map(|_| {
+            let options = RequestOptions {
+                max_tokens: dice.pick(&[Some(5), Some(40), Some(120), None]),
+                logprobs: dice.sometimes(3, |_| 20),
+                ..greedy(0)
+            };
+            (1 + dice.below(120), options)
+        })
+        .collect();
+    let generations: Vec<Generation> = requests
+        .iter()
+        .enumerate()
+        .map(|(salt, (length, options))| {
+            let prompt = (0..*length).map(|place| ((place * 13 + salt * 29) % 80 + 5) as u32).collect();
+            engine.submit(engine.request(prompt, options).expect("it fits")).expect("room in the queue")
+        })
+        .collect();
+    for generation in generations {
+        let stats = engine.stats();
+        assert!(stats.used_bytes <= stats.reserved_bytes && stats.reserved_bytes <= stats.budget_bytes);
+        if stats.running > most.running {
+            most = stats;
+        }
+        assert_eq!(collect(generation).finished.reason, FinishReason::Length);
+    }
+    let peak = peak_memory().expect("a figure") as u64 - before;
+    assert!(peak <= resting.budget_bytes, "{peak} bytes at the peak, {} allowed", resting.budget_bytes);
+    assert!(most.running >= 2 && most.waiting > 0, "it was crowded: {most:?}");
+    let after = idle(&engine);
+    assert_eq!((after.reserved_bytes, after.used_bytes), (resting.reserved_bytes, resting.used_bytes));
+    assert_eq!(after.finished, 80);
+    drop(engine);
+    assert_eq!(active_memory().expect("a figure") as u64, before);
+}
+
+/// The model with a context of 1500 positions.
+fn long_model() -> tempfile::TempDir {
+    let copy = model_copy(MODEL);
+    let config = copy.path().join("config.json");
+    let text = std::fs::read_to_string(&config).expect("a file");
+    let mut value: serde_json::Value = serde_json::from_str(&text).expect("json");
+    value["max_position_embeddings"] = 1500.into();
+    std::fs::write(&config, value.to_string()).expect("it can be written");
+    copy
+}
+
+fn start_long(copy: &tempfile::TempDir, memory_budget: Option<u64>) -> EngineHandle {
+    let options = EngineOptions { memory_budget, ..EngineOptions::default() };
+    EngineHandle::start(copy.path(), &options, |_, _| {}).expect("it fits")
+}
+
+fn open() -> RequestOptions {
+    RequestOptions { max_tokens: None, ..greedy(0) }
+}
+
+/// Bytes at rest, and bytes that an open request is promised at its start.
+fn promises(copy: &tempfile::TempDir) -> (u64, u64) {
+    let engine = start_long(copy, None);
+    let resting = engine.stats().reserved_bytes;
+    let running = engine.submit(engine.request(vec![7], &open()).expect("valid")).expect("it runs");
+    let promised = loop {
+        let more = engine.stats().reserved_bytes - resting;
+        if more > 0 {
+            break more;
+        }
+        std::thread::yield_now();
+    };
+    drop(running);
+    (resting, promised)
+}
+
+/// Without a limit of tokens a request is promised room as it grows; others make way and come back.
+#[test]
+fn open_requests_grow_and_all_of_them_end() {
+    let _turn = device();
+    let copy = long_model();
+    let (resting, promised) = promises(&copy);
+    // Room for three at their beginning, and not for three at their end.
+    let engine = start_long(&copy, Some((resting + promised * 16 / 5) * 16 / 15));
+    let prompts = [vec![7], vec![8, 9], vec![10, 11, 12]];
+    let submit = |prompt: &Vec<u32>| {
+        engine.submit(engine.request(prompt.clone(), &open()).expect("valid")).expect("room in the queue")
+    };
+    let generations: Vec<Generation> = prompts.iter().map(submit).collect();
+    let lengths: Vec<usize> = generations.into_iter().map(|it| collect(it).ids().len()).collect();
+    assert_eq!(lengths, [1499, 1498, 1497]);
+    assert!(engine.stats().preemptions > 0, "somebody had to make way");
+}
+
+#[test]
+fn what_can_never_fit_is_refused_with_numbers_and_open_requests_get_what_there_is() {
+    let _turn = device();
+    let copy = long_model();
+    let (resting, promised) = promises(&copy);
+    let engine = start_long(&copy, Some((resting + promised / 2) * 16 / 15));
+    let refused = |prompt: usize, tokens: usize| {
+        engine.request(vec![5; prompt], &greedy(tokens)).expect_err("too large").to_string()
+    };
+    let numbers = |message: &str| message.contains("needs ") && message.matches(" MB").count() == 2;
+    let message = refused(10, 1000);
+    assert!(message.starts_with("max_tokens: ") && numbers(&message), "{message}");
+    let message = refused(1000, 10);
+    assert!(message.starts_with("prompt: ") && numbers(&message), "{message}");
+    let outcome = run(&engine, &[5; 10], &open());
+    assert_eq!(outcome.finished.reason, FinishReason::Length);
+    assert!((200..1000).contains(&outcome.ids().len()), "{} tokens", outcome.ids().len());
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused() {
+    let _turn = device();
+    let error = start(&EngineOptions { memory_budget: Some(1000), ..EngineOptions::default() });
+    let message = error.err().expect("it cannot fit").to_string();
+    assert!(message.starts_with("memory_budget: is 0.0 MB"), "{message}");
+}
+
+#[test]
+fn a_full_queue_says_when_to_come_back() {
+    let _turn = device();
+    let options = EngineOptions { max_running: 1, max_waiting: 2, ..EngineOptions::default() };
+    let engine = start(&options).expect("it loads");
+    let mut accepted = Vec::new();
+    let busy = loop {
+        match engine.submit(engine.request(vec![3, 4], &greedy(200)).expect("valid")) {
+            Ok(generation) => accepted.push(generation),
+            Err(error) => break error,
+        }
+        assert!(accepted.len() < 10, "a queue of two took ten");
+    };
+    assert!(matches!(busy, Error::Busy { waiting: 2, retry_after: 1.. }), "{busy}");
+    for generation in accepted {
+        assert_eq!(collect(generation).ids().len(), 200);
+    }
+    assert_eq!(run(&engine, &[3], &greedy(2)).ids().len(), 2, "there is room again");
+}
