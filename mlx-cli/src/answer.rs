@@ -64,15 +64,16 @@ impl Answer {
 
     /// One line of figures.
     pub(crate) fn timings(&self) -> String {
-        let Finished { usage, timings, reason, .. } = &self.finished;
+        let Finished { usage, timings, reason, exactness, .. } = &self.finished;
         let peak = mlx_core::array::peak_memory().map_or(0.0, |bytes| bytes as f64 / f64::from(1 << 20));
         format!(
-            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, peak memory {peak:.1} MB",
+            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, {}, peak memory {peak:.1} MB",
             usage.prompt_tokens,
             usage.prefill_rate(timings),
             usage.completion_tokens,
             usage.decode_rate(timings),
             reason.as_str(),
+            exactness.as_str(),
         )
     }
 }

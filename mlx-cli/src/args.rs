@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use mlx_core::engine::EngineOptions;
 use mlx_server::args::ServeArgs;
+use mlx_server::units::ByteSize;
 
 use crate::request_args::RequestArgs;
 
@@ -126,7 +128,23 @@ pub(crate) struct ModelArgs {
     #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
     pub(crate) model: PathBuf,
 
+    /// Give the same bits as a server does under any load, where the device allows it [default: where that costs nothing]
+    #[arg(long, value_name = "BOOL", env = "MLX_EXACT", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) exact: Option<bool>,
+
+    /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
+    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
+    pub(crate) memory_budget: Option<ByteSize>,
+
     /// Say what happens: timings, memory, notes of the loader (on standard error)
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+impl ModelArgs {
+    /// An engine for one request after the other.
+    pub(crate) fn engine_options(&self) -> EngineOptions {
+        let memory_budget = self.memory_budget.map(|size| size.0);
+        EngineOptions { exact: self.exact, memory_budget, ..EngineOptions::single() }
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::Result;
-use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, TokenOutput};
+use mlx_core::engine::{EngineHandle, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::session::{Message, Role, chat_prompt};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = EngineHandle::start(&args.model.model, &EngineOptions::single(), terminal::load_bar())?;
+    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options(), terminal::load_bar())?;
     let load_seconds = begin.elapsed().as_secs_f64();
     let tokens = prompt_tokens(&engine, args, &prompt)?;
     let request = engine.request(tokens, &args.options.options(args.logprobs))?;
@@ -37,11 +37,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::show("\n")?;
     }
     if args.model.verbose {
-        terminal::note(&format!(
-            "load {load_seconds:.2} s, {}, seed {seed}, {}",
-            answer.timings(),
-            answer.finished.exactness.as_str()
-        ));
+        terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}", answer.timings()));
     }
     answer.failure().map_or(Ok(()), Err)
 }

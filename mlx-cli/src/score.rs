@@ -1,6 +1,6 @@
 //! `mlx score`: how likely a model finds a text.
 
-use mlx_core::engine::{EngineHandle, EngineOptions, PromptToken, RequestOptions};
+use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
 use mlx_core::sampling::TokenLogprob;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
         None => input::read_text(args.text.as_deref(), "--text")?,
     };
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &EngineOptions::single(), terminal::load_bar())?;
+    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options(), terminal::load_bar())?;
     let tokens = match &args.prompt_ids {
         Some(ids) => ids.clone(),
         None => engine.folder().tokenizer.encode(&text, true)?,

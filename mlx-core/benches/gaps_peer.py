@@ -11,7 +11,7 @@ import time
 from mlx_lm import load
 from mlx_lm.generate import BatchGenerator
 
-WARM, PROMPTS, PROMPT, SHORT, SHORTS = 32, 3, 4000, 8, 30
+WARM, ALONE, PROMPTS, PROMPT, SHORT, SHORTS = 32, 200, 3, 4000, 8, 30
 
 
 def prompt(sequence, length, vocabulary):
@@ -62,9 +62,9 @@ def gaps(model, count):
     prompts = [streams.first_token(100 + prompt, PROMPT) / 1e3 for prompt in range(PROMPTS)]
     streams.step()
     beside = streams.gaps()
-    # The control runs from the same prompts through just as many tokens: steps grow longer with the context.
+    # The control runs from the same prompts through as many tokens, but enough to tell: steps grow longer with the context.
     streams = Streams(model, count)
-    for _ in range(len(beside) + 1):
+    for _ in range(max(len(beside), ALONE) + 1):
         streams.step()
     alone = streams.gaps()
     median, tail = percentile(alone, 50), percentile(beside, 99)

@@ -5,7 +5,7 @@ mod input;
 
 use std::path::Path;
 
-use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation};
+use mlx_core::engine::{EngineHandle, FinishReason, Generation};
 use mlx_core::session::{ChatSession, Role};
 
 use crate::answer;
@@ -19,7 +19,7 @@ use input::{Input, Lines};
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &EngineOptions::single(), terminal::load_bar())?;
+    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options(), terminal::load_bar())?;
     let name = engine.folder().name();
     let mut session = ChatSession::new(engine, args.options.options(None))?;
     session.set_system(args.system.as_deref().unwrap_or_default());

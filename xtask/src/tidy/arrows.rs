@@ -13,9 +13,9 @@ const MAY_USE_MLX: [&str; 8] = [
     "mlx-core/src/weights.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",
-    "mlx-core/src/engine/runner.rs",
+    "mlx-core/src/engine/device.rs",
+    "mlx-core/src/engine/embedding.rs",
     "mlx-core/src/engine/prompt_score.rs",
-    "mlx-core/src/sampling/sampler.rs",
     "tests/",
 ];
 
