@@ -3,62 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mlx_core::array::FloatPolicy;
-use mlx_core::cache::SequenceCache;
+use mlx_core::Error;
 use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions};
-use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
-use mlx_core::{Error, Result};
-use mlx_rs::Array;
+use mlx_tests::scripted::scripted;
 use mlx_tests::{Outcome, collect, device, engine, greedy, model_copy, model_folder, run};
 use safetensors::{Dtype, SafeTensors, serialize};
 
 const MODEL: &str = "llama-f32";
-
-/// A model that fails when its script says so.
-struct Faulty {
-    inner: Box<dyn Model>,
-    script: Box<dyn Fn(&mut [&mut SequenceCache]) -> Result<()> + Send>,
-}
-
-impl Model for Faulty {
-    fn spec(&self) -> &ModelSpec {
-        self.inner.spec()
-    }
-
-    fn new_cache(&self) -> SequenceCache {
-        self.inner.new_cache()
-    }
-
-    fn begin(&self, batch: Batch) -> Result<Pass> {
-        self.inner.begin(batch)
-    }
-
-    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
-        // After the first layer, so that the caches are left in the middle of a pass.
-        self.inner.advance(pass, 1, caches)?;
-        (self.script)(caches)?;
-        self.inner.advance(pass, layers.saturating_sub(1), caches)
-    }
-
-    fn normalised(&self, hidden: &Array) -> Result<Array> {
-        self.inner.normalised(hidden)
-    }
-
-    fn logits(&self, hidden: &Array) -> Result<Array> {
-        self.inner.logits(hidden)
-    }
-}
-
-/// An engine whose model fails by `script`, which sees the caches of every pass.
-fn faulty(script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static) -> EngineHandle {
-    // The check of the rows' bits runs passes too; it is not what fails here.
-    let options = EngineOptions { exact: Some(false), ..EngineOptions::default() };
-    let load = move || {
-        let inner = model::load(&model_folder(MODEL), FloatPolicy::for_device()?, &mut |_, _| {})?;
-        Ok(Box::new(Faulty { inner, script: Box::new(script) }) as Box<dyn Model>)
-    };
-    EngineHandle::start_with(&model_folder(MODEL), &options, load).expect("it loads")
-}
 
 fn submit(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Generation {
     let request = engine.request(prompt.to_vec(), options).expect("a valid request");
@@ -127,7 +78,7 @@ fn a_step_that_fails_in_company_is_repeated_alone() {
     let _turn = device();
     let failures = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&failures);
-    let engine = faulty(move |caches| {
+    let engine = scripted(MODEL, move |caches| {
         let fails = caches.len() > 2 && count.fetch_add(1, Ordering::Relaxed) < 3;
         if fails { Err(Error::Mlx("a fault of the device".into())) } else { Ok(()) }
     });
@@ -144,7 +95,7 @@ fn a_step_that_fails_in_company_is_repeated_alone() {
 fn a_broken_sequence_ends_alone() {
     let _turn = device();
     // Whoever comes to position 60 breaks every pass it is in.
-    let engine = faulty(|caches| {
+    let engine = scripted(MODEL, |caches| {
         let broken = caches.iter().any(|cache| cache.offset() >= 60);
         if broken { Err(Error::Mlx("a poisoned cache".into())) } else { Ok(()) }
     });
@@ -162,7 +113,7 @@ fn a_broken_sequence_ends_alone() {
 fn a_prompt_that_fails_ends_alone() {
     let _turn = device();
     let passes = AtomicUsize::new(0);
-    let engine = faulty(move |_| match passes.fetch_add(1, Ordering::Relaxed) {
+    let engine = scripted(MODEL, move |_| match passes.fetch_add(1, Ordering::Relaxed) {
         0 => Err(Error::Mlx("no such luck".into())),
         _ => Ok(()),
     });
@@ -175,7 +126,7 @@ fn a_prompt_that_fails_ends_alone() {
 fn a_panic_ends_every_stream_with_an_error_and_the_engine_is_not_ready() {
     let _turn = device();
     let passes = AtomicUsize::new(0);
-    let engine = faulty(move |_| {
+    let engine = scripted(MODEL, move |_| {
         assert!(passes.fetch_add(1, Ordering::Relaxed) < 20, "this panic is part of the test");
         Ok(())
     });

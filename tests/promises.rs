@@ -11,4 +11,5 @@ mod memory;
 mod sampling;
 mod scoring;
 mod sessions;
+mod sharing;
 mod text;

@@ -1,6 +1,7 @@
 //! What the tests share: the turn on the device, the fixtures, and small ways to run a model.
 
 pub mod golden;
+pub mod scripted;
 pub mod server;
 
 use std::path::{Path, PathBuf};

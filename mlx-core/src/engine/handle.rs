@@ -70,9 +70,11 @@ impl EngineHandle {
             Err(error) => drop(ready.send(Err(error))),
             Ok((device, capacity)) => {
                 let about = (device.model.spec().clone(), device.exactness(), capacity.clone());
+                // Its numbers are there before anybody can ask for them.
+                let most = options.max_running;
+                let engine = Engine::new(device, capacity, for_engine, most, gauges_of_engine);
                 if ready.send(Ok(about)).is_ok() {
-                    let most = options.max_running;
-                    Engine::new(device, capacity, for_engine, most, gauges_of_engine).run(&receiver);
+                    engine.run(&receiver);
                 }
             }
         };

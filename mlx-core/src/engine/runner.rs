@@ -55,7 +55,7 @@ impl Engine {
         max_running: usize,
         gauges: Arc<Gauges>,
     ) -> Self {
-        Self {
+        let mut engine = Self {
             device,
             folder,
             scheduler: Scheduler::new(max_running, capacity.shared()),
@@ -67,12 +67,13 @@ impl Engine {
             scratch: Scratch::default(),
             gauges,
             clock: Clock { start: Instant::now(), next_id: 0 },
-        }
+        };
+        engine.note_memory();
+        engine
     }
 
     /// Works until every handle is gone.
     pub(super) fn run(mut self, submissions: &Receiver<Submission>) {
-        self.note_memory();
         loop {
             let next = if self.sequences.is_empty() {
                 submissions.recv().map_err(|_| TryRecvError::Disconnected)
@@ -150,6 +151,7 @@ impl Engine {
         if let Some(sequence) = self.sequences.get_mut(&id) {
             sequence.run = None;
         }
+        self.release_followers(id);
         Gauges::add(&self.gauges.preemptions, 1);
     }
 

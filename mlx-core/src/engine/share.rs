@@ -14,9 +14,10 @@ impl Engine {
         if own.reader.is_on() {
             return None;
         }
-        let running =
-            self.sequences.iter().filter(|&(&other, sequence)| other != id && sequence.run.is_some());
-        let shared = running.map(|(&other, sequence)| (other, self.shared(own, sequence)));
+        // Only who waits for nobody can be waited for, so that nobody waits in a circle.
+        let leads = |sequence: &Sequence| sequence.run.as_ref().is_some_and(|run| run.leader.is_none());
+        let others = self.sequences.iter().filter(|&(&other, sequence)| other != id && leads(sequence));
+        let shared = others.map(|(&other, sequence)| (other, self.shared(own, sequence)));
         shared.filter(|it| it.1 > 0).max_by_key(|it| it.1)
     }
 
@@ -50,7 +51,10 @@ impl Engine {
                 Some((_, true)) if to_the_end => {}
                 Some((offset, _)) if offset >= shared && !to_the_end => self.take_over(id, leader, shared),
                 Some(_) if !to_the_end => {}
-                _ => self.forget_leader(id),
+                _ => {
+                    let other = self.leader_for(id);
+                    self.set_leader(id, other);
+                }
             }
         }
     }
@@ -85,7 +89,7 @@ impl Engine {
                 }
             }
             // Sharing is a saving, never a need.
-            Ok(None) | Err(_) => self.forget_leader(id),
+            Ok(None) | Err(_) => self.set_leader(id, None),
         }
     }
 
@@ -99,9 +103,22 @@ impl Engine {
         Ok(Some(cache))
     }
 
-    fn forget_leader(&mut self, id: u64) {
+    /// Lets everybody who waits for `leader` go on without it, perhaps behind somebody else.
+    pub(super) fn release_followers(&mut self, leader: u64) {
+        let follows = |sequence: &Sequence| {
+            sequence.run.as_ref().and_then(|run| run.leader).is_some_and(|it| it.0 == leader)
+        };
+        let followers: Vec<u64> =
+            self.sequences.iter().filter(|(_, it)| follows(it)).map(|(&id, _)| id).collect();
+        for id in followers {
+            let other = self.leader_for(id);
+            self.set_leader(id, other);
+        }
+    }
+
+    fn set_leader(&mut self, id: u64, leader: Option<(u64, usize)>) {
         if let Some(run) = self.sequences.get_mut(&id).and_then(|sequence| sequence.run.as_mut()) {
-            run.leader = None;
+            run.leader = leader;
         }
     }
 }

@@ -1,0 +1,100 @@
+//! Prompts that begin alike and are in flight together are computed once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mlx_core::engine::{EngineHandle, Generation, Pooling, RequestOptions};
+use mlx_tests::scripted::scripted;
+use mlx_tests::{Outcome, collect, device, engine, golden, greedy, run};
+
+const MODEL: &str = "llama-f32";
+
+/// Submits prompts that are all in flight before the first of them is computed.
+fn together(prompts: &[Vec<u32>], tokens: usize) -> (EngineHandle, Vec<Outcome>) {
+    let submitted = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&submitted);
+    let engine = scripted(MODEL, move |_| {
+        while !gate.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    let request = |prompt: &Vec<u32>| engine.request(prompt.clone(), &greedy(tokens)).expect("valid");
+    let generations = engine.submit_all(prompts.iter().map(request).collect()).expect("room in the queue");
+    submitted.store(true, Ordering::Release);
+    let outcomes = generations.into_iter().map(|it: Generation| collect(it)).collect();
+    (engine, outcomes)
+}
+
+#[test]
+fn equal_prompts_are_computed_once() {
+    let _turn = device();
+    let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
+    let alone = run(&engine(MODEL), &prompt, &greedy(12));
+    let (engine, outcomes) = together(&vec![prompt.clone(); 8], 12);
+    assert_eq!(engine.stats().prompt_tokens, 150);
+    assert!(outcomes.iter().all(|outcome| outcome.ids() == alone.ids()));
+    let cached: Vec<usize> = outcomes.iter().map(|it| it.finished.usage.cached_tokens).collect();
+    assert_eq!(cached, [0, 150, 150, 150, 150, 150, 150, 150]);
+}
+
+#[test]
+fn a_shared_beginning_is_computed_once_up_to_a_border() {
+    let _turn = device();
+    let prompt = |end: u32| (0..120).map(|place| 5 + place % 70).chain([end; 20]).collect::<Vec<u32>>();
+    let expected: Vec<Outcome> = {
+        let engine = engine(MODEL);
+        (80..84).map(|end| run(&engine, &prompt(end), &greedy(12))).collect()
+    };
+    let (_, outcomes) = together(&(80..84).map(prompt).collect::<Vec<_>>(), 12);
+    for (outcome, expected) in outcomes.iter().zip(&expected) {
+        assert_eq!(outcome.ids(), expected.ids());
+    }
+    // The first computes all of its own; what the others take over is whole chunks of it.
+    let cached: Vec<usize> = outcomes.iter().map(|it| it.finished.usage.cached_tokens).collect();
+    assert_eq!(cached[0], 0);
+    let device = mlx_core::array::device_name().expect("a device");
+    assert_eq!(cached[1..], if device == "cpu" { [64; 3] } else { [0; 3] });
+}
+
+#[test]
+fn whoever_shared_goes_on_when_the_first_is_cancelled() {
+    let _turn = device();
+    let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
+    let alone = run(&engine(MODEL), &prompt, &greedy(12));
+    let engine = engine(MODEL);
+    let request = || engine.request(prompt.clone(), &greedy(12)).expect("valid");
+    for _ in 0..10 {
+        let mut generations = engine.submit_all(vec![request(), request(), request()]).expect("room");
+        drop(generations.remove(0));
+        for generation in generations {
+            assert_eq!(collect(generation).ids(), alone.ids());
+        }
+    }
+}
+
+/// A vector is what the model makes of the prompt, however the prompt was cut and whoever else is there.
+#[test]
+fn a_prompt_as_a_vector() {
+    let _turn = device();
+    let engine = engine(MODEL);
+    let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
+    let embed = |prompt: &[u32], pooling| {
+        let options = RequestOptions { embed: Some(pooling), ..RequestOptions::default() };
+        let outcome = run(&engine, prompt, &options);
+        assert!(outcome.tokens.is_empty());
+        outcome.embedding.expect("a vector")
+    };
+    let hidden = engine.spec().hidden;
+    // The mean over a text of one token is its last state, too.
+    assert_eq!(embed(&prompt[..1], Pooling::Mean), embed(&prompt[..1], Pooling::Last));
+    let (mean, last) = (embed(&prompt, Pooling::Mean), embed(&prompt, Pooling::Last));
+    assert_eq!((mean.len(), last.len()), (hidden, hidden));
+    let states: Vec<Vec<f32>> = (1..=prompt.len()).map(|end| embed(&prompt[..end], Pooling::Last)).collect();
+    for place in 0..hidden {
+        let sum: f64 = states.iter().map(|state| f64::from(state[place])).sum();
+        let expected = sum / states.len() as f64;
+        assert!((f64::from(mean[place]) - expected).abs() < 1e-3, "{place}: {} and {expected}", mean[place]);
+    }
+    assert!(golden::worst_difference(&last, &states[149], hidden) < 1e-4);
+}

@@ -1,0 +1,66 @@
+//! A model that does what a test tells it to, in the middle of its passes: fail, panic, wait.
+
+use mlx_core::Result;
+use mlx_core::array::FloatPolicy;
+use mlx_core::cache::SequenceCache;
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
+use mlx_rs::Array;
+
+use crate::model_folder;
+
+/// What is to happen, decided by the caches of a pass.
+type Script = Box<dyn Fn(&mut [&mut SequenceCache]) -> Result<()> + Send>;
+
+struct Scripted {
+    inner: Box<dyn Model>,
+    script: Script,
+}
+
+impl Model for Scripted {
+    fn spec(&self) -> &ModelSpec {
+        self.inner.spec()
+    }
+
+    fn new_cache(&self) -> SequenceCache {
+        self.inner.new_cache()
+    }
+
+    fn begin(&self, batch: Batch) -> Result<Pass> {
+        self.inner.begin(batch)
+    }
+
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
+        // After the first layer, so that the caches are left in the middle of a pass.
+        self.inner.advance(pass, 1, caches)?;
+        (self.script)(caches)?;
+        self.inner.advance(pass, layers.saturating_sub(1), caches)
+    }
+
+    fn normalised(&self, hidden: &Array) -> Result<Array> {
+        self.inner.normalised(hidden)
+    }
+
+    fn logits(&self, hidden: &Array) -> Result<Array> {
+        self.inner.logits(hidden)
+    }
+}
+
+/// An engine on a tiny checkpoint that runs `script` in every pass.
+///
+/// # Panics
+/// When the checkpoint does not load.
+pub fn scripted(
+    name: &str,
+    script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static,
+) -> EngineHandle {
+    // The check of the rows' bits runs passes too, and they are not meant.
+    let options = EngineOptions { exact: Some(false), ..EngineOptions::default() };
+    let folder = model_folder(name);
+    let path = folder.clone();
+    let load = move || {
+        let inner = model::load(&path, FloatPolicy::for_device()?, &mut |_, _| {})?;
+        Ok(Box::new(Scripted { inner, script: Box::new(script) }) as Box<dyn Model>)
+    };
+    EngineHandle::start_with(&folder, &options, load).expect("the fixture loads")
+}
