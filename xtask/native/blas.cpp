@@ -1,9 +1,34 @@
 // The matrix product that libmlx.so finds at run time. Its own BLAS is the slow reference one; this definition stands ahead
 // of it in the search order, because a program links libmlxc.so and libmlxc.so links libmlx.so.
+#include <algorithm>
 #include <utility>
 
 #include "blas.h"
 #include "few_rows.h"
+#include "workers.h"
+
+namespace {
+
+// The library's own threads wait for each other at every step; when something else takes a core, all of them stand still. Here
+// the columns of a product are shared out among our workers, and who is late is not waited for.
+const bool one_thread_each = (scipy_openblas_set_num_threads(1), true);
+
+// How the columns are cut depends on the shape alone, and so do the bits.
+void many_rows(int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda, const float* b, int ldb, float beta,
+               float* c, int ldc) {
+  constexpr double kWorthSharing = 1 << 20;
+  const double work = static_cast<double>(m) * n * k;
+  const int blocks = static_cast<int>(std::clamp(work / kWorthSharing, 1.0, 8.0));
+  const int width = ((n + blocks - 1) / blocks + 63) / 64 * 64;
+  in_parallel((n + width - 1) / width, [&](int block) {
+    const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(block) * width;
+    const int count = std::min<int>(width, n - static_cast<int>(begin));
+    const float* columns = b + (trans_b == kNoTrans ? begin : begin * ldb);
+    scipy_cblas_sgemm(kRowMajor, trans_a, trans_b, m, count, k, alpha, a, lda, columns, ldb, beta, c + begin, ldc);
+  });
+}
+
+}  // namespace
 
 extern "C" void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
                             const float* b, int ldb, float beta, float* c, int ldc) {
@@ -14,10 +39,11 @@ extern "C" void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, i
     std::swap(a, b);
     std::swap(lda, ldb);
   }
+  if (m <= 0 || n <= 0) return;
   if (m <= kFewRows) {
     const int stride = trans_a == kNoTrans ? lda : 1, step = trans_a == kNoTrans ? 1 : lda;
     few_rows(trans_b != kNoTrans, m, n, k, alpha, a, stride, step, b, ldb, beta, c, ldc);
   } else {
-    scipy_cblas_sgemm(kRowMajor, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    many_rows(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   }
 }

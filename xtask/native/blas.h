@@ -9,6 +9,5 @@ void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float
                  const float* b, int ldb, float beta, float* c, int ldc);
 void scipy_cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float* a, int lda,
                        const float* b, int ldb, float beta, float* c, int ldc);
-void scipy_cblas_sgemv(int order, int trans, int rows, int columns, float alpha, const float* a, int lda, const float* x,
-                       int incx, float beta, float* y, int incy);
+void scipy_openblas_set_num_threads(int count);
 }

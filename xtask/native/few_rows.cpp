@@ -173,7 +173,7 @@ void few_rows(bool transposed, int m, int n, int k, float alpha, const float* a,
   // A block is worth handing to another thread from some tens of microseconds on.
   const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(n) * k;
   const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 65536, 1, 64));
-  const int width = ((n + blocks - 1) / blocks + 63) / 64 * 64;
+  const int width = std::max(1, ((n + blocks - 1) / blocks + 63) / 64 * 64);
   in_parallel((n + width - 1) / width, [&](int block) {
     const int begin = block * width, end = std::min(n, begin + width);
     transposed ? transposed_block(product, begin, end) : plain_block(product, begin, end);

@@ -12,7 +12,7 @@ pub(super) struct Chunks {
 }
 
 /// The depth at which chunks begin to shrink.
-const SHALLOW: usize = 1024;
+const SHALLOW: usize = 512;
 
 impl Chunks {
     /// Where attention is one kernel, long chunks pay; where it is a chain of operations over `[heads, rows, depth]`, its time

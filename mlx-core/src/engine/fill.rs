@@ -40,7 +40,7 @@ impl Engine {
     pub(super) fn start_fills(&mut self, streams: bool) -> Fills {
         self.follow_leaders();
         let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started: Instant::now() };
-        let allowance = self.pace.allowance();
+        let allowance = self.pace.allowance(self.next_to_fill().map_or(0.0, |id| self.rest(id)));
         while let Some(id) = self.next_to_fill() {
             let limit = streams.then_some(allowance - fills.work);
             let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
@@ -79,6 +79,14 @@ impl Engine {
             .map(of)
             .or_else(|| self.sequences.range(self.last_filled + 1..).find(fills).map(of))
             .or_else(|| self.sequences.iter().find(fills).map(of))
+    }
+
+    /// The work that is left of a sequence's prompt, or a little more.
+    fn rest(&self, id: u64) -> f64 {
+        let Some(sequence) = self.sequences.get(&id) else { return 0.0 };
+        let (Next::Prompt(end) | Next::Replay(end)) = sequence.next() else { return 0.0 };
+        let offset = sequence.run.as_ref().map_or(0, |run| run.cache.offset());
+        self.device.layers() as f64 * work(end - offset, end)
     }
 
     /// What to issue for a sequence at a cost of at most `limit`; the `first` piece of a turn is one layer whatever it costs, so

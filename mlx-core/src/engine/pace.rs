@@ -6,11 +6,18 @@ const ROW_COST: usize = 256;
 /// Prefill gets at least this many seconds between two decode steps: finer pieces would cost more than they save.
 const LEAST: f64 = 0.002;
 
-/// How much slower than alone the streams may become for a prefill's sake, as a share of a step.
-const SHARE: f64 = 1.6;
+/// How much of a step's time a long prompt may take before the next step.
+const SHARE: f64 = 0.8;
+
+/// A prompt whose rest takes at most this many steps' time is finished in one go: its first token comes sooner, and the steps that
+/// follow have one row more.
+const BURST: f64 = 6.0;
 
 /// How fast old measurements fade.
 const FADE: f64 = 0.25;
+
+/// A measurement counts as at most this many times the value so far.
+const OUTLIER: f64 = 3.0;
 
 /// Measured speeds.
 #[derive(Debug, Default)]
@@ -39,9 +46,12 @@ impl Pace {
         }
     }
 
-    /// How much prefill work may run before the next decode step; at least something always may.
-    pub(super) fn allowance(&self) -> f64 {
+    /// How much prefill work may run before the next decode step, if the next prompt needs `rest`; at least something always may.
+    pub(super) fn allowance(&self, rest: f64) -> f64 {
         match (self.step, self.unit) {
+            (Some(step), Some(unit)) if unit > 0.0 && rest * unit <= step * BURST => {
+                rest.max((step * SHARE).max(LEAST) / unit)
+            }
             (Some(step), Some(unit)) if unit > 0.0 => (step * SHARE).max(LEAST) / unit,
             // Nothing is known yet: one layer of one chunk will tell.
             _ => 0.0,
@@ -50,7 +60,8 @@ impl Pace {
 }
 
 fn fade(value: &mut Option<f64>, new: f64) {
-    *value = Some(value.map_or(new, |old| old + FADE * (new - old)));
+    // A single time of many times the usual says something about the machine's other work, not about ours.
+    *value = Some(value.map_or(new, |old| old + FADE * (new.min(OUTLIER * old) - old)));
 }
 
 #[cfg(test)]
@@ -60,14 +71,16 @@ mod tests {
     #[test]
     fn a_slow_device_gets_less_prefill_between_steps() {
         let mut pace = Pace::default();
-        assert!(pace.allowance() <= 0.0, "nothing is known");
+        assert!(pace.allowance(1e9) <= 0.0, "nothing is known");
         pace.stepped(0.010);
         pace.filled(work(64, 0), 0.001);
-        let fast = pace.allowance();
-        assert!((fast - work(64, 0) * 16.0).abs() < 1.0);
+        let fast = pace.allowance(1e9);
+        assert!((fast - work(64, 0) * 8.0).abs() < 1.0);
+        let short = work(64, 0) * 20.0;
+        assert!((pace.allowance(short) - short).abs() < 1.0, "a short rest runs in one go");
         for _ in 0..40 {
             pace.filled(work(64, 0), 0.004);
         }
-        assert!((pace.allowance() - fast / 4.0).abs() < fast * 0.01);
+        assert!((pace.allowance(1e9) - fast / 4.0).abs() < fast * 0.01);
     }
 }
