@@ -19,6 +19,8 @@ mod runner;
 mod scheduler;
 mod sequence;
 mod share;
+#[cfg(test)]
+mod simulation;
 mod stats;
 
 pub use embedding::Pooling;

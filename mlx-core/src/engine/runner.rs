@@ -201,7 +201,8 @@ impl Engine {
         gauges.reserved_bytes.store(fixed + ledger.reserved(), Ordering::Relaxed);
         gauges.used_bytes.store(self.capacity.weights() + ledger.used(), Ordering::Relaxed);
         gauges.running.store(scheduler.running(), Ordering::Relaxed);
-        let paused = sequences.values().filter(|it| it.has_started() && it.run.is_none()).count();
+        let fresh = sequences.values().filter(|it| !it.has_started()).count();
+        let paused = scheduler.waiting().saturating_sub(fresh);
         gauges.paused.store(paused, Ordering::Relaxed);
     }
 }
