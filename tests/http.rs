@@ -75,6 +75,7 @@ fn streamed(chunks: &[Value], index: &Value) -> Value {
         offsets.extend(lists["text_offset"].as_array().into_iter().flatten().cloned());
         if !choice["finish_reason"].is_null() {
             end = choice["finish_reason"].clone();
+            assert!(piece.unwrap_or_default().is_empty(), "the end has a chunk of its own: {choice}");
         }
     }
     let offsets = if offsets.is_empty() { Value::Null } else { json!(offsets) };

@@ -61,8 +61,8 @@ pub(crate) struct Choice {
     splitter: Option<Splitter>,
     state: AppState,
     clock: Clock,
-    /// What went wrong, to be told after the last text.
-    failure: Option<ApiError>,
+    /// The end or what went wrong, to be told after the last text and apart from it, as OpenAI does.
+    last: Option<Result<Piece, ApiError>>,
     ended: bool,
     // Let go last: an engine must not be dropped on an async thread, and the lease keeps it.
     lease: Lease,
@@ -89,7 +89,7 @@ impl Choice {
             splitter: splitter.cloned(),
             state: state.clone(),
             clock: Clock { begun, last: None },
-            failure: None,
+            last: None,
             ended: false,
             lease: lease.clone(),
         };
@@ -107,11 +107,13 @@ impl Choice {
         while let Some(event) = self.event().await {
             if let Event::Embedding(values) = event {
                 vector = values;
-            } else if let Some(end) = self.follow(event).end {
-                return Ok((vector, end.usage));
+            } else {
+                self.follow(event);
             }
         }
-        Err(self.failure.take().unwrap_or_else(|| ApiError::failed("the engine said nothing")))
+        let end = self.last.take().and_then(|last| last.map(|piece| piece.end).transpose());
+        let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine said nothing")))?;
+        Ok((vector, end.usage))
     }
 
     /// The whole answer.
@@ -125,10 +127,12 @@ impl Choice {
 
     async fn next(&mut self) -> Option<Result<Piece, ApiError>> {
         if self.ended {
-            return self.failure.take().map(Err);
+            return self.last.take();
         }
         let event = self.event().await?;
-        Some(Ok(self.follow(event)))
+        let piece = self.follow(event);
+        let silent = piece.content.is_empty() && piece.reasoning.is_empty();
+        if self.ended && silent { self.last.take() } else { Some(Ok(piece)) }
     }
 
     /// The next event. When the server must end now, the generation is told to, and soon says so.
@@ -163,10 +167,10 @@ impl Choice {
                     piece.add(&splitter.finish());
                 }
                 // The text before a failure is good, and is told before it.
-                match reason(&finished.reason) {
-                    Ok(reason) => piece.end = Some(End { reason, usage: finished.usage }),
-                    Err(error) => self.failure = Some(error),
-                }
+                self.last = Some(reason(&finished.reason).map(|reason| {
+                    let end = Some(End { reason, usage: finished.usage });
+                    Piece { choice: self.index, end, ..Piece::default() }
+                }));
                 self.state.metrics.queue.observe(Duration::from_secs_f64(finished.timings.queue.max(0.0)));
             }
         }
