@@ -1,11 +1,12 @@
 //! One path: the program, the server, streamed and not, and the library give the same tokens and log-probabilities.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use mlx_core::engine::RequestOptions;
+use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions, TokenOutput};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 use mlx_tests::model_folder;
-use mlx_tests::server::{Server, events};
+use mlx_tests::server::Server;
 use serde_json::{Map, Value, json};
 
 const PROMPT: [u32; 6] = [1, 9, 30, 9, 30, 41];
@@ -53,12 +54,42 @@ fn requests() -> Vec<(SamplingOptions, Value)> {
     ]
 }
 
+const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
+
 #[test]
 fn every_way_to_ask_gives_the_same_tokens() {
-    let server = Server::start(&[env!("CARGO_BIN_EXE_mlx"), "serve"], &[]);
+    let server = Server::start(&SERVE, &[]);
     let _turn = mlx_tests::device();
     let engine = mlx_tests::engine("llama-f32");
-    for (sampling, words) in requests() {
+    let asked = asked(&server, &engine);
+    for ((_, words), (_, _, library)) in requests().iter().zip(&asked) {
+        assert_eq!(&by_program(words.as_object().expect("an object")), library, "mlx generate");
+    }
+    ask(&server, &asked);
+}
+
+#[test]
+fn the_same_tokens_come_in_company() {
+    // Rows are to be the same bits beside any others, which --exact asks for where it is not free.
+    let server = Server::start(&SERVE, &["--exact"]);
+    let _turn = mlx_tests::device();
+    let options = EngineOptions { exact: Some(true), ..EngineOptions::default() };
+    let engine = EngineHandle::start(&model_folder("llama-f32"), &options, |_, _| {}).expect("it loads");
+    let asked = asked(&server, &engine);
+    in_company(&server, 8, || ask(&server, &asked));
+}
+
+/// A path, a request, and what the library gives for it.
+type Asked = (&'static str, Value, (String, Drawn));
+
+/// Every request as a completion, then every one as a chat.
+fn asked(server: &Server, engine: &EngineHandle) -> Vec<Asked> {
+    let messages = json!([{"role": "user", "content": "The waves"}]);
+    let rendered = server.post("/v1/chat/render", &json!({"messages": messages})).body;
+    let rendered: Vec<u32> =
+        rendered["tokens"].as_array().expect("a list").iter().map(|it| id(it) as u32).collect();
+    let (mut completions, mut chats) = (Vec::new(), Vec::new());
+    for (sampling, mut request) in requests() {
         let options = RequestOptions {
             sampling,
             max_tokens: Some(40),
@@ -66,33 +97,78 @@ fn every_way_to_ask_gives_the_same_tokens() {
             logprobs: Some(0),
             ..RequestOptions::default()
         };
-        let outcome = mlx_tests::run(&engine, &PROMPT, &options);
-        let token = |token: &mlx_core::engine::TokenOutput| {
-            (u64::from(token.id), token.logprob.as_ref().expect("asked for").logprob.to_bits())
-        };
-        let library: Drawn = outcome.tokens.iter().map(token).collect();
-        assert_eq!(library.len(), 40);
-        let (text, drawn) = by_program(words.as_object().expect("an object"));
-        assert_eq!((&text, &drawn), (&outcome.text, &library), "mlx generate");
-        let mut request = words.clone();
-        for (key, value) in [
-            ("prompt", json!(PROMPT)),
-            ("seed", json!(77)),
-            ("max_tokens", json!(40)),
-            ("logprobs", json!(0)),
-        ] {
+        for (key, value) in [("seed", json!(77)), ("max_tokens", json!(40))] {
             request[key] = value;
         }
         request["ignore_eos"] = json!(true);
         request["return_token_ids"] = json!(true);
-        let answer = server.post("/v1/completions", &request).body;
-        assert_eq!(answer["choices"][0]["text"], json!(outcome.text), "http: {answer}");
-        assert_eq!(by_server(&[answer]), library, "http");
-        request["stream"] = json!(true);
-        let chunks = server.stream("/v1/completions", &request);
-        assert_eq!(events(&chunks), outcome.text, "http, streamed");
-        assert_eq!(by_server(&chunks), library, "http, streamed");
+        let mut completion = request.clone();
+        (completion["prompt"], completion["logprobs"]) = (json!(PROMPT), json!(0));
+        completions.push(("/v1/completions", completion, by_library(engine, &PROMPT, &options)));
+        (request["messages"], request["logprobs"]) = (messages.clone(), json!(true));
+        chats.push(("/v1/chat/completions", request, by_library(engine, &rendered, &options)));
     }
+    completions.append(&mut chats);
+    completions
+}
+
+/// Asks the server, whole and streamed.
+fn ask(server: &Server, asked: &[Asked]) {
+    for (path, request, library) in asked {
+        let mut request = request.clone();
+        assert_eq!(&by_server(&[server.post(path, &request).body]), library, "{path}");
+        request["stream"] = json!(true);
+        assert_eq!(&by_server(&server.stream(path, &request)), library, "{path}, streamed");
+    }
+}
+
+/// Does something while so many other clients ask all the time.
+fn in_company(server: &Server, clients: u64, work: impl FnOnce()) {
+    /// Ends the others even if the work panics.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let _end = End(&ended);
+        for client in 0..clients {
+            let ended = &ended;
+            threads.spawn(move || {
+                for turn in 0.. {
+                    if ended.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let text = "waves and keepers ".repeat((client + turn) as usize % 5 + 1);
+                    let request = json!({"prompt": text, "max_tokens": 30 + 9 * client, "seed": turn,
+                        "ignore_eos": true, "stream": client % 2 == 0});
+                    if client % 2 == 0 {
+                        server.stream("/v1/completions", &request);
+                    } else {
+                        assert_eq!(server.post("/v1/completions", &request).status, 200);
+                    }
+                }
+            });
+        }
+        // They have begun, and the next answers come while they go on.
+        while server.figure("mlx_completion_tokens_total") < 10 {
+            std::thread::yield_now();
+        }
+        work();
+    });
+}
+
+/// What the library gives.
+fn by_library(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> (String, Drawn) {
+    let outcome = mlx_tests::run(engine, prompt, options);
+    let token = |token: &TokenOutput| {
+        (u64::from(token.id), token.logprob.as_ref().expect("asked for").logprob.to_bits())
+    };
+    let drawn: Drawn = outcome.tokens.iter().map(token).collect();
+    assert_eq!(drawn.len(), 40);
+    (outcome.text, drawn)
 }
 
 /// What `mlx generate` gives.
@@ -114,14 +190,17 @@ fn by_program(words: &Map<String, Value>) -> (String, Drawn) {
 }
 
 /// What a whole answer or its chunks give.
-fn by_server(answers: &[Value]) -> Drawn {
-    let mut drawn = Vec::new();
+fn by_server(answers: &[Value]) -> (String, Drawn) {
+    let (mut text, mut drawn) = (String::new(), Vec::new());
     for choice in answers.iter().filter_map(|answer| answer["choices"].get(0)) {
+        let places = [&choice["text"], &choice["message"]["content"], &choice["delta"]["content"]];
+        text.extend(places.iter().find_map(|it| it.as_str()));
         let ids = choice["token_ids"].as_array().into_iter().flatten();
-        let logprobs = choice["logprobs"]["token_logprobs"].as_array().into_iter().flatten();
+        let of_chat = choice["logprobs"]["content"].as_array().into_iter().flatten().map(|it| &it["logprob"]);
+        let logprobs = choice["logprobs"]["token_logprobs"].as_array().into_iter().flatten().chain(of_chat);
         drawn.extend(ids.zip(logprobs).map(|(token, logprob)| (id(token), bits(logprob))));
     }
-    drawn
+    (text, drawn)
 }
 
 fn id(value: &Value) -> u64 {

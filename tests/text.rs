@@ -1,7 +1,7 @@
 //! Text: tokens and templates are transformers' tokens and templates, and streamed text is the whole text.
 
 use mlx_core::text::{ChatTemplate, TemplateInput, Tokenizer};
-use mlx_tests::{golden_folder, model_folder};
+use mlx_tests::{Dice, golden_folder, model_folder};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -140,4 +140,19 @@ fn hostile_templates_are_errors() {
     }
     let plain = ChatTemplate::from_source("{{ '%05.1f|%s'|format(2.25, 'x') }}", serde_json::Map::new());
     assert_eq!(plain.and_then(|it| it.render(&TemplateInput::default())).expect("it renders"), "002.2|x");
+}
+
+#[test]
+fn a_text_has_at_least_the_tokens_that_its_size_says() {
+    let letters = ["a", "the ", " ", "\n", "é", "e\u{301}", "각", "中", "🦀", "<|im_end|>", "\0", "9", "▁"];
+    for model in ["llama-f32", "llama-spm-f32"] {
+        let tokenizer = tokenizer(model);
+        let mut dice = Dice::new(3);
+        for length in 0..200 {
+            let text: String = (0..length).map(|_| dice.pick(&letters)).collect();
+            let tokens = tokenizer.encode(&text, false).expect("encodes").len();
+            assert!(tokenizer.fewest_tokens(&text) <= tokens, "{model}: {text}");
+        }
+        assert!(tokenizer.fewest_tokens(&"waves ".repeat(10_000)) > 500, "{model}");
+    }
 }

@@ -148,6 +148,10 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
     max_choices: Option<usize>,
 
+    /// The most texts of one request for embeddings [default: 2048]
+    #[arg(long, value_name = "N", env = "MLX_MAX_INPUTS")]
+    max_inputs: Option<usize>,
+
     /// How long a client may take to send the head of a request, or be silent between two [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_HEADER_TIMEOUT")]
     header_timeout: Option<Seconds>,

@@ -125,6 +125,8 @@ pub struct LimitConfig {
     pub max_body: ByteSize,
     /// The most answers of one request.
     pub max_choices: usize,
+    /// The most texts of one request for embeddings.
+    pub max_inputs: usize,
     /// For the head of a request.
     pub header_timeout: Seconds,
     /// For the body of a request.
@@ -142,6 +144,7 @@ impl Default for LimitConfig {
         Self {
             max_body: ByteSize(16 << 20),
             max_choices: 128,
+            max_inputs: 2048,
             header_timeout: Seconds(30.0),
             body_timeout: Seconds(60.0),
             stream_idle_timeout: Seconds(60.0),
@@ -207,8 +210,12 @@ impl Config {
         if self.engine.max_running == 0 {
             return say("--max-running", "is 0; at least one request must run");
         }
-        if self.limits.max_choices == 0 {
-            return say("--max-choices", "is 0; at least one answer must be allowed");
+        for (flag, count) in
+            [("--max-choices", self.limits.max_choices), ("--max-inputs", self.limits.max_inputs)]
+        {
+            if count == 0 {
+                return say(flag, "is 0; at least one must be allowed");
+            }
         }
         let positive = [
             ("--header-timeout", self.limits.header_timeout),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -20,9 +20,12 @@ pub(crate) struct Fields {
 impl Fields {
     /// Reads the body of a request.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
-        let Object(rest) = serde_json::from_slice(body)
-            .map_err(|error| ApiError::body(format!("the body is not a usable JSON object: {error}")))?;
-        Ok(Self { place: String::new(), rest })
+        let unusable =
+            |why: &dyn fmt::Display| ApiError::body(format!("the body is not a usable JSON object: {why}"));
+        match serde_json::from_slice(body).map_err(|error| unusable(&error))? {
+            Strict(Value::Object(rest)) => Ok(Self { place: String::new(), rest }),
+            Strict(other) => Err(unusable(&format_args!("it is {}", kind(&other)))),
+        }
     }
 
     /// The fields of an object inside the request.
@@ -97,31 +100,69 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// An object without two values for one field: which of them was meant would be a guess.
-struct Object(Map<String, Value>);
+/// Any value, but no object in it has two values for one field: which of them was meant would be a guess.
+struct Strict(Value);
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for Strict {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Object;
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
 
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
+struct StrictVisitor;
 
-            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Object, A::Error> {
-                let mut map = Map::new();
-                while let Some((key, value)) = access.next_entry::<String, Value>()? {
-                    if map.contains_key(&key) {
-                        return Err(A::Error::custom(format_args!("the field {key:?} is there twice")));
-                    }
-                    map.insert(key, value);
-                }
-                Ok(Object(map))
-            }
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("any JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(value)) = access.next_element()? {
+            list.push(value);
         }
-        deserializer.deserialize_map(Entries)
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some((key, Strict(value))) = access.next_entry::<String, Strict>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("the field {key:?} is there twice")));
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
     }
 }
 
@@ -172,7 +213,16 @@ mod tests {
     #[test]
     fn bodies_that_are_no_objects_are_refused() {
         let deep = "[".repeat(100_000);
-        for body in ["", "[]", "{", "{\"a\": 1e999}", "{\"a\": 1, \"a\": 2}", "{\"\u{1}\": }", &deep] {
+        for body in [
+            "",
+            "[]",
+            "{",
+            "{\"a\": 1e999}",
+            "{\"a\": 1, \"a\": 2}",
+            "{\"b\": [{\"a\": 1, \"a\": 1}]}",
+            "{\"\u{1}\": }",
+            &deep,
+        ] {
             assert_eq!(Fields::parse(body.as_bytes()).expect_err(body).status().as_u16(), 400);
         }
         assert!(Fields::parse(b"{\"a\": \"\xff\"}").is_err());

@@ -1,6 +1,6 @@
 //! The generations of a request: submitted, followed event by event, measured.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -61,6 +61,8 @@ pub(crate) struct Choice {
     splitter: Option<Splitter>,
     state: AppState,
     clock: Clock,
+    /// The end or what went wrong, to be told after the last text and apart from it, as OpenAI does.
+    last: Option<Result<Piece, ApiError>>,
     ended: bool,
     // Let go last: an engine must not be dropped on an async thread, and the lease keeps it.
     lease: Lease,
@@ -73,23 +75,45 @@ struct Clock {
 }
 
 impl Choice {
-    /// Hands a request to the engine.
-    pub(crate) fn submit(
-        index: usize,
-        request: GenerationRequest,
-        splitter: Option<Splitter>,
+    /// Hands the requests of one client to the engine: all of them or, with an error, none.
+    pub(crate) fn submit_all(
+        requests: Vec<GenerationRequest>,
+        splitter: Option<&Splitter>,
         state: &AppState,
         lease: &Lease,
-    ) -> Result<Self, ApiError> {
-        let generation = lease.engine.submit(request)?;
-        let clock = Clock { begun: Instant::now(), last: None };
-        let (state, lease) = (state.clone(), lease.clone());
-        Ok(Self { index, generation, splitter, state, clock, ended: false, lease })
+    ) -> Result<Vec<Self>, ApiError> {
+        let begun = Instant::now();
+        let follow = |(index, generation)| Self {
+            index,
+            generation,
+            splitter: splitter.cloned(),
+            state: state.clone(),
+            clock: Clock { begun, last: None },
+            last: None,
+            ended: false,
+            lease: lease.clone(),
+        };
+        Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(follow).collect())
     }
 
     /// The answer as it comes; it ends after a piece with an end, or after an error.
     pub(crate) fn pieces(self) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
         unfold(self, |mut choice| async move { Some((choice.next().await?, choice)) })
+    }
+
+    /// The prompt as a vector, if that was asked for, and its tokens.
+    pub(crate) async fn vector(mut self) -> Result<(Vec<f32>, Usage), ApiError> {
+        let mut vector = Vec::new();
+        while let Some(event) = self.event().await {
+            if let Event::Embedding(values) = event {
+                vector = values;
+            } else {
+                self.follow(event);
+            }
+        }
+        let end = self.last.take().and_then(|last| last.map(|piece| piece.end).transpose());
+        let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine said nothing")))?;
+        Ok((vector, end.usage))
     }
 
     /// The whole answer.
@@ -103,10 +127,12 @@ impl Choice {
 
     async fn next(&mut self) -> Option<Result<Piece, ApiError>> {
         if self.ended {
-            return None;
+            return self.last.take();
         }
         let event = self.event().await?;
-        Some(self.follow(event))
+        let piece = self.follow(event);
+        let silent = piece.content.is_empty() && piece.reasoning.is_empty();
+        if self.ended && silent { self.last.take() } else { Some(Ok(piece)) }
     }
 
     /// The next event. When the server must end now, the generation is told to, and soon says so.
@@ -119,13 +145,13 @@ impl Choice {
         self.generation.next().await
     }
 
-    fn follow(&mut self, event: Event) -> Result<Piece, ApiError> {
+    fn follow(&mut self, event: Event) -> Piece {
         let mut piece = Piece { choice: self.index, ..Piece::default() };
         match event {
             Event::Prompt(token) => {
                 piece.prompt.push(Token { id: token.id, text: token.text, logprob: token.logprob });
             }
-            // No route asks for one yet.
+            // Only those who asked for a vector get one, and they do not come here for it.
             Event::Embedding(_) => {}
             Event::Token(token) => {
                 self.tick();
@@ -140,10 +166,15 @@ impl Choice {
                 if let Some(splitter) = &mut self.splitter {
                     piece.add(&splitter.finish());
                 }
-                piece.end = Some(End { reason: reason(&finished.reason)?, usage: finished.usage });
+                // The text before a failure is good, and is told before it.
+                self.last = Some(reason(&finished.reason).map(|reason| {
+                    let end = Some(End { reason, usage: finished.usage });
+                    Piece { choice: self.index, end, ..Piece::default() }
+                }));
+                self.state.metrics.queue.observe(Duration::from_secs_f64(finished.timings.queue.max(0.0)));
             }
         }
-        Ok(piece)
+        piece
     }
 
     /// Text that is held back for a stop string may come after a tag that came after it; that is rare, and loses nothing.

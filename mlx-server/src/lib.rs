@@ -4,6 +4,7 @@
 pub mod args;
 pub mod config;
 mod connection;
+mod embed;
 mod error;
 mod fields;
 mod generation;

@@ -21,6 +21,8 @@ pub(crate) struct Metrics {
     generations: Counters<&'static str>,
     /// From the start of a generation, its waiting included, to its first token.
     pub(crate) first_token: Histogram,
+    /// From the engine's queue to the start of the prompt.
+    pub(crate) queue: Histogram,
     /// From a token to the next.
     pub(crate) next_token: Histogram,
     /// From the request to the head of its response.
@@ -123,6 +125,11 @@ impl Metrics {
             &mut out,
             "mlx_time_to_first_token_seconds",
             "From the start of a generation, its waiting included, to its first token.",
+        );
+        self.queue.write(
+            &mut out,
+            "mlx_queue_seconds",
+            "From the queue to the start of the prompt, of generations that have ended.",
         );
         self.next_token.write(&mut out, "mlx_inter_token_seconds", "From a token to the next.");
         engines(&mut out, models);

@@ -13,6 +13,7 @@ use crate::routes;
         routes::chat::complete,
         routes::chat::render,
         routes::completions::complete,
+        routes::embeddings::embed,
         routes::models::list,
         routes::models::one,
         routes::text::tokenize,
@@ -43,6 +44,7 @@ mod tests {
     use crate::fields::Fields;
     use crate::wire::chat::{ChatRequest, RenderRequest};
     use crate::wire::completion::CompletionRequest;
+    use crate::wire::embedding::EmbeddingRequest;
     use crate::wire::text::{DetokenizeRequest, TokenizeRequest};
 
     type Reader = fn(Fields) -> Result<String, ApiError>;
@@ -52,10 +54,11 @@ mod tests {
     }
 
     /// Every request of the API: where its document is, and what its text says when it is understood.
-    const REQUESTS: [(&str, Reader); 5] = [
+    const REQUESTS: [(&str, Reader); 6] = [
         ("/v1/chat/completions", |fields| shown(ChatRequest::read(fields))),
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
         ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
+        ("/v1/embeddings", |fields| shown(EmbeddingRequest::read(fields))),
         ("/tokenize", |fields| shown(TokenizeRequest::read(fields))),
         ("/detokenize", |fields| shown(DetokenizeRequest::read(fields))),
     ];
@@ -203,7 +206,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "content", "tokens"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens"].contains(&name), "{}", param);
                 }
             }
         }

@@ -33,12 +33,14 @@ pub(crate) struct Prepared {
 /// Starts the generations of a chat.
 pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Result<Prepared, ApiError> {
     let text = render(lease, &request.conversation, true)?;
+    check_size(lease, &text)?;
     let ids = lease.engine.folder().tokenizer.encode_chat(&text)?;
     let splitter = lease.thinks.then(|| Splitter::new(&text));
     let prompt = PromptPart { ids, echo: String::new() };
     start(state, lease, &request.job, Form::Chat, vec![prompt], splitter.as_ref())
         // The prompt was made of the messages.
         .map_err(|error| error.blaming("prompt", "messages").blaming("logprobs", "top_logprobs"))
+        .map_err(|error| error.blaming("max_tokens", request.limit_name))
 }
 
 /// Starts the generations of completions.
@@ -47,16 +49,38 @@ pub(crate) fn completion(
     lease: &Lease,
     request: &CompletionRequest,
 ) -> Result<Prepared, ApiError> {
-    let tokenizer = &lease.engine.folder().tokenizer;
     let part = |prompt: &Prompt| -> Result<PromptPart, ApiError> {
-        let (ids, text) = match prompt {
-            Prompt::Text(text) => (tokenizer.encode(text, true)?, text.clone()),
-            Prompt::Ids(ids) => (ids.clone(), tokenizer.decode(ids, false)),
+        let echo = match prompt {
+            _ if !request.echo => String::new(),
+            Prompt::Text(text) => text.clone(),
+            Prompt::Ids(ids) => lease.engine.folder().tokenizer.decode(ids, false),
         };
-        Ok(PromptPart { ids, echo: if request.echo { text } else { String::new() } })
+        Ok(PromptPart { ids: ids(lease, prompt)?, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
     start(state, lease, &request.job, Form::Completion, prompts, None)
+}
+
+/// The tokens of a text, with what the model expects around it.
+pub(crate) fn ids(lease: &Lease, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
+    match prompt {
+        Prompt::Text(text) => {
+            check_size(lease, text)?;
+            Ok(lease.engine.folder().tokenizer.encode(text, true)?)
+        }
+        Prompt::Ids(ids) => Ok(ids.clone()),
+    }
+}
+
+/// A text that is far too long is refused before it is tokenised, which would take a while.
+fn check_size(lease: &Lease, text: &str) -> Result<(), ApiError> {
+    let (fewest, context) =
+        (lease.engine.folder().tokenizer.fewest_tokens(text), lease.engine.spec().context);
+    if fewest <= context {
+        return Ok(());
+    }
+    let message = format!("has at least {fewest} tokens; the model's context holds {context}");
+    Err(ApiError::field("prompt", message))
 }
 
 /// What the model's chat template makes of a conversation.
@@ -98,8 +122,7 @@ fn start(
         }
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
-    let submit = |(index, request)| Choice::submit(index, request, splitter.cloned(), state, lease);
-    let choices = requests.into_iter().enumerate().map(submit).collect::<Result<_, _>>()?;
+    let choices = Choice::submit_all(requests, splitter, state, lease)?;
     let wishes = Wishes { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
     let head = head(form, &lease.name, seed);
     let tokenizer = lease.engine.folder().tokenizer.clone();

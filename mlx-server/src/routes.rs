@@ -3,6 +3,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod models;
 pub(crate) mod operation;
 pub(crate) mod text;
@@ -12,11 +13,12 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::future::try_join_all;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::generation::Piece;
+use crate::generation::{Choice, Piece};
 use crate::prepare::Prepared;
 use crate::state::AppState;
 use crate::stream;
@@ -31,6 +33,7 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/chat/render", post(chat::render))
         .route("/v1/completions", post(completions::complete))
+        .route("/v1/embeddings", post(embeddings::embed))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/tokenize", post(text::tokenize))
@@ -94,22 +97,19 @@ async fn blocking<T: Send + 'static>(
 
 /// The answer to a request whose generations run.
 async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiError> {
-    let Prepared { choices, writer, stream, exactness } = prepared;
+    let Prepared { choices, writer, stream, exactness: about } = prepared;
     let seed = writer.seed();
     let keep_alive = state.config.limits.keep_alive.duration();
     let (kind, body) = if let Some(options) = stream {
         ("text/event-stream", stream::body(choices, writer, options, keep_alive))
     } else {
-        let mut pieces: Vec<Piece> = Vec::new();
-        for choice in choices {
-            pieces.push(choice.whole().await?);
-        }
+        // Side by side: the first that fails ends the others.
+        let pieces: Vec<Piece> = try_join_all(choices.into_iter().map(Choice::whole)).await?;
         ("application/json", writer.whole(pieces).into())
     };
-    let mut response = body.into_response();
+    let mut response = exactness(body.into_response(), about);
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static(kind));
-    headers.insert("x-exactness", HeaderValue::from_static(exactness));
     headers.insert("x-seed", HeaderValue::from(seed));
     if kind == "text/event-stream" {
         headers.insert("cache-control", HeaderValue::from_static("no-cache"));
@@ -117,6 +117,12 @@ async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiErr
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     }
     Ok(response)
+}
+
+/// The same response, with a word on how far it can be repeated.
+fn exactness(mut response: Response, name: &'static str) -> Response {
+    response.headers_mut().insert("x-exactness", HeaderValue::from_static(name));
+    response
 }
 
 /// A response whose body is JSON.

@@ -111,6 +111,26 @@ def test_prompts_in_every_form():
     assert len(CLIENT.completions.create(prompt=["a", "b"], **options).choices) == 2
 
 
+def test_embeddings():
+    def embed(texts, **options):
+        return CLIENT.embeddings.create(model=MODEL, input=texts, **options)
+
+    # Unless told otherwise the SDK asks for base64 and decodes it.
+    answer = embed(["The waves", "The keeper"])
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens > 0
+    assert [item.index for item in answer.data] == [0, 1]
+    for item, text in zip(answer.data, ["The waves", "The keeper"]):
+        assert abs(sum(value * value for value in item.embedding) - 1) < 1e-5
+        alone = embed(text, encoding_format="float").data[0].embedding
+        assert max(abs(a - b) for a, b in zip(alone, item.embedding, strict=True)) < 1e-5
+    short = embed("The waves", dimensions=4).data[0].embedding
+    whole = answer.data[0].embedding
+    length = sum(value * value for value in whole[:4]) ** 0.5
+    assert all(abs(value / length - kept) < 1e-5 for value, kept in zip(whole, short)) and len(short) == 4
+    last = embed([[5, 6, 7]], extra_body={"pooling": "last"}).data[0].embedding
+    assert last != embed([5, 6, 7]).data[0].embedding
+
+
 def test_errors():
     def error(kind, call, param):
         try:
@@ -130,6 +150,7 @@ def test_errors():
     message = [{"role": "user", "content": image}]
     create = CLIENT.chat.completions.create
     error(bad, lambda: create(model=MODEL, messages=message), "messages[0].content[0].type")
+    error(bad, lambda: CLIENT.embeddings.create(model=MODEL, input="a", dimensions=10**6), "dimensions")
     error(openai.NotFoundError, lambda: create(model="nobody", messages=USER), "model")
     error(bad, lambda: CLIENT.completions.create(model=MODEL, prompt="waves " * 5000), "prompt")
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::Agent;
@@ -59,7 +60,7 @@ impl Server {
         std::fs::write(&path, config.to_string()).expect("it can be written");
         let server = Self::start_on(program, copy.path(), &[arguments, &["--preload"]].concat());
         while server.get("/ready").status != 200 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         }
         server
     }
@@ -130,12 +131,20 @@ impl Server {
         chunks.iter().map(|chunk| serde_json::from_str(chunk).expect("json")).collect()
     }
 
+    /// A connection on which nothing has been sent.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn connect_bare(&self) -> TcpStream {
+        TcpStream::connect(&self.address).expect("it listens")
+    }
+
     /// A connection on which a request has been sent.
     ///
     /// # Panics
     /// When it goes wrong.
     pub fn connect(&self, path: &str, request: &Value) -> TcpStream {
-        let mut connection = TcpStream::connect(&self.address).expect("it listens");
+        let mut connection = self.connect_bare();
         let body = request.to_string();
         let (host, length) = (&self.address, body.len());
         write!(connection, "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}")
@@ -150,6 +159,29 @@ impl Server {
     pub fn metrics(&self) -> String {
         let mut response = self.agent.get(self.url("/metrics")).call().expect("an answer");
         response.body_mut().read_to_string().expect("text")
+    }
+
+    /// A figure of that page about the model `tiny`.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn figure(&self, name: &str) -> u64 {
+        let page = self.metrics();
+        let label = format!("{name}{{model=\"tiny\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&label));
+        line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{name} is missing: {page}"))
+    }
+
+    /// Waits until a figure is what it should be.
+    ///
+    /// # Panics
+    /// When it does not come to be.
+    pub fn wait_for(&self, name: &str, value: u64) {
+        let begin = Instant::now();
+        while self.figure(name) != value {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{name} is not {value}: {}", self.metrics());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// What the server has logged since it listens.

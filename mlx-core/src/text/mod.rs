@@ -7,6 +7,7 @@ mod config;
 mod decoder;
 pub mod detokenizer;
 mod guarded;
+mod size_bound;
 pub mod stop;
 pub mod template;
 mod token_bytes;

@@ -10,6 +10,7 @@ use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::detokenizer::Detokenizer;
 use super::guarded::guarded;
+use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use crate::error::{Error, Result};
 
@@ -26,6 +27,7 @@ struct Shared {
     special_tokens: Map<String, Value>,
     /// What surrounds every text when `tokenizer_config.json` overrules tokenizer.json.
     around: Option<(Vec<u32>, Vec<u32>)>,
+    size: Option<SizeBound>,
 }
 
 impl Tokenizer {
@@ -55,8 +57,9 @@ impl Tokenizer {
         inner.add_tokens(config.added_tokens)?;
         let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
         let around = around(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
-        let chain = Chain::new(&inner);
-        Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens: config.special_tokens, around }) })
+        let (chain, size) = (Chain::new(&inner), SizeBound::new(&inner));
+        let special_tokens = config.special_tokens;
+        Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens, around, size }) })
     }
 
     /// Encodes `text`; `add_special_tokens` adds what the model expects around a text, such as a first token.
@@ -72,6 +75,11 @@ impl Tokenizer {
             Some((before, after)) => [before, encoding.get_ids(), after].concat(),
             None => encoding.get_ids().to_vec(),
         })
+    }
+
+    /// A number of tokens that `text` has at least, found without tokenising it. 0 says nothing.
+    pub fn fewest_tokens(&self, text: &str) -> usize {
+        self.shared.size.map_or(0, |size| size.fewest(text))
     }
 
     /// Encodes a rendered chat. Its template writes the special tokens itself; only the token that begins every text of

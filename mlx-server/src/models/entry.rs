@@ -50,9 +50,9 @@ impl Loaded {
         Self { name: name.to_owned(), engine, thinks, silent_tags, last_used: Mutex::new(Instant::now()) }
     }
 
-    /// Bytes that it takes, as far as is known.
+    /// Bytes that it takes or has promised to those who use it.
     pub(super) fn bytes(&self) -> u64 {
-        self.engine.stats().used_bytes.max(self.engine.spec().weight_bytes)
+        self.engine.stats().reserved_bytes
     }
 
     fn last_used(&self) -> Instant {

@@ -78,6 +78,8 @@ pub(crate) struct ChatRequest {
     pub(crate) job: Job,
     /// What has been said.
     pub(crate) conversation: Conversation,
+    /// Under which name the most tokens were given.
+    pub(crate) limit_name: &'static str,
 }
 
 impl ChatRequest {
@@ -91,6 +93,8 @@ impl ChatRequest {
         }
         fields.refuse(&REFUSED)?;
         fields.end()?;
+        let limit_name =
+            if job.options.max_tokens.is_some() { "max_tokens" } else { "max_completion_tokens" };
         job.options.max_tokens = match (job.options.max_tokens, chat.max_completion_tokens) {
             (Some(old), Some(new)) if old != new => {
                 let message = format!("is {new}, but max_tokens is {old}; give one of them");
@@ -105,7 +109,7 @@ impl ChatRequest {
                 return Err(ApiError::field("top_logprobs", "may only be given with logprobs: true"));
             }
         };
-        Ok(Self { job, conversation })
+        Ok(Self { job, conversation, limit_name })
     }
 }
 

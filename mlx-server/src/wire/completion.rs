@@ -61,7 +61,7 @@ impl CompletionRequest {
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let mut job = Job::read(&mut fields)?;
         let own = CompletionFields::read(&mut fields)?;
-        let prompts = prompts(PromptFields::read(&mut fields)?.prompt)?;
+        let prompts = prompts(PromptFields::read(&mut fields)?.prompt, "prompt")?;
         fields.refuse(&[("suffix", "no model here fills a gap")])?;
         fields.end()?;
         match own.best_of {
@@ -101,24 +101,28 @@ impl ToSchema for CompletionRequest {
     }
 }
 
-fn prompts(prompt: Option<Value>) -> Result<Vec<Prompt>, ApiError> {
-    let wrong = |message: &str| Err(ApiError::field("prompt", message));
-    match prompt {
+/// The texts in any of the forms that OpenAI has for them.
+pub(crate) fn prompts(given: Option<Value>, field: &str) -> Result<Vec<Prompt>, ApiError> {
+    let wrong = |message: &str| Err(ApiError::field(field, message));
+    match given {
         None => wrong("is missing; give a text, or a list of token ids"),
         Some(Value::String(text)) => Ok(vec![Prompt::Text(text)]),
         Some(Value::Array(list)) => match list.first() {
             None => wrong("is an empty list; give at least one text or token id"),
-            Some(Value::Number(_)) => Ok(vec![Prompt::Ids(ids(&Value::Array(list), "prompt")?)]),
-            Some(_) => list.into_iter().enumerate().map(one_of_many).collect(),
+            Some(Value::Number(_)) => Ok(vec![Prompt::Ids(ids(&Value::Array(list), field)?)]),
+            Some(_) => {
+                let one = |(index, prompt)| one_of_many(prompt, &format!("{field}[{index}]"));
+                list.into_iter().enumerate().map(one).collect()
+            }
         },
         Some(other) => wrong(&format!("is {}; it must be a text or a list", kind(&other))),
     }
 }
 
-fn one_of_many((index, prompt): (usize, Value)) -> Result<Prompt, ApiError> {
+fn one_of_many(prompt: Value, place: &str) -> Result<Prompt, ApiError> {
     match prompt {
         Value::String(text) => Ok(Prompt::Text(text)),
-        other => Ok(Prompt::Ids(ids(&other, &format!("prompt[{index}]"))?)),
+        other => Ok(Prompt::Ids(ids(&other, place)?)),
     }
 }
 
@@ -137,7 +141,7 @@ mod tests {
 
     #[test]
     fn prompts_come_in_four_forms() {
-        let read = |prompt| prompts(Some(prompt));
+        let read = |prompt| prompts(Some(prompt), "prompt");
         let text = |text: &str| Prompt::Text(text.into());
         assert_eq!(read(json!("a")), Ok(vec![text("a")]));
         assert_eq!(read(json!(["a", "b"])), Ok(vec![text("a"), text("b")]));

@@ -18,7 +18,7 @@ field_group! {
         #[schema(minimum = 0, example = 5)]
         pub(crate) max_tokens: usize,
         /// The text ends before the first of these strings.
-                pub(crate) stop: OneOrMany,
+        pub(crate) stop: OneOrMany,
         /// Go on after a token that ends the text.
         #[schema(example = true)]
         pub(crate) ignore_eos: bool,
@@ -93,7 +93,8 @@ impl Job {
     }
 }
 
-fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
+/// Who goes first, by its name.
+pub(crate) fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
     match name {
         None | Some("normal") => Ok(Priority::Normal),
         Some("low") => Ok(Priority::Low),

@@ -1,0 +1,72 @@
+//! From an understood request for vectors to the vectors.
+
+use futures_util::future::try_join_all;
+use mlx_core::engine::RequestOptions;
+
+use crate::error::ApiError;
+use crate::generation::Choice;
+use crate::models::Lease;
+use crate::prepare;
+use crate::state::AppState;
+use crate::wire::embedding::{
+    EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
+};
+
+/// Vectors in the making.
+pub(crate) struct Embeddings {
+    model: String,
+    /// How many numbers of each vector are kept.
+    dimensions: usize,
+    choices: Vec<Choice>,
+    /// How far they can be repeated.
+    pub(crate) exactness: &'static str,
+}
+
+/// Hands the texts of a request to the engine. It computes for a while, so it belongs on a blocking thread.
+pub(crate) fn start(
+    state: &AppState,
+    lease: &Lease,
+    request: &EmbeddingRequest,
+) -> Result<Embeddings, ApiError> {
+    let (most, count) = (state.config.limits.max_inputs, request.inputs.len());
+    if count > most {
+        return Err(ApiError::field("input", format!("has {count} texts; at most {most} are taken at once")));
+    }
+    let hidden = lease.engine.spec().hidden;
+    let dimensions = request.dimensions.unwrap_or(hidden);
+    if dimensions > hidden {
+        let message = format!("is {dimensions}; the model's vectors have {hidden} numbers");
+        return Err(ApiError::field("dimensions", message));
+    }
+    let options = RequestOptions {
+        embed: Some(request.pooling),
+        priority: request.priority,
+        ..RequestOptions::default()
+    };
+    let one = |input| lease.engine.request(prepare::ids(lease, input)?, &options).map_err(ApiError::from);
+    let blame = |error: ApiError| error.blaming("prompt", "input");
+    let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
+    let choices = Choice::submit_all(requests, None, state, lease)?;
+    let exactness = lease.engine.exactness().as_str();
+    Ok(Embeddings { model: lease.name.clone(), dimensions, choices, exactness })
+}
+
+impl Embeddings {
+    /// Waits for all of them.
+    pub(crate) async fn list(self, encoding: Encoding) -> Result<EmbeddingList, ApiError> {
+        let Self { model, dimensions, choices, .. } = self;
+        let mut usage = EmbeddingUsage::default();
+        let mut data = Vec::new();
+        for (index, (raw, tokens)) in
+            try_join_all(choices.into_iter().map(Choice::vector)).await?.into_iter().enumerate()
+        {
+            let embedding = Vector::new(&raw, dimensions, encoding).ok_or_else(|| {
+                ApiError::failed(format!("the vector of text {index} is zero, which has no direction"))
+            })?;
+            usage.prompt_tokens += tokens.prompt_tokens;
+            usage.total_tokens += tokens.prompt_tokens;
+            data.push(EmbeddingObject { object: "embedding", index, embedding });
+        }
+        Ok(EmbeddingList { object: "list", data, model, usage })
+    }
+}

@@ -1,0 +1,32 @@
+//! `POST /v1/embeddings`.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::{blocking, exactness, json, read};
+use crate::embed;
+use crate::error::{ApiError, ErrorResponse};
+use crate::observe::LogUser;
+use crate::state::AppState;
+use crate::wire::embedding::{EmbeddingList, EmbeddingRequest};
+
+/// Turns texts into vectors.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "generation",
+    request_body = EmbeddingRequest,
+    responses(
+        (status = 200, body = EmbeddingList),
+        (status = "4XX", body = ErrorResponse),
+        (status = "5XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let log = LogUser::of(&request);
+    let request = read(&state, request, EmbeddingRequest::read).await?;
+    log.note(request.user.as_deref());
+    let lease = state.models.lease(request.model.as_deref()).await?;
+    let (encoding, shared) = (request.encoding, state.clone());
+    let embeddings = blocking(move || embed::start(&shared, &lease, &request)).await?;
+    let name = embeddings.exactness;
+    Ok(exactness(json(embeddings.list(encoding).await?), name))
+}

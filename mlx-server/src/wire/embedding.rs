@@ -1,0 +1,188 @@
+//! The request and the response of `POST /v1/embeddings`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mlx_core::engine::{Pooling, Priority};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::completion::{Prompt, prompts};
+use super::options::priority;
+use super::schema::merged;
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+
+field_group! {
+    /// Texts to turn into vectors.
+    pub(crate) struct EmbeddingFields {
+        /// A text, a list of texts, a list of token ids, or a list of such lists.
+        #[schema(value_type = String, example = "Once upon a time")]
+        pub(crate) input: Value,
+        /// The model's name; without it the first model is used.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// `float`, a list of numbers, or `base64`, their bytes (f32, little-endian).
+        #[schema(pattern = "^(float|base64)$", example = "base64")]
+        pub(crate) encoding_format: String,
+        /// Keep this many of the first numbers, and give what is left length 1 again.
+        #[schema(minimum = 1, example = 8)]
+        pub(crate) dimensions: usize,
+        /// Which hidden states become the vector: the `mean` of all, or the `last` one.
+        #[schema(pattern = "^(mean|last)$", example = "last")]
+        pub(crate) pooling: String,
+        /// Who goes first when there is a queue: low, normal or high.
+        #[schema(pattern = "^(low|normal|high)$", example = "high")]
+        pub(crate) priority: String,
+        /// Who asks; written to the log line of the request.
+        #[schema(example = "someone")]
+        pub(crate) user: String,
+    }
+}
+
+/// In which form vectors are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// As a list of numbers.
+    Float,
+    /// As the bytes of the numbers.
+    Base64,
+}
+
+/// A request for vectors, understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EmbeddingRequest {
+    /// The texts; at least one.
+    pub(crate) inputs: Vec<Prompt>,
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// In which form vectors are sent.
+    pub(crate) encoding: Encoding,
+    /// How many numbers to keep.
+    pub(crate) dimensions: Option<usize>,
+    /// Which hidden states become the vector.
+    pub(crate) pooling: Pooling,
+    /// Who goes first.
+    pub(crate) priority: Priority,
+    /// Who asks.
+    pub(crate) user: Option<String>,
+}
+
+impl EmbeddingRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = EmbeddingFields::read(&mut fields)?;
+        fields.end()?;
+        let encoding = match given.encoding_format.as_deref() {
+            None | Some("float") => Encoding::Float,
+            Some("base64") => Encoding::Base64,
+            Some(_) => return Err(ApiError::field("encoding_format", "must be float or base64")),
+        };
+        let pooling = match given.pooling.as_deref() {
+            None | Some("mean") => Pooling::Mean,
+            Some("last") => Pooling::Last,
+            Some(_) => return Err(ApiError::field("pooling", "must be mean or last")),
+        };
+        if given.dimensions == Some(0) {
+            return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
+        }
+        Ok(Self {
+            inputs: prompts(given.input, "input")?,
+            model: given.model,
+            encoding,
+            dimensions: given.dimensions,
+            pooling,
+            priority: priority(given.priority.as_deref())?,
+            user: given.user,
+        })
+    }
+}
+
+impl PartialSchema for EmbeddingRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([EmbeddingFields::schema()], &[]).build(&["input"])
+    }
+}
+
+impl ToSchema for EmbeddingRequest {}
+
+/// The vectors of a request.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct EmbeddingList {
+    /// Always `list`.
+    pub(crate) object: &'static str,
+    /// A vector for each text, in their order.
+    pub(crate) data: Vec<EmbeddingObject>,
+    /// The model that made them.
+    pub(crate) model: String,
+    /// Tokens in.
+    pub(crate) usage: EmbeddingUsage,
+}
+
+/// The vector of a text.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct EmbeddingObject {
+    /// Always `embedding`.
+    pub(crate) object: &'static str,
+    /// Which text it is of.
+    pub(crate) index: usize,
+    /// The vector.
+    pub(crate) embedding: Vector,
+}
+
+/// A vector of length 1.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Vector {
+    /// As numbers.
+    Float(Vec<f32>),
+    /// As the bytes of the numbers (f32, little-endian).
+    Base64(String),
+}
+
+/// Tokens in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct EmbeddingUsage {
+    /// Tokens of all texts.
+    pub(crate) prompt_tokens: usize,
+    /// The same: nothing is generated.
+    pub(crate) total_tokens: usize,
+}
+
+impl Vector {
+    /// The first `dimensions` numbers of `raw`, scaled to length 1. None if they are all zero and have no direction.
+    pub(crate) fn new(raw: &[f32], dimensions: usize, encoding: Encoding) -> Option<Self> {
+        let kept = &raw[..dimensions.min(raw.len())];
+        let length = kept.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+        if length <= 0.0 {
+            return None;
+        }
+        let scaled: Vec<f32> = kept.iter().map(|value| (f64::from(*value) / length) as f32).collect();
+        Some(match encoding {
+            Encoding::Float => Self::Float(scaled),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = scaled.iter().flat_map(|value| value.to_le_bytes()).collect();
+                Self::Base64(STANDARD.encode(bytes))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_have_length_one_in_every_form() {
+        let raw = [3.0, -4.0, 12.0];
+        assert_eq!(Vector::new(&raw, 2, Encoding::Float), Some(Vector::Float(vec![0.6, -0.8])));
+        let Some(Vector::Float(whole)) = Vector::new(&raw, 3, Encoding::Float) else { panic!("a vector") };
+        assert!((whole.iter().map(|value| value * value).sum::<f32>() - 1.0).abs() < 1e-6);
+        // 1.0 is 0x3f80_0000.
+        assert_eq!(Vector::new(&[7.0], 1, Encoding::Base64), Some(Vector::Base64("AACAPw==".into())));
+        assert_eq!(Vector::new(&[0.0, 0.0, 1.0], 2, Encoding::Float), None);
+        let tiny = Vector::new(&[1e-30, 0.0], 2, Encoding::Float);
+        assert_eq!(tiny, Some(Vector::Float(vec![1.0, 0.0])), "squares do not vanish");
+    }
+}
