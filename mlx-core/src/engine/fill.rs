@@ -44,7 +44,6 @@ impl Engine {
         while let Some(id) = self.next_to_fill() {
             let limit = streams.then_some(allowance - fills.work);
             let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
-            self.last_filled = id;
             match self.issue(id, &piece) {
                 Ok((work, pass)) => {
                     fills.work += work;
@@ -64,21 +63,15 @@ impl Engine {
         fills
     }
 
-    /// The sequence in the middle of a pass, or the next in turn: several prompts advance side by side, a chunk each.
+    /// The sequence in the middle of a pass, or whoever has waited longest since its start or its last chunk: several prompts advance
+    /// side by side, and new ones do not hold up old ones.
     fn next_to_fill(&self) -> Option<u64> {
-        let fills = |(_, sequence): &(&u64, &Sequence)| {
-            let leads = sequence.run.as_ref().is_some_and(|run| run.leader.is_none());
-            leads && matches!(sequence.next(), Next::Prompt(_) | Next::Replay(_))
+        let fills = |sequence: &Sequence| matches!(sequence.next(), Next::Prompt(_) | Next::Replay(_));
+        let place = |(&id, sequence): (&u64, &Sequence)| {
+            let run = sequence.run.as_ref().filter(|run| run.leader.is_none() && fills(sequence))?;
+            Some((run.pass.is_none(), run.place, id))
         };
-        let amid =
-            |(_, sequence): &(&u64, &Sequence)| sequence.run.as_ref().is_some_and(|run| run.pass.is_some());
-        let of = |(&id, _): (&u64, &Sequence)| id;
-        self.sequences
-            .iter()
-            .find(amid)
-            .map(of)
-            .or_else(|| self.sequences.range(self.last_filled + 1..).find(fills).map(of))
-            .or_else(|| self.sequences.iter().find(fills).map(of))
+        self.sequences.iter().filter_map(place).min().map(|it| it.2)
     }
 
     /// The work that is left of a sequence's prompt, or a little more.
@@ -135,6 +128,8 @@ impl Engine {
             run.pass = Some(pass);
             return Ok((cost, None));
         }
+        self.places += 1;
+        run.place = self.places;
         Ok((cost, Some(pass)))
     }
 

@@ -35,8 +35,8 @@ pub(super) struct Engine {
     /// The decode step that is on the device.
     pub(super) step: Option<Step>,
     pub(super) pace: Pace,
-    /// The sequence whose prompt was worked on last.
-    pub(super) last_filled: u64,
+    /// Counts starts and chunks, so that chunks go to whoever has waited longest.
+    pub(super) places: u64,
     pub(super) scratch: Scratch,
     pub(super) gauges: Arc<Gauges>,
     clock: Clock,
@@ -63,7 +63,7 @@ impl Engine {
             sequences: BTreeMap::new(),
             step: None,
             pace: Pace::default(),
-            last_filled: 0,
+            places: 0,
             scratch: Scratch::default(),
             gauges,
             clock: Clock { start: Instant::now(), next_id: 0 },
@@ -133,13 +133,14 @@ impl Engine {
             match change {
                 Change::Preempt(id) => self.stop(id),
                 Change::Start(id) => {
+                    self.places += 1;
                     let leader = self.leader_for(id);
                     let cache = self.device.model.new_cache();
                     if let Some(sequence) = self.sequences.get_mut(&id) {
                         if !sequence.has_started() {
                             self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
                         }
-                        sequence.start(cache, leader);
+                        sequence.start(cache, leader, self.places);
                     }
                 }
             }
@@ -157,7 +158,8 @@ impl Engine {
 
     /// Makes sure that a sequence's promise covers one more token; false if it had to go back in line for that.
     pub(super) fn has_room_to_grow(&mut self, id: u64) -> bool {
-        let Some(sequence) = self.sequences.get_mut(&id) else { return false };
+        // Whoever has just made way for another's growth asks for nothing more.
+        let Some(sequence) = self.sequences.get_mut(&id).filter(|it| it.run.is_some()) else { return false };
         if sequence.history.len() < sequence.promise.tokens {
             return true;
         }

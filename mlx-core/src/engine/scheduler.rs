@@ -149,9 +149,13 @@ impl Scheduler {
     pub(super) fn grow(&mut self, id: u64, bytes: u64) -> Vec<u64> {
         let Some(&entry) = self.running.iter().find(|it| it.id == id) else { return Vec::new() };
         let mut gone = Vec::new();
+        let below = |it: &&Entry| it.rank() > entry.rank();
+        let theirs: u64 = self.running.iter().filter(below).map(|it| self.ledger.reserved_by(it.id)).sum();
+        // Nobody goes in vain.
+        let enough = self.ledger.fits(bytes.saturating_sub(theirs));
         while !self.ledger.reserve(id, bytes) {
-            let below = self.running.iter().filter(|it| it.rank() > entry.rank());
-            let Some(last) = below.max_by_key(|it| it.rank()).map(|it| it.id) else {
+            let candidates = self.running.iter().filter(below).filter(|_| enough);
+            let Some(last) = candidates.max_by_key(|it| it.rank()).map(|it| it.id) else {
                 self.preempt(id, Some(self.ledger.reserved_by(id) + bytes));
                 gone.push(id);
                 break;

@@ -54,6 +54,8 @@ pub(super) struct Run {
     pub(super) pass: Option<Pass>,
     /// Another sequence with the same beginning, which is computing it: its id, and how many positions to take over.
     pub(super) leader: Option<(u64, usize)>,
+    /// Its place in the line for chunks.
+    pub(super) place: u64,
 }
 
 /// What ends a sequence.
@@ -135,9 +137,9 @@ impl Sequence {
     }
 
     /// Gives it a cache to run with.
-    pub(super) fn start(&mut self, cache: SequenceCache, leader: Option<(u64, usize)>) {
+    pub(super) fn start(&mut self, cache: SequenceCache, leader: Option<(u64, usize)>, place: u64) {
         self.clock.started.get_or_insert_with(Instant::now);
-        self.run = Some(Run { cache, pass: None, leader });
+        self.run = Some(Run { cache, pass: None, leader, place });
     }
 
     /// What is to be computed next. A sequence that does not run has nothing to compute.

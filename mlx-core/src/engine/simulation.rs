@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::{mem, time::Duration};
 
-use super::chunks::Chunks;
-use super::options::Priority;
 use super::pace::{Pace, work};
 use super::scheduler::{Change, Scheduler};
-use super::sequence::Next;
+use super::{chunks::Chunks, options::Priority, sequence::Next};
 use crate::sampling::{Stream, uniform};
 
 const DAYS: u64 = 3000;
@@ -21,7 +19,6 @@ const LEAST: f64 = 0.002;
 const NOISE: f64 = 0.2;
 const SLACK: f64 = 1.01;
 
-/// Numbers that are the same for the same seed.
 struct Random(u64, u64);
 
 impl Random {
@@ -35,8 +32,7 @@ impl Random {
     }
 }
 
-/// Bytes of a sequence of `tokens` tokens.
-fn need(tokens: usize) -> u64 {
+const fn need(tokens: usize) -> u64 {
     40 + 3 * tokens as u64
 }
 
@@ -64,6 +60,7 @@ struct Sequence {
 struct Pass {
     offset: usize,
     layer: usize,
+    place: u64,
     /// Turns since the chunk before it, and who has begun one since.
     turns: usize,
     others: BTreeSet<u64>,
@@ -115,7 +112,7 @@ struct Simulation {
     steps: Vec<f64>,
     /// The most seconds that this turn's fills may take.
     fills: f64,
-    last_filled: u64,
+    places: u64,
     trace: Vec<(u64, &'static str, u64)>,
 }
 
@@ -140,7 +137,7 @@ impl Simulation {
             on_device: Vec::new(),
             steps: Vec::new(),
             fills: 0.0,
-            last_filled: 0,
+            places: 0,
             trace: Vec::new(),
         }
     }
@@ -234,8 +231,10 @@ impl Simulation {
             self.stop(victim, "displace");
         }
         self.trace.push((self.now.to_bits(), "start", id));
+        self.places += 1;
         let (now, own) = (self.now, self.sequences.get_mut(&id).expect("it was looked at above"));
-        (own.started, own.runs, own.pass) = (own.started.or(Some(now)), true, Pass::default());
+        let pass = Pass { place: self.places, ..Pass::default() };
+        (own.started, own.runs, own.pass) = (own.started.or(Some(now)), true, pass);
     }
 
     fn stop(&mut self, id: u64, why: &'static str) {
@@ -256,11 +255,10 @@ impl Simulation {
         self.ended.push(Sequence { ended: self.now, ..one });
     }
 
-    /// The sequence in the middle of a pass, or the next in turn.
+    /// The sequence in the middle of a pass, or whoever has waited longest.
     fn next_to_fill(&self) -> Option<u64> {
-        let amid = self.sequences.values().find(|it| it.fills() && it.pass.layer > 0);
-        let later = self.sequences.range(self.last_filled + 1..).map(|it| it.1);
-        amid.or_else(|| later.chain(self.sequences.values()).find(|it| it.fills())).map(|it| it.id)
+        let filling = self.sequences.values().filter(|it| it.fills());
+        filling.min_by_key(|it| (it.pass.layer == 0, it.pass.place, it.id)).map(|it| it.id)
     }
 
     /// Gives those whose first token can be drawn.
@@ -276,7 +274,7 @@ impl Simulation {
         self.fills = (step * share).max(LEAST) * (1.0 + NOISE) / (1.0 - NOISE);
         while let Some(id) = self.next_to_fill().filter(|_| streams || done == 0.0) {
             let Some(cost) = self.fill(id, streams.then_some(allowance - done), done == 0.0) else { break };
-            (done, self.last_filled) = (done + cost, id);
+            done += cost;
             ends.extend((self.sequences[&id].next() == Next::Nothing).then_some(id));
         }
         self.pace.filled(done, self.now - started);
@@ -302,7 +300,9 @@ impl Simulation {
         let pass = &mut self.sequences.get_mut(&id).expect("it was looked at above").pass;
         pass.layer += layers;
         if pass.layer >= all {
-            let ended = mem::replace(pass, Pass { offset: range.end, ..Pass::default() });
+            self.places += 1;
+            let next = Pass { offset: range.end, place: self.places, ..Pass::default() };
+            let ended = mem::replace(pass, next);
             // One more may have been in the middle of its pass.
             self.check(ended.turns <= all * (ended.others.len() + 2), "a chunk waited for too many others");
         }
@@ -387,8 +387,8 @@ impl Simulation {
 fn the_parts_keep_their_promises_together() {
     let trace: Vec<_> = (0..DAYS).flat_map(Simulation::run).collect();
     for event in ["displace", "outgrow", "put back", "cancel", "end"] {
-        let often = trace.iter().filter(|it| it.1 == event).count() as u64 > DAYS / 10;
-        assert!(often, "the days test too little: {event}");
+        let count = trace.iter().filter(|it| it.1 == event).count() as u64;
+        assert!(count > DAYS / 10, "the days test too little: {event}");
     }
 }
 
