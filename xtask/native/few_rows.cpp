@@ -81,9 +81,16 @@ INLINE Quarter sums_of(const Lanes (&lanes)[4]) {
   return __builtin_shufflevector(left, right, 0, 1, 4, 5) + __builtin_shufflevector(left, right, 2, 3, 6, 7);
 }
 
+// Rows of b that will be needed soon: `lines` vectors of them are fetched with every vector that is multiplied. While several
+// groups of rows of a use what is in the cache, the memory would have nothing to do otherwise.
+struct Ahead {
+  const float* from;
+  int lines;
+};
+
 // R rows of a times C rows of b, both contiguous along k.
 template <int R, int C>
-INLINE void dots(const Product& p, int row, int column) {
+INLINE void dots(const Product& p, int row, int column, Ahead ahead = {}) {
   Lanes sums[R][C] = {};
   const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
   const float* b = p.b + static_cast<std::ptrdiff_t>(column) * p.ldb;
@@ -97,7 +104,10 @@ INLINE void dots(const Product& p, int row, int column) {
     }
   };
   int i = 0;
-  for (; i + kLanes <= p.k; i += kLanes) add(i, kLanes);
+  for (; i + kLanes <= p.k; i += kLanes) {
+    for (int line = 0; line < ahead.lines; ++line, ahead.from += kLanes) __builtin_prefetch(ahead.from);
+    add(i, kLanes);
+  }
   if (i < p.k) add(i, p.k - i);
   UNROLL for (int r = 0; r < R; ++r) {
     if constexpr (C == 4) {
@@ -110,8 +120,14 @@ INLINE void dots(const Product& p, int row, int column) {
 
 template <int C>
 INLINE void dots_of_all_rows(const Product& p, int column) {
-  int row = 0;
-  for (; row + 4 <= p.m; row += 4) dots<4, C>(p, row, column);
+  // The groups share the work of fetching the next C rows of b. A single group has to wait for its own.
+  const int groups = p.m / 4, each = groups < 2 || p.ldb != p.k ? 0 : (C + groups - 1) / groups;
+  const float* next = p.b + static_cast<std::ptrdiff_t>(column + C) * p.ldb;
+  int row = 0, fetched = 0;
+  for (; row + 4 <= p.m; row += 4) {
+    dots<4, C>(p, row, column, {next + static_cast<std::ptrdiff_t>(fetched) * p.k, std::min(each, C - fetched)});
+    fetched = std::min(C, fetched + each);
+  }
   for (; row + 2 <= p.m; row += 2) dots<2, C>(p, row, column);
   if (row < p.m) dots<1, C>(p, row, column);
 }
