@@ -33,7 +33,9 @@ impl Engine {
             return mine.len();
         }
         let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
-        self.device.chunks.border(common.min(mine.len() - 1))
+        let border = self.device.chunks.border(common.min(mine.len() - 1));
+        let reaches = other.run.as_ref().is_some_and(|run| run.cache.reaches(border));
+        if reaches { border } else { 0 }
     }
 
     /// Lets those that wait for a leader take over what it has computed, or go on alone if it is gone.
@@ -93,14 +95,15 @@ impl Engine {
         }
     }
 
+    /// `None` if the leader is gone, or so far ahead that a sliding window has left the shared beginning behind.
     /// Computed at once: a copy that is still to be made would keep the leader from writing in place.
     fn copy_of(&self, leader: u64, length: usize) -> Result<Option<SequenceCache>> {
         let Some(run) = self.sequences.get(&leader).and_then(|sequence| sequence.run.as_ref()) else {
             return Ok(None);
         };
         let cache = run.cache.fork(length)?;
-        cache.eval()?;
-        Ok(Some(cache))
+        cache.as_ref().map_or(Ok(()), SequenceCache::eval)?;
+        Ok(cache)
     }
 
     /// Lets everybody who waits for `leader` go on without it, perhaps behind somebody else.

@@ -78,7 +78,7 @@ impl Model for Decoder {
     }
 
     fn new_cache(&self) -> SequenceCache {
-        SequenceCache::new(self.blocks.iter().map(|_| LayerCache::full()).collect())
+        SequenceCache::new(self.blocks.iter().map(|_| LayerCache::new(None)).collect())
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
