@@ -91,11 +91,24 @@ impl LayerCache {
 /// a pass extends them one after the other.
 pub struct SequenceCache {
     layers: Vec<LayerCache>,
+    beyond: bool,
 }
 
 impl SequenceCache {
     pub(crate) fn new(layers: Vec<LayerCache>) -> Self {
-        Self { layers }
+        Self { layers, beyond: false }
+    }
+
+    /// Says that the sequence is, or will soon be, longer than what its model was first trained on, which some models turn keys and
+    /// queries differently for. To be said before the first pass.
+    pub(crate) fn go_beyond(&mut self) {
+        self.beyond = true;
+    }
+
+    /// Whether the cache is for a sequence longer than what its model was first trained on. Only caches that agree about this can
+    /// stand in for each other; see [`crate::model::ModelSpec::is_beyond`].
+    pub fn is_beyond(&self) -> bool {
+        self.beyond
     }
 
     /// The number of positions that all layers have seen. In the middle of a pass the first layers have seen more.
@@ -116,7 +129,7 @@ impl SequenceCache {
             return Ok(None);
         }
         let layers = self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?;
-        Ok(Some(Self { layers }))
+        Ok(Some(Self { layers, beyond: self.beyond }))
     }
 
     /// Forgets all positions from `length` on. `false`, with nothing changed, if the cache does not [reach](Self::reaches) so

@@ -34,8 +34,9 @@ impl Engine {
         }
         let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
         let border = self.device.chunks.border(common.min(mine.len() - 1));
-        let reaches = other.run.as_ref().is_some_and(|run| run.cache.reaches(border));
-        if reaches { border } else { 0 }
+        let beyond = self.device.model.spec().is_beyond(own.history.len());
+        let fits = |cache: &SequenceCache| cache.reaches(border) && cache.is_beyond() == beyond;
+        if other.run.as_ref().is_some_and(|run| fits(&run.cache)) { border } else { 0 }
     }
 
     /// Lets those that wait for a leader take over what it has computed, or go on alone if it is gone.
@@ -84,14 +85,16 @@ impl Engine {
     }
 
     fn take_over(&mut self, id: u64, leader: u64, shared: usize) {
+        let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
+        let beyond = self.device.model.spec().is_beyond(length);
         match self.copy_of(leader, shared) {
-            Ok(Some(cache)) => {
+            Ok(Some(cache)) if cache.is_beyond() == beyond => {
                 if let Some(sequence) = self.sequences.get_mut(&id) {
                     sequence.take_over(cache);
                 }
             }
             // Sharing is a saving, never a need.
-            Ok(None) | Err(_) => self.set_leader(id, None),
+            _ => self.set_leader(id, None),
         }
     }
 
