@@ -114,6 +114,11 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
     Ok(array.try_index(operations.as_slice())?)
 }
 
+/// `value` in the type of `like`: an f32 would turn a row of halves into f32.
+pub fn scalar_like(value: f32, like: &Array) -> Result<Array> {
+    Ok(Array::from_f32(value).as_dtype(like.dtype())?)
+}
+
 /// The most bytes MLX has held at once since the process began, in bytes.
 pub fn peak_memory() -> Result<usize> {
     Ok(mlx_rs::memory::peak_memory()?)

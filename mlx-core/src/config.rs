@@ -55,6 +55,29 @@ impl Fields {
         self.get(key).is_some()
     }
 
+    /// The same fields, with `key` holding `value` if it holds nothing yet.
+    #[must_use]
+    pub fn with_default(&self, key: &str, value: Value) -> Self {
+        let mut fields = self.clone();
+        if !fields.has(key) {
+            fields.map.insert(key.to_owned(), value);
+        }
+        fields
+    }
+
+    /// The same fields without `key`.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        let mut fields = self.clone();
+        fields.map.remove(key);
+        fields
+    }
+
+    /// Whether `key` is there and its value is `null`, which can mean something else than its absence.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.map.get(key).is_some_and(Value::is_null)
+    }
+
     /// The object under `key`.
     pub fn section(&self, key: &str) -> Result<Option<Self>> {
         match self.get(key) {
@@ -143,6 +166,17 @@ impl Fields {
             Some(_) => None,
         };
         texts.ok_or_else(|| self.error(key, "must be a list of strings"))
+    }
+
+    /// The finite numbers under `key`, a list; empty when absent.
+    pub fn numbers(&self, key: &str) -> Result<Vec<f64>> {
+        let number = |item: &Value| item.as_f64().filter(|number| number.is_finite());
+        let numbers = match self.get(key) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list.iter().map(number).collect(),
+            Some(_) => None,
+        };
+        numbers.ok_or_else(|| self.error(key, "must be a list of finite numbers"))
     }
 
     /// The keys of this object.

@@ -37,6 +37,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 pub struct Weights<'a> {
     shards: Vec<Shard>,
     entries: BTreeMap<String, Entry>,
+    renamed: Vec<(&'static str, &'static str)>,
     dtype: Dtype,
     total: u64,
     read: u64,
@@ -51,6 +52,7 @@ impl<'a> Weights<'a> {
         let mut weights = Self {
             shards: Vec::new(),
             entries: BTreeMap::new(),
+            renamed: Vec::new(),
             dtype: Dtype::Float32,
             total: 0,
             read: 0,
@@ -85,13 +87,30 @@ impl<'a> Weights<'a> {
         self.parameters
     }
 
+    /// From now on tensors are asked for by other names than they have in the files: in each name, the first text of every pair
+    /// stands for the second.
+    pub fn rename(&mut self, pairs: &[(&'static str, &'static str)]) {
+        self.renamed.extend(pairs);
+    }
+
+    /// The name in the files of the tensor that the decoder calls `name`.
+    fn in_files(&self, name: &str) -> String {
+        self.renamed.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replacen(ours, theirs, 1))
+    }
+
     /// Whether a tensor called `name` is still there.
     pub fn has(&self, name: &str) -> bool {
-        self.entries.contains_key(name)
+        self.entries.contains_key(&self.in_files(name))
+    }
+
+    /// The shape of the tensor called `name`, if it is still there.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.entries.get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
     }
 
     /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`].
     pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
+        let name = &self.in_files(name);
         let entry = self.entries.remove(name).ok_or_else(|| {
             Error::file(self.folder_file(), format!("tensor {name} is missing, expected shape {shape:?}"))
         })?;
@@ -125,7 +144,12 @@ impl<'a> Weights<'a> {
 
     /// Drops a tensor that this decoder has no use for, if it is there.
     pub fn skip(&mut self, name: &str) {
-        self.entries.remove(name);
+        self.entries.remove(&self.in_files(name));
+    }
+
+    /// Drops the tensors whose names in the files begin with one of `prefixes`.
+    pub fn skip_under(&mut self, prefixes: &[&str]) {
+        self.entries.retain(|name, _| !prefixes.iter().any(|prefix| name.starts_with(prefix)));
     }
 
     /// Ends the reading: a tensor that nothing has taken is an error, since the model would not be the

@@ -57,7 +57,7 @@ impl Capacity {
         let rows = self.chunks.rows_by_depth(prompt).max(tokens) as u64;
         let scores = rows * footprint.scores_per_position;
         // Text, ids and events of a token take less than 256 bytes.
-        footprint.cache(tokens) + scores + tokens as u64 * (256 + per_token)
+        footprint.cache(tokens, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
     }
 
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {

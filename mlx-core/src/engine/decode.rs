@@ -100,6 +100,7 @@ impl Engine {
 
     /// Starts the next step for all that go on.
     pub(super) fn start_step(&mut self, drawn: &[Drawn]) {
+        self.start_over_beyond();
         let over = |id: u64| drawn.iter().any(|it| it.id == id && it.ended.is_some());
         let steps = |(_, sequence): &(&u64, &Sequence)| sequence.next() == Next::Step;
         let ready: Vec<u64> = self.sequences.iter().filter(steps).map(|(&id, _)| id).collect();
@@ -116,6 +117,18 @@ impl Engine {
             let started = Instant::now();
             let groups = groups.into_iter().map(|ids| self.start_group(ids)).collect();
             self.step = Some(Step { groups, started });
+        }
+    }
+
+    /// What has grown beyond the border of LongRoPE is computed again from its first token, as transformers does.
+    fn start_over_beyond(&mut self) {
+        for sequence in self.sequences.values_mut().filter(|sequence| sequence.next() == Next::Step) {
+            let beyond = self.device.model.spec().is_beyond(sequence.history.len());
+            if let Some(run) = &mut sequence.run
+                && run.cache.is_beyond() != beyond
+            {
+                run.cache = self.device.model.new_cache_for(sequence.history.len());
+            }
         }
     }
 

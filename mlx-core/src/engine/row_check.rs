@@ -74,7 +74,8 @@ impl<'a> Check<'a> {
     }
 
     fn step(&mut self, width: usize, probe: impl Fn(usize) -> bool) -> Result<Rows> {
-        let mut caches = (0..width).map(|_| self.text.fork(TEXT)).collect::<Result<Vec<_>>>()?;
+        let copy = || Ok(self.text.fork(TEXT)?.expect("a cache reaches to its own length"));
+        let mut caches = (0..width).map(|_| copy()).collect::<Result<Vec<_>>>()?;
         let token = |place| if probe(place) { 1 } else { self.token() };
         let tokens: Vec<u32> = (0..width).map(token).collect();
         let row = |(cache, &token): (usize, &u32)| Row { cache, token, position: TEXT };

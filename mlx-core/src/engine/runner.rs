@@ -135,7 +135,8 @@ impl Engine {
                 Change::Start(id) => {
                     self.places += 1;
                     let leader = self.leader_for(id);
-                    let cache = self.device.model.new_cache();
+                    let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
+                    let cache = self.device.model.new_cache_for(length);
                     if let Some(sequence) = self.sequences.get_mut(&id) {
                         if !sequence.has_started() {
                             self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -33,7 +33,10 @@ impl Engine {
             return mine.len();
         }
         let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
-        self.device.chunks.border(common.min(mine.len() - 1))
+        let border = self.device.chunks.border(common.min(mine.len() - 1));
+        let beyond = self.device.model.spec().is_beyond(own.history.len());
+        let fits = |cache: &SequenceCache| cache.reaches(border) && cache.is_beyond() == beyond;
+        if other.run.as_ref().is_some_and(|run| fits(&run.cache)) { border } else { 0 }
     }
 
     /// Lets those that wait for a leader take over what it has computed, or go on alone if it is gone.
@@ -82,25 +85,28 @@ impl Engine {
     }
 
     fn take_over(&mut self, id: u64, leader: u64, shared: usize) {
+        let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
+        let beyond = self.device.model.spec().is_beyond(length);
         match self.copy_of(leader, shared) {
-            Ok(Some(cache)) => {
+            Ok(Some(cache)) if cache.is_beyond() == beyond => {
                 if let Some(sequence) = self.sequences.get_mut(&id) {
                     sequence.take_over(cache);
                 }
             }
             // Sharing is a saving, never a need.
-            Ok(None) | Err(_) => self.set_leader(id, None),
+            _ => self.set_leader(id, None),
         }
     }
 
+    /// `None` if the leader is gone, or so far ahead that a sliding window has left the shared beginning behind.
     /// Computed at once: a copy that is still to be made would keep the leader from writing in place.
     fn copy_of(&self, leader: u64, length: usize) -> Result<Option<SequenceCache>> {
         let Some(run) = self.sequences.get(&leader).and_then(|sequence| sequence.run.as_ref()) else {
             return Ok(None);
         };
         let cache = run.cache.fork(length)?;
-        cache.eval()?;
-        Ok(Some(cache))
+        cache.as_ref().map_or(Ok(()), SequenceCache::eval)?;
+        Ok(cache)
     }
 
     /// Lets everybody who waits for `leader` go on without it, perhaps behind somebody else.

@@ -2,15 +2,30 @@
 
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
-use mlx_rs::ops::{concatenate, matmul, multiply, softmax_axis, split_equal};
+use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
 
 use super::batch::{Batch, Layout};
+use super::decoder::LayerConfig;
+use super::head_norm::{HeadNorm, HeadNormConfig, Heads};
 use super::linear::{Linear, Part};
-use super::rope::{Rope, RopeConfig};
-use crate::array::{on_gpu, slice_axis};
+use super::rope::Rope;
+use super::scores::{Scores, band_mask};
+use super::stretch::{QueryStretch, Stretch};
+use crate::array::{on_gpu, scalar_like, slice_axis};
 use crate::cache::LayerCache;
 use crate::error::Result;
 use crate::weights::Weights;
+
+/// How a checkpoint lays out the projections of queries, keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Projections {
+    /// `q_proj`, `k_proj`, `v_proj`.
+    Apart,
+    /// All queries, all keys, all values, in `qkv_proj`.
+    InOne,
+    /// In `qkv_proj`, for each key head: the queries that share it, the key, the value.
+    ByKeyHead,
+}
 
 /// The shape of an attention block.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,53 +36,73 @@ pub struct AttentionConfig {
     pub key_heads: usize,
     /// Dimensions of a head.
     pub head_size: usize,
-    /// Rotary embedding of queries and keys.
-    pub rope: RopeConfig,
-    /// Whether queries, keys and values have biases.
+    /// Where queries, keys and values come from.
+    pub projections: Projections,
+    /// Whether they have biases.
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
+    /// Norms of queries and keys.
+    pub norm: Option<HeadNormConfig>,
+    /// What the product of a query and a key is multiplied with.
+    pub scale: f32,
+    /// Scores are bent below this: `cap * tanh(score / cap)`.
+    pub soft_cap: Option<f32>,
+    /// Whether each head has a learned score that takes part in the softmax and leads nowhere.
+    pub sinks: bool,
+    /// Queries far into a text are made stronger.
+    pub stretch: Option<QueryStretch>,
 }
 
-/// Queries, keys and values as one product, rope, attention, output projection.
+impl AttentionConfig {
+    fn heads(&self) -> Heads {
+        Heads { query: self.query_heads, key: self.key_heads, size: self.head_size }
+    }
+}
+
+/// Queries, keys and values as one product, norms, rope, attention, output projection.
 pub(crate) struct Attention {
     qkv: Linear,
     output: Linear,
-    rope: Rope,
-    query_heads: i32,
-    key_heads: i32,
-    head_size: i32,
+    norm: Option<HeadNorm>,
+    norm_after_rope: bool,
+    rope: Option<Rope>,
+    stretch: Option<Stretch>,
+    scores: Scores,
+    /// How many positions a row sees, itself included; all of them if `None`.
+    window: Option<i32>,
+    heads: Heads,
     scale: f32,
     /// Whether the device has a kernel for attention as a whole.
     fused: bool,
 }
 
 impl Attention {
-    /// Takes `{name}.q_proj`, `k_proj`, `v_proj` and `o_proj`, for a residual stream of width `hidden`.
+    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`.
     pub(crate) fn load(
         weights: &mut Weights,
         name: &str,
         hidden: usize,
         config: &AttentionConfig,
+        layer: &LayerConfig,
     ) -> Result<Self> {
-        let query_width = config.query_heads * config.head_size;
-        let key_width = config.key_heads * config.head_size;
-        let names = ["q_proj", "k_proj", "v_proj", "o_proj"].map(|part| format!("{name}.{part}"));
-        let parts = [
-            Part { name: &names[0], outputs: query_width },
-            Part { name: &names[1], outputs: key_width },
-            Part { name: &names[2], outputs: key_width },
-        ];
-        let output = [Part { name: &names[3], outputs: hidden }];
+        let heads = config.heads();
+        let query_width = heads.query * heads.size;
+        let output = format!("{name}.o_proj");
+        let output = [Part { name: &output, outputs: hidden }];
+        let norm = config.norm.map(|norm| HeadNorm::load(weights, name, norm, heads)).transpose()?;
         Ok(Self {
-            qkv: Linear::load(weights, &parts, hidden, config.qkv_bias)?,
+            qkv: load_qkv(weights, name, hidden, config)?,
             output: Linear::load(weights, &output, query_width, config.output_bias)?,
-            rope: Rope::new(&config.rope),
-            query_heads: config.query_heads as i32,
-            key_heads: config.key_heads as i32,
-            head_size: config.head_size as i32,
-            scale: (config.head_size as f32).sqrt().recip(),
-            fused: on_gpu()?,
+            norm,
+            norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
+            rope: layer.rope.as_ref().map(|rope| Rope::new(rope, heads.size)),
+            stretch: config.stretch.map(Stretch::new),
+            scores: Scores::load(weights, name, config)?,
+            window: layer.window.map(|window| window as i32),
+            heads,
+            scale: config.scale,
+            fused: on_gpu()? && config.soft_cap.is_none(),
         })
     }
 
@@ -79,31 +114,77 @@ impl Attention {
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
         let rows = batch.rows() as i32;
-        let (queries, keys, heads) =
-            (self.query_heads, self.key_heads, self.query_heads + 2 * self.key_heads);
-        let projected = self.qkv.forward(input)?;
+        let Heads { query, key, size } = self.heads;
+        let (queries, keys, size) = (query as i32, key as i32, size as i32);
+        let all = queries + 2 * keys;
+        let mut projected = self.qkv.forward(input)?;
+        if let Some(norm) = &self.norm {
+            projected = norm.widths(projected, self.heads)?;
+        }
         let by_head = match batch.layout() {
-            Layout::OneRun => projected.reshape(&[1, rows, heads, self.head_size])?.swap_axes(1, 2)?,
-            Layout::Rows(_) => projected.reshape(&[rows, heads, 1, self.head_size])?,
+            Layout::OneRun => projected.reshape(&[1, rows, all, size])?.swap_axes(1, 2)?,
+            Layout::Rows(_) => projected.reshape(&[rows, all, 1, size])?,
         };
         // Queries and keys turn together: one rope call for both.
-        let turned = self.rope.forward(&slice_axis(&by_head, 1, 0, queries + keys)?, batch.positions())?;
-        let query = slice_axis(&turned, 1, 0, queries)?;
+        let turned = self.turned(slice_axis(&by_head, 1, 0, queries + keys)?, batch)?;
+        let mut query = slice_axis(&turned, 1, 0, queries)?;
+        if let Some(stretch) = &self.stretch {
+            query = stretch.forward(&query, batch.positions())?;
+        }
         let key = slice_axis(&turned, 1, queries, queries + keys)?;
-        let value = slice_axis(&by_head, 1, queries + keys, heads)?;
+        let value = slice_axis(&by_head, 1, queries + keys, all)?;
         let added = concatenate(&[key, value], 1)?;
         let mixed = match batch.layout() {
             Layout::OneRun => self.attend_run(&query, &added, caches[0])?.swap_axes(1, 2)?,
             Layout::Rows(of_rows) => self.attend_rows(&query, &added, of_rows, caches)?,
         };
-        self.output.forward(&mixed.reshape(&[rows, queries * self.head_size])?)
+        self.output.forward(&mixed.reshape(&[rows, queries * size])?)
+    }
+
+    /// Queries and keys, `[B, H, T, D]`, normalised and turned.
+    fn turned(&self, mut heads: Array, batch: &Batch) -> Result<Array> {
+        let (before, after) =
+            if self.norm_after_rope { (None, self.norm.as_ref()) } else { (self.norm.as_ref(), None) };
+        if let Some(norm) = before {
+            heads = norm.each(heads)?;
+        }
+        if let Some(rope) = &self.rope {
+            heads = rope.forward(&heads, batch.positions(), batch.beyond())?;
+        }
+        after.map_or(Ok(heads.clone()), |norm| norm.each(heads))
     }
 
     /// `[1, H, T, D]` over one cache.
     fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerCache) -> Result<Array> {
         let (keys, values) = cache.update(added)?;
-        let mask = (query.dim(2) > 1).then_some(Mask::Causal);
-        Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, None)?)
+        let (rows, seen) = (query.dim(2), keys.dim(2));
+        let band = self.window.filter(|&window| rows > 1 && seen > window);
+        if self.scores.are_capped() {
+            let mask = (rows > 1).then(|| band_mask(rows, seen, band.unwrap_or(seen)));
+            return self.attend_capped(query, &keys, &values, mask.as_ref());
+        }
+        let band = band.map(|window| band_mask(rows, seen, window));
+        let mask = match &band {
+            Some(band) => Some(Mask::Array(band)),
+            None => (rows > 1).then_some(Mask::Causal),
+        };
+        Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, self.scores.sinks())?)
+    }
+
+    /// `[1, H, T, D]` over keys and values with bent scores, for which no device has a kernel.
+    fn attend_capped(
+        &self,
+        query: &Array,
+        keys: &Array,
+        values: &Array,
+        mask: Option<&Array>,
+    ) -> Result<Array> {
+        let (key, rows) = (self.heads.key as i32, query.dim(2));
+        let group = [1, key, self.heads.query as i32 / key, rows, self.heads.size as i32];
+        let query = multiply(query, scalar_like(self.scale, query)?)?.reshape(&group)?;
+        let scores = matmul(query, keys.swap_axes(2, 3)?.expand_dims(2)?)?;
+        let mixed = matmul(self.scores.shares_masked(&scores, mask)?, values.expand_dims(2)?)?;
+        Ok(mixed.reshape(&[1, self.heads.query as i32, rows, self.heads.size as i32])?)
     }
 
     /// `[R, H, 1, D]`, row by row, each over its own cache up to its own position: what a row becomes does not depend on the
@@ -116,9 +197,10 @@ impl Attention {
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
         // The query heads that share a key head are the rows of one product.
-        let group = [query.dim(0), self.key_heads, self.query_heads / self.key_heads, self.head_size];
+        let key = self.heads.key as i32;
+        let group = [query.dim(0), key, self.heads.query as i32 / key, self.heads.size as i32];
         let query = query.reshape(&group)?;
-        let query = if self.fused { query } else { multiply(query, Array::from_f32(self.scale))? };
+        let query = if self.fused { query } else { multiply(&query, scalar_like(self.scale, &query)?)? };
         // One operation that gives all rows, instead of one for each.
         let rows = query.dim(0);
         let (mut queries, added) = (split_equal(&query, rows, 0)?, split_equal(added, rows, 0)?);
@@ -138,13 +220,41 @@ impl Attention {
     /// One row, `[1, key heads, group, D]`, over all of `keys` and `values`.
     fn attend_row(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
         if self.fused {
-            let shape = [1, self.query_heads, 1, self.head_size];
-            let mixed =
-                scaled_dot_product_attention(query.reshape(&shape)?, keys, values, self.scale, None, None)?;
+            let shape = [1, self.heads.query as i32, 1, self.heads.size as i32];
+            let query_heads = query.reshape(&shape)?;
+            let sinks = self.scores.sinks();
+            let mixed = scaled_dot_product_attention(query_heads, keys, values, self.scale, None, sinks)?;
             return Ok(mixed.reshape(query.shape())?);
         }
         // Without a fused kernel the call above becomes twice as many operations.
         let scores = matmul(query, keys.swap_axes(2, 3)?)?;
-        Ok(matmul(softmax_axis(scores, -1, true)?, values)?)
+        Ok(matmul(self.scores.shares(&scores)?, values)?)
     }
+}
+
+/// Queries above keys above values, whatever the checkpoint's own order.
+fn load_qkv(weights: &mut Weights, name: &str, hidden: usize, config: &AttentionConfig) -> Result<Linear> {
+    let Heads { query, key, size } = config.heads();
+    let names = ["q_proj", "k_proj", "v_proj", "qkv_proj"].map(|part| format!("{name}.{part}"));
+    if config.projections == Projections::Apart {
+        let widths = [query * size, key * size, key * size];
+        let parts: Vec<Part> =
+            names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs }).collect();
+        return Linear::load(weights, &parts, hidden, config.qkv_bias);
+    }
+    let part = Part { name: &names[3], outputs: (query + 2 * key) * size };
+    let linear = Linear::load(weights, &[part], hidden, config.qkv_bias)?;
+    if config.projections == Projections::InOne {
+        return Ok(linear);
+    }
+    // Each key head has a block of `group` query heads, itself and its value.
+    let group = query / key;
+    let block = |key: usize, place: usize| key * (group + 2) + place;
+    let queries = (0..query).map(|head| block(head / group, head % group));
+    let heads = queries
+        .chain((0..key).map(|head| block(head, group)))
+        .chain((0..key).map(|head| block(head, group + 1)));
+    let rows: Vec<i32> =
+        heads.flat_map(|head| (head * size..(head + 1) * size).map(|row| row as i32)).collect();
+    linear.reordered(&rows)
 }

@@ -3,8 +3,9 @@
 use mlx_rs::Array;
 use mlx_rs::transforms::async_eval;
 
-use super::rope::Positions;
+use super::rope::{Beyond, Positions};
 use crate::array::from_tokens;
+use crate::cache::SequenceCache;
 use crate::error::Result;
 
 /// How the rows of a batch belong to sequences.
@@ -33,6 +34,7 @@ pub struct Batch {
     rows: usize,
     layout: Layout,
     positions: Positions,
+    beyond: Beyond,
 }
 
 impl Batch {
@@ -43,6 +45,7 @@ impl Batch {
             rows: tokens.len(),
             layout: Layout::OneRun,
             positions: Positions::From(start as i32),
+            beyond: Beyond::None,
         }
     }
 
@@ -59,6 +62,7 @@ impl Batch {
             rows: width,
             layout: Layout::Rows(rows.iter().map(|row| row.cache).collect()),
             positions: Positions::Each(Array::from_slice(&positions, &[width as i32])),
+            beyond: Beyond::None,
         }
     }
 
@@ -77,6 +81,25 @@ impl Batch {
 
     pub(crate) fn positions(&self) -> &Positions {
         &self.positions
+    }
+
+    /// Which rows belong to caches of sequences beyond a border.
+    pub(crate) fn beyond(&self) -> &Beyond {
+        &self.beyond
+    }
+
+    /// Notes which of the pass's `caches` are of sequences beyond a border.
+    pub(super) fn note_beyond(&mut self, caches: &[&mut SequenceCache]) {
+        self.beyond = match &self.layout {
+            Layout::OneRun if caches[0].is_beyond() => Beyond::All,
+            Layout::Rows(of_rows) if of_rows.iter().any(|&cache| caches[cache].is_beyond()) => {
+                let is_beyond =
+                    |row| of_rows.get(row).is_some_and(|&cache: &usize| caches[cache].is_beyond());
+                let rows: Vec<bool> = (0..self.rows).map(is_beyond).collect();
+                Beyond::Some(Array::from_slice(&rows, &[rows.len() as i32, 1, 1, 1]))
+            }
+            _ => Beyond::None,
+        };
     }
 }
 

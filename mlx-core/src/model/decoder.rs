@@ -1,14 +1,19 @@
 //! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
 
 use mlx_rs::Array;
+use mlx_rs::ops::{multiply, tanh};
 
 use super::attention::AttentionConfig;
 use super::batch::{Batch, Pass};
-use super::block::Block;
+use super::block::{Block, BlockConfig};
 use super::feed_forward::FeedForwardConfig;
 use super::linear::{Linear, Part};
-use super::norm::RmsNorm;
+use super::moe::ExpertsConfig;
+use super::norm::{Norm, NormConfig};
+use super::rope_config::RopeConfig;
+use super::tensors::TensorNames;
 use super::{Model, ModelSpec};
+use crate::array::scalar_like;
 use crate::cache::{LayerCache, SequenceCache};
 use crate::error::Result;
 use crate::weights::Weights;
@@ -20,45 +25,77 @@ pub struct DecoderConfig {
     pub vocabulary: usize,
     /// The longest sequence the checkpoint was trained for, in tokens.
     pub context: usize,
-    /// The number of layers.
-    pub layers: usize,
     /// The width of the residual stream.
     pub hidden: usize,
-    /// Added to the mean square before its root.
-    pub norm_epsilon: f32,
+    /// What is particular to each layer.
+    pub layers: Vec<LayerConfig>,
+    /// How the parts of every layer are put together.
+    pub block: BlockConfig,
+    /// All norms but those of queries and keys.
+    pub norm: NormConfig,
     /// The attention of every layer.
     pub attention: AttentionConfig,
-    /// The feed-forward block of every layer.
+    /// The feed-forward block of every layer that has no experts.
     pub feed_forward: FeedForwardConfig,
+    /// The experts of every layer that has some.
+    pub experts: Option<ExpertsConfig>,
+    /// What embeddings are multiplied with.
+    pub embedding_scale: Option<f32>,
+    /// From the last norm to logits.
+    pub head: HeadConfig,
+    /// What the checkpoint's tensors are called.
+    pub tensors: TensorNames,
+}
+
+/// What may differ from layer to layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerConfig {
+    /// How many positions a row sees, itself included, at least 1; all of them if `None`.
+    pub window: Option<usize>,
+    /// Rotary embedding of queries and keys; `None` for a layer that does not know positions.
+    pub rope: Option<RopeConfig>,
+    /// Whether it has experts, if the model has any.
+    pub sparse: bool,
+}
+
+/// How logits are made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeadConfig {
     /// Whether the head is the embedding.
-    pub tied_head: bool,
+    pub tied: bool,
+    /// What logits are multiplied with.
+    pub scale: Option<f32>,
+    /// Logits are bent below this: `cap * tanh(logit / cap)`.
+    pub soft_cap: Option<f32>,
 }
 
 /// A decoder-only transformer with its weights.
 pub(crate) struct Decoder {
     spec: ModelSpec,
+    config: DecoderConfig,
     /// `[vocabulary, hidden]`
     embedding: Array,
     blocks: Vec<Block>,
-    norm: RmsNorm,
+    norm: Norm,
     head: Linear,
 }
 
 impl Decoder {
     /// Takes all tensors that `config` asks for.
-    pub(crate) fn load(family: &str, config: &DecoderConfig, mut weights: Weights) -> Result<Self> {
+    pub(crate) fn load(family: &str, config: DecoderConfig, mut weights: Weights) -> Result<Self> {
+        config.tensors.prepare(&mut weights);
         let hidden = config.hidden;
         let embedding = weights.take("model.embed_tokens.weight", &[config.vocabulary, hidden])?;
-        let blocks = (0..config.layers)
-            .map(|layer| {
-                let name = format!("model.layers.{layer}");
+        let blocks = (config.layers.iter().enumerate())
+            .map(|(index, layer)| {
+                let name = format!("model.layers.{index}");
                 // Old exports carry the rope table, which is computed here.
                 weights.skip(&format!("{name}.self_attn.rotary_emb.inv_freq"));
-                Block::load(&mut weights, &name, config)
+                Block::load(&mut weights, &name, &config, layer)
             })
             .collect::<Result<_>>()?;
-        let norm = RmsNorm::load(&mut weights, "model.norm", hidden, config.norm_epsilon)?;
-        let head = if config.tied_head {
+        let norm = Norm::load(&mut weights, "model.norm", hidden, config.norm)?;
+        let head = if config.head.tied {
             // Some exports write the shared matrix twice.
             weights.skip("lm_head.weight");
             Linear::new(&embedding, None)?
@@ -66,9 +103,9 @@ impl Decoder {
             let part = Part { name: "lm_head", outputs: config.vocabulary };
             Linear::load(&mut weights, &[part], hidden, false)?
         };
-        let spec = ModelSpec::new(family, config, &weights);
+        let spec = ModelSpec::new(family, &config, &weights);
         weights.finish()?;
-        Ok(Self { spec, embedding, blocks, norm, head })
+        Ok(Self { spec, config, embedding, blocks, norm, head })
     }
 }
 
@@ -78,15 +115,21 @@ impl Model for Decoder {
     }
 
     fn new_cache(&self) -> SequenceCache {
-        SequenceCache::new(self.blocks.iter().map(|_| LayerCache::full()).collect())
+        SequenceCache::new(self.config.layers.iter().map(|layer| LayerCache::new(layer.window)).collect())
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
-        let hidden = self.embedding.take_axis(batch.tokens(), 0)?;
+        let mut hidden = self.embedding.take_axis(batch.tokens(), 0)?;
+        if let Some(scale) = self.config.embedding_scale {
+            hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
+        }
         Ok(Pass { batch, hidden, layer: 0 })
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
+        if self.spec.rope_border.is_some() {
+            pass.batch.note_beyond(caches);
+        }
         let end = self.blocks.len().min(pass.layer.saturating_add(layers));
         for layer in pass.layer..end {
             let mut of_layer: Vec<&mut LayerCache> =
@@ -102,6 +145,14 @@ impl Model for Decoder {
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        self.head.forward(&self.normalised(hidden)?)
+        let mut logits = self.head.forward(&self.normalised(hidden)?)?;
+        if let Some(scale) = self.config.head.scale {
+            logits = multiply(&logits, scalar_like(scale, &logits)?)?;
+        }
+        if let Some(cap) = self.config.head.soft_cap {
+            let bent = tanh(multiply(&logits, scalar_like(cap.recip(), &logits)?)?)?;
+            logits = multiply(&bent, scalar_like(cap, &bent)?)?;
+        }
+        Ok(logits)
     }
 }

@@ -1,11 +1,66 @@
-//! Families as data: each is one function that reads config.json into a [`DecoderConfig`].
+//! Families as data: each is one function that reads config.json into a [`DecoderConfig`]. transformers' configuration classes are
+//! the reference for names and defaults. docs/adding-a-family.md shows how to add one.
+
+mod base;
+mod cohere;
+mod gemma;
+mod layers;
+mod llama;
+mod mixtures;
+mod olmo;
+mod qwen;
+mod varied;
 
 use super::attention::AttentionConfig;
 use super::decoder::DecoderConfig;
-use super::feed_forward::FeedForwardConfig;
-use super::rope::RopeConfig;
 use crate::config::Fields;
 use crate::error::Result;
+
+/// Reads the config of a family.
+type Read = fn(&Fields) -> Result<DecoderConfig>;
+
+/// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
+const FAMILIES: [(&[&str], Read); 34] = [
+    (&["apertus"], varied::apertus),
+    (&["cohere"], cohere::cohere),
+    (&["cohere2"], cohere::cohere2),
+    (&["ernie4_5"], llama::ernie4_5),
+    (&["exaone4"], olmo::exaone4),
+    (&["gemma"], gemma::gemma),
+    (&["gemma2"], gemma::gemma2),
+    (&["gemma3"], gemma::gemma3),
+    (&["gemma3_text"], gemma::gemma3_text),
+    (&["glm"], varied::glm),
+    (&["glm4"], varied::glm4),
+    (&["gpt_oss"], mixtures::gpt_oss),
+    (&["granite"], llama::granite),
+    (&["helium"], llama::helium),
+    (&["hunyuan_v1_dense"], qwen::hunyuan_v1_dense),
+    (&["internlm2"], varied::internlm2),
+    (&["internlm3"], llama::internlm3),
+    (&["llama", "iquestcoder", "xverse"], llama::llama),
+    (&["minicpm"], llama::minicpm),
+    (&["ministral"], llama::ministral),
+    (&["ministral3"], llama::ministral3),
+    (&["mistral"], llama::mistral),
+    (&["mistral3"], llama::mistral3),
+    (&["mixtral"], mixtures::mixtral),
+    (&["olmo2"], olmo::olmo2),
+    (&["olmo3"], olmo::olmo3),
+    (&["phi3"], varied::phi3),
+    (&["qwen2"], qwen::qwen2),
+    (&["qwen3"], qwen::qwen3),
+    (&["qwen3_moe"], mixtures::qwen3_moe),
+    (&["seed_oss"], llama::seed_oss),
+    (&["smollm3"], llama::smollm3),
+    (&["stablelm"], varied::stablelm),
+    (&["starcoder2"], varied::starcoder2),
+];
+
+/// The names of all families that can be read.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().flat_map(|(names, _)| names.iter().copied())
+}
 
 /// The decoder that `config.json` describes, and the name of its family.
 pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
@@ -16,61 +71,20 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
             return Err(fields.error(key, "is set; quantised weights are not supported yet"));
         }
     }
-    let config = match family {
-        "llama" => llama(fields),
-        other => {
-            let message = format_args!("{other:?} is not supported; supported is llama");
-            return Err(fields.error("model_type", message));
-        }
-    }?;
+    let Some((_, read)) = FAMILIES.iter().find(|(names, _)| names.contains(&family)) else {
+        let known = names().collect::<Vec<_>>().join(", ");
+        return Err(
+            fields.error("model_type", format_args!("{family:?} is not supported; supported are {known}"))
+        );
+    };
+    let config = read(fields)?;
     check(fields, &config)?;
     Ok((family.to_owned(), config))
-}
-
-/// Llama 1, 2 and 3 (transformers' `LlamaConfig` is the reference for names and defaults).
-fn llama(fields: &Fields) -> Result<DecoderConfig> {
-    expect(fields, "hidden_act", "silu")?;
-    if fields.optional_number("partial_rotary_factor")?.is_some_and(|factor| factor < 1.0) {
-        return Err(fields.error("partial_rotary_factor", "below 1 is not supported for llama"));
-    }
-    for (index, kind) in fields.texts("layer_types")?.iter().enumerate() {
-        if kind != "full_attention" {
-            let message = format_args!("has {kind:?} at {index}; llama supports full_attention only");
-            return Err(fields.error("layer_types", message));
-        }
-    }
-    let hidden = fields.size("hidden_size")?;
-    let query_heads = fields.size("num_attention_heads")?;
-    let head_size = fields.optional_size("head_dim")?.unwrap_or(hidden / query_heads);
-    let attention_bias = fields.optional_flag("attention_bias")?.unwrap_or(false);
-    Ok(DecoderConfig {
-        vocabulary: fields.size("vocab_size")?,
-        context: fields.optional_size("max_position_embeddings")?.unwrap_or(2048),
-        layers: fields.size("num_hidden_layers")?,
-        hidden,
-        norm_epsilon: fields.optional_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
-        attention: AttentionConfig {
-            query_heads,
-            key_heads: fields.optional_size("num_key_value_heads")?.unwrap_or(query_heads),
-            head_size,
-            rope: RopeConfig::read(fields, head_size)?,
-            qkv_bias: attention_bias,
-            output_bias: attention_bias,
-        },
-        feed_forward: FeedForwardConfig {
-            inner: fields.size("intermediate_size")?,
-            bias: fields.optional_flag("mlp_bias")?.unwrap_or(false),
-        },
-        tied_head: fields.optional_flag("tie_word_embeddings")?.unwrap_or(false),
-    })
 }
 
 /// Relations between keys that no family may break.
 fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
     let AttentionConfig { query_heads, key_heads, head_size, .. } = config.attention;
-    if head_size == 0 {
-        return Err(fields.error("num_attention_heads", "is above hidden_size and head_dim is not given"));
-    }
     if !query_heads.is_multiple_of(key_heads) {
         let message = format_args!("is {key_heads}; it must divide num_attention_heads");
         return Err(fields.error("num_key_value_heads", message));
@@ -80,14 +94,11 @@ fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
     if heads.saturating_mul(head_size) > i32::MAX as usize {
         return Err(fields.error("head_dim", "times the number of heads is too large"));
     }
-    Ok(())
-}
-
-fn expect(fields: &Fields, key: &str, supported: &str) -> Result<()> {
-    match fields.optional_text(key)? {
-        Some(given) if given != supported => {
-            Err(fields.error(key, format_args!("{given:?} is not supported; supported is {supported}")))
-        }
-        _ => Ok(()),
+    if let Some(experts) = &config.experts
+        && experts.per_row > experts.count
+    {
+        let message = format_args!("is {}; there are {} experts", experts.per_row, experts.count);
+        return Err(fields.error("num_experts_per_tok", message));
     }
+    Ok(())
 }

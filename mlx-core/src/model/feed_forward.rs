@@ -1,14 +1,23 @@
-//! The gated feed-forward block (Shazeer, 2020, arXiv:2002.05202).
-
-use std::f32::consts::E;
+//! The feed-forward block, gated (Shazeer, 2020, arXiv:2002.05202) or not.
 
 use mlx_rs::Array;
-use mlx_rs::ops::{add, divide, multiply, power, sigmoid, split_equal};
+use mlx_rs::ops::{multiply, split_equal};
 
+use super::activation::{Activated, Activation};
 use super::linear::{Linear, Part};
-use crate::array::on_gpu;
 use crate::error::Result;
 use crate::weights::Weights;
+
+/// Which projections lead into a feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeedForwardInput {
+    /// `gate_proj` and `up_proj`; the activated gate is multiplied with the other.
+    Gated,
+    /// The same, one above the other in `gate_up_proj`.
+    GatedInOne,
+    /// `up_proj` alone, activated.
+    Plain,
+}
 
 /// The shape of a feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,14 +26,18 @@ pub struct FeedForwardConfig {
     pub inner: usize,
     /// Whether the projections have biases.
     pub bias: bool,
+    /// The projections that lead into it.
+    pub input: FeedForwardInput,
+    /// The function between the projections.
+    pub activation: Activation,
 }
 
-/// `down(silu(gate(x)) * up(x))`, with gate and up as one product.
+/// `down(activation(gate(x)) * up(x))`, with gate and up as one product; or `down(activation(up(x)))`.
 pub(crate) struct FeedForward {
-    gate_up: Linear,
+    input: Linear,
+    gated: bool,
+    activation: Activated,
     down: Linear,
-    /// Whether the device computes a sigmoid as fast as anything else.
-    fused: bool,
 }
 
 impl FeedForward {
@@ -35,31 +48,31 @@ impl FeedForward {
         hidden: usize,
         config: &FeedForwardConfig,
     ) -> Result<Self> {
-        let FeedForwardConfig { inner, bias } = *config;
-        let (gate, up, down) =
-            (format!("{name}.gate_proj"), format!("{name}.up_proj"), format!("{name}.down_proj"));
-        let parts = [Part { name: &gate, outputs: inner }, Part { name: &up, outputs: inner }];
+        let FeedForwardConfig { inner, bias, input, activation } = *config;
+        let [gate, up, both, down] =
+            ["gate_proj", "up_proj", "gate_up_proj", "down_proj"].map(|part| format!("{name}.{part}"));
+        let parts = match input {
+            FeedForwardInput::Gated => {
+                vec![Part { name: &gate, outputs: inner }, Part { name: &up, outputs: inner }]
+            }
+            FeedForwardInput::GatedInOne => vec![Part { name: &both, outputs: 2 * inner }],
+            FeedForwardInput::Plain => vec![Part { name: &up, outputs: inner }],
+        };
         Ok(Self {
-            gate_up: Linear::load(weights, &parts, hidden, bias)?,
+            input: Linear::load(weights, &parts, hidden, bias)?,
+            gated: input != FeedForwardInput::Plain,
+            activation: Activated::load(weights, name, activation)?,
             down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], inner, bias)?,
-            fused: on_gpu()?,
         })
     }
 
     /// `[R, hidden]` to the same shape.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
-        let both = split_equal(self.gate_up.forward(input)?, 2, -1)?;
-        let (gate, up) = (&both[0], &both[1]);
-        self.down.forward(&multiply(self.silu(gate)?, up)?)
-    }
-
-    /// `x * sigmoid(x)`.
-    fn silu(&self, input: &Array) -> Result<Array> {
-        if self.fused {
-            return Ok(multiply(input, sigmoid(input)?)?);
+        let wide = self.input.forward(input)?;
+        if !self.gated {
+            return self.down.forward(&self.activation.forward(&wide)?);
         }
-        // The CPU backend's own sigmoid takes twice as long as this. Far below zero the power is infinite and the quotient 0.
-        let power = power(Array::from_f32(E.recip()), input)?;
-        Ok(divide(input, add(power, Array::from_f32(1.0))?)?)
+        let both = split_equal(wide, 2, -1)?;
+        self.down.forward(&multiply(self.activation.forward(&both[0])?, &both[1])?)
     }
 }

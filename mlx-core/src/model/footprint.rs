@@ -1,6 +1,7 @@
 //! Bytes that sequences and passes take on the device, from the shape of the model alone.
 
 use super::decoder::DecoderConfig;
+use super::moe::ExpertsConfig;
 use crate::cache;
 
 /// How memory grows with tokens, rows and positions.
@@ -14,7 +15,11 @@ pub struct Footprint {
     pub logits_per_row: u64,
     /// Bytes of one row's attention scores for every position it looks at.
     pub scores_per_position: u64,
-    layers: u64,
+    /// Of `cache_per_token`, what layers with a sliding window take.
+    sliding_per_token: u64,
+    /// What one layer takes of it.
+    layer_per_token: u64,
+    window: Option<usize>,
 }
 
 impl Footprint {
@@ -23,21 +28,34 @@ impl Footprint {
         let attention = &config.attention;
         let key_width = 2 * attention.key_heads * attention.head_size;
         let query_width = attention.query_heads * attention.head_size;
-        let width = 4 * config.hidden + 3 * (query_width + key_width) + 5 * config.feed_forward.inner;
+        let copies = if attention.norm.is_some() { 5 } else { 3 };
+        let sparse = |experts: &ExpertsConfig| experts.per_row * (5 * experts.inner + 2 * config.hidden);
+        let inner = (5 * config.feed_forward.inner).max(config.experts.as_ref().map_or(0, sparse));
+        let width = 4 * config.hidden + copies * (query_width + key_width) + inner;
+        let layer_per_token = key_width as u64 * size;
+        let windows = || config.layers.iter().filter_map(|layer| layer.window);
         Self {
-            cache_per_token: (config.layers * key_width) as u64 * size,
+            cache_per_token: config.layers.len() as u64 * layer_per_token,
             per_row: width as u64 * size,
             logits_per_row: config.vocabulary as u64 * (size + 4),
-            // The scores, their mask, the softmax and one copy.
-            scores_per_position: attention.query_heads as u64 * 4 * 4,
-            layers: config.layers as u64,
+            // The scores, their mask, the softmax and one copy; bent ones some more.
+            scores_per_position: attention.query_heads as u64
+                * 4
+                * if attention.soft_cap.is_some() { 7 } else { 4 },
+            sliding_per_token: windows().count() as u64 * layer_per_token,
+            layer_per_token,
+            window: windows().max(),
         }
     }
 
-    /// Bytes of the cache of a sequence of `tokens` tokens, with the two layers that are being copied when it grows.
-    pub fn cache(&self, tokens: usize) -> u64 {
-        let held = self.cache_per_token * cache::capacity(tokens) as u64;
-        held + 2 * held / self.layers
+    /// Bytes of the cache of a sequence of `tokens` tokens that come in passes of up to `run`, with the two layers that are being
+    /// copied when it grows.
+    pub fn cache(&self, tokens: usize, run: usize) -> u64 {
+        let full_per_token = self.cache_per_token - self.sliding_per_token;
+        let all = cache::layer_capacity(None, tokens, run) as u64;
+        let recent = cache::layer_capacity(self.window, tokens, run) as u64;
+        let longest = if full_per_token > 0 { all } else { recent };
+        full_per_token * all + self.sliding_per_token * recent + 2 * self.layer_per_token * longest
     }
 
     /// Bytes that one pass over `rows` rows takes beside the caches, each row looking at up to `depth` positions.

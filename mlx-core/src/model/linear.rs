@@ -41,6 +41,15 @@ impl Linear {
         Ok(Self { weight: matrix.swap_axes(0, 1)?, bias })
     }
 
+    /// The same projection with its outputs in another order.
+    pub(crate) fn reordered(self, outputs: &[i32]) -> Result<Self> {
+        let order = Array::from_slice(outputs, &[outputs.len() as i32]);
+        let matrix = self.weight.swap_axes(0, 1)?.take_axis(&order, 0)?;
+        matrix.eval()?;
+        let bias = self.bias.map(|bias| bias.take_axis(&order, 0)).transpose()?;
+        Self::new(&matrix, bias)
+    }
+
     /// `[..., input]` to `[..., output]`.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
         Ok(match &self.bias {

@@ -1,25 +1,43 @@
 //! Models: weights that turn tokens into logits. Invariant: nothing here knows of sampling, text or requests.
 
+mod activation;
 mod attention;
 mod batch;
 mod block;
 mod decoder;
+mod expert_weights;
 pub mod family;
 mod feed_forward;
 mod footprint;
+mod head_norm;
 mod linear;
+mod moe;
 mod norm;
-pub mod rope;
+mod rope;
+mod rope_config;
+mod scores;
+mod stretch;
+mod tensors;
+mod wavelengths;
 
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
 
-pub use attention::AttentionConfig;
+pub use activation::Activation;
+pub use attention::{AttentionConfig, Projections};
 pub use batch::{Batch, Pass, Row};
-pub use decoder::DecoderConfig;
-pub use feed_forward::FeedForwardConfig;
+pub use block::BlockConfig;
+pub use decoder::{DecoderConfig, HeadConfig, LayerConfig};
+pub use expert_weights::ExpertTensors;
+pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
+pub use head_norm::{HeadNormConfig, HeadNormScope};
+pub use moe::{ExpertActivation, ExpertsConfig};
+pub use norm::{NormConfig, NormKind};
+pub use rope_config::{RopeConfig, RopeDefaults, RopeScaling};
+pub use stretch::QueryStretch;
+pub use tensors::TensorNames;
 
 use crate::array::FloatPolicy;
 use crate::cache::SequenceCache;
@@ -32,8 +50,18 @@ pub trait Model: Send {
     /// What the model is.
     fn spec(&self) -> &ModelSpec;
 
-    /// An empty cache for one sequence.
+    /// An empty cache for one sequence, not longer than what the model was first trained on.
     fn new_cache(&self) -> SequenceCache;
+
+    /// An empty cache for a sequence of `length` tokens that may grow. When it grows so far that [`ModelSpec::is_beyond`] says otherwise
+    /// than before, its cache is of no use any more.
+    fn new_cache_for(&self, length: usize) -> SequenceCache {
+        let mut cache = self.new_cache();
+        if self.spec().is_beyond(length) {
+            cache.go_beyond();
+        }
+        cache
+    }
 
     /// Begins a pass over `batch`.
     fn begin(&self, batch: Batch) -> Result<Pass>;
@@ -65,6 +93,8 @@ pub struct ModelSpec {
     pub vocabulary: usize,
     /// The longest sequence the model was trained for, in tokens.
     pub context: usize,
+    /// The longest sequence that queries and keys turn one way for; in longer ones all of them turn another way.
+    pub rope_border: Option<usize>,
     /// The number of layers.
     pub layers: usize,
     /// The width of the residual stream, and of embeddings.
@@ -82,6 +112,11 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
+    /// Whether in a sequence of `length` tokens all queries and keys turn another way than in a shorter one (LongRoPE).
+    pub fn is_beyond(&self, length: usize) -> bool {
+        self.rope_border.is_some_and(|border| length > border)
+    }
+
     fn new(family: &str, config: &DecoderConfig, weights: &Weights) -> Self {
         let (dtype, size) = match weights.dtype() {
             Dtype::Float16 => ("f16", 2),
@@ -92,7 +127,8 @@ impl ModelSpec {
             family: family.to_owned(),
             vocabulary: config.vocabulary,
             context: config.context,
-            layers: config.layers,
+            rope_border: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.border()),
+            layers: config.layers.len(),
             hidden: config.hidden,
             dtype,
             parameters: weights.parameters(),
@@ -108,7 +144,7 @@ pub fn load(folder: &Path, policy: FloatPolicy, progress: Progress) -> Result<Bo
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
     let weights = Weights::open(folder, policy, progress)?;
-    let decoder = decoder::Decoder::load(&family, &config, weights)?;
+    let decoder = decoder::Decoder::load(&family, config, weights)?;
     log_widening(decoder.spec());
     Ok(Box::new(decoder))
 }

@@ -1,0 +1,56 @@
+//! Keys and values side by side in one buffer that is written in place.
+
+use std::ops::Range;
+
+use mlx_rs::Array;
+use mlx_rs::ops::indexing::{TryIndexMutOp, TryIndexOp};
+use mlx_rs::ops::{concatenate, zeros_dtype};
+
+use crate::array::slice_axis;
+use crate::error::Result;
+
+/// `[1, 2 H, room, D]`, keys before values: one write a step instead of two.
+pub(super) struct Buffer(Array);
+
+impl Buffer {
+    /// An empty one with `room` places for positions like those of `added`, `[1, 2 H, T, D]`.
+    pub(super) fn new(added: &Array, room: usize) -> Result<Self> {
+        let shape = [added.dim(0), added.dim(1), room as i32, added.dim(3)];
+        Ok(Self(zeros_dtype(&shape, added.dtype())?))
+    }
+
+    /// How many positions there are places for.
+    pub(super) fn room(&self) -> usize {
+        self.0.dim(2) as usize
+    }
+
+    /// Writes `[1, 2 H, T, D]` from `place` on. Nothing may hold a view of the buffer, or it is copied.
+    pub(super) fn write(&mut self, place: usize, added: &Array) -> Result<()> {
+        let end = place as i32 + added.dim(2);
+        Ok(self.0.try_index_mut((.., .., place as i32..end), added)?)
+    }
+
+    /// The keys and the values, `[1, H, length, D]` each, of these places.
+    pub(super) fn view(&self, places: Range<usize>) -> Result<(Array, Array)> {
+        let (heads, places) = (self.0.dim(1) / 2, places.start as i32..places.end as i32);
+        let keys = self.0.try_index((.., 0..heads, places.clone()))?;
+        let values = self.0.try_index((.., heads..2 * heads, places))?;
+        Ok((keys, values))
+    }
+
+    /// What is in `kept` at the beginning of a new buffer with `room` places, at least as many.
+    pub(super) fn moved(&self, kept: Range<usize>, room: usize) -> Result<Self> {
+        let spare = room.saturating_sub(kept.len()) as i32;
+        let kept = slice_axis(&self.0, 2, kept.start as i32, kept.end as i32)?;
+        if spare == 0 {
+            return Ok(Self(kept.contiguous()?));
+        }
+        let shape = [self.0.dim(0), self.0.dim(1), spare, self.0.dim(3)];
+        let fresh = zeros_dtype(&shape, self.0.dtype())?;
+        Ok(Self(concatenate(&[kept, fresh], 2)?))
+    }
+
+    pub(super) fn array(&self) -> &Array {
+        &self.0
+    }
+}

@@ -1,0 +1,97 @@
+//! A layer cache for attention that looks back a fixed number of positions: older ones are dropped, now and then and many at
+//! once, so that the rest stays in one piece and in order.
+
+use mlx_rs::Array;
+
+use super::buffer::Buffer;
+use super::capacity;
+use crate::error::Result;
+
+/// A full buffer makes room for at least this many positions, so that moving the rest is rare.
+const SPARE: usize = 64;
+
+/// The most places that the buffer has for a sequence of `tokens` tokens, of which a pass adds up to `run`.
+pub(super) fn sliding_capacity(window: usize, tokens: usize, run: usize) -> usize {
+    capacity(tokens).min((window + run.max(SPARE)).next_multiple_of(SPARE))
+}
+
+/// The positions from `first` on, of which the next row sees the last `window`, itself included.
+pub struct SlidingCache {
+    window: usize,
+    /// Position `first` is at place 0.
+    buffer: Option<Buffer>,
+    first: usize,
+    length: usize,
+}
+
+impl SlidingCache {
+    /// An empty one. A row sees `window` positions, itself included; at least 1.
+    pub(super) fn new(window: usize) -> Self {
+        Self { window, buffer: None, first: 0, length: 0 }
+    }
+
+    /// The oldest position that a row at `position` sees.
+    fn oldest(&self, position: usize) -> usize {
+        (position + 1).saturating_sub(self.window)
+    }
+
+    /// Appends `[1, 2 H, T, D]`, keys before values, and gives the keys and the values, `[1, H, seen, D]` each, that at least one
+    /// of the new rows sees.
+    pub(super) fn update(&mut self, added: &Array) -> Result<(Array, Array)> {
+        let count = added.dim(2) as usize;
+        let (start, end) = (self.length, self.length + count);
+        let oldest = self.oldest(start);
+        let room = sliding_capacity(self.window, end - oldest, count);
+        // Taken out, so that no second handle makes the write copy the buffer.
+        let mut buffer = match self.buffer.take() {
+            Some(buffer) if end - self.first <= buffer.room() => buffer,
+            Some(buffer) => {
+                let kept = oldest - self.first..start - self.first;
+                self.first = oldest;
+                buffer.moved(kept, room)?
+            }
+            None => Buffer::new(added, room)?,
+        };
+        buffer.write(start - self.first, added)?;
+        let view = buffer.view(oldest - self.first..end - self.first)?;
+        self.buffer = Some(buffer);
+        self.length = end;
+        Ok(view)
+    }
+
+    /// Whether all is there that a row at `length` sees.
+    pub(super) fn reaches(&self, length: usize) -> bool {
+        length >= self.length || self.first <= self.oldest(length)
+    }
+
+    /// What a row at `length` and those after it see of the first `length` positions, in a buffer of its own. The caller has
+    /// asked whether the cache reaches back so far.
+    pub(super) fn fork(&self, length: usize) -> Result<Self> {
+        let length = length.min(self.length);
+        let first = self.oldest(length).max(self.first);
+        let buffer = match &self.buffer {
+            Some(buffer) if length > first => {
+                let kept = first - self.first..length - self.first;
+                let room = sliding_capacity(self.window, kept.len() + 1, 1);
+                Some(buffer.moved(kept, room)?)
+            }
+            _ => None,
+        };
+        // Without a buffer the next position is the first that counts.
+        let first = if buffer.is_some() { first } else { length };
+        Ok(Self { window: self.window, buffer, first, length })
+    }
+
+    /// Forgets the positions from `length` on. The caller has asked whether the cache reaches back so far.
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(super) fn array(&self) -> Option<&Array> {
+        self.buffer.as_ref().map(Buffer::array)
+    }
+}

@@ -1,0 +1,131 @@
+//! The functions between the projections of a feed-forward block.
+
+use std::f32::consts::{E, FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+use mlx_rs::Array;
+use mlx_rs::ops::{
+    add, divide, erf, expm1, logaddexp, minimum, multiply, power, select, sigmoid, subtract, tanh,
+};
+use mlx_rs::transforms::eval;
+
+use crate::array::{on_gpu, scalar_like};
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// Which function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `x * Phi(x)` with the normal distribution function (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
+    Gelu,
+    /// The same approximated with a hyperbolic tangent.
+    GeluTanh,
+    /// A quadratic above zero and an exponential below, each with a learned factor (Huang and Schlag, 2024, arXiv:2411.13010).
+    Xielu,
+}
+
+impl Activation {
+    /// The function that config.json calls `name`, as transformers' `ACT2FN` does.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "silu" | "swish" => Self::Silu,
+            "gelu" | "gelu_python" => Self::Gelu,
+            "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate" => {
+                Self::GeluTanh
+            }
+            "xielu" => Self::Xielu,
+            _ => return None,
+        })
+    }
+}
+
+/// A function with what it has learned.
+pub(super) enum Activated {
+    /// Whether the device computes a sigmoid as fast as anything else.
+    Silu {
+        fused: bool,
+    },
+    Gelu,
+    GeluTanh,
+    /// All of shape `[1]`.
+    Xielu {
+        above: Array,
+        below: Array,
+        beta: Array,
+        epsilon: Array,
+    },
+}
+
+impl Activated {
+    /// Takes the factors of xielu from `{name}.act_fn`; the others have none.
+    pub(super) fn load(weights: &mut Weights, name: &str, activation: Activation) -> Result<Self> {
+        Ok(match activation {
+            Activation::Silu => Self::Silu { fused: on_gpu()? },
+            Activation::Gelu => Self::Gelu,
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::Xielu => xielu(weights, &format!("{name}.act_fn"))?,
+        })
+    }
+
+    /// Any shape to the same shape.
+    pub(super) fn forward(&self, input: &Array) -> Result<Array> {
+        let number = |value: f32| scalar_like(value, input);
+        match self {
+            Self::Silu { fused } => silu(input, *fused),
+            Self::Gelu => {
+                let inner = erf(multiply(input, number(FRAC_1_SQRT_2)?)?)?;
+                Ok(multiply(multiply(input, number(0.5)?)?, add(inner, number(1.0)?)?)?)
+            }
+            Self::GeluTanh => {
+                // sqrt(2 / pi) (x + 0.044715 x^3) = x (a + b x^2)
+                let slope = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+                let square = multiply(input, input)?;
+                let factor = add(multiply(square, number(0.044_715 * slope)?)?, number(slope)?)?;
+                let inner = tanh(multiply(input, factor)?)?;
+                Ok(multiply(multiply(input, number(0.5)?)?, add(inner, number(1.0)?)?)?)
+            }
+            Self::Xielu { above, below, beta, epsilon } => {
+                let right = multiply(multiply(above, input)?, input)?;
+                let left = multiply(subtract(expm1(minimum(input, epsilon)?)?, input)?, below)?;
+                let bent = select(input.gt(number(0.0)?)?, right, left)?;
+                Ok(add(bent, multiply(beta, input)?)?)
+            }
+        }
+    }
+}
+
+/// `x * sigmoid(x)`. The CPU backend's own sigmoid takes twice as long as the way around it, in which the power is infinite far
+/// below zero and the quotient 0.
+fn silu(input: &Array, fused: bool) -> Result<Array> {
+    if fused {
+        return Ok(multiply(input, sigmoid(input)?)?);
+    }
+    let power = power(Array::from_f32(E.recip()), input)?;
+    Ok(divide(input, add(power, Array::from_f32(1.0))?)?)
+}
+
+fn xielu(weights: &mut Weights, name: &str) -> Result<Activated> {
+    let factor = |weights: &mut Weights, part: &str| -> Result<Array> {
+        let raw = one_number(weights, &format!("{name}.{part}"))?;
+        // ln(1 + e^x)
+        Ok(logaddexp(&raw, scalar_like(0.0, &raw)?)?)
+    };
+    let above = factor(weights, "alpha_p")?;
+    let below = factor(weights, "alpha_n")?;
+    let constant = |weights: &mut Weights, part: &str, value: f32| -> Result<Array> {
+        let full = format!("{name}.{part}");
+        if weights.has(&full) { one_number(weights, &full) } else { scalar_like(value, &above) }
+    };
+    let beta = constant(weights, "beta", 0.5)?;
+    let epsilon = constant(weights, "eps", -1e-6)?;
+    let below = add(&beta, below)?;
+    eval([&above, &below])?;
+    Ok(Activated::Xielu { above, below, beta, epsilon })
+}
+
+/// Takes a tensor of one element, which some exports write with a shape of `[1]` and some with `[]`.
+fn one_number(weights: &mut Weights, name: &str) -> Result<Array> {
+    let shape: &[usize] = if weights.shape(name) == Some(&[]) { &[] } else { &[1] };
+    Ok(weights.take(name, shape)?.reshape(&[1])?)
+}

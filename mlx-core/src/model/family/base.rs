@@ -1,0 +1,198 @@
+//! What most families say in the same words: a decoder like llama, from which a family changes what it does otherwise.
+
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::activation::Activation;
+use crate::model::attention::{AttentionConfig, Projections};
+use crate::model::block::BlockConfig;
+use crate::model::decoder::{DecoderConfig, HeadConfig, LayerConfig};
+use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
+use crate::model::head_norm::{HeadNormConfig, HeadNormScope};
+use crate::model::norm::{NormConfig, NormKind};
+use crate::model::rope_config::{RopeConfig, RopeDefaults};
+use crate::model::tensors::TensorNames;
+
+/// A config that claims more layers than this is damaged.
+const MOST_LAYERS: usize = 10_000;
+
+/// What holds where config.json says nothing. Where a count is `null` there, it follows from others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Defaults {
+    /// Key and value heads; `None` for as many as query heads.
+    pub(super) key_heads: Option<usize>,
+    /// Dimensions of a head; `None` for the width divided by the query heads.
+    pub(super) head_size: Option<usize>,
+    /// The longest sequence.
+    pub(super) context: usize,
+    /// The key of the norms' epsilon, and its value.
+    pub(super) epsilon: (&'static str, f64),
+    /// What norms do.
+    pub(super) norm: NormKind,
+    /// The base of rope.
+    pub(super) rope_base: f64,
+    /// The share of a head that turns.
+    pub(super) rope_share: f64,
+    /// Whether neighbours turn together.
+    pub(super) interleaved: bool,
+    /// The key of the activation, and its value.
+    pub(super) activation: (&'static str, &'static str),
+    /// Whether the head is the embedding.
+    pub(super) tied: bool,
+}
+
+/// Llama's.
+pub(super) const LLAMA: Defaults = Defaults {
+    key_heads: None,
+    head_size: None,
+    context: 2048,
+    epsilon: ("rms_norm_eps", 1e-6),
+    norm: NormKind::Rms,
+    rope_base: 10_000.0,
+    rope_share: 1.0,
+    interleaved: false,
+    activation: ("hidden_act", "silu"),
+    tied: false,
+};
+
+/// A decoder like llama without biases, all of whose layers are alike.
+pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
+    let hidden = fields.size("hidden_size")?;
+    let query_heads = fields.size("num_attention_heads")?;
+    let head_size = head_size(fields, defaults)?;
+    let layer = LayerConfig {
+        window: None,
+        rope: Some(RopeConfig::read(fields, head_size, rope_defaults(fields, defaults)?)?),
+        sparse: false,
+    };
+    let layers = fields.size("num_hidden_layers")?;
+    if layers > MOST_LAYERS {
+        let message = format_args!("is {layers}; no model has more than {MOST_LAYERS}");
+        return Err(fields.error("num_hidden_layers", message));
+    }
+    let (key, epsilon) = defaults.epsilon;
+    let norm =
+        NormConfig { kind: defaults.norm, epsilon: fields.optional_positive(key)?.unwrap_or(epsilon) as f32 };
+    Ok(DecoderConfig {
+        vocabulary: fields.size("vocab_size")?,
+        context: context(fields, defaults)?,
+        hidden,
+        layers: vec![layer; layers],
+        block: BlockConfig::LLAMA,
+        norm,
+        attention: AttentionConfig {
+            query_heads,
+            key_heads: derived(fields, "num_key_value_heads", defaults.key_heads, query_heads)?,
+            head_size,
+            projections: Projections::Apart,
+            qkv_bias: false,
+            output_bias: false,
+            norm: None,
+            scale: (head_size as f32).sqrt().recip(),
+            soft_cap: None,
+            sinks: false,
+            stretch: None,
+        },
+        feed_forward: FeedForwardConfig {
+            inner: fields.size("intermediate_size")?,
+            bias: false,
+            input: FeedForwardInput::Gated,
+            activation: activation(fields, defaults)?,
+        },
+        experts: None,
+        embedding_scale: None,
+        head: HeadConfig {
+            tied: flag(fields, "tie_word_embeddings", defaults.tied)?,
+            scale: None,
+            soft_cap: None,
+        },
+        tensors: TensorNames::LLAMA,
+    })
+}
+
+/// The same, with `attention_bias` for all four projections of attention and `mlp_bias` for the others.
+pub(super) fn with_biases(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
+    let mut config = read(fields, defaults)?;
+    let bias = flag(fields, "attention_bias", false)?;
+    (config.attention.qkv_bias, config.attention.output_bias) = (bias, bias);
+    config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
+    Ok(config)
+}
+
+/// Norms of each query and key head before they turn, like the other norms.
+pub(super) fn normalise_heads(config: &mut DecoderConfig, scope: HeadNormScope) {
+    config.attention.norm = Some(HeadNormConfig { scope, after_rope: false, norm: config.norm });
+}
+
+/// Dimensions of a head.
+pub(super) fn head_size(fields: &Fields, defaults: &Defaults) -> Result<usize> {
+    let (hidden, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
+    match derived(fields, "head_dim", defaults.head_size, hidden / heads)? {
+        0 => Err(fields.error("num_attention_heads", "is above hidden_size and head_dim is not given")),
+        size => Ok(size),
+    }
+}
+
+/// What holds for rope where config.json says nothing.
+pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<RopeDefaults> {
+    Ok(RopeDefaults {
+        base: defaults.rope_base,
+        share: defaults.rope_share,
+        interleaved: defaults.interleaved,
+        context: context(fields, defaults)?,
+        original_context: None,
+    })
+}
+
+fn context(fields: &Fields, defaults: &Defaults) -> Result<usize> {
+    Ok(fields.optional_size("max_position_embeddings")?.unwrap_or(defaults.context))
+}
+
+/// The activation by its name, which must be one that is known.
+fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
+    let (key, usual) = defaults.activation;
+    let name = fields.optional_text(key)?.unwrap_or(usual);
+    Activation::named(name).ok_or_else(|| {
+        let known = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh and xielu";
+        fields.error(key, format_args!("{name:?} is not supported; supported are {known}"))
+    })
+}
+
+/// `true` or `false`.
+pub(super) fn flag(fields: &Fields, key: &str, usual: bool) -> Result<bool> {
+    Ok(fields.optional_flag(key)?.unwrap_or(usual))
+}
+
+/// A size that `usual` stands in for if it is absent, and `otherwise` if it is `null` or there is nothing usual.
+fn derived(fields: &Fields, key: &str, usual: Option<usize>, otherwise: usize) -> Result<usize> {
+    let usual = if fields.is_null(key) { None } else { usual };
+    Ok(fields.optional_size(key)?.or(usual).unwrap_or(otherwise))
+}
+
+/// A number that `usual` stands in for if it is absent; `None` if it is `null`.
+pub(super) fn nullable(fields: &Fields, key: &str, usual: Option<f64>) -> Result<Option<f32>> {
+    let usual = if fields.is_null(key) { None } else { usual };
+    Ok(fields.optional_positive(key)?.or(usual).map(|number| number as f32))
+}
+
+/// A number above 0.
+pub(super) fn positive(fields: &Fields, key: &str, usual: f64) -> Result<f64> {
+    Ok(fields.optional_positive(key)?.unwrap_or(usual))
+}
+
+/// Refuses a flag that asks for what no decoder here does.
+pub(super) fn refuse(fields: &Fields, key: &str) -> Result<()> {
+    if flag(fields, key, false)? {
+        return Err(fields.error(key, "is true, which is not supported"));
+    }
+    Ok(())
+}
+
+/// The section about text in the config of a model that also sees. What the whole says about the head holds where the section is
+/// silent.
+pub(super) fn text_section(fields: &Fields) -> Result<Fields> {
+    let text = fields.section("text_config")?.ok_or_else(|| fields.error("text_config", "is missing"))?;
+    match fields.optional_flag("tie_word_embeddings")? {
+        Some(tied) => Ok(text.with_default("tie_word_embeddings", tied.into())),
+        None => Ok(text),
+    }
+}

@@ -1,0 +1,50 @@
+//! Cohere's Command: attention and feed-forward read the same norm and are added side by side; neighbours turn together.
+
+use super::base::{self, Defaults, LLAMA, flag, nullable};
+use super::layers;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::block::BlockConfig;
+use crate::model::decoder::DecoderConfig;
+use crate::model::head_norm::HeadNormScope;
+use crate::model::norm::NormKind;
+
+const COHERE: Defaults = Defaults {
+    context: 8192,
+    epsilon: ("layer_norm_eps", 1e-5),
+    norm: NormKind::Layer,
+    rope_base: 500_000.0,
+    interleaved: true,
+    tied: true,
+    ..LLAMA
+};
+
+fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
+    let mut config = base::with_biases(fields, defaults)?;
+    config.feed_forward.bias = false;
+    config.block = BlockConfig { feed_forward_norm: None, parallel: true, ..BlockConfig::LLAMA };
+    config.head.scale = nullable(fields, "logit_scale", Some(0.0625))?;
+    Ok(config)
+}
+
+/// Command R and R+.
+pub(super) fn cohere(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = read(fields, &COHERE)?;
+    if flag(fields, "use_qk_norm", false)? {
+        base::normalise_heads(&mut config, HeadNormScope::HeadOwnWeights);
+    }
+    Ok(config)
+}
+
+/// Command R7B and A: of four layers three see a window; the fourth sees everything and does not know positions.
+pub(super) fn cohere2(fields: &Fields) -> Result<DecoderConfig> {
+    // `head_dim` is always the width divided by the heads.
+    let mut config = read(&fields.without("head_dim"), &Defaults { rope_base: 10_000.0, ..COHERE })?;
+    let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(4);
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
+    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    for layer in &mut config.layers {
+        layer.rope = layer.rope.take().filter(|_| layer.window.is_some());
+    }
+    Ok(config)
+}

@@ -1,0 +1,106 @@
+//! Gemma 1, 2 and 3: norms multiply with `1 + weight`, embeddings are scaled by the root of their width.
+
+use super::base::{self, Defaults, LLAMA, nullable, positive, refuse};
+use super::layers::{self, FULL, SLIDING};
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::activation::Activation;
+use crate::model::block::BlockConfig;
+use crate::model::decoder::DecoderConfig;
+use crate::model::head_norm::HeadNormScope;
+use crate::model::norm::NormKind;
+use crate::model::rope_config::{RopeConfig, RopeDefaults};
+
+const GEMMA: Defaults = Defaults {
+    key_heads: Some(16),
+    head_size: Some(256),
+    context: 8192,
+    norm: NormKind::RmsPlusOne,
+    activation: ("hidden_act", "gelu_pytorch_tanh"),
+    tied: true,
+    ..LLAMA
+};
+
+/// What newer Gemmas share: four norms a layer.
+const BLOCK: BlockConfig = BlockConfig {
+    attended_norm: Some("post_attention_layernorm"),
+    feed_forward_norm: Some("pre_feedforward_layernorm"),
+    fed_norm: Some("post_feedforward_layernorm"),
+    ..BlockConfig::LLAMA
+};
+
+fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
+    refuse(fields, "use_bidirectional_attention")?;
+    let mut config = base::with_biases(fields, defaults)?;
+    config.feed_forward.bias = false;
+    config.embedding_scale = Some((config.hidden as f64).sqrt() as f32);
+    Ok(config)
+}
+
+/// Gemma 1. Its `gelu` was always meant to be the approximated one.
+pub(super) fn gemma(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = read(fields, &GEMMA)?;
+    if fields.optional_text("hidden_act")? == Some("gelu") {
+        config.feed_forward.activation = Activation::GeluTanh;
+    }
+    Ok(config)
+}
+
+/// What Gemma 2 and 3 share, but for the pattern of layers.
+fn newer(fields: &Fields, context: usize) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(4),
+        context,
+        activation: ("hidden_activation", "gelu_pytorch_tanh"),
+        ..GEMMA
+    };
+    let mut config = read(fields, &defaults)?;
+    config.block = BLOCK;
+    config.attention.scale = (positive(fields, "query_pre_attn_scalar", 256.0)? as f32).sqrt().recip();
+    Ok(config)
+}
+
+/// Gemma 2: every other layer sees a window; scores and logits are bent.
+pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = newer(fields, 8192)?;
+    config.attention.soft_cap = nullable(fields, "attn_logit_softcapping", Some(50.0))?;
+    config.head.soft_cap = nullable(fields, "final_logit_softcapping", Some(30.0))?;
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
+    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    Ok(config)
+}
+
+/// Gemma 3: most layers see a window, and turn with a base of their own; heads are normalised.
+pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
+    let fields =
+        &fields.with_default("vocab_size", 262_208.into()).with_default("num_attention_heads", 8.into());
+    let mut config = newer(fields, 131_072)?;
+    // Gemma 3 itself reads a cap of scores and does not use it.
+    config.head.soft_cap = nullable(fields, "final_logit_softcapping", None)?;
+    base::normalise_heads(&mut config, HeadNormScope::Head);
+    let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(6);
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
+    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    let (global, local) = ropes(fields, config.attention.head_size, config.context)?;
+    for (layer, sliding) in config.layers.iter_mut().zip(sliding) {
+        layer.rope = Some(if sliding { local.clone() } else { global.clone() });
+    }
+    Ok(config)
+}
+
+/// Of layers that see everything, and of those that see a window.
+fn ropes(fields: &Fields, head_size: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
+    let defaults =
+        RopeDefaults { base: 1e6, share: 1.0, interleaved: false, context, original_context: None };
+    let global = RopeConfig::read_for(fields, FULL, head_size, defaults)?;
+    let base = positive(fields, "rope_local_base_freq", 10_000.0)?;
+    let local = RopeConfig::of_kind(fields, SLIDING, head_size, RopeDefaults { base, ..defaults })?;
+    Ok((global, local))
+}
+
+/// The text part of Gemma 3.
+pub(super) fn gemma3(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = gemma3_text(&base::text_section(fields)?)?;
+    config.tensors.nested = true;
+    Ok(config)
+}

@@ -1,0 +1,71 @@
+//! Patterns of layers: which see a sliding window, and which know positions.
+
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::decoder::DecoderConfig;
+
+/// How config.json calls a layer that sees a window.
+pub(super) const SLIDING: &str = "sliding_attention";
+/// How it calls one that sees everything.
+pub(super) const FULL: &str = "full_attention";
+
+/// `sliding_window`; `usual` stands in for it if it is absent, and `null` means none.
+pub(super) fn window(fields: &Fields, usual: Option<usize>) -> Result<Option<usize>> {
+    let usual = if fields.is_null("sliding_window") { None } else { usual };
+    Ok(fields.optional_size("sliding_window")?.or(usual))
+}
+
+/// Which of `count` layers see a window: what `layer_types` says, or else what is `usual` for a layer with this index.
+pub(super) fn kinds(fields: &Fields, count: usize, usual: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+    let kinds = fields.texts("layer_types")?;
+    if kinds.is_empty() {
+        return Ok((0..count).map(usual).collect());
+    }
+    if kinds.len() != count {
+        let message = format_args!("has {} entries; there are {count} layers", kinds.len());
+        return Err(fields.error("layer_types", message));
+    }
+    let kind = |(index, kind): (usize, &String)| match kind.as_str() {
+        SLIDING => Ok(true),
+        FULL => Ok(false),
+        other => {
+            let message = format_args!("has {other:?} at {index}; supported are {FULL} and {SLIDING}");
+            Err(fields.error("layer_types", message))
+        }
+    };
+    kinds.iter().enumerate().map(kind).collect()
+}
+
+/// Lets the layers that are `sliding` see `window` positions.
+pub(super) fn slide(
+    fields: &Fields,
+    config: &mut DecoderConfig,
+    sliding: &[bool],
+    window: Option<usize>,
+) -> Result<()> {
+    if window.is_none() && sliding.contains(&true) {
+        return Err(fields.error("sliding_window", "is missing, and some layers of layer_types need it"));
+    }
+    for (layer, &sliding) in config.layers.iter_mut().zip(sliding) {
+        layer.window = window.filter(|_| sliding);
+    }
+    Ok(())
+}
+
+/// All layers are of one kind, whatever `layer_types` says; it must not say anything else.
+pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Option<usize>) -> Result<()> {
+    let count = config.layers.len();
+    let sliding = kinds(fields, count, |_| window.is_some())?;
+    if let Some(index) = sliding.iter().position(|&sliding| sliding != window.is_some()) {
+        let wanted = if window.is_some() { SLIDING } else { FULL };
+        let message = format_args!("differs from {wanted} at {index}, which this family does not support");
+        return Err(fields.error("layer_types", message));
+    }
+    slide(fields, config, &sliding, window)
+}
+
+/// `sliding_window` if `use_sliding_window` says so.
+pub(super) fn window_if_used(fields: &Fields, usual: Option<usize>) -> Result<Option<usize>> {
+    let used = super::base::flag(fields, "use_sliding_window", false)?;
+    Ok(window(fields, usual)?.filter(|_| used))
+}

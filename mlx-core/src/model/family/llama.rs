@@ -1,0 +1,186 @@
+//! Llama, and families that differ from it in a number or two.
+
+use serde_json::json;
+
+use super::base::{self, Defaults, LLAMA, flag, positive};
+use super::layers;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::decoder::DecoderConfig;
+use crate::model::stretch::QueryStretch;
+
+/// Llama 1, 2 and 3.
+pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::with_biases(fields, &LLAMA)?;
+    layers::slide_all(fields, &mut config, None)?;
+    Ok(config)
+}
+
+const MISTRAL: Defaults = Defaults { key_heads: Some(8), context: 131_072, ..LLAMA };
+
+/// Mistral: every layer sees a window, 4096 positions unless config.json says otherwise.
+pub(super) fn mistral(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::read(fields, &MISTRAL)?;
+    layers::slide_all(fields, &mut config, layers::window(fields, Some(4096))?)?;
+    Ok(config)
+}
+
+/// Ministral: some layers see a window.
+pub(super) fn ministral(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::read(fields, &MISTRAL)?;
+    let window = layers::window(fields, Some(4096))?;
+    let sliding = layers::kinds(fields, config.layers.len(), |_| window.is_some())?;
+    layers::slide(fields, &mut config, &sliding, window)?;
+    Ok(config)
+}
+
+/// Ministral 3: queries grow with their position.
+pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
+    let usual = json!({
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
+    });
+    let fields = &if fields.has("rope_scaling") {
+        fields.clone()
+    } else {
+        fields.with_default("rope_parameters", usual)
+    };
+    let defaults =
+        Defaults { head_size: Some(128), context: 262_144, epsilon: ("rms_norm_eps", 1e-5), ..MISTRAL };
+    let mut config = base::read(fields, &defaults)?;
+    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    let key = if fields.has("rope_scaling") { "rope_scaling" } else { "rope_parameters" };
+    if let Some(rope) = fields.section(key)?
+        && let Some(growth) = rope.optional_positive("llama_4_scaling_beta")?
+    {
+        let step = positive(&rope, "original_max_position_embeddings", config.context as f64)?;
+        config.attention.stretch = Some(QueryStretch { growth: growth as f32, step: step as f32 });
+    }
+    Ok(config)
+}
+
+/// The text part of Mistral 3, which is one of the others.
+pub(super) fn mistral3(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section(fields)?;
+    let mut config = match text.optional_text("model_type")? {
+        Some("mistral") | None => mistral(&text),
+        Some("ministral") => ministral(&text),
+        Some("ministral3") => ministral3(&text),
+        Some(other) => {
+            let message =
+                format_args!("{other:?} is not supported; supported are mistral, ministral and ministral3");
+            Err(text.error("model_type", message))
+        }
+    }?;
+    config.tensors.nested = true;
+    Ok(config)
+}
+
+/// Granite: embeddings, residuals, scores and logits have factors.
+pub(super) fn granite(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::with_biases(fields, &LLAMA)?;
+    config.embedding_scale = Some(positive(fields, "embedding_multiplier", 1.0)? as f32);
+    config.block.multiplier = Some(positive(fields, "residual_multiplier", 1.0)? as f32);
+    config.attention.scale = positive(fields, "attention_multiplier", 1.0)? as f32;
+    config.head.scale = Some((1.0 / positive(fields, "logits_scaling", 1.0)?) as f32);
+    Ok(config)
+}
+
+/// MiniCPM (its own `configuration_minicpm.py` is the reference).
+pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
+    if fields.has("sparse_config") {
+        return Err(fields.error("sparse_config", "is set; sparse attention is not supported"));
+    }
+    let mut config = base::read(fields, &Defaults { tied: true, ..LLAMA })?;
+    let layers = config.layers.len() as f64;
+    config.attention.qkv_bias = flag(fields, "attention_bias", false)?;
+    config.attention.output_bias = config.attention.qkv_bias;
+    config.embedding_scale = Some(positive(fields, "scale_emb", 1.0)? as f32);
+    config.block.multiplier = Some((positive(fields, "scale_depth", 1.0)? / layers.sqrt()) as f32);
+    config.head.scale = Some((positive(fields, "dim_model_base", 1.0)? / config.hidden as f64) as f32);
+    Ok(config)
+}
+
+/// SmolLM 3: every fourth layer does not know positions.
+pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { key_heads: Some(4), context: 32_768, rope_base: 2e6, tied: true, ..LLAMA };
+    let mut config = base::with_biases(fields, &defaults)?;
+    let count = config.layers.len();
+    let interval = fields.optional_size("no_rope_layer_interval")?.unwrap_or(4);
+    let mut knows =
+        fields.numbers("no_rope_layers")?.into_iter().map(|number| number != 0.0).collect::<Vec<_>>();
+    if knows.is_empty() {
+        knows = (1..=count).map(|layer| !layer.is_multiple_of(interval)).collect();
+    }
+    if knows.len() != count {
+        let message = format_args!("has {} entries; there are {count} layers", knows.len());
+        return Err(fields.error("no_rope_layers", message));
+    }
+    let window = layers::window_if_used(fields, None)?;
+    let sliding = layers::kinds(fields, count, |layer| window.is_some() && !knows[layer])?;
+    layers::slide(fields, &mut config, &sliding, window)?;
+    for (layer, knows) in config.layers.iter_mut().zip(knows) {
+        layer.rope = layer.rope.take().filter(|_| knows);
+    }
+    Ok(config)
+}
+
+/// Seed-OSS: biases in and out of attention are said apart.
+pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { key_heads: Some(8), head_size: Some(128), context: 524_288, ..LLAMA };
+    let mut config = base::read(fields, &defaults)?;
+    config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
+    config.attention.output_bias = flag(fields, "attention_out_bias", false)?;
+    config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
+    Ok(config)
+}
+
+/// Helium: neighbours turn together.
+pub(super) fn helium(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(20),
+        head_size: Some(128),
+        context: 4096,
+        epsilon: ("rms_norm_eps", 1e-8),
+        rope_base: 100_000.0,
+        interleaved: true,
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.attention.output_bias = false;
+    Ok(config)
+}
+
+/// ERNIE 4.5, dense: neighbours turn together.
+pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(2),
+        head_size: Some(128),
+        context: 131_072,
+        epsilon: ("rms_norm_eps", 1e-5),
+        rope_base: 500_000.0,
+        interleaved: true,
+        tied: true,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    let bias = flag(fields, "use_bias", false)?;
+    (config.attention.qkv_bias, config.attention.output_bias, config.feed_forward.bias) = (bias, bias, bias);
+    Ok(config)
+}
+
+/// InternLM 3: biases under names of its own.
+pub(super) fn internlm3(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(2),
+        head_size: Some(128),
+        context: 32_768,
+        epsilon: ("rms_norm_eps", 1e-5),
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.attention.qkv_bias = flag(fields, "qkv_bias", config.attention.qkv_bias)?;
+    config.feed_forward.bias = flag(fields, "bias", config.feed_forward.bias)?;
+    config.attention.output_bias = config.feed_forward.bias;
+    Ok(config)
+}

@@ -1,0 +1,119 @@
+//! Families whose layers are mixtures of experts.
+
+use serde_json::json;
+
+use super::base::{self, Defaults, LLAMA, flag, positive};
+use super::layers;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::decoder::DecoderConfig;
+use crate::model::expert_weights::ExpertTensors;
+use crate::model::head_norm::HeadNormScope;
+use crate::model::moe::{ExpertActivation, ExpertsConfig};
+use crate::model::tensors::TensorNames;
+
+/// Mixtral.
+pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(8),
+        context: 131_072,
+        epsilon: ("rms_norm_eps", 1e-5),
+        rope_base: 1e6,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    config.tensors = TensorNames { renamed: &[(".mlp.", ".block_sparse_moe.")], nested: false };
+    let experts = ExpertsConfig {
+        count: count(fields, 8)?,
+        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(2),
+        inner: config.feed_forward.inner,
+        normalised: true,
+        bias: false,
+        activation: ExpertActivation::Gated(config.feed_forward.activation),
+        router: "gate",
+        tensors: ExpertTensors::Each(["w1", "w3", "w2"]),
+    };
+    Ok(sparse(config, experts, |_| true))
+}
+
+/// Qwen 3 with experts in some of its layers.
+pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields.with_default("intermediate_size", 6144.into());
+    let mut config = base::with_biases(fields, &Defaults { key_heads: Some(4), context: 32_768, ..LLAMA })?;
+    config.feed_forward.bias = false;
+    base::normalise_heads(&mut config, HeadNormScope::Head);
+    layers::slide_all(fields, &mut config, layers::window_if_used(fields, Some(4096))?)?;
+    let experts = ExpertsConfig {
+        count: count(fields, 128)?,
+        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
+        inner: fields.optional_size("moe_intermediate_size")?.unwrap_or(768),
+        normalised: flag(fields, "norm_topk_prob", false)?,
+        bias: false,
+        activation: ExpertActivation::Gated(config.feed_forward.activation),
+        router: "gate",
+        tensors: ExpertTensors::Each(["gate_proj", "up_proj", "down_proj"]),
+    };
+    let step = fields.optional_size("decoder_sparse_step")?.unwrap_or(1);
+    let dense = fields.numbers("mlp_only_layers")?;
+    Ok(sparse(config, experts, |layer| (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as f64))))
+}
+
+/// gpt-oss: every other layer sees a window; heads have sinks; experts have biases and are clamped.
+pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
+    let usual = json!({
+        "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+        "original_max_position_embeddings": 4096,
+    });
+    let fields = &if fields.has("rope_scaling") {
+        fields.clone()
+    } else {
+        fields.with_default("rope_parameters", usual)
+    };
+    let defaults = Defaults {
+        key_heads: Some(8),
+        head_size: Some(64),
+        context: 131_072,
+        epsilon: ("rms_norm_eps", 1e-5),
+        rope_base: 150_000.0,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    config.attention.sinks = true;
+    config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
+    config.attention.output_bias = config.attention.qkv_bias;
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
+    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
+    let experts = ExpertsConfig {
+        count: count(fields, 128)?,
+        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(4),
+        inner: config.feed_forward.inner,
+        normalised: true,
+        bias: true,
+        activation: ExpertActivation::Clamped {
+            sharpness: positive(fields, "swiglu_alpha", 1.702)? as f32,
+            limit: positive(fields, "swiglu_limit", 7.0)? as f32,
+        },
+        router: "router",
+        tensors: ExpertTensors::Interleaved,
+    };
+    Ok(sparse(config, experts, |_| true))
+}
+
+/// How many experts there are; the key has two names.
+fn count(fields: &Fields, usual: usize) -> Result<usize> {
+    let count = fields.optional_size("num_local_experts")?;
+    Ok(count.or(fields.optional_size("num_experts")?).unwrap_or(usual))
+}
+
+fn sparse(
+    mut config: DecoderConfig,
+    experts: ExpertsConfig,
+    is_sparse: impl Fn(usize) -> bool,
+) -> DecoderConfig {
+    for (index, layer) in config.layers.iter_mut().enumerate() {
+        layer.sparse = is_sparse(index);
+    }
+    config.experts = Some(experts);
+    config
+}

@@ -1,0 +1,82 @@
+//! OLMo 2 and 3, and EXAONE 4: norms after attention and feed-forward instead of before.
+
+use super::base::{self, Defaults, LLAMA};
+use super::layers::{self, FULL, SLIDING};
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::block::BlockConfig;
+use crate::model::decoder::DecoderConfig;
+use crate::model::head_norm::HeadNormScope;
+use crate::model::rope_config::RopeConfig;
+
+const OLMO2: Defaults = Defaults { epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+
+const BLOCK: BlockConfig = BlockConfig {
+    attention_norm: None,
+    attended_norm: Some("post_attention_layernorm"),
+    feed_forward_norm: None,
+    fed_norm: Some("post_feedforward_layernorm"),
+    ..BlockConfig::LLAMA
+};
+
+/// OLMo 2: queries and keys are normalised over their whole width.
+pub(super) fn olmo2(fields: &Fields) -> Result<DecoderConfig> {
+    read(fields, &OLMO2)
+}
+
+fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
+    let mut config = base::with_biases(fields, defaults)?;
+    config.feed_forward.bias = false;
+    config.block = BLOCK;
+    base::normalise_heads(&mut config, HeadNormScope::Width);
+    Ok(config)
+}
+
+/// OLMo 3: of four layers three see a window, and their wavelengths are never stretched.
+pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { rope_base: 500_000.0, ..OLMO2 };
+    let mut config = read(fields, &defaults)?;
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(4))?;
+    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    let (size, rope) = (config.attention.head_size, base::rope_defaults(fields, &defaults)?);
+    let global = RopeConfig::read_for(fields, FULL, size, rope)?;
+    let local = RopeConfig::of_kind(fields, SLIDING, size, rope)?;
+    for (layer, sliding) in config.layers.iter_mut().zip(sliding) {
+        layer.rope = Some(if sliding { local.clone() } else { global.clone() });
+    }
+    Ok(config)
+}
+
+/// EXAONE 4: each head is normalised; where some layers see a window, the others do not know positions.
+pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { key_heads: Some(32), ..OLMO2 };
+    let mut config = base::read(fields, &defaults)?;
+    config.block = BLOCK;
+    base::normalise_heads(&mut config, HeadNormScope::Head);
+    let window = layers::window(fields, Some(4096))?;
+    let usual = pattern(fields)?;
+    let sliding = layers::kinds(fields, config.layers.len(), |layer| window.is_some() && usual(layer))?;
+    layers::slide(fields, &mut config, &sliding, window)?;
+    if window.is_some() {
+        for layer in &mut config.layers {
+            layer.rope = layer.rope.take().filter(|_| layer.window.is_some());
+        }
+    }
+    Ok(config)
+}
+
+/// Which layers see a window: all but every n-th, or as a text of L (local) and G (global) says, again and again.
+fn pattern(fields: &Fields) -> Result<Box<dyn Fn(usize) -> bool>> {
+    let key = "sliding_window_pattern";
+    if let Ok(Some(text)) = fields.optional_text(key) {
+        let kinds: Vec<char> = text.chars().collect();
+        if kinds.is_empty() || kinds.iter().any(|kind| !"LG".contains(*kind)) {
+            return Err(
+                fields.error(key, format_args!("is {text:?}; it must be made of L and G, or be a number"))
+            );
+        }
+        return Ok(Box::new(move |layer| kinds[layer % kinds.len()] == 'L'));
+    }
+    let every = fields.optional_size(key)?.unwrap_or(4);
+    Ok(Box::new(move |layer: usize| !(layer + 1).is_multiple_of(every)))
+}

@@ -1,0 +1,56 @@
+//! Qwen 2 and 3, and Hunyuan, which normalises heads as well.
+
+use super::base::{self, Defaults, LLAMA, flag};
+use super::layers;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::decoder::DecoderConfig;
+use crate::model::head_norm::{HeadNormConfig, HeadNormScope};
+use crate::model::tensors::TensorNames;
+
+const QWEN: Defaults = Defaults { key_heads: Some(32), context: 32_768, ..LLAMA };
+
+/// Qwen 2: queries, keys and values have biases.
+pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::read(fields, &QWEN)?;
+    config.attention.qkv_bias = true;
+    upper_layers_slide(fields, &mut config)?;
+    Ok(config)
+}
+
+/// Qwen 3: heads are normalised.
+pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::with_biases(fields, &Defaults { head_size: Some(128), ..QWEN })?;
+    config.feed_forward.bias = false;
+    base::normalise_heads(&mut config, HeadNormScope::Head);
+    upper_layers_slide(fields, &mut config)?;
+    Ok(config)
+}
+
+/// From layer `max_window_layers` on, layers see a window, if windows are used at all.
+fn upper_layers_slide(fields: &Fields, config: &mut DecoderConfig) -> Result<()> {
+    let window = layers::window_if_used(fields, Some(4096))?;
+    let first = fields.optional_number("max_window_layers")?.unwrap_or(28.0);
+    let sliding =
+        layers::kinds(fields, config.layers.len(), |layer| window.is_some() && layer as f64 >= first)?;
+    layers::slide(fields, config, &sliding, window)
+}
+
+/// Hunyuan, dense: heads are normalised after they have turned.
+pub(super) fn hunyuan_v1_dense(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.feed_forward.bias = false;
+    if flag(fields, "use_qk_norm", true)? {
+        base::normalise_heads(&mut config, HeadNormScope::Head);
+        config.attention.norm = config.attention.norm.map(HeadNormConfig::after_rope);
+    }
+    config.tensors = TensorNames {
+        renamed: &[
+            ("self_attn.q_norm", "self_attn.query_layernorm"),
+            ("self_attn.k_norm", "self_attn.key_layernorm"),
+        ],
+        nested: false,
+    };
+    Ok(config)
+}

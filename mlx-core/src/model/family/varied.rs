@@ -1,0 +1,175 @@
+//! Families that lay out their tensors in their own ways.
+
+use serde_json::json;
+
+use super::base::{self, Defaults, LLAMA, flag};
+use super::layers;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::attention::Projections;
+use crate::model::block::BlockConfig;
+use crate::model::decoder::DecoderConfig;
+use crate::model::feed_forward::FeedForwardInput;
+use crate::model::head_norm::HeadNormScope;
+use crate::model::norm::NormKind;
+use crate::model::rope_config::{RopeConfig, RopeDefaults};
+use crate::model::tensors::TensorNames;
+
+/// Phi 3 and 4: projections in one; wavelengths stretched pair by pair.
+pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+    for key in ["rope_scaling", "rope_parameters"] {
+        if let Some(section) = fields.section(key)?
+            && let Some("yarn") = section.optional_text("type")?
+        {
+            return Err(section.error("type", "\"yarn\" is not supported for phi3; supported is longrope"));
+        }
+    }
+    let mut config = base::read(fields, &defaults)?;
+    let rope = RopeDefaults { original_context: Some(4096), ..base::rope_defaults(fields, &defaults)? };
+    let rope = RopeConfig::read(fields, config.attention.head_size, rope)?;
+    for layer in &mut config.layers {
+        layer.rope = Some(rope.clone());
+    }
+    config.attention.projections = Projections::InOne;
+    config.feed_forward.input = FeedForwardInput::GatedInOne;
+    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    Ok(config)
+}
+
+const GLM: Defaults = Defaults {
+    key_heads: Some(2),
+    head_size: Some(128),
+    context: 131_072,
+    epsilon: ("rms_norm_eps", 1.562_5e-7),
+    rope_share: 0.5,
+    interleaved: true,
+    ..LLAMA
+};
+
+/// GLM 4 of 2024: neighbours in half of each head turn together.
+pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::read(fields, &GLM)?;
+    config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
+    config.feed_forward.input = FeedForwardInput::GatedInOne;
+    Ok(config)
+}
+
+/// GLM 4 of 2025: the same, with norms after attention and feed-forward, too.
+pub(super) fn glm4(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = glm(fields)?;
+    config.block = BlockConfig {
+        attended_norm: Some("post_self_attn_layernorm"),
+        fed_norm: Some("post_mlp_layernorm"),
+        ..BlockConfig::LLAMA
+    };
+    Ok(config)
+}
+
+/// InternLM 2 (its own `configuration_internlm2.py` is the reference): llama under other names, heads grouped in one projection.
+pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = base::read(fields, &LLAMA)?;
+    config.attention.qkv_bias = flag(fields, "bias", true)?;
+    config.attention.output_bias = config.attention.qkv_bias;
+    config.attention.projections = Projections::ByKeyHead;
+    config.block = BlockConfig {
+        attention_norm: Some("attention_norm"),
+        feed_forward_norm: Some("ffn_norm"),
+        ..BlockConfig::LLAMA
+    };
+    config.tensors = TensorNames {
+        renamed: &[
+            ("model.embed_tokens", "model.tok_embeddings"),
+            ("self_attn.qkv_proj", "attention.wqkv"),
+            ("self_attn.o_proj", "attention.wo"),
+            ("self_attn.rotary_emb", "attention.rope"),
+            ("mlp.gate_proj", "feed_forward.w1"),
+            ("mlp.up_proj", "feed_forward.w3"),
+            ("mlp.down_proj", "feed_forward.w2"),
+            ("lm_head", "output"),
+        ],
+        nested: false,
+    };
+    Ok(config)
+}
+
+/// StableLM: layer norms with biases, a quarter of each head turns.
+pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(32),
+        context: 4096,
+        epsilon: ("layer_norm_eps", 1e-5),
+        norm: NormKind::LayerWithBias,
+        rope_share: 0.25,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    config.attention.qkv_bias = flag(fields, "use_qkv_bias", false)?;
+    if flag(fields, "qk_layernorm", false)? {
+        base::normalise_heads(&mut config, HeadNormScope::HeadOwnTensors);
+        config.tensors = TensorNames {
+            renamed: &[
+                ("self_attn.q_norm", "self_attn.q_layernorm"),
+                ("self_attn.k_norm", "self_attn.k_layernorm"),
+            ],
+            nested: false,
+        };
+    }
+    if flag(fields, "use_parallel_residual", false)? {
+        config.block = BlockConfig { feed_forward_norm: None, parallel: true, ..BlockConfig::LLAMA };
+    }
+    Ok(config)
+}
+
+/// StarCoder 2: layer norms and biases everywhere, a feed-forward block without a gate.
+pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        key_heads: Some(2),
+        context: 4096,
+        epsilon: ("norm_epsilon", 1e-5),
+        norm: NormKind::LayerWithBias,
+        activation: ("hidden_act", "gelu_pytorch_tanh"),
+        tied: true,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    let bias = flag(fields, "use_bias", true)?;
+    (config.attention.qkv_bias, config.attention.output_bias, config.feed_forward.bias) = (bias, bias, bias);
+    config.feed_forward.input = FeedForwardInput::Plain;
+    config.tensors = TensorNames {
+        renamed: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")],
+        nested: false,
+    };
+    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    Ok(config)
+}
+
+/// Apertus: heads are normalised, and a feed-forward block without a gate learns how it bends.
+pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
+    let usual = json!({
+        "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    });
+    let fields = &if fields.has("rope_scaling") {
+        fields.clone()
+    } else {
+        fields.with_default("rope_parameters", usual)
+    };
+    let defaults = Defaults {
+        context: 65_536,
+        epsilon: ("rms_norm_eps", 1e-5),
+        rope_base: 12e6,
+        activation: ("hidden_act", "xielu"),
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.feed_forward.bias = false;
+    config.feed_forward.input = FeedForwardInput::Plain;
+    base::normalise_heads(&mut config, HeadNormScope::Head);
+    config.block = BlockConfig {
+        attention_norm: Some("attention_layernorm"),
+        feed_forward_norm: Some("feedforward_layernorm"),
+        ..BlockConfig::LLAMA
+    };
+    Ok(config)
+}

@@ -1,0 +1,119 @@
+//! Norms of queries and keys before attention (Dehghani et al., 2023, arXiv:2302.05442): of each head, or of all heads together.
+
+use mlx_rs::Array;
+use mlx_rs::ops::{concatenate, multiply};
+
+use super::norm::{Norm, NormConfig};
+use crate::array::slice_axis;
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// What is normalised, and with what weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadNormScope {
+    /// Each head; all query heads share a weight, and all key heads: `q_norm.weight` is `[D]`.
+    Head,
+    /// Each head with a weight of its own, `[H, D]`.
+    HeadOwnWeights,
+    /// Each head with a weight of its own, in a tensor of its own: `q_norm.norms.{head}.weight` is `[D]`.
+    HeadOwnTensors,
+    /// All heads together: `q_norm.weight` is `[H D]`.
+    Width,
+}
+
+/// The norms of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HeadNormConfig {
+    /// What is normalised together.
+    pub scope: HeadNormScope,
+    /// Whether it comes after the rotation instead of before.
+    pub after_rope: bool,
+    /// The norm.
+    pub norm: NormConfig,
+}
+
+impl HeadNormConfig {
+    /// The same norms, after the rotation.
+    pub(super) fn after_rope(self) -> Self {
+        Self { after_rope: true, ..self }
+    }
+}
+
+/// How many heads there are, and how wide they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Heads {
+    pub(super) query: usize,
+    pub(super) key: usize,
+    pub(super) size: usize,
+}
+
+/// Norms of queries and keys with their weights.
+pub(super) enum HeadNorm {
+    /// `[H, 1, D]`, query heads before key heads.
+    PerHead { norm: NormConfig, weight: Array },
+    /// Over the whole width of the queries, and of the keys.
+    Width { query: Norm, key: Norm },
+}
+
+impl HeadNorm {
+    /// Takes `{name}.q_norm` and `{name}.k_norm`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        name: &str,
+        config: HeadNormConfig,
+        heads: Heads,
+    ) -> Result<Self> {
+        let (query, key) = (format!("{name}.q_norm"), format!("{name}.k_norm"));
+        if config.scope == HeadNormScope::Width {
+            return Ok(Self::Width {
+                query: Norm::load(weights, &query, heads.query * heads.size, config.norm)?,
+                key: Norm::load(weights, &key, heads.key * heads.size, config.norm)?,
+            });
+        }
+        let mut parts = head_weights(weights, &query, config, heads.query, heads.size)?;
+        parts.extend(head_weights(weights, &key, config, heads.key, heads.size)?);
+        let shape = [(heads.query + heads.key) as i32, 1, heads.size as i32];
+        let weight = concatenate(&parts, 0)?.reshape(&shape)?;
+        weight.eval()?;
+        Ok(Self::PerHead { norm: config.norm, weight })
+    }
+
+    /// Normalises the whole width of queries and keys in `[R, (Hq + 2 Hk) D]`, if that is the scope.
+    pub(super) fn widths(&self, projected: Array, heads: Heads) -> Result<Array> {
+        let Self::Width { query, key } = self else { return Ok(projected) };
+        let (queries, keys) = ((heads.query * heads.size) as i32, (heads.key * heads.size) as i32);
+        let part = |start, end| slice_axis(&projected, 1, start, end);
+        let parts = [
+            query.forward(&part(0, queries)?)?,
+            key.forward(&part(queries, queries + keys)?)?,
+            part(queries + keys, queries + 2 * keys)?,
+        ];
+        Ok(concatenate(&parts, 1)?)
+    }
+
+    /// Normalises each head of `[B, Hq + Hk, T, D]`, if that is the scope.
+    pub(super) fn each(&self, turning: Array) -> Result<Array> {
+        match self {
+            Self::PerHead { norm, weight } => Ok(multiply(norm.plain(&turning)?, weight)?),
+            Self::Width { .. } => Ok(turning),
+        }
+    }
+}
+
+/// One weight `[D]` for each of `count` heads, or `[count, D]` of all.
+fn head_weights(
+    weights: &mut Weights,
+    name: &str,
+    config: HeadNormConfig,
+    count: usize,
+    size: usize,
+) -> Result<Vec<Array>> {
+    let norm = config.norm;
+    Ok(match config.scope {
+        HeadNormScope::HeadOwnWeights => vec![norm.weight(weights, name, &[count, size])?.reshape(&[-1])?],
+        HeadNormScope::HeadOwnTensors => (0..count)
+            .map(|head| norm.weight(weights, &format!("{name}.norms.{head}"), &[size]))
+            .collect::<Result<_>>()?,
+        HeadNormScope::Head | HeadNormScope::Width => vec![norm.weight(weights, name, &[size])?; count],
+    })
+}

@@ -1,0 +1,138 @@
+//! A mixture of experts (Shazeer et al., 2017, arXiv:1701.06538): each row goes through the few feed-forward blocks that a router
+//! chooses for it. Invariant: a row's products are products of that row alone, so that its bits do not depend on what the other
+//! rows chose.
+
+use mlx_rs::Array;
+use mlx_rs::ops::indexing::{TryIndexOp, take_along_axis};
+use mlx_rs::ops::{
+    add, argpartition_axis, clip, expand_dims_axes, matmul, multiply, negative, sigmoid, softmax_axis,
+    split_equal,
+};
+
+use super::activation::{Activated, Activation};
+use super::expert_weights::{ExpertLinear, ExpertTensors};
+use super::linear::{Linear, Part};
+use crate::array::scalar_like;
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// The function between an expert's projections.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ExpertActivation {
+    /// `activation(gate) * up`.
+    Gated(Activation),
+    /// gpt-oss: `gate * sigmoid(sharpness * gate) * (up + 1)`, the gate at most `limit` and `up` within it on both sides.
+    Clamped {
+        /// How steep the sigmoid is.
+        sharpness: f32,
+        /// The largest value.
+        limit: f32,
+    },
+}
+
+/// The shape of a mixture of experts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpertsConfig {
+    /// How many there are.
+    pub count: usize,
+    /// How many a row goes through.
+    pub per_row: usize,
+    /// The inner width of each.
+    pub inner: usize,
+    /// Whether the weights of the chosen ones add up to 1, instead of being their shares among all.
+    pub normalised: bool,
+    /// Whether router and experts have biases.
+    pub bias: bool,
+    /// The function between the projections.
+    pub activation: ExpertActivation,
+    /// The name of the router among the tensors of the block.
+    pub router: &'static str,
+    /// How the experts' tensors are called.
+    pub tensors: ExpertTensors,
+}
+
+/// The router and all experts of a layer.
+pub(crate) struct Experts {
+    router: Linear,
+    gate_up: ExpertLinear,
+    down: ExpertLinear,
+    activation: Between,
+    per_row: i32,
+    normalised: bool,
+}
+
+enum Between {
+    Gated(Activated),
+    Clamped { sharpness: f32, limit: f32 },
+}
+
+impl Experts {
+    /// Takes the router and the experts under `{name}.`, for a residual stream of width `hidden`.
+    pub(crate) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: &ExpertsConfig,
+    ) -> Result<Self> {
+        let router = format!("{name}.{}", config.router);
+        let part = Part { name: &router, outputs: config.count };
+        let (gate_up, down) = config.tensors.load(weights, name, hidden, config)?;
+        Ok(Self {
+            router: Linear::load(weights, &[part], hidden, config.bias)?,
+            gate_up,
+            down,
+            activation: match config.activation {
+                ExpertActivation::Gated(activation) => {
+                    Between::Gated(Activated::load(weights, name, activation)?)
+                }
+                ExpertActivation::Clamped { sharpness, limit } => Between::Clamped { sharpness, limit },
+            },
+            per_row: config.per_row as i32,
+            normalised: config.normalised,
+        })
+    }
+
+    /// `[R, hidden]` to the same shape.
+    pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
+        let (chosen, shares) = self.route(input)?;
+        let rows = expand_dims_axes(input, &[1, 2])?;
+        let both = split_equal(self.gate_up.forward(&rows, &chosen)?, 2, -1)?;
+        let inner = self.activation.forward(&both[0], &both[1])?;
+        // [R, chosen, 1, hidden]
+        let outer = self.down.forward(&inner, &chosen)?;
+        let outer = outer.squeeze_axes(&[2])?;
+        // The weighted sum as one small product for each row.
+        let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
+        Ok(mixed.squeeze_axes(&[1])?)
+    }
+
+    /// The experts of each row, `[R, chosen]`, and their shares, of the same shape.
+    fn route(&self, input: &Array) -> Result<(Array, Array)> {
+        let scores = self.router.forward(input)?;
+        let order = argpartition_axis(negative(&scores)?, self.per_row - 1, -1)?;
+        let chosen = order.try_index((.., 0..self.per_row))?;
+        // Shares among the chosen are a softmax of their scores alone.
+        let shares = if self.normalised {
+            softmax_axis(take_along_axis(&scores, &chosen, -1)?, -1, true)?
+        } else {
+            take_along_axis(softmax_axis(&scores, -1, true)?, &chosen, -1)?
+        };
+        Ok((chosen, shares))
+    }
+}
+
+impl Between {
+    fn forward(&self, gate: &Array, up: &Array) -> Result<Array> {
+        match self {
+            Self::Gated(activation) => Ok(multiply(activation.forward(gate)?, up)?),
+            Self::Clamped { sharpness, limit } => {
+                let number = |value: f32| scalar_like(value, gate);
+                let (low, high) = (number(-limit)?, number(*limit)?);
+                let gate = clip(gate, ((), &high))?;
+                let up = clip(up, (&low, &high))?;
+                let open = multiply(&gate, sigmoid(multiply(&gate, number(*sharpness)?)?)?)?;
+                Ok(multiply(open, add(up, number(1.0)?)?)?)
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! What config.json says about rotary embedding: the base, the share of a head that turns, and how the wavelengths are stretched
+//! beyond the length that a checkpoint was first trained on. transformers' `modeling_rope_utils` is the reference.
+
+use crate::config::Fields;
+use crate::error::Result;
+
+/// How the wavelengths are stretched.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All by the factor (Chen et al., 2023, arXiv:2306.15595).
+    Linear(f64),
+    /// Llama 3.1: long wavelengths are slowed by the factor, short ones kept, those between blended.
+    Llama3 {
+        /// How much the longest wavelengths are stretched.
+        factor: f64,
+        /// Wavelengths above `original_context / low_frequency` get the whole factor.
+        low_frequency: f64,
+        /// Wavelengths below `original_context / high_frequency` are kept.
+        high_frequency: f64,
+        /// The context length before the stretching, in tokens.
+        original_context: f64,
+    },
+    /// YaRN (Peng et al., 2023, arXiv:2309.00071): the same idea, blended along the pairs of dimensions.
+    Yarn {
+        /// How much the longest wavelengths are stretched.
+        factor: f64,
+        /// Pairs that turn more often than this in the original context are kept.
+        fast: f64,
+        /// Pairs that turn less often than this get the whole factor.
+        slow: f64,
+        /// Whether the borders between them are rounded to whole pairs.
+        truncate: bool,
+        /// The context length before the stretching, in tokens.
+        original_context: f64,
+    },
+    /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dimensions.
+    Long {
+        /// The factors in sequences of up to `border` tokens.
+        short: Vec<f64>,
+        /// The factors in longer sequences, for all of their tokens.
+        long: Vec<f64>,
+        /// The longest sequence before the stretching, in tokens.
+        border: usize,
+    },
+    /// Wavelengths as if the whole head turned, stretched by the factor; pairs beyond the dimensions that turn stand still.
+    Proportional {
+        /// How much all wavelengths are stretched.
+        factor: f64,
+        /// The head's size, of which the share is taken.
+        head_size: usize,
+    },
+}
+
+/// What a checkpoint says about rope.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RopeConfig {
+    /// How many of a head's dimensions turn; even.
+    pub dimensions: usize,
+    /// The base of the wavelengths, `rope_theta`.
+    pub base: f64,
+    /// Whether a pair is two neighbours, instead of one dimension of the first half and one of the second.
+    pub interleaved: bool,
+    /// The stretching.
+    pub scaling: RopeScaling,
+    /// What queries and keys that have been turned are multiplied with.
+    pub magnitude: Option<f64>,
+}
+
+/// What holds for a family where config.json says nothing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RopeDefaults {
+    /// The base of the wavelengths.
+    pub base: f64,
+    /// The share of a head that turns.
+    pub share: f64,
+    /// See [`RopeConfig::interleaved`], which no config.json says.
+    pub interleaved: bool,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// The longest sequence before any stretching; `None` for `context`.
+    pub original_context: Option<usize>,
+}
+
+/// A section about rope, and the fields around it that complete it.
+struct Section<'a> {
+    fields: &'a Fields,
+    inner: Option<Fields>,
+    defaults: RopeDefaults,
+}
+
+impl RopeConfig {
+    /// The longest sequence that is not turned in the long way, if there is one.
+    pub fn border(&self) -> Option<usize> {
+        match &self.scaling {
+            RopeScaling::Long { border, .. } => Some(*border),
+            _ => None,
+        }
+    }
+
+    /// Reads `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or the newer `rope_parameters` that holds them all.
+    pub fn read(fields: &Fields, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
+        let scaling = fields.section("rope_scaling")?;
+        let inner = if scaling.is_some() { scaling } else { fields.section("rope_parameters")? };
+        Section { fields, inner, defaults }.read(head_size)
+    }
+
+    /// Reads what holds for layers of `kind`: `rope_parameters` may have a section for each kind.
+    pub fn read_for(fields: &Fields, kind: &str, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
+        let of_kind = match fields.section("rope_parameters")? {
+            Some(section) if section.has(kind) => section.section(kind)?,
+            _ => None,
+        };
+        match of_kind {
+            Some(inner) => Section { fields, inner: Some(inner), defaults }.read(head_size),
+            None => Self::read(fields, head_size, defaults),
+        }
+    }
+
+    /// Reads what `rope_parameters` says about layers of `kind` in a section of their own; without one they turn by the base alone,
+    /// whatever config.json says about other layers.
+    pub fn of_kind(fields: &Fields, kind: &str, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
+        let own = fields.section("rope_parameters")?.filter(|section| section.has(kind));
+        match own {
+            Some(_) => Self::read_for(fields, kind, head_size, defaults),
+            None => Section { fields, inner: None, defaults }.read(head_size),
+        }
+    }
+}
+
+impl Section<'_> {
+    /// A number above 0 from the section, or else from around it.
+    fn number(&self, key: &str) -> Result<Option<f64>> {
+        match &self.inner {
+            Some(inner) if inner.has(key) => inner.optional_positive(key),
+            _ => self.fields.optional_positive(key),
+        }
+    }
+
+    fn read(&self, head_size: usize) -> Result<RopeConfig> {
+        let share = self.number("partial_rotary_factor")?.unwrap_or(self.defaults.share);
+        if share > 1.0 {
+            return Err(self
+                .fields
+                .error("partial_rotary_factor", format_args!("is {share}; it is a share of a head")));
+        }
+        let dimensions = (head_size as f64 * share) as usize;
+        if dimensions == 0 || !dimensions.is_multiple_of(2) {
+            let message = format_args!(
+                "makes {dimensions} of {head_size} dimensions turn; rope needs an even number above 0"
+            );
+            let key = if share < 1.0 { "partial_rotary_factor" } else { "head_dim" };
+            return Err(self.fields.error(key, message));
+        }
+        let mut config = RopeConfig {
+            dimensions,
+            base: self.number("rope_theta")?.unwrap_or(self.defaults.base),
+            interleaved: self.defaults.interleaved,
+            scaling: RopeScaling::None,
+            magnitude: None,
+        };
+        if let Some(inner) = &self.inner {
+            self.stretch(&mut config, inner, head_size)?;
+        }
+        Ok(config)
+    }
+
+    /// Reads the stretching into `config`.
+    fn stretch(&self, config: &mut RopeConfig, inner: &Fields, head_size: usize) -> Result<()> {
+        let key = if inner.has("rope_type") { "rope_type" } else { "type" };
+        match inner.optional_text(key)? {
+            // Dynamic wavelengths grow with a sequence longer than the context, which there is none of.
+            None | Some("default" | "dynamic") => widen(config, inner)?,
+            Some("linear") => config.scaling = RopeScaling::Linear(inner.positive("factor")?),
+            Some("llama3") => config.scaling = self.llama3(inner)?,
+            Some("yarn") => (config.scaling, config.magnitude) = self.yarn(inner)?,
+            Some("longrope" | "su") => {
+                (config.scaling, config.magnitude) = self.long(inner, config.dimensions / 2)?;
+            }
+            Some("proportional") => {
+                let factor = inner.optional_positive("factor")?.unwrap_or(1.0);
+                config.scaling = RopeScaling::Proportional { factor, head_size };
+            }
+            Some(other) => {
+                let known = "default, linear, dynamic, llama3, yarn, longrope and proportional";
+                return Err(
+                    inner.error(key, format_args!("{other:?} is not supported; supported are {known}"))
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The context before the stretching. Some families have it beside the section.
+    fn original_context(&self, inner: &Fields) -> Result<f64> {
+        let key = "original_max_position_embeddings";
+        if let Some(length) = inner.optional_positive(key)? {
+            return Ok(length);
+        }
+        let usual = self.defaults.original_context.unwrap_or(self.defaults.context);
+        Ok(self.fields.optional_positive(key)?.unwrap_or(usual as f64))
+    }
+
+    fn llama3(&self, inner: &Fields) -> Result<RopeScaling> {
+        let (low, high) = (inner.positive("low_freq_factor")?, inner.positive("high_freq_factor")?);
+        if high <= low {
+            return Err(inner.error("high_freq_factor", "must be above low_freq_factor"));
+        }
+        Ok(RopeScaling::Llama3 {
+            factor: inner.positive("factor")?,
+            low_frequency: low,
+            high_frequency: high,
+            original_context: self.original_context(inner)?,
+        })
+    }
+
+    fn yarn(&self, inner: &Fields) -> Result<(RopeScaling, Option<f64>)> {
+        let original_context = self.original_context(inner)?;
+        let factor = inner.optional_positive("factor")?;
+        let factor = factor.unwrap_or(self.defaults.context as f64 / original_context);
+        let scaling = RopeScaling::Yarn {
+            factor,
+            fast: inner.optional_positive("beta_fast")?.unwrap_or(32.0),
+            slow: inner.optional_positive("beta_slow")?.unwrap_or(1.0),
+            truncate: inner.optional_flag("truncate")?.unwrap_or(true),
+            original_context,
+        };
+        // How attention is sharpened, as a factor for queries and keys each.
+        let sharpened = |by: f64| if factor > 1.0 { 0.1 * by * factor.ln() + 1.0 } else { 1.0 };
+        let given = inner.optional_positive("attention_factor")?;
+        let both = (inner.optional_number("mscale")?, inner.optional_number("mscale_all_dim")?);
+        let magnitude = match (given, both) {
+            (Some(given), _) => given,
+            (None, (Some(one), Some(all))) if one != 0.0 && all != 0.0 => sharpened(one) / sharpened(all),
+            _ => sharpened(1.0),
+        };
+        Ok((scaling, Some(magnitude)))
+    }
+
+    fn long(&self, inner: &Fields, pairs: usize) -> Result<(RopeScaling, Option<f64>)> {
+        let original = self.original_context(inner)?;
+        let context = self.defaults.context as f64;
+        let factors = |key| {
+            let factors = inner.numbers(key)?;
+            if factors.len() != pairs || factors.iter().any(|&factor| factor <= 0.0) {
+                let message =
+                    format_args!("must be a list of {pairs} numbers above 0, one for each pair that turns");
+                return Err(inner.error(key, message));
+            }
+            Ok(factors)
+        };
+        let (short, long) = (factors("short_factor")?, factors("long_factor")?);
+        let factor = inner.optional_positive("factor")?.unwrap_or(context / original);
+        let usual = if factor > 1.0 { (1.0 + factor.ln() / original.ln()).sqrt() } else { 1.0 };
+        let magnitude = inner.optional_positive("attention_factor")?.unwrap_or(usual);
+        Ok((RopeScaling::Long { short, long, border: original as usize }, Some(magnitude)))
+    }
+}
+
+/// A fixed `alpha` widens the base once and for all (Hunyuan's form of "dynamic").
+fn widen(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
+    let Some(alpha) = inner.optional_positive("alpha")? else { return Ok(()) };
+    let width = config.dimensions as f64;
+    if config.dimensions == 2 {
+        return Err(inner.error("alpha", "needs heads of more than 2 dimensions"));
+    }
+    config.base *= alpha.powf(width / (width - 2.0));
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! From the scores of queries and keys to the shares of values: caps, masks, sinks, softmax.
+
+use mlx_rs::Array;
+use mlx_rs::ops::{concatenate, multiply, select, softmax_axis, tanh};
+
+use super::attention::AttentionConfig;
+use crate::array::{scalar_like, slice_axis};
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// What happens to scores beside the softmax.
+pub(super) struct Scores {
+    cap: Option<f32>,
+    /// `[H]`: a score of each query head that takes part in the softmax and leads nowhere.
+    sinks: Option<Array>,
+    /// The same as `[1, key heads, group, 1]`.
+    sinks_by_group: Option<Array>,
+}
+
+impl Scores {
+    /// Takes `{name}.sinks` if there are sinks.
+    pub(super) fn load(weights: &mut Weights, name: &str, config: &AttentionConfig) -> Result<Self> {
+        let name = format!("{name}.sinks");
+        let sinks = config.sinks.then(|| weights.take(&name, &[config.query_heads])).transpose()?;
+        let groups = [1, config.key_heads as i32, (config.query_heads / config.key_heads) as i32, 1];
+        let sinks_by_group = sinks.as_ref().map(|sinks| sinks.reshape(&groups)).transpose()?;
+        Ok(Self { cap: config.soft_cap, sinks, sinks_by_group })
+    }
+
+    /// Whether scores are bent, which no kernel for attention as a whole does.
+    pub(super) fn are_capped(&self) -> bool {
+        self.cap.is_some()
+    }
+
+    /// `[H]`, for a kernel that knows what to do with them.
+    pub(super) fn sinks(&self) -> Option<&Array> {
+        self.sinks.as_ref()
+    }
+
+    /// The shares of one row's scores `[1, key heads, group, seen]`.
+    pub(super) fn shares(&self, scores: &Array) -> Result<Array> {
+        let scores = self.capped(scores)?;
+        let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
+        let seen = scores.dim(-1);
+        let shares = softmax_axis(concatenate(&[&scores, sinks], -1)?, -1, true)?;
+        slice_axis(&shares, 3, 0, seen)
+    }
+
+    /// The shares of the scores `[1, key heads, group, T, seen]` of a run without sinks, each row seeing what `mask`, `[T, seen]`,
+    /// lets it.
+    pub(super) fn shares_masked(&self, scores: &Array, mask: Option<&Array>) -> Result<Array> {
+        let scores = self.capped(scores)?;
+        let masked = match mask {
+            Some(mask) => select(mask, &scores, scalar_like(f32::NEG_INFINITY, &scores)?)?,
+            None => scores,
+        };
+        Ok(softmax_axis(masked, -1, true)?)
+    }
+
+    fn capped(&self, scores: &Array) -> Result<Array> {
+        let Some(cap) = self.cap else { return Ok(scores.clone()) };
+        let bent = tanh(multiply(scores, scalar_like(cap.recip(), scores)?)?)?;
+        Ok(multiply(bent, scalar_like(cap, scores)?)?)
+    }
+}
+
+/// What each of the last `rows` of `seen` positions sees: itself and up to `window - 1` before it. `[rows, seen]`
+pub(super) fn band_mask(rows: i32, seen: i32, window: i32) -> Array {
+    let row = |row: i32| {
+        let own = seen - rows + row;
+        (0..seen).map(move |position| position <= own && position > own - window)
+    };
+    let mask: Vec<bool> = (0..rows).flat_map(row).collect();
+    Array::from_slice(&mask, &[rows, seen])
+}

@@ -1,0 +1,51 @@
+//! What the tensors of a checkpoint are called. The decoder asks by llama's names.
+
+use crate::weights::Weights;
+
+/// How to find the decoder's tensors in a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TensorNames {
+    /// Texts in llama's names, and what stands for them in the checkpoint's.
+    pub renamed: &'static [(&'static str, &'static str)],
+    /// Whether the decoder is a part of a larger model, of which the rest is left alone.
+    pub nested: bool,
+}
+
+/// Where a larger model keeps its decoder: a name that tells, and what llama's names become.
+type Place = (&'static str, &'static [(&'static str, &'static str)]);
+
+const PLACES: [Place; 2] = [
+    ("model.language_model.embed_tokens.weight", &[("model.", "model.language_model.")]),
+    (
+        "language_model.model.embed_tokens.weight",
+        &[("model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")],
+    ),
+];
+
+/// The parts of a larger model that see pictures and hear sounds.
+const OTHERS: [&str; 8] = [
+    "vision_tower.",
+    "vision_model.",
+    "multi_modal_projector.",
+    "audio_tower.",
+    "model.vision_tower.",
+    "model.vision_model.",
+    "model.multi_modal_projector.",
+    "model.audio_tower.",
+];
+
+impl TensorNames {
+    /// As llama has them.
+    pub const LLAMA: Self = Self { renamed: &[], nested: false };
+
+    /// Lets `weights` be asked by llama's names.
+    pub(super) fn prepare(self, weights: &mut Weights) {
+        if self.nested {
+            weights.skip_under(&OTHERS);
+            if let Some((_, names)) = PLACES.iter().find(|(tells, _)| weights.has(tells)) {
+                weights.rename(names);
+            }
+        }
+        weights.rename(self.renamed);
+    }
+}
