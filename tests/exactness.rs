@@ -130,14 +130,25 @@ fn run_under_load(engine: &EngineHandle, requests: &[Request]) -> Vec<Outcome> {
     outcomes.into_inner().expect("no worker panics").into_iter().map(|it| it.expect("all ran")).collect()
 }
 
+/// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations.
 fn models() -> Vec<PathBuf> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
-    ["llama-f32", "llama-rope3-f32"].map(model_folder).into_iter().chain(own).collect()
+    let kinds = [
+        "llama-f32",
+        "llama-rope3-f32",
+        "qwen3_moe-f32",
+        "gpt_oss-f32",
+        "gemma2-f32",
+        "cohere2-f32",
+        "phi3-long-f32",
+        "apertus-f32",
+    ];
+    kinds.map(model_folder).into_iter().chain(own).collect()
 }
 
 fn count() -> usize {
     std::env::var("EXACTNESS_REQUESTS")
-        .map_or(60, |text| text.parse().expect("EXACTNESS_REQUESTS is a number"))
+        .map_or(40, |text| text.parse().expect("EXACTNESS_REQUESTS is a number"))
 }
 
 #[test]

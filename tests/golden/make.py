@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the golden fixtures: tiny random llama checkpoints, and what mlx-lm and transformers make of them.
+"""Write the golden fixtures: tiny random checkpoints, and what mlx-lm and transformers make of them; here llama, in families.py the rest.
 
     python make.py [OUTPUT]        OUTPUT defaults to this script's folder; models/ and expected/ there are replaced
 
@@ -293,6 +293,8 @@ def main():
         write_text_files(folder, name, kind, tokenizers[kind])
         expect_model(source, target, name)
     expect_text(source, target)
+    import families  # it uses what is above
+    families.write_all(source, target, tokenizers["bpe"])
 
 
 if __name__ == "__main__":

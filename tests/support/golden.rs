@@ -35,7 +35,7 @@ pub struct Logits {
     pub vocabulary: usize,
 }
 
-/// The names of all checkpoints.
+/// The names of the checkpoints of llama.
 pub const MODELS: [&str; 9] = [
     "llama-f32",
     "llama-f16",
@@ -46,6 +46,43 @@ pub const MODELS: [&str; 9] = [
     "llama-bias-f32",
     "llama-spm-f32",
     "llama-mha-sharded-f32",
+];
+
+/// The names of the checkpoints of families other than llama, all in f32.
+pub const FAMILIES: [&str; 33] = [
+    "apertus-f32",
+    "cohere-f32",
+    "cohere2-f32",
+    "ernie4_5-f32",
+    "exaone4-f32",
+    "gemma-f32",
+    "gemma2-f32",
+    "gemma3_text-f32",
+    "glm-f32",
+    "glm4-f32",
+    "gpt_oss-f32",
+    "granite-f32",
+    "helium-f32",
+    "hunyuan_v1_dense-f32",
+    "internlm2-f32",
+    "internlm3-f32",
+    "minicpm-f32",
+    "ministral-f32",
+    "ministral3-f32",
+    "mistral-f32",
+    "mixtral-f32",
+    "olmo2-f32",
+    "olmo3-f32",
+    "phi3-f32",
+    "phi3-long-f32",
+    "qwen2-f32",
+    "qwen3-f32",
+    "qwen3_moe-f32",
+    "seed_oss-f32",
+    "smollm3-f32",
+    "stablelm-f32",
+    "stablelm-parallel-f32",
+    "starcoder2-f32",
 ];
 
 /// Reads `expected/NAME.json`.

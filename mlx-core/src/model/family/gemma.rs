@@ -94,7 +94,9 @@ fn ropes(fields: &Fields, head_size: usize, context: usize) -> Result<(RopeConfi
         RopeDefaults { base: 1e6, share: 1.0, interleaved: false, context, original_context: None };
     let global = RopeConfig::read_for(fields, FULL, head_size, defaults)?;
     let base = positive(fields, "rope_local_base_freq", 10_000.0)?;
-    let local = RopeConfig::of_kind(fields, SLIDING, head_size, RopeDefaults { base, ..defaults })?;
+    // `rope_theta` is about the others.
+    let fields = fields.without("rope_theta");
+    let local = RopeConfig::of_kind(&fields, SLIDING, head_size, RopeDefaults { base, ..defaults })?;
     Ok((global, local))
 }
 

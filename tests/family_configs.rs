@@ -1,0 +1,265 @@
+//! The keys by which families differ: a value that makes no sense is refused by name, other layouts of the same checkpoint are the
+//! same model.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use mlx_core::array::{FloatPolicy, Rows};
+use mlx_core::model::{self, Batch};
+use mlx_tests::{device, model_copy, model_folder};
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+
+/// Sets `path` (keys joined by dots) in the config of a copy of `name`, and gives the error of loading it.
+fn refusal(name: &str, path: &str, value: Value) -> String {
+    let _turn = device();
+    let copy = model_copy(name);
+    let file = copy.path().join("config.json");
+    let text = std::fs::read(&file).expect("the file is there");
+    let mut config: Value = serde_json::from_slice(&text).expect("the file is json");
+    let mut place = &mut config;
+    for key in path.split('.') {
+        place = &mut place[key];
+    }
+    *place = value;
+    std::fs::write(&file, config.to_string()).expect("the file can be written");
+    let loaded = model::load(copy.path(), FloatPolicy::Single, &mut |_, _| {});
+    loaded.err().unwrap_or_else(|| panic!("{name} with another {path} must be refused")).to_string()
+}
+
+/// A checkpoint, a key of its config, a value for it, and words that the error must have.
+type Case = (&'static str, &'static str, Value, &'static str);
+
+fn assert_refused(cases: Vec<Case>) {
+    for (name, path, value, words) in cases {
+        let message = refusal(name, path, value);
+        assert!(
+            message.contains("config.json") && message.contains(words),
+            "{name}: {message:?} does not say {words:?}"
+        );
+    }
+}
+
+#[test]
+fn windows_caps_and_factors_that_make_no_sense_are_refused_by_name() {
+    let layers = |kinds: &[&str]| json!(kinds);
+    assert_refused(vec![
+        ("qwen2-f32", "hidden_act", json!("relu6"), "hidden_act \"relu6\" is not supported"),
+        ("gemma2-f32", "hidden_activation", json!(3), "hidden_activation is 3"),
+        (
+            "gemma2-f32",
+            "layer_types",
+            layers(&["full_attention"; 2]),
+            "layer_types has 2 entries; there are 3 layers",
+        ),
+        (
+            "gemma2-f32",
+            "layer_types",
+            layers(&["chunked_attention"; 3]),
+            "layer_types has \"chunked_attention\" at 0",
+        ),
+        ("gemma2-f32", "sliding_window", Value::Null, "sliding_window is missing"),
+        ("gemma2-f32", "sliding_window", json!(0), "sliding_window is 0"),
+        ("gemma2-f32", "attn_logit_softcapping", json!(-2), "attn_logit_softcapping is -2"),
+        ("gemma2-f32", "final_logit_softcapping", json!("high"), "final_logit_softcapping is \"high\""),
+        ("gemma2-f32", "query_pre_attn_scalar", json!(0), "query_pre_attn_scalar is 0"),
+        ("gemma-f32", "use_bidirectional_attention", json!(true), "use_bidirectional_attention is true"),
+        ("gemma3_text-f32", "sliding_window_pattern", json!(0), "sliding_window_pattern is 0"),
+        ("gemma3_text-f32", "rope_local_base_freq", json!("x"), "rope_local_base_freq is \"x\""),
+        (
+            "mistral-f32",
+            "layer_types",
+            layers(&["full_attention"; 3]),
+            "layer_types differs from sliding_attention at 0",
+        ),
+        (
+            "llama-f32",
+            "layer_types",
+            layers(&["sliding_attention"; 2]),
+            "layer_types differs from full_attention at 0",
+        ),
+        ("smollm3-f32", "no_rope_layers", json!([1]), "no_rope_layers has 1 entries"),
+        ("smollm3-f32", "no_rope_layer_interval", json!(-4), "no_rope_layer_interval is -4"),
+        ("exaone4-f32", "sliding_window_pattern", json!("LX"), "sliding_window_pattern is \"LX\""),
+        ("granite-f32", "residual_multiplier", json!("half"), "residual_multiplier is \"half\""),
+        ("granite-f32", "logits_scaling", json!(0), "logits_scaling is 0"),
+        ("cohere-f32", "logit_scale", json!(-1), "logit_scale is -1"),
+        ("cohere-f32", "use_qk_norm", json!("yes"), "use_qk_norm is \"yes\""),
+    ]);
+}
+
+#[test]
+fn rope_and_experts_that_make_no_sense_are_refused_by_name() {
+    let yarn = |key: &str, value: Value| {
+        let mut section = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64});
+        section[key] = value;
+        section
+    };
+    assert_refused(vec![
+        ("stablelm-f32", "partial_rotary_factor", json!(1.5), "partial_rotary_factor is 1.5"),
+        ("stablelm-f32", "partial_rotary_factor", json!(0.4), "partial_rotary_factor makes 3 of 8"),
+        ("minicpm-f32", "sparse_config", json!({}), "sparse_config is set"),
+        ("minicpm-f32", "dim_model_base", json!(0), "dim_model_base is 0"),
+        ("qwen3_moe-f32", "num_experts_per_tok", json!(7), "num_experts_per_tok is 7; there are 6 experts"),
+        ("qwen3_moe-f32", "mlp_only_layers", json!("none"), "mlp_only_layers must be a list"),
+        ("qwen3_moe-f32", "decoder_sparse_step", json!(0), "decoder_sparse_step is 0"),
+        (
+            "qwen3_moe-f32",
+            "moe_intermediate_size",
+            json!(21),
+            "has shape [20, 32], config.json asks for [21, 32]",
+        ),
+        ("gpt_oss-f32", "swiglu_limit", json!("7"), "swiglu_limit is \"7\""),
+        ("gpt_oss-f32", "num_local_experts", json!(0), "num_local_experts is 0"),
+        (
+            "phi3-f32",
+            "rope_scaling.short_factor",
+            json!([1, 2]),
+            "rope_scaling.short_factor must be a list of 3",
+        ),
+        (
+            "phi3-f32",
+            "rope_scaling.long_factor",
+            json!([1, 2, -3]),
+            "rope_scaling.long_factor must be a list of 3",
+        ),
+        (
+            "phi3-f32",
+            "rope_scaling.type",
+            json!("yarn"),
+            "rope_scaling.type \"yarn\" is not supported for phi3",
+        ),
+        ("qwen3-f32", "rope_scaling", yarn("factor", json!("much")), "rope_scaling.factor is \"much\""),
+        ("qwen3-f32", "rope_scaling", yarn("truncate", json!(1)), "rope_scaling.truncate is 1"),
+        ("qwen3-f32", "rope_scaling", yarn("beta_fast", json!(0)), "rope_scaling.beta_fast is 0"),
+        (
+            "qwen3-f32",
+            "rope_scaling",
+            json!({"type": "mrope"}),
+            "rope_scaling.type \"mrope\" is not supported",
+        ),
+        ("hunyuan_v1_dense-f32", "rope_scaling.alpha", json!(-1), "rope_scaling.alpha is -1"),
+        (
+            "ministral3-f32",
+            "rope_parameters.llama_4_scaling_beta",
+            json!("b"),
+            "llama_4_scaling_beta is \"b\"",
+        ),
+        ("mistral-f32", "num_hidden_layers", json!(1 << 29), "num_hidden_layers is 536870912"),
+    ]);
+}
+
+/// Tensors by name: their type, shape and bytes.
+type Tensors = BTreeMap<String, (safetensors::Dtype, Vec<usize>, Vec<u8>)>;
+
+/// A copy of `name` with other tensors and another config.
+fn rewritten(
+    name: &str,
+    tensors: impl FnOnce(&mut Tensors),
+    config: impl FnOnce(&mut Value),
+) -> tempfile::TempDir {
+    let copy = model_copy(name);
+    let (weights, file) = (copy.path().join("model.safetensors"), copy.path().join("config.json"));
+    let bytes = std::fs::read(&weights).expect("the fixture has weights");
+    let parsed = SafeTensors::deserialize(&bytes).expect("the fixture is a safetensors file");
+    let owned = |(name, view): (String, TensorView)| {
+        (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec()))
+    };
+    let mut all: Tensors = parsed.tensors().into_iter().map(owned).collect();
+    tensors(&mut all);
+    let views = all.iter().map(|(name, (dtype, shape, data))| {
+        (name.as_str(), TensorView::new(*dtype, shape.clone(), data).expect("the shape fits"))
+    });
+    let bytes = safetensors::serialize(views, None).expect("the tensors fit together");
+    std::fs::write(&weights, bytes).expect("the file can be written");
+    let text = std::fs::read(&file).expect("the file is there");
+    let mut value: Value = serde_json::from_slice(&text).expect("the file is json");
+    config(&mut value);
+    std::fs::write(&file, value.to_string()).expect("the file can be written");
+    copy
+}
+
+/// The bits of the logits of a short text.
+fn bits(folder: &Path) -> Vec<u32> {
+    let model = model::load(folder, FloatPolicy::Single, &mut |_, _| {}).expect("the checkpoint loads");
+    let tokens: Vec<u32> = (20..60).collect();
+    let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
+    let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    rows.values().expect("values").iter().map(|logit| logit.to_bits()).collect()
+}
+
+fn renamed(tensors: &mut Tensors, name: impl Fn(&str) -> String) {
+    *tensors = std::mem::take(tensors).into_iter().map(|(old, tensor)| (name(&old), tensor)).collect();
+}
+
+#[test]
+fn the_text_part_of_a_model_that_sees_is_the_model_alone() {
+    let _turn = device();
+    for (name, whole) in [("gemma3_text-f32", "gemma3"), ("ministral3-f32", "mistral3")] {
+        let alone = bits(&model_folder(name));
+        for (body, head) in
+            [("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")]
+        {
+            let nest = |tensors: &mut Tensors| {
+                renamed(tensors, |name| {
+                    if name.starts_with("lm_head.") {
+                        name.replacen("lm_head.", head, 1)
+                    } else {
+                        name.replacen("model.", body, 1)
+                    }
+                });
+                let eye = (safetensors::Dtype::F32, vec![2], vec![0; 8]);
+                tensors.insert("vision_tower.eye.weight".to_owned(), eye);
+            };
+            let wrap =
+                |config: &mut Value| *config = json!({"model_type": whole, "text_config": config.take()});
+            let nested = rewritten(name, nest, wrap);
+            assert!(bits(nested.path()) == alone, "{whole} under {body}");
+        }
+    }
+}
+
+/// One tensor of `parts` one above the other.
+fn stacked(tensors: &mut Tensors, parts: &[String]) -> (safetensors::Dtype, Vec<usize>, Vec<u8>) {
+    let parts: Vec<_> = parts.iter().map(|name| tensors.remove(name).expect("the expert is there")).collect();
+    let shape = [&[parts.len()], parts[0].1.as_slice()].concat();
+    (parts[0].0, shape, parts.into_iter().flat_map(|part| part.2).collect())
+}
+
+#[test]
+fn experts_in_one_tensor_are_experts_one_by_one() {
+    let _turn = device();
+    let one_by_one = bits(&model_folder("mixtral-f32"));
+    let stack = |tensors: &mut Tensors| {
+        for layer in 0..3 {
+            let place = format!("model.layers.{layer}.block_sparse_moe");
+            for (old, new) in [("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")] {
+                let parts: Vec<String> =
+                    (0..4).map(|expert| format!("{place}.experts.{expert}.{old}.weight")).collect();
+                let all = stacked(tensors, &parts);
+                tensors.insert(format!("{place}.switch_mlp.{new}.weight"), all);
+            }
+        }
+    };
+    assert!(bits(rewritten("mixtral-f32", stack, |_| ()).path()) == one_by_one);
+}
+
+/// What older exports call `rope_theta` and `rope_scaling`, newer ones put into `rope_parameters`.
+#[test]
+fn newer_names_of_rope_mean_the_same() {
+    let _turn = device();
+    let old = bits(&model_folder("qwen3-f32"));
+    let newer = |config: &mut Value| {
+        let scaling = config["rope_scaling"].take();
+        config["rope_parameters"] = scaling;
+    };
+    assert!(bits(rewritten("qwen3-f32", |_| (), newer).path()) == old);
+    let old = bits(&model_folder("gemma3_text-f32"));
+    let by_kind = |config: &mut Value| {
+        let mut full = config["rope_scaling"].take();
+        full["rope_theta"] = config["rope_theta"].take();
+        config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0}});
+    };
+    assert!(bits(rewritten("gemma3_text-f32", |_| (), by_kind).path()) == old);
+}

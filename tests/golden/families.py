@@ -1,0 +1,215 @@
+"""The families' fixtures: a tiny random checkpoint of each, and what transformers makes of it (mlx-lm where transformers has no such
+model). `make.py` runs this; `python families.py NAME...` writes some of them again.
+
+Where mlx-lm has the family, it must give the same logits, unless the list of differences says why not.
+"""
+import json, shutil, sys
+from pathlib import Path
+
+import make  # sets mlx's device before mlx_lm is imported
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import torch
+import transformers
+from mlx.utils import tree_flatten
+from safetensors import safe_open
+
+torch.set_num_threads(1)
+STEPS = 64
+TINY = dict(
+    hidden_size=32, num_hidden_layers=3, intermediate_size=52, num_attention_heads=4, num_key_value_heads=2, vocab_size=make.BPE_VOCAB,
+    rms_norm_eps=1e-5, max_position_embeddings=256, torch_dtype="float32", rope_theta=10000.0,
+    tie_word_embeddings=False, bos_token_id=1, eos_token_id=4, pad_token_id=0)
+SLIDING, FULL = "sliding_attention", "full_attention"
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32)
+LONG = dict(type="longrope", short_factor=[1.0, 1.1, 1.3], long_factor=[1.0, 2.0, 5.0])
+GEMMA = dict(head_dim=16, query_pre_attn_scalar=20, sliding_window=8, tie_word_embeddings=True)
+GPT_OSS_YARN = YARN | dict(truncate=False, beta_fast=32.0, beta_slow=1.0)
+
+# name: what differs from the tiny config
+FAMILIES = {
+    "mistral": dict(sliding_window=16, head_dim=16),
+    "ministral": dict(head_dim=16, sliding_window=8, layer_types=[SLIDING, FULL, SLIDING], tie_word_embeddings=True),
+    "ministral3": dict(head_dim=16, rope_parameters=YARN | dict(
+        mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=16, llama_4_scaling_beta=0.4)),
+    "qwen2": dict(use_sliding_window=True, sliding_window=12, max_window_layers=1),
+    "qwen3": dict(head_dim=16, attention_bias=True, rope_scaling=YARN),
+    "qwen3_moe": dict(
+        head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, mlp_only_layers=[1],
+        decoder_sparse_step=1, norm_topk_prob=False),
+    "mixtral": dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16, intermediate_size=28),
+    "gemma": dict(head_dim=16, num_key_value_heads=1, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True),
+    "gemma2": GEMMA | dict(attn_logit_softcapping=4.0, final_logit_softcapping=9.0),
+    "gemma3_text": GEMMA | dict(rope_theta=1e6, sliding_window_pattern=3, rope_scaling=dict(rope_type="linear", factor=4.0)),
+    "phi3": dict(partial_rotary_factor=0.75, rope_scaling=LONG, original_max_position_embeddings=256),
+    "phi3-long": dict(rope_scaling=LONG | dict(short_factor=[1.0, 1.1, 1.3, 1.5], long_factor=[1.0, 2.0, 5.0, 9.0]),
+                      original_max_position_embeddings=24),
+    "smollm3": dict(no_rope_layer_interval=2, tie_word_embeddings=True),
+    "olmo2": dict(attention_bias=True),
+    "olmo3": dict(sliding_window=8, layer_types=[SLIDING, FULL, SLIDING], rope_theta=500000.0, rope_scaling=YARN | dict(
+        rope_theta=500000.0, attention_factor=1.3)),
+    "granite": dict(
+        embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=2.0, attention_bias=True, mlp_bias=True),
+    "cohere": dict(use_qk_norm=True, logit_scale=0.5, tie_word_embeddings=True),
+    "cohere2": dict(head_dim=8, sliding_window=8, sliding_window_pattern=3, logit_scale=0.5, tie_word_embeddings=True),
+    "stablelm": dict(layer_norm_eps=1e-5, use_qkv_bias=True, qk_layernorm=True, partial_rotary_factor=0.5),
+    "stablelm-parallel": dict(
+        layer_norm_eps=1e-5, use_qkv_bias=False, partial_rotary_factor=0.25, use_parallel_residual=True, hidden_size=48, num_attention_heads=3, num_key_value_heads=3),
+    "starcoder2": dict(sliding_window=16, use_bias=True, tie_word_embeddings=True),
+    "internlm2": dict(bias=True, rms_norm_eps=1e-5),
+    "internlm3": dict(head_dim=8, qkv_bias=True, bias=True, rope_scaling=dict(rope_type="dynamic", factor=6.0)),
+    "glm": dict(head_dim=16, attention_bias=True),
+    "glm4": dict(head_dim=16, attention_bias=True, partial_rotary_factor=0.5),
+    "exaone4": dict(
+        sliding_window=8, sliding_window_pattern="LLG", layer_types=[SLIDING, SLIDING, FULL], head_dim=16, rope_scaling=None),
+    "ernie4_5": dict(head_dim=16, use_bias=True, tie_word_embeddings=False),
+    "hunyuan_v1_dense": dict(head_dim=16, rope_scaling=dict(type="dynamic", alpha=50.0, factor=1.0), use_qk_norm=True, attention_bias=False),
+    "seed_oss": dict(head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True),
+    "gpt_oss": dict(head_dim=16, sliding_window=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=24, rope_scaling=GPT_OSS_YARN),
+    "minicpm": dict(scale_emb=6.0, scale_depth=1.4, dim_model_base=16, rms_norm_eps=1e-5, tie_word_embeddings=False),
+    "helium": dict(head_dim=8, attention_bias=True, mlp_bias=True),
+    "apertus": dict(attention_bias=True, rope_scaling=make.LLAMA3_ROPE),
+}
+# transformers has no model of these.
+BY_MLX_LM = {"internlm2", "minicpm"}
+# Why mlx-lm's logits differ.
+DIFFERS = {
+    "mistral": "sees everything without layer_types",
+    "ministral": "does not have it",
+    "ministral3": "yarn's factor of attention",
+    "qwen2": "knows no windows",
+    "qwen3": "knows no biases",
+    "mixtral": "knows no windows",
+    "gemma": "the exact gelu",
+    "gemma2": "knows no windows",
+    "gemma3_text": "rounds the embeddings' scale to bf16",
+    "phi3": "always the long factors",
+    "phi3-long": "always the long factors",
+    "olmo3": "yarn's attention_factor is not used",
+    "starcoder2": "the exact gelu, and knows no windows",
+    "glm": "turns whole heads",
+    "gpt_oss": "does not read this layout, and does not use yarn's truncate",
+}
+
+
+def config_of(name):
+    family = name.split("-")[0]
+    return TINY | dict(model_type=family) | FAMILIES[name]
+
+
+def random_tensor(name, key, shape):
+    """Like make.py's: norms near 1 (near 0 where 1 is added), matrices scaled by their inputs, biases and the rest small."""
+    noise = make.generator(f"families/{name}-f32", key).standard_normal(shape, dtype=np.float32)
+    if "norm" in key and key.endswith("weight"):
+        if name.startswith(("gemma2", "gemma3")) and ".post_" in key:
+            return np.float32(0.2) * noise + np.float32(4)  # the layers must outweigh the embedding, or a text repeats itself
+        return np.float32(0.2) * noise + np.float32(0 if name.startswith("gemma") else 1)
+    if key.endswith(("alpha_p", "alpha_n")):
+        return np.float32(0.3) * noise
+    if key.endswith((".beta", ".eps")):
+        return np.full(shape, 0.5 if key.endswith("beta") else -1e-6, dtype=np.float32)
+    if key.endswith("sinks"):
+        return noise
+    if len(shape) < 2 or "bias" in key:
+        return np.float32(0.3) * noise
+    if "embed" in key:
+        return noise if not config_of(name).get("tie_word_embeddings") else np.float32(2.8 / shape[-1] ** 0.5) * noise
+    inputs = shape[-2] if name == "gpt_oss" and "experts" in key else shape[-1]
+    return np.float32((2.8 if "lm_head" in key or "output.weight" in key else 1.6) / inputs ** 0.5) * noise
+
+
+def hub_tensors(name, folder):
+    """The names and shapes of a checkpoint as transformers, or mlx-lm, writes it."""
+    config = config_of(name)
+    if name in BY_MLX_LM:
+        model_class, arguments = mlx_lm.utils._get_classes(config)
+        return {key: value.shape for key, value in tree_flatten(model_class(arguments.from_dict(config)).parameters())}
+    torch.manual_seed(0)
+    keys = {key: value for key, value in config.items() if key not in ("model_type", "torch_dtype")}
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(config["model_type"], **json.loads(json.dumps(keys))), attn_implementation="eager")
+    model.save_pretrained(folder)
+    with safe_open(folder / "model.safetensors", "np") as file:
+        shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}
+    for file in folder.iterdir():
+        file.unlink()
+    return shapes
+
+
+def write_checkpoint(name, folder, tokenizer):
+    shapes = hub_tensors(name, folder)
+    config = config_of(name)
+    items = [(key, "F32", random_tensor(name, key, tuple(shape))) for key, shape in sorted(shapes.items())]
+    make.write_safetensors(folder / "model.safetensors", items)
+    make.write_json(folder / "config.json", config, 1)
+    make.write_json(folder / "tokenizer.json", tokenizer)
+    make.write_json(folder / "generation_config.json", dict(bos_token_id=1, eos_token_id=4), 1)
+
+
+def reference(name, folder):
+    """From token ids to logits [tokens, vocabulary], in f32."""
+    if name in BY_MLX_LM:
+        model = mlx_lm.load(str(folder))[0]
+        return lambda ids: make.full_pass(model, ids)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model.eval()
+
+    def logits(ids):
+        with torch.no_grad():
+            return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    return logits
+
+
+def greedy_case(logits, ids):
+    tokens, rows = [], []
+    for _ in range(STEPS):
+        row = logits(ids + tokens)[-1].astype(np.float64)
+        rows.append(row - np.log(np.exp(row - row.max()).sum()) - row.max())
+        tokens.append(int(row.argmax()))
+    rows = np.stack(rows)
+    order = np.argsort(-rows, axis=-1, kind="stable")[:, :5]
+    best = np.take_along_axis(rows, order, axis=-1)
+    return dict(prompt=None, prompt_ids=ids, tokens=tokens, logprobs=best[:, 0].round(6).tolist(),
+                top=[list(map(list, zip(i, l))) for i, l in zip(order.tolist(), best.round(6).tolist())],
+                margins=(best[:, 0] - best[:, 1]).round(6).tolist())
+
+
+def write(name, source, target, tokenizer):
+    folder = source / f"{name}-f32"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write_checkpoint(name, folder, tokenizer)
+    logits = reference(name, folder)
+    spread, salt = 0.0, 0
+    while True:  # until no step of the texts is a close call
+        ids = make.generator(f"families/{name}-f32", f"ids{salt}").integers(8, make.BPE_VOCAB - 2, make.PASS_LENGTH).tolist()
+        rows = logits(ids)
+        spread = float(rows.std())
+        cases = [greedy_case(logits, prompt) for prompt in (ids[:40], ids[40:47], ids[47:])]
+        margin = min(min(case["margins"]) for case in cases)
+        if margin > 4e-4 * spread:
+            break
+        salt += 1
+    failed = False
+    try:
+        mlx_model = mlx_lm.load(str(folder))[0]
+        difference = make.spread_error(make.full_pass(mlx_model, ids), rows)
+        failed = name not in DIFFERS and difference > 1e-5
+    except (ValueError, TypeError, KeyError) as error:
+        difference = f"cannot: {str(error)[:80]}"
+    print(f"{name:20} deviation {spread:.2f}, salt {salt}, smallest margin {margin:.4f}, mlx-lm {difference}", flush=True)
+    versions = dict(transformers=transformers.__version__, torch=torch.__version__.split("+")[0], mlx_lm=mlx_lm.__version__)
+    make.write_json(target / f"{name}-f32.json", versions | dict(cases=cases))
+    make.write_safetensors(target / f"{name}-f32.safetensors", [("tokens", "I32", np.array(ids)), ("logits", "F32", rows)])
+    return failed
+
+
+def write_all(source, target, tokenizer, names=()):
+    failed = [name for name in names or FAMILIES if write(name, source, target, tokenizer)]
+    assert not failed, f"mlx-lm differs in {failed}"
+
+
+if __name__ == "__main__":
+    corpus = (make.HERE / "corpus.txt").read_text(encoding="utf-8")
+    write_all(make.HERE / "models", make.HERE / "expected", make.byte_level_tokenizer(corpus, False), sys.argv[1:])

@@ -1,0 +1,104 @@
+//! Sliding windows: what a layer no longer sees it does not keep, and nobody notices but the memory.
+
+use mlx_core::array::{FloatPolicy, Rows};
+use mlx_core::cache::SequenceCache;
+use mlx_core::model::{self, Batch, Model, Row};
+use mlx_tests::{Dice, device, model_folder};
+
+/// The longest pass that these tests run.
+const RUN: usize = 64;
+
+fn load(name: &str) -> Box<dyn Model> {
+    let policy = FloatPolicy::for_device().expect("a device");
+    model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads")
+}
+
+fn text(length: usize) -> Vec<u32> {
+    let mut dice = Dice::new(3);
+    (0..length).map(|_| dice.below(300) as u32 + 8).collect()
+}
+
+/// The bits of the logits of the last row after a pass over `tokens`, which is a step if there is only one.
+fn pass(model: &dyn Model, cache: &mut SequenceCache, tokens: &[u32]) -> Vec<u32> {
+    let start = cache.offset();
+    let batch = match tokens {
+        [token] => Batch::step(&[Row { cache: 0, token: *token, position: start }], 1),
+        run => Batch::run(run, start),
+    };
+    let hidden = model.forward(batch, &mut [cache]).expect("the pass runs");
+    let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    let values = rows.values().expect("values");
+    values[values.len() - rows.width()..].iter().map(|logit| logit.to_bits()).collect()
+}
+
+/// Runs `tokens` in passes that end at multiples of 16, and after 64 positions token by token.
+fn fill(model: &dyn Model, cache: &mut SequenceCache, tokens: &[u32]) {
+    while cache.offset() < tokens.len() {
+        let start = cache.offset();
+        let end = if start < 64 { (start / 16 + 1) * 16 } else { start + 1 };
+        pass(model, cache, &tokens[start..end.min(tokens.len())]);
+    }
+}
+
+/// All layers of this one see 16 positions, so that what it keeps is bounded.
+#[test]
+fn memory_stays_within_the_window_and_the_promise() {
+    let _turn = device();
+    let model = load("mistral-f32");
+    let (tokens, mut cache) = (text(240), model.new_cache());
+    fill(model.as_ref(), &mut cache, &tokens);
+    let footprint = model.spec().footprint;
+    let all = footprint.cache_per_token * tokens.len() as u64;
+    assert!((cache.bytes() as u64) < all * 3 / 5, "{} of {all} bytes", cache.bytes());
+    assert!(cache.bytes() as u64 <= footprint.cache(tokens.len(), RUN));
+    // Twice the text takes no more.
+    assert_eq!(footprint.cache(5000, RUN), footprint.cache(10_000, RUN));
+}
+
+#[test]
+fn a_cache_is_cut_exactly_or_says_that_it_cannot_be() {
+    let _turn = device();
+    // All layers see a window; some do; none does.
+    for name in ["mistral-f32", "gemma3_text-f32", "llama-f32"] {
+        let model = load(name);
+        let (tokens, mut dice) = (text(200), Dice::new(7));
+        let (mut cut, mut refused) = (0, 0);
+        for length in [20, 64, 90, 130, 200] {
+            let back = length - dice.below(length.min(120));
+            let mut straight = model.new_cache();
+            fill(model.as_ref(), &mut straight, &tokens[..back]);
+            let mut cache = model.new_cache();
+            fill(model.as_ref(), &mut cache, &tokens[..length]);
+            let fork = cache.fork(back).expect("the copy is made");
+            assert_eq!(fork.is_some(), cache.reaches(back), "{name}");
+            assert_eq!(cache.truncate(back), cache.reaches(back), "{name}");
+            let Some(mut fork) = fork else {
+                assert_eq!(cache.offset(), length, "{name}: nothing was changed");
+                refused += 1;
+                continue;
+            };
+            cut += 1;
+            assert_eq!((cache.offset(), fork.offset()), (back, back), "{name}");
+            for token in [9, 30, 31] {
+                let expected = pass(model.as_ref(), &mut straight, &[token]);
+                assert_eq!(pass(model.as_ref(), &mut cache, &[token]), expected, "{name}: cut to {back}");
+                assert_eq!(pass(model.as_ref(), &mut fork, &[token]), expected, "{name}: copied to {back}");
+            }
+        }
+        assert!(cut > 0, "{name}: no cache was cut");
+        assert_eq!(refused > 0, name != "llama-f32", "{name}: {refused} refused");
+    }
+}
+
+#[test]
+fn a_cache_reaches_to_its_own_length() {
+    let _turn = device();
+    let model = load("mistral-f32");
+    let mut cache = model.new_cache();
+    assert!(cache.reaches(0));
+    fill(model.as_ref(), &mut cache, &text(150));
+    let mut copy = cache.fork(150).expect("the copy is made").expect("it reaches so far");
+    assert!(copy.bytes() <= cache.bytes());
+    assert_eq!(pass(model.as_ref(), &mut copy, &[5]), pass(model.as_ref(), &mut cache, &[5]));
+    assert!(!cache.reaches(3) && !cache.truncate(3) && cache.fork(3).expect("no copy is made").is_none());
+}
