@@ -4,7 +4,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::{add, multiply};
 
 use super::attention::Attention;
-use super::batch::Batch;
+use super::batch::{Batch, Layout};
 use super::decoder::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
 use super::moe::Experts;
@@ -101,17 +101,17 @@ impl Block {
         let attended = self.attention.forward(&normed, batch, caches)?;
         let middle = self.added(input, &attended, self.attended_norm.as_ref())?;
         let fed = if self.parallel {
-            self.feed(&normed)?
+            self.feed(&normed, batch)?
         } else {
-            self.feed(&normalised(self.feed_forward_norm.as_ref(), &middle)?)?
+            self.feed(&normalised(self.feed_forward_norm.as_ref(), &middle)?, batch)?
         };
         self.added(&middle, &fed, self.fed_norm.as_ref())
     }
 
-    fn feed(&self, input: &Array) -> Result<Array> {
+    fn feed(&self, input: &Array, batch: &Batch) -> Result<Array> {
         match &self.feed_forward {
             Inner::Dense(dense) => dense.forward(input),
-            Inner::Sparse(experts) => experts.forward(input),
+            Inner::Sparse(experts) => experts.forward(input, *batch.layout() == Layout::OneRun),
         }
     }
 

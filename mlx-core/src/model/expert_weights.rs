@@ -31,12 +31,13 @@ impl ExpertLinear {
         Ok(Self { weight: weight.swap_axes(1, 2)?, bias })
     }
 
-    /// `[R, 1 or chosen, 1, input]` through the experts `[R, chosen]`: `[R, chosen, 1, output]`. One product for each row and expert.
-    pub(super) fn forward(&self, input: &Array, chosen: &Array) -> Result<Array> {
-        let product = gather_mm(input, &self.weight, None, chosen, false)?;
+    /// `[.., 1, input]` through the experts `chosen`, with whose shape that of the rows must agree but for axes of 1:
+    /// `[.., 1, output]`. One product for each row and expert; `sorted` says that experts rise.
+    pub(super) fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
+        let product = gather_mm(input, &self.weight, None, chosen, sorted)?;
         Ok(match &self.bias {
             None => product,
-            Some(bias) => add(product, bias.take_axis(chosen, 0)?.expand_dims(2)?)?,
+            Some(bias) => add(product, bias.take_axis(chosen, 0)?.expand_dims(-2)?)?,
         })
     }
 }

@@ -5,8 +5,8 @@
 use mlx_rs::Array;
 use mlx_rs::ops::indexing::{TryIndexOp, take_along_axis};
 use mlx_rs::ops::{
-    add, argpartition_axis, clip, expand_dims_axes, matmul, multiply, negative, sigmoid, softmax_axis,
-    split_equal,
+    add, argpartition_axis, argsort_axis, clip, expand_dims_axes, floor_divide, matmul, multiply, negative,
+    sigmoid, softmax_axis, split_equal,
 };
 
 use super::activation::{Activated, Activation};
@@ -51,6 +51,9 @@ pub struct ExpertsConfig {
     pub tensors: ExpertTensors,
 }
 
+/// From this many products on, a run is sorted by expert.
+const WORTH_SORTING: usize = 64;
+
 /// The router and all experts of a layer.
 pub(crate) struct Experts {
     router: Linear,
@@ -92,18 +95,37 @@ impl Experts {
         })
     }
 
-    /// `[R, hidden]` to the same shape.
-    pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
+    /// `[R, hidden]` to the same shape. The rows of a `run` belong to one sequence.
+    pub(crate) fn forward(&self, input: &Array, run: bool) -> Result<Array> {
         let (chosen, shares) = self.route(input)?;
-        let rows = expand_dims_axes(input, &[1, 2])?;
-        let both = split_equal(self.gate_up.forward(&rows, &chosen)?, 2, -1)?;
-        let inner = self.activation.forward(&both[0], &both[1])?;
-        // [R, chosen, 1, hidden]
-        let outer = self.down.forward(&inner, &chosen)?;
-        let outer = outer.squeeze_axes(&[2])?;
+        let outer = if run && chosen.size() >= WORTH_SORTING {
+            self.by_expert(input, &chosen)?
+        } else {
+            self.through(&expand_dims_axes(input, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?
+        };
         // The weighted sum as one small product for each row.
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
         Ok(mixed.squeeze_axes(&[1])?)
+    }
+
+    /// `[.., 1, hidden]` through the experts `chosen` to the same shape.
+    fn through(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
+        let both = split_equal(self.gate_up.forward(rows, chosen, sorted)?, 2, -1)?;
+        let inner = self.activation.forward(&both[0], &both[1])?;
+        self.down.forward(&inner, chosen, sorted)
+    }
+
+    /// `[R, hidden]` through the experts `[R, chosen]` to `[R, chosen, hidden]`, expert by expert, so that each one's weights are
+    /// read once and not once for each row.
+    fn by_expert(&self, input: &Array, chosen: &Array) -> Result<Array> {
+        let (rows, width) = (input.dim(0), input.dim(1));
+        let chosen = chosen.reshape(&[-1])?;
+        let order = argsort_axis(&chosen, 0)?;
+        let of_rows = floor_divide(&order, Array::from_int(self.per_row))?;
+        let sorted_rows = expand_dims_axes(input.take_axis(of_rows, 0)?, &[1])?;
+        let outer = self.through(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
+        let back = argsort_axis(&order, 0)?;
+        Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.per_row, width])?)
     }
 
     /// The experts of each row, `[R, chosen]`, and their shares, of the same shape.
