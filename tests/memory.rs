@@ -9,19 +9,20 @@ use mlx_tests::{Dice, collect, device, greedy, model_copy, model_folder, run};
 const MODEL: &str = "llama-f32";
 
 fn start(options: &EngineOptions) -> Result<EngineHandle> {
-    EngineHandle::start(&model_folder(MODEL), options, |_, _| {})
+    start_model(MODEL, options)
 }
 
-/// The bytes that an engine takes before any request.
-fn at_rest() -> u64 {
-    start(&EngineOptions::default()).expect("it loads").stats().reserved_bytes
+fn start_model(name: &str, options: &EngineOptions) -> Result<EngineHandle> {
+    EngineHandle::start(&model_folder(name), options, |_, _| {})
 }
 
 /// An engine with room for its model and `bytes` of requests.
-fn with_room_for(bytes: u64) -> EngineHandle {
+fn with_room_for(name: &str, bytes: u64) -> EngineHandle {
+    let at_rest = start_model(name, &EngineOptions::default()).expect("it loads").stats().reserved_bytes;
     // A sixteenth is for what MLX keeps of freed arrays.
-    let budget = (at_rest() + bytes) * 16 / 15 + 16;
-    start(&EngineOptions { memory_budget: Some(budget), ..EngineOptions::default() }).expect("it fits")
+    let budget = (at_rest + bytes) * 16 / 15 + 16;
+    start_model(name, &EngineOptions { memory_budget: Some(budget), ..EngineOptions::default() })
+        .expect("it fits")
 }
 
 fn idle(engine: &EngineHandle) -> EngineStats {
@@ -37,8 +38,16 @@ fn idle(engine: &EngineHandle) -> EngineStats {
 #[test]
 fn under_load_the_peak_stays_under_the_budget_and_everything_comes_back() {
     let _turn = device();
+    // Windows with norms around everything and bent scores; experts.
+    for name in [MODEL, "gemma2-f32", "qwen3_moe-f32"] {
+        crowd(name);
+    }
+}
+
+/// Eighty requests where there is room for a few.
+fn crowd(name: &str) {
     let before = active_memory().expect("a figure") as u64;
-    let engine = with_room_for(1_300_000);
+    let engine = with_room_for(name, 1_300_000);
     let resting = engine.stats();
     reset_peak_memory().expect("a device");
     let mut dice = Dice::new(3);
@@ -70,8 +79,12 @@ fn under_load_the_peak_stays_under_the_budget_and_everything_comes_back() {
         assert_eq!(collect(generation).finished.reason, FinishReason::Length);
     }
     let peak = peak_memory().expect("a figure") as u64 - before;
-    assert!(peak <= resting.budget_bytes, "{peak} bytes at the peak, {} allowed", resting.budget_bytes);
-    assert!(most.running >= 2 && most.waiting > 0, "it was crowded: {most:?}");
+    assert!(
+        peak <= resting.budget_bytes,
+        "{name}: {peak} bytes at the peak, {} allowed",
+        resting.budget_bytes
+    );
+    assert!(most.running >= 2 && most.waiting > 0, "{name}: it was crowded: {most:?}");
     let after = idle(&engine);
     assert_eq!((after.reserved_bytes, after.used_bytes), (resting.reserved_bytes, resting.used_bytes));
     assert_eq!(after.finished, 80);
