@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use mlx_tests::{golden, model_folder};
+use mlx_tests::{golden, model_copy, model_folder};
 use serde_json::Value;
 
 /// Runs `mlx` with these arguments and this text piped in.
@@ -308,6 +308,63 @@ fn a_base_model_says_that_it_cannot_chat() {
     assert!(stderr(&output).contains("chat template"), "{}", stderr(&output));
     let output = mlx(&["generate", "-m", folder, "-p", "Hello", "--max-tokens", "2"], "");
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn inspect_tells_what_a_model_is_without_reading_its_weights() {
+    let copy = model_copy("llama-mixed-f32");
+    let path = copy.path().join("model.safetensors");
+    let size = std::fs::metadata(&path).expect("a file").len();
+    // Nothing but zeros after the header: it says the same of them.
+    let header = std::fs::read(&path).expect("a file");
+    let end = 8 + u64::from_le_bytes(header[..8].try_into().expect("eight bytes")) as usize;
+    let file = std::fs::File::create(&path).expect("a file");
+    (&file).write_all(&header[..end]).expect("it can be written");
+    file.set_len(size).expect("it can be written");
+    let folder = copy.path().to_str().expect("utf-8");
+    let object = json(&["inspect", "-m", folder, "--json"], "");
+    assert_eq!(
+        (&object["family"], &object["layers"], &object["context"]),
+        (&"llama".into(), &2.into(), &256.into())
+    );
+    let weights = object["weights"].as_array().expect("a list");
+    let sum =
+        |list: &[Value], key: &str| list.iter().map(|it| it[key].as_u64().expect("a count")).sum::<u64>();
+    for key in ["parameters", "file_bytes", "device_bytes"] {
+        assert_eq!(sum(weights, key), object[key].as_u64().expect("a count"), "{key}");
+    }
+    let forms: Vec<&Value> = weights.iter().map(|kind| &kind["form"]).collect();
+    let affine = |bits, group| Value::from(format!("affine {bits} bits, groups of {group}"));
+    let expected =
+        [affine(2, 32), affine(3, 64), affine(4, 32), affine(5, 32), affine(6, 64), Value::from("f32")];
+    assert_eq!(forms, expected.iter().collect::<Vec<_>>());
+    // Keys and values of two layers, two heads of sixteen.
+    assert_eq!(object["cache_bytes_per_token"], 2 * 2 * 2 * 16 * 4);
+    let kept = json(&["inspect", "-m", folder, "--json", "--keep-quantized"], "");
+    assert!(
+        sum(std::slice::from_ref(&kept), "device_bytes") < sum(std::slice::from_ref(&object), "device_bytes")
+    );
+    let text = stdout(&mlx(&["inspect", "-m", folder, "--memory-budget", "1KB"], ""));
+    assert!(text.contains("affine 6 bits, groups of 64") && text.contains("memory_budget"), "{text}");
+    let missing = mlx(&["inspect", "-m", "no-such-folder"], "");
+    assert!(stderr(&missing).contains("no-such-folder") && missing.status.code() == Some(1));
+}
+
+#[test]
+fn quantised_weights_may_be_kept_and_what_is_not_kept_is_said() {
+    let folder = model("llama-q4-f16");
+    let mut arguments = vec!["generate", "-m", &folder, "--raw", "-p", "The", "-v"];
+    arguments.extend(GREEDY);
+    let unpacked = mlx(&arguments, "");
+    arguments.push("--keep-quantized");
+    let kept = mlx(&arguments, "");
+    assert!(unpacked.status.success() && kept.status.success(), "{}{}", stderr(&unpacked), stderr(&kept));
+    assert_eq!(stdout(&unpacked), stdout(&kept));
+    if mlx_core::array::device_name().expect("a device") == "cpu" {
+        let said = stderr(&unpacked);
+        assert!(said.contains("--keep-quantized") && said.contains("memory_mb"), "{said}");
+    }
+    assert!(!stderr(&kept).contains("--keep-quantized"), "{}", stderr(&kept));
 }
 
 #[test]

@@ -92,8 +92,12 @@ fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
 }
 
 fn start(folder: &std::path::Path, options: &EngineOptions) -> EngineHandle {
-    EngineHandle::start(folder, &EngineOptions { exact: Some(true), ..options.clone() }, |_, _| {})
-        .expect("the model loads")
+    EngineHandle::start(
+        folder,
+        &EngineOptions { exact: Some(true), keep_quantized: true, ..options.clone() },
+        |_, _| {},
+    )
+    .expect("the model loads")
 }
 
 /// Runs the requests from several threads in any order, between requests that are cancelled on their way.
@@ -142,6 +146,8 @@ fn models() -> Vec<PathBuf> {
         "cohere2-f32",
         "phi3-long-f32",
         "apertus-f32",
+        "llama-mixed-f32",
+        "llama-mxfp4-bf16",
     ];
     kinds.map(model_folder).into_iter().chain(own).collect()
 }

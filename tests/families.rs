@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use mlx_core::array::{self, FloatPolicy, Rows};
+use mlx_core::array::{self, Rows};
 use mlx_core::cache::SequenceCache;
 use mlx_core::model::{self, Batch, Model, Row};
-use mlx_tests::golden::{self, FAMILIES, MODELS, worst_difference};
+use mlx_core::weights::WeightPolicy;
+use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTISED, worst_difference};
 use mlx_tests::{device, engine, greedy, model_folder, run};
 
 /// How far logits may be from the reference's, as a share of the row's spread.
-fn tolerance(dtype: &str) -> f32 {
+pub(crate) fn tolerance(dtype: &str) -> f32 {
     match (dtype, array::device_name().expect("a device")) {
         ("f32", "cpu") => 1e-4,
         // A GPU sums in another order, and some multiply f32 at a lower precision.
@@ -20,19 +21,19 @@ fn tolerance(dtype: &str) -> f32 {
 }
 
 fn load(folder: &Path) -> Box<dyn Model> {
-    let policy = FloatPolicy::for_device().expect("a device");
+    let policy = WeightPolicy::for_device(false).expect("a device");
     model::load(folder, policy, &mut |_, _| {}).expect("the fixture loads")
 }
 
 /// The logits of every row of a pass.
-fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut SequenceCache]) -> Vec<f32> {
+pub(crate) fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut SequenceCache]) -> Vec<f32> {
     let hidden = model.forward(batch, caches).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     rows.values().expect("values").to_vec()
 }
 
 /// Logits of every position, the text cut into passes at `cuts`; a pass of one token is a decode step.
-fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
+pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
     let mut cache = model.new_cache_for(tokens.len());
     let (mut values, mut start) = (Vec::new(), 0);
     for &end in cuts.iter().chain([&tokens.len()]) {
@@ -50,7 +51,7 @@ fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f3
 #[test]
 fn logits_are_the_references_in_one_pass_in_chunks_and_one_by_one() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(FAMILIES) {
+    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
         let model = load(&model_folder(name));
         let dtype = model.spec().dtype;
         let expected = golden::logits(name, dtype == "f32");
@@ -66,7 +67,7 @@ fn logits_are_the_references_in_one_pass_in_chunks_and_one_by_one() {
 #[test]
 fn greedy_tokens_and_their_logprobs_are_the_references() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(FAMILIES) {
+    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
         let engine = engine(name);
         if engine.spec().dtype != "f32" {
             continue; // The recorded tokens are those of f32; on a GPU, halves stay halves.

@@ -1,18 +1,21 @@
 //! Loading: whatever is wrong with a folder, the answer is one error that names the file and the key.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use mlx_core::Result;
-use mlx_core::array::FloatPolicy;
 use mlx_core::folder::ModelFolder;
 use mlx_core::model;
+use mlx_core::weights::WeightPolicy;
+use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{device, model_copy};
+use safetensors::Dtype;
 use serde_json::{Value, json};
 
 /// Loads everything in a folder, as the engine does.
 fn open(folder: &Path) -> Result<()> {
     ModelFolder::open(folder)?;
-    model::load(folder, FloatPolicy::for_device()?, &mut |_, _| {}).map(drop)
+    model::load(folder, WeightPolicy::for_device(false)?, &mut |_, _| {}).map(drop)
 }
 
 /// The error of loading `name` after `damage`; it must mention all `words`.
@@ -60,7 +63,124 @@ fn keys_of_config_json_are_checked_by_name() {
     assert_refused(name, scaling(json!({"type": "wavy"})), &["rope_scaling.type", "wavy"]);
     assert_refused(name, scaling(json!({"rope_type": "linear"})), &["rope_scaling.factor", "missing"]);
     assert_refused(name, scaling(json!([1])), &["rope_scaling"]);
-    assert_refused(name, set("quantization", json!({"bits": 4})), &["quantization", "not supported"]);
+}
+
+/// Changes the tensors of the only file: name to type, shape and bytes.
+fn edit_tensors(change: impl FnOnce(&mut BTreeMap<String, Tensor>)) -> impl FnOnce(&Path) {
+    move |folder| {
+        let path = folder.join("model.safetensors");
+        let mut all = tensors::read(&path);
+        change(&mut all);
+        tensors::write(&path, &all);
+    }
+}
+
+const QUERY: &str = "model.layers.0.self_attn.q_proj";
+
+/// Changes one tensor of the first layer's query projection.
+fn edit_query(part: &str, change: impl FnOnce(&mut Tensor)) -> impl FnOnce(&Path) {
+    let name = format!("{QUERY}.{part}");
+    edit_tensors(move |tensors| change(tensors.get_mut(&name).expect("it is there")))
+}
+
+#[test]
+fn triplets_that_do_not_fit_together_are_named() {
+    let name = "llama-q4-f16";
+    let remove = |part: &'static str| {
+        edit_tensors(move |tensors| drop(tensors.remove(&format!("{QUERY}.{part}")).expect("it is there")))
+    };
+    let [weight, scales, biases] = ["weight", "scales", "biases"].map(|part| format!("{QUERY}.{part}"));
+    assert_refused(name, remove("weight"), &["model.safetensors", &weight, "missing", "[64, 8]"]);
+    assert_refused(name, remove("scales"), &["model.safetensors", &weight, "U32", "no scales"]);
+    assert_refused(name, remove("biases"), &["model.safetensors", &biases, "missing", "[64, 1]"]);
+    let halve = |(_, shape, bytes): &mut Tensor| {
+        shape[0] /= 2;
+        bytes.truncate(bytes.len() / 2);
+    };
+    assert_refused(name, edit_query("weight", halve), &[&weight, "[32, 8]", "[64, 8]", "affine 4 bits"]);
+    assert_refused(name, edit_query("scales", halve), &[&scales, "[32, 1]", "[64, 1]", "groups of 64"]);
+    assert_refused(name, edit_query("biases", halve), &[&biases, "[32, 1]", "[64, 1]"]);
+    let turn = |(_, shape, _): &mut Tensor| shape.reverse();
+    assert_refused(name, edit_query("weight", turn), &[&weight, "[8, 64]"]);
+    assert_refused(name, edit_query("weight", |it| it.0 = Dtype::F32), &[&weight, "F32", "U32"]);
+    assert_refused(name, edit_query("scales", |it| it.0 = Dtype::I16), &[&scales, "I16"]);
+    let with_biases = |tensors: &mut BTreeMap<String, Tensor>| {
+        let scales = tensors[&format!("{QUERY}.scales")].clone();
+        tensors.insert(format!("{QUERY}.biases"), scales);
+    };
+    assert_refused("llama-mxfp4-bf16", edit_tensors(with_biases), &[&biases, "no place"]);
+    assert_refused("llama-mxfp4-bf16", edit_query("scales", |it| it.0 = Dtype::I8), &[&scales, "I8", "U8"]);
+}
+
+#[test]
+fn a_quantisation_that_is_not_that_of_the_tensors_is_named() {
+    let name = "llama-q4-f16";
+    let entry = |key: &'static str, to: Value| edit("config.json", move |it| it["quantization"][key] = to);
+    let file = "config.json";
+    assert_refused(name, entry("bits", json!(7)), &[file, "quantization.bits", "7", "2, 3, 4, 5, 6, 8"]);
+    assert_refused(name, entry("bits", json!("4")), &[file, "quantization.bits", "\"4\""]);
+    assert_refused(name, entry("bits", Value::Null), &[file, "quantization.bits", "missing"]);
+    assert_refused(name, entry("group_size", json!(48)), &[file, "quantization.group_size", "48"]);
+    assert_refused(name, entry("mode", json!("wavy")), &[file, "quantization.mode", "wavy", "mxfp4"]);
+    assert_refused(name, entry("mode", json!("mxfp4")), &[file, "quantization.group_size", "64", "32"]);
+    assert_refused(name, set("quantization", json!("4bit")), &[file, "quantization", "4bit", "object"]);
+    assert_refused(name, set("quantize_activations", json!(true)), &[file, "quantize_activations"]);
+    assert_refused(name, entry(QUERY, json!({"bits": 9})), &[file, QUERY, "bits", "9"]);
+    assert_refused(name, entry(QUERY, json!({"global_scale": true})), &[file, QUERY, "global_scale"]);
+    // What is said is possible, but not so of these tensors.
+    let embedding = "model.embed_tokens";
+    assert_refused(name, entry("bits", json!(8)), &[embedding, "[320, 8]", "[320, 16]", "affine 8 bits"]);
+    assert_refused(name, entry("group_size", json!(32)), &[embedding, ".scales", "[320, 1]", "[320, 2]"]);
+    assert_refused(name, entry("group_size", json!(128)), &[embedding, "64 numbers", "groups of 128"]);
+    assert_refused(name, entry(QUERY, json!({"bits": 8})), &[QUERY, ".weight", "affine 8 bits"]);
+    assert_refused(name, entry(QUERY, json!(false)), &[QUERY, ".weight", "U32", "quantization"]);
+    let nothing = |config: &mut Value| {
+        config.as_object_mut().expect("an object").retain(|key, _| !key.starts_with("quantization"));
+    };
+    assert_refused(name, edit(file, nothing), &["model.safetensors", embedding, "U32", "quantization"]);
+    let mode = |to: &'static str, bits: usize| {
+        set("quantization", json!({"mode": to, "bits": bits, "group_size": 32}))
+    };
+    assert_refused("llama-tied-q4-f32", mode("mxfp4", 4), &[".scales", "F32", "U8"]);
+    assert_refused("llama-mxfp4-bf16", mode("affine", 4), &[".scales", "U8"]);
+    assert_refused("llama-mxfp4-bf16", mode("mxfp8", 8), &[".weight", "mxfp8 8 bits"]);
+    assert_refused("llama-mixed-f32", entry(QUERY, json!({"bits": 4})), &[QUERY, ".weight", "[64, 8]"]);
+}
+
+#[test]
+fn checkpoints_that_others_have_quantised_are_refused_by_name() {
+    for method in
+        ["gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors", "mxfp4", "aqlm", "hqq", "bitnet"]
+    {
+        let config = json!({"quant_method": method, "bits": 4, "group_size": 128});
+        let words = ["config.json", "quantization_config.quant_method", method, "mlx-community"];
+        assert_refused("llama-f32", set("quantization_config", config.clone()), &words);
+        let nested = set("text_config", json!({"quantization_config": config}));
+        assert_refused("llama-f32", nested, &["text_config.quantization_config.quant_method", method]);
+    }
+    assert_refused(
+        "llama-f32",
+        set("compression_config", json!({})),
+        &["compression_config", "mlx-community"],
+    );
+    let write =
+        |file: &'static str| move |folder: &Path| std::fs::write(folder.join(file), "{}").expect("a file");
+    assert_refused("llama-f32", write("hf_quant_config.json"), &["hf_quant_config.json", "ModelOpt"]);
+    let gguf = |folder: &Path| {
+        std::fs::rename(folder.join("model.safetensors"), folder.join("model.Q4_K_M.gguf")).expect("a file");
+    };
+    assert_refused("llama-f32", gguf, &["model.Q4_K_M.gguf", "safetensors"]);
+}
+
+/// MLX's older tools wrote it under the other key alone.
+#[test]
+fn quantization_is_read_under_either_key() {
+    let _turn = device();
+    let copy = model_copy("llama-q4-f16");
+    edit("config.json", |config| drop(config.as_object_mut().expect("an object").remove("quantization")))(
+        copy.path(),
+    );
+    open(copy.path()).expect("it loads");
 }
 
 #[test]
@@ -109,11 +229,11 @@ fn scattered(seed: usize, below: usize) -> usize {
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as usize % below
 }
 
-/// Damages `file` in many ways. Loading may succeed (a flipped bit of a weight is a weight) but never panics,
+/// Damages `file` of `model` in many ways. Loading may succeed (a flipped bit of a weight is a weight) but never panics,
 /// and a cut file is always refused by name.
-fn assert_robust(file: &str, rounds: usize) {
+fn assert_robust(model: &str, file: &str, rounds: usize) {
     let _turn = device();
-    let copy = model_copy("llama-f32");
+    let copy = model_copy(model);
     let path = copy.path().join(file);
     let good = std::fs::read(&path).expect("the file is there");
     // Where the structure is: everywhere in text, in front in safetensors.
@@ -134,17 +254,19 @@ fn assert_robust(file: &str, rounds: usize) {
 
 #[test]
 fn damaged_weights_never_panic() {
-    assert_robust("model.safetensors", 150);
+    assert_robust("llama-f32", "model.safetensors", 150);
+    assert_robust("llama-mixed-f32", "model.safetensors", 150);
 }
 
 #[test]
 fn damaged_configs_never_panic() {
-    assert_robust("config.json", 150);
-    assert_robust("generation_config.json", 40);
+    assert_robust("llama-f32", "config.json", 150);
+    assert_robust("llama-mixed-f32", "config.json", 150);
+    assert_robust("llama-f32", "generation_config.json", 40);
 }
 
 #[test]
 fn damaged_tokenizers_never_panic() {
-    assert_robust("tokenizer.json", 100);
-    assert_robust("tokenizer_config.json", 100);
+    assert_robust("llama-f32", "tokenizer.json", 100);
+    assert_robust("llama-f32", "tokenizer_config.json", 100);
 }

@@ -9,6 +9,8 @@ mod families;
 mod family_configs;
 mod loading;
 mod memory;
+mod packing;
+mod quantised;
 mod sampling;
 mod scoring;
 mod sessions;

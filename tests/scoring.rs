@@ -1,9 +1,10 @@
 //! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
 
-use mlx_core::array::{FloatPolicy, Rows};
+use mlx_core::array::Rows;
 use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
 use mlx_core::model::{self, Batch};
 use mlx_core::sampling::{Scratch, score};
+use mlx_core::weights::WeightPolicy;
 use mlx_tests::{device, engine, golden, greedy, model_copy, run};
 
 fn scored(top: usize) -> RequestOptions {
@@ -51,7 +52,7 @@ fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
     let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let chunked = run(&engine, &text, &scored(0)).prompt_tokens;
     drop(engine);
-    let policy = FloatPolicy::for_device().expect("a device");
+    let policy = WeightPolicy::for_device(false).expect("a device");
     let model = model::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
     let hidden = model.forward(Batch::run(&text, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Talk with a model; /help lists what can be typed
     Chat(ChatArgs),
+    /// Say what a model is and what it would take, without loading it
+    Inspect(InspectArgs),
     /// Answer programs over HTTP, as OpenAI's API does
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
@@ -123,6 +125,25 @@ pub(crate) struct ChatArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The model: a folder with config.json and safetensors
+    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    pub(crate) model: PathBuf,
+
+    /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
+    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
+    pub(crate) memory_budget: Option<ByteSize>,
+
+    /// As if quantised weights were kept packed on a CPU, too [default: false]
+    #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) keep_quantized: Option<bool>,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ModelArgs {
     /// The model: a folder with config.json, safetensors and tokenizer.json
     #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
@@ -136,6 +157,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     pub(crate) memory_budget: Option<ByteSize>,
 
+    /// Keep quantised weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
+    #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) keep_quantized: Option<bool>,
+
     /// Say what happens: timings, memory, notes of the loader (on standard error)
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -145,6 +170,7 @@ impl ModelArgs {
     /// An engine for one request after the other.
     pub(crate) fn engine_options(&self) -> EngineOptions {
         let memory_budget = self.memory_budget.map(|size| size.0);
-        EngineOptions { exact: self.exact, memory_budget, ..EngineOptions::single() }
+        let keep_quantized = self.keep_quantized.unwrap_or(false);
+        EngineOptions { exact: self.exact, memory_budget, keep_quantized, ..EngineOptions::single() }
     }
 }

@@ -1,4 +1,5 @@
 //! `mlx`: chat with a model, or let it continue a text.
+#![forbid(unsafe_code)]
 
 mod answer;
 mod args;
@@ -6,6 +7,7 @@ mod chat;
 mod exit_code;
 mod generate;
 mod input;
+mod inspect;
 mod interrupt;
 mod request_args;
 mod score;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
             log(args.model.verbose);
             chat::run(args)
         }
+        Command::Inspect(args) => inspect::run(args),
         Command::Serve(args) => serve::run(args),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };

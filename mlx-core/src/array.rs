@@ -2,8 +2,9 @@
 //! logits in or out.
 
 use half::{bf16, f16};
+use mlx_rs::ops::concatenate;
 use mlx_rs::transforms::async_eval;
-use mlx_rs::{Array, Device, DeviceType, Dtype};
+use mlx_rs::{Array, ArrayElement, Device, DeviceType, Dtype};
 use safetensors::Dtype as FileDtype;
 
 use crate::error::{Error, Result};
@@ -50,7 +51,7 @@ pub fn float_dtype(dtype: FileDtype) -> Option<Dtype> {
     }
 }
 
-/// An array of `shape` from the little-endian bytes of a file, in the file's own float type.
+/// An array of `shape` from the little-endian bytes of a file, in the file's own type: a float, or words of packed weights.
 /// The caller has checked that the byte length fits the shape.
 pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
     // A count of 0 would make MLX hand out a null pointer later.
@@ -61,6 +62,8 @@ pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
         Dtype::Float32 => Array::from_slice(&decode(bytes, f32::from_le_bytes), shape),
         Dtype::Float16 => Array::from_slice(&decode(bytes, f16::from_le_bytes), shape),
         Dtype::Bfloat16 => Array::from_slice(&decode(bytes, bf16::from_le_bytes), shape),
+        Dtype::Uint32 => Array::from_slice(&decode(bytes, u32::from_le_bytes), shape),
+        Dtype::Uint8 => Array::from_slice(bytes, shape),
         other => return Err(Error::Mlx(format!("{other:?} weights cannot be read"))),
     })
 }
@@ -68,6 +71,11 @@ pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
 fn decode<T, const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> T) -> Vec<T> {
     let (chunks, _) = bytes.as_chunks::<N>();
     chunks.iter().map(|chunk| convert(*chunk)).collect()
+}
+
+/// The elements of an array in row-major order, where they lie; waits until they are computed.
+pub fn host<T: ArrayElement>(array: &Array) -> Result<&[T]> {
+    array.try_as_slice::<T>().map_err(|error| Error::Mlx(error.to_string()))
 }
 
 /// Token ids as a device array of shape `[ids.len()]`.
@@ -102,8 +110,18 @@ impl Rows {
 
     /// All rows, one after the other; waits until they are computed.
     pub fn values(&self) -> Result<&[f32]> {
-        self.0.try_as_slice::<f32>().map_err(|error| Error::Mlx(error.to_string()))
+        host(&self.0)
     }
+}
+
+/// Matrices as one, computed at once: the rows of each after those of the one before.
+pub fn stacked(parts: &[&Array]) -> Result<Array> {
+    if let [only] = parts {
+        return Ok((*only).clone());
+    }
+    let stacked = concatenate(parts, 0)?;
+    stacked.eval()?;
+    Ok(stacked)
 }
 
 /// Elements `start..end` of `axis`.

@@ -55,6 +55,16 @@ impl Fields {
         self.get(key).is_some()
     }
 
+    /// Whether `key` holds an object.
+    pub fn is_object(&self, key: &str) -> bool {
+        self.get(key).is_some_and(Value::is_object)
+    }
+
+    /// Whether `key` holds `false`.
+    pub fn is_false(&self, key: &str) -> bool {
+        self.get(key).and_then(Value::as_bool) == Some(false)
+    }
+
     /// The same fields, with `key` holding `value` if it holds nothing yet.
     #[must_use]
     pub fn with_default(&self, key: &str, value: Value) -> Self {

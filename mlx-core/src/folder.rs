@@ -27,9 +27,7 @@ pub struct ModelFolder {
 impl ModelFolder {
     /// Reads everything but the weights.
     pub fn open(path: &Path) -> Result<Self> {
-        if !path.is_dir() {
-            return Err(Error::file(path, "is not a folder; -m takes a folder with config.json and weights"));
-        }
+        expect_folder(path)?;
         let config = Fields::read(&path.join("config.json"))?;
         let generation = Fields::read_optional(&path.join("generation_config.json"))?;
         let tokenizer = Tokenizer::load(path)?;
@@ -50,6 +48,14 @@ impl ModelFolder {
         let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));
         name.map_or_else(|| self.path.display().to_string(), |name| name.to_string_lossy().into_owned())
     }
+}
+
+/// Refuses what is no folder.
+pub(crate) fn expect_folder(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    Err(Error::file(path, "is not a folder; -m takes a folder with config.json and weights"))
 }
 
 fn lexicon(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<Lexicon> {

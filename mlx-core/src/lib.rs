@@ -7,10 +7,15 @@ pub mod config;
 pub mod engine;
 pub mod error;
 pub mod folder;
+pub mod inspect;
+mod mlx_sys;
 pub mod model;
+pub mod packed;
+pub mod quantisation;
 pub mod sampling;
 pub mod session;
 pub mod text;
+mod unpack;
 pub mod weights;
 
 pub use error::{Error, Result};

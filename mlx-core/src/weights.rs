@@ -1,90 +1,68 @@
-//! Reads the safetensors files of a model folder, one tensor at a time, checking every claim they make.
+//! Reads the weights of a model folder, one tensor at a time, as the device is to hold them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+mod checkpoint;
+mod survey;
+
+use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
-use safetensors::tensor::{Metadata, TensorInfo};
 
 use crate::array::{self, FloatPolicy};
-use crate::config::Fields;
 use crate::error::{Error, Result};
-
-/// A header larger than this is refused before it is read (the format's own limit is 100 MB).
-const LARGEST_HEADER: u64 = 100 << 20;
-
-/// Where one tensor lies.
-#[derive(Debug, Clone)]
-struct Entry {
-    file: usize,
-    dtype: safetensors::Dtype,
-    shape: Vec<usize>,
-    start: u64,
-    length: usize,
-}
-
-struct Shard {
-    path: PathBuf,
-    file: File,
-}
+use crate::packed::Packed;
+use crate::quantisation::{Packing, Recipe};
+use checkpoint::{Checkpoint, Entry};
+pub use survey::{Kind, Kinds, Tally};
 
 /// Called with the bytes read so far and the bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
+/// How the device is to hold weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightPolicy {
+    /// The type of floats.
+    pub floats: FloatPolicy,
+    /// Whether what is packed in the files stays packed.
+    pub keep_packed: bool,
+}
+
+impl WeightPolicy {
+    /// The right policy for the default device. A GPU keeps packed weights; on a CPU, where products with them are slow, they
+    /// become floats, unless they are to be kept.
+    pub fn for_device(keep_packed: bool) -> Result<Self> {
+        Ok(Self { floats: FloatPolicy::for_device()?, keep_packed: keep_packed || array::on_gpu()? })
+    }
+
+    /// Whether a packed tensor of this shape stays packed. Stacks of matrices do not: there is no product with them here.
+    fn keeps(self, shape: &[usize]) -> bool {
+        self.keep_packed && shape.len() == 2
+    }
+}
+
 /// The tensors of a folder that nobody has taken yet.
 pub struct Weights<'a> {
-    shards: Vec<Shard>,
-    entries: BTreeMap<String, Entry>,
+    checkpoint: Checkpoint,
     renamed: Vec<(&'static str, &'static str)>,
+    recipe: Recipe,
+    policy: WeightPolicy,
     dtype: Dtype,
-    total: u64,
+    tally: Tally,
     read: u64,
-    parameters: u64,
     progress: Progress<'a>,
 }
 
 impl<'a> Weights<'a> {
-    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names. Reads headers only.
-    pub fn open(folder: &Path, policy: FloatPolicy, progress: Progress<'a>) -> Result<Self> {
-        let (paths, index) = shard_paths(folder)?;
-        let mut weights = Self {
-            shards: Vec::new(),
-            entries: BTreeMap::new(),
-            renamed: Vec::new(),
-            dtype: Dtype::Float32,
-            total: 0,
-            read: 0,
-            parameters: 0,
-            progress,
-        };
-        for path in paths {
-            weights.add_shard(path)?;
-        }
-        if let Some(index) = index {
-            weights.check_index(&index)?;
-        }
-        weights.total = weights.entries.values().map(|entry| entry.length as u64).sum();
-        if policy == FloatPolicy::Checkpoint {
-            weights.dtype = weights.most_used_float();
-        }
-        Ok(weights)
+    /// Opens the safetensors files of `folder`, of which `recipe` says how they were quantised. Reads headers only.
+    pub fn open(folder: &Path, recipe: Recipe, policy: WeightPolicy, progress: Progress<'a>) -> Result<Self> {
+        let checkpoint = Checkpoint::open(folder)?;
+        let tally = Tally::new(&checkpoint, policy.floats);
+        let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
+        Ok(Self { checkpoint, renamed: Vec::new(), recipe, policy, dtype, tally, read: 0, progress })
     }
 
     /// The float type that every tensor is handed out in.
     pub fn dtype(&self) -> Dtype {
         self.dtype
-    }
-
-    /// How many bytes the tensors take in the files.
-    pub fn file_bytes(&self) -> u64 {
-        self.total
-    }
-
-    /// How many parameters have been taken so far.
-    pub fn parameters(&self) -> u64 {
-        self.parameters
     }
 
     /// From now on tensors are asked for by other names than they have in the files: in each name, the first text of every pair
@@ -100,185 +78,154 @@ impl<'a> Weights<'a> {
 
     /// Whether a tensor called `name` is still there.
     pub fn has(&self, name: &str) -> bool {
-        self.entries.contains_key(&self.in_files(name))
+        self.checkpoint.has(&self.in_files(name))
     }
 
-    /// The shape of the tensor called `name`, if it is still there.
+    /// The shape in the files of the tensor called `name`, if it is still there.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.entries.get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
-    }
-
-    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`].
-    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
-        let name = &self.in_files(name);
-        let entry = self.entries.remove(name).ok_or_else(|| {
-            Error::file(self.folder_file(), format!("tensor {name} is missing, expected shape {shape:?}"))
-        })?;
-        let shard = &mut self.shards[entry.file];
-        let fail = |message: String| Error::file(&shard.path, message);
-        if entry.shape != shape {
-            let message =
-                format!("tensor {name} has shape {:?}, config.json asks for {shape:?}", entry.shape);
-            return Err(fail(message));
-        }
-        let dtype = array::float_dtype(entry.dtype).ok_or_else(|| {
-            fail(format!("tensor {name} has type {:?}; supported are F32, F16 and BF16", entry.dtype))
-        })?;
-        if entry.shape.iter().product::<usize>() > i32::MAX as usize {
-            return Err(fail(format!("tensor {name} has more than 2147483647 elements")));
-        }
-        let mut bytes = vec![0; entry.length];
-        shard
-            .file
-            .seek(SeekFrom::Start(entry.start))
-            .and_then(|_| shard.file.read_exact(&mut bytes))
-            .map_err(|source| Error::io(&shard.path, source))?;
-        let dimensions: Vec<i32> = shape.iter().map(|&size| size as i32).collect();
-        let array = array::from_bytes(&bytes, dtype, &dimensions)?.as_dtype(self.dtype)?;
-        array.eval()?;
-        self.read += entry.length as u64;
-        self.parameters += shape.iter().product::<usize>() as u64;
-        (self.progress)(self.read, self.total);
-        Ok(array)
+        self.checkpoint.entries().get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
     }
 
     /// Drops a tensor that this decoder has no use for, if it is there.
     pub fn skip(&mut self, name: &str) {
-        self.entries.remove(&self.in_files(name));
+        let name = self.in_files(name);
+        self.checkpoint.skip(|other| other == name);
     }
 
     /// Drops the tensors whose names in the files begin with one of `prefixes`.
     pub fn skip_under(&mut self, prefixes: &[&str]) {
-        self.entries.retain(|name, _| !prefixes.iter().any(|prefix| name.starts_with(prefix)));
+        self.checkpoint.skip(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
     }
 
-    /// Ends the reading: a tensor that nothing has taken is an error, since the model would not be the
-    /// one that was saved.
-    pub fn finish(self) -> Result<()> {
-        let Some((name, entry)) = self.entries.iter().next() else { return Ok(()) };
-        let names: Vec<&str> = self.entries.keys().take(8).map(String::as_str).collect();
-        let more = self.entries.len().saturating_sub(names.len());
+    /// Drops the tensors for whose names in the files `unused` holds.
+    pub fn skip_all(&mut self, unused: impl Fn(&str) -> bool) {
+        self.checkpoint.skip(unused);
+    }
+
+    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. A matrix, or a stack of them
+    /// `[..., output, input]`, that is packed in the files is unpacked.
+    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
+        let name = self.in_files(name);
+        let array = match self.packing(&name) {
+            Some((module, packing)) => {
+                let before = self.read;
+                let packed = self.take_triplet(module, shape, packing)?;
+                self.tally.unpacked_bytes += self.read - before;
+                packed.unpacked(self.dtype)?
+            }
+            None => self.take_floats(&name, shape, "config.json")?,
+        };
+        self.count(shape, array.nbytes());
+        Ok(array)
+    }
+
+    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed, if it is packed in the files and
+    /// the policy keeps it so.
+    pub fn take_packed(&mut self, module: &str, shape: &[usize]) -> Result<Option<Packed>> {
+        let name = self.in_files(&format!("{module}.weight"));
+        let Some((module, packing)) = self.packing(&name).filter(|_| self.policy.keeps(shape)) else {
+            return Ok(None);
+        };
+        let packed = self.take_triplet(module, shape, packing)?;
+        self.count(shape, packed.bytes());
+        Ok(Some(packed))
+    }
+
+    /// What taking all that is still there comes to, from the headers alone.
+    pub fn survey(&self) -> (Tally, Kinds) {
+        survey::survey(&self.checkpoint, &self.recipe, self.policy, self.tally)
+    }
+
+    /// Ends the reading: a tensor that nothing has taken is an error, since the model would not be the one that was saved.
+    pub fn finish(self) -> Result<Tally> {
+        let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
+            self.tally.log(self.policy);
+            return Ok(self.tally);
+        };
+        let names: Vec<&str> = self.checkpoint.entries().keys().take(8).map(String::as_str).collect();
+        let more = self.checkpoint.entries().len().saturating_sub(names.len());
         let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
         tracing::debug!(first = name, "unused tensors");
-        Err(Error::file(
-            &self.shards[entry.file].path,
-            format!("tensors that config.json has no place for: {}{tail}", names.join(", ")),
-        ))
+        let message = format!("tensors that config.json has no place for: {}{tail}", names.join(", "));
+        Err(self.checkpoint.error(entry, message))
     }
 
-    fn folder_file(&self) -> PathBuf {
-        match self.shards.as_slice() {
-            [only] => only.path.clone(),
-            shards => shards
-                .first()
-                .and_then(|shard| shard.path.parent())
-                .map(|folder| folder.join("model.safetensors.index.json"))
-                .unwrap_or_default(),
-        }
+    /// The module whose weights the tensor `name` of the files holds, and how they are packed, if they are.
+    fn packing<'n>(&self, name: &'n str) -> Option<(&'n str, Packing)> {
+        let module = name.strip_suffix(".weight")?;
+        let scaled = self.checkpoint.has(&format!("{module}.scales"));
+        Some((module, self.recipe.of(module, scaled)?))
     }
 
-    fn add_shard(&mut self, path: PathBuf) -> Result<()> {
-        let mut file = File::open(&path).map_err(|source| Error::io(&path, source))?;
-        let (header_length, entries) = read_header(&path, &mut file)?;
-        let index = self.shards.len();
-        for (name, mut entry) in entries {
-            entry.file = index;
-            entry.start += header_length;
-            if self.entries.insert(name.clone(), entry).is_some() {
-                return Err(Error::file(&path, format!("tensor {name} is in another shard too")));
-            }
-        }
-        self.shards.push(Shard { path, file });
-        Ok(())
+    fn count(&mut self, shape: &[usize], bytes: usize) {
+        self.tally.parameters += shape.iter().product::<usize>() as u64;
+        self.tally.device_bytes += bytes as u64;
+        (self.progress)(self.read, self.tally.file_bytes);
     }
 
-    fn check_index(&self, index: &Index) -> Result<()> {
-        for (name, file) in &index.weight_map {
-            let shard = self.entries.get(name).map(|entry| &self.shards[entry.file].path);
-            if shard.and_then(|path| path.file_name()) != Some(file.as_ref()) {
-                return Err(Error::file(&index.path, format!("weight_map.{name} is not in {file}")));
-            }
-        }
-        match self.entries.keys().find(|name| !index.weight_map.contains_key(*name)) {
-            Some(name) => Err(Error::file(&index.path, format!("weight_map has no entry for tensor {name}"))),
-            None => Ok(()),
-        }
-    }
-
-    fn most_used_float(&self) -> Dtype {
-        let bytes_of = |dtype| -> usize {
-            let same = self.entries.values().filter(|entry| array::float_dtype(entry.dtype) == Some(dtype));
-            same.map(|entry| entry.length).sum()
+    /// The words, scales and biases of `module`, a matrix or stack of matrices of this shape.
+    fn take_triplet(&mut self, module: &str, shape: &[usize], packing: Packing) -> Result<Packed> {
+        let name = format!("{module}.weight");
+        let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
+        let Some(words) = packing.words(*inputs) else {
+            let message = format!("tensor {name} has rows of {inputs} numbers, which {packing} cannot pack");
+            return Err(Error::file(self.checkpoint.place(), message));
         };
-        let candidates = [Dtype::Float32, Dtype::Float16, Dtype::Bfloat16];
-        candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::Float32)
+        let reason = format!("a matrix {shape:?} in {packing}");
+        let row = |width: usize| [rows, &[width]].concat();
+        let (packed, grouped) = (row(words), row(inputs / packing.group));
+        let (scale, bias) = (format!("{module}.scales"), format!("{module}.biases"));
+        let weight = self.take_words(&name, &packed, &reason, safetensors::Dtype::U32)?;
+        let (scales, biases) = if packing.has_biases() {
+            let scales = self.take_floats(&scale, &grouped, &reason)?;
+            (scales, Some(self.take_floats(&bias, &grouped, &reason)?))
+        } else {
+            (self.take_words(&scale, &grouped, &reason, safetensors::Dtype::U8)?, None)
+        };
+        Ok(Packed::new(packing, weight, scales, biases))
     }
-}
 
-/// `model.safetensors.index.json`.
-struct Index {
-    path: PathBuf,
-    weight_map: BTreeMap<String, String>,
-}
-
-fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
-    let index_path = folder.join("model.safetensors.index.json");
-    let single = folder.join("model.safetensors");
-    let Some(fields) = Fields::read_optional(&index_path)? else {
-        if single.is_file() {
-            return Ok((vec![single], None));
+    fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Array> {
+        // Before its shape, which is not that of floats either.
+        if let Some(entry) = self.checkpoint.entries().get(name)
+            && entry.dtype == safetensors::Dtype::U32
+        {
+            let message = format!(
+                "tensor {name} is packed (U32), but it has no scales, or quantization in config.json does not say how it is packed"
+            );
+            return Err(self.checkpoint.error(entry, message));
         }
-        return Err(Error::file(
-            folder,
-            "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read",
-        ));
-    };
-    let map = fields.section("weight_map")?.ok_or_else(|| fields.error("weight_map", "is missing"))?;
-    let mut weight_map = BTreeMap::new();
-    for name in map.keys() {
-        let file = map.optional_text(name)?.ok_or_else(|| map.error(name, "is null"))?;
-        // The index comes from the network: a shard is a plain file name in this folder, nothing else.
-        if Path::new(file).file_name() != Some(file.as_ref()) {
-            return Err(map.error(name, format_args!("is {file:?}; it must be a file name in this folder")));
-        }
-        weight_map.insert(name.to_owned(), file.to_owned());
+        let entry = self.checkpoint.take(name, shape, reason)?;
+        let Some(dtype) = array::float_dtype(entry.dtype) else {
+            let message =
+                format!("tensor {name} has type {:?}; supported are F32, F16 and BF16", entry.dtype);
+            return Err(self.checkpoint.error(&entry, message));
+        };
+        let array = self.read_array(&entry, dtype)?.as_dtype(self.dtype)?;
+        array.eval()?;
+        Ok(array)
     }
-    if weight_map.is_empty() {
-        return Err(fields.error("weight_map", "names no tensor"));
-    }
-    let files: BTreeSet<&String> = weight_map.values().collect();
-    let paths = files.into_iter().map(|file| folder.join(file)).collect();
-    Ok((paths, Some(Index { path: index_path, weight_map })))
-}
 
-/// The length of the header with its prefix, and the tensors with `start` relative to the data.
-fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)>)> {
-    let fail = |message: String| Error::file(path, message);
-    let size = file.metadata().map_err(|source| Error::io(path, source))?.len();
-    let mut prefix = [0; 8];
-    file.read_exact(&mut prefix).map_err(|_| fail(format!("{size} bytes is too short for safetensors")))?;
-    let length = u64::from_le_bytes(prefix);
-    if length > LARGEST_HEADER || length + 8 > size {
-        return Err(fail(format!("the header claims {length} bytes, the file has {size}; is it complete?")));
+    fn take_words(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        reason: &str,
+        wanted: safetensors::Dtype,
+    ) -> Result<Array> {
+        let entry = self.checkpoint.take(name, shape, reason)?;
+        if entry.dtype != wanted {
+            let message = format!("tensor {name} has type {:?}; {reason} asks for {wanted:?}", entry.dtype);
+            return Err(self.checkpoint.error(&entry, message));
+        }
+        let dtype = if wanted == safetensors::Dtype::U8 { Dtype::Uint8 } else { Dtype::Uint32 };
+        self.read_array(&entry, dtype)
     }
-    let mut header = vec![0; length as usize];
-    file.read_exact(&mut header).map_err(|source| Error::io(path, source))?;
-    // Reading the metadata checks that the tensors lie side by side and that shapes fit their byte ranges.
-    let metadata: Metadata =
-        serde_json::from_slice(&header).map_err(|error| fail(format!("bad header: {error}")))?;
-    let (claimed, present) = (metadata.data_len() as u64, size - 8 - length);
-    if claimed != present {
-        return Err(fail(format!(
-            "has {present} bytes of tensors, its header says {claimed}; is it complete?"
-        )));
+
+    fn read_array(&mut self, entry: &Entry, dtype: Dtype) -> Result<Array> {
+        let bytes = self.checkpoint.read(entry)?;
+        let shape: Vec<i32> = entry.shape.iter().map(|&size| size as i32).collect();
+        self.read += entry.length as u64;
+        array::from_bytes(&bytes, dtype, &shape)
     }
-    let entry = |info: &TensorInfo| Entry {
-        file: 0,
-        dtype: info.dtype,
-        shape: info.shape.clone(),
-        start: info.data_offsets.0 as u64,
-        length: info.data_offsets.1 - info.data_offsets.0,
-    };
-    let entries = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
-    Ok((8 + length, entries))
 }

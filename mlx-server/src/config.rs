@@ -92,6 +92,8 @@ pub struct EngineConfig {
     pub exact: Option<bool>,
     /// Bytes for weights, caches and work.
     pub memory_budget: Option<ByteSize>,
+    /// Keep quantised weights packed on a CPU, too.
+    pub keep_quantized: bool,
     /// The most requests that run.
     pub max_running: usize,
     /// The most requests that wait.
@@ -100,8 +102,9 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let EngineOptions { exact, memory_budget, max_running, max_waiting } = EngineOptions::default();
-        Self { exact, memory_budget: memory_budget.map(ByteSize), max_running, max_waiting }
+        let EngineOptions { exact, memory_budget, keep_quantized, max_running, max_waiting } =
+            EngineOptions::default();
+        Self { exact, memory_budget: memory_budget.map(ByteSize), keep_quantized, max_running, max_waiting }
     }
 }
 
@@ -111,6 +114,7 @@ impl EngineConfig {
         EngineOptions {
             exact: self.exact,
             memory_budget: self.memory_budget.map(|size| size.0),
+            keep_quantized: self.keep_quantized,
             max_running: self.max_running,
             max_waiting: self.max_waiting,
         }

@@ -1,5 +1,6 @@
 //! The HTTP front end: OpenAI-style requests become engine requests. Invariant: only this crate knows HTTP.
 //! `docs/http-api.md` says what clients may rely on.
+#![forbid(unsafe_code)]
 
 pub mod args;
 pub mod config;

@@ -1,4 +1,5 @@
 //! `mlx-server`: models of this machine behind OpenAI's HTTP API.
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program's last word")]
 
 use std::process::ExitCode;

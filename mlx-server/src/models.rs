@@ -32,10 +32,10 @@ pub(crate) struct Models {
 impl Models {
     /// Finds the folders; nothing is loaded yet.
     pub(crate) fn open(config: &ModelConfig, options: EngineOptions) -> Result<Self, StartError> {
-        let entries = entry::all(config)?;
+        let entries = entry::all(config, &options)?;
         for entry in &entries {
-            if config.models_budget.is_some_and(|budget| entry.file_bytes() > budget.0) {
-                let need = ByteSize(entry.file_bytes());
+            if config.models_budget.is_some_and(|budget| entry.weight_bytes() > budget.0) {
+                let need = ByteSize(entry.weight_bytes());
                 let why = format!("{} alone takes {need}; allow more", entry.name());
                 return Err(StartError::about("--models-budget", why));
             }
@@ -145,7 +145,7 @@ impl Models {
         let Some(budget) = self.budget else { return Ok(()) };
         loop {
             let loaded: u64 = self.entries.iter().filter_map(|other| other.peek(Loaded::bytes)).sum();
-            if loaded + entry.file_bytes() <= budget.0 {
+            if loaded + entry.weight_bytes() <= budget.0 {
                 return Ok(());
             }
             let unused = self.entries.iter().filter_map(|other| Some((other.unused_since()?, other)));

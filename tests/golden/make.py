@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the golden fixtures: tiny random checkpoints, and what mlx-lm and transformers make of them; here llama, in families.py the rest.
+"""Write the golden fixtures: tiny random checkpoints, and what mlx-lm and transformers make of them; here llama, some of it quantised, in families.py the rest.
 
     python make.py [OUTPUT]        OUTPUT defaults to this script's folder; models/ and expected/ there are replaced
 
@@ -17,6 +17,8 @@ import numpy as np
 import transformers
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import load_model, quantize_model
+from mlx.utils import tree_flatten
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = Path(__file__).resolve().parent
@@ -40,6 +42,27 @@ MODELS = {
     "llama-mha-sharded-f32": ({"num_key_value_heads": 4, "head_dim": None, "max_position_embeddings": 128}, "bpe"),
 }
 # (A width of 68 is where no greedy step of any of them is a close call; `expect_model` insists.)
+WIDE, WIDER = (dict(hidden_size=64, intermediate_size=inner) for inner in (128, 192))  # whole groups of 64
+QUANTISED = {  # name: (what differs from the plain config, how mlx-lm quantises it)
+    "llama-q4-f16": (WIDE | {"torch_dtype": "float16"}, dict(group_size=64, bits=4)),
+    "llama-q8-bf16": (WIDER | {"torch_dtype": "bfloat16", "attention_bias": True}, dict(group_size=32, bits=8)),
+    "llama-tied-q4-f32": (WIDE | {"tie_word_embeddings": True}, dict(group_size=32, bits=4)),
+    "llama-mixed-f32": (WIDER, dict(group_size=32, bits=4, quant_predicate=lambda path, _: MIXED(path))),
+    "llama-mxfp4-bf16": (WIDE | {"torch_dtype": "bfloat16"}, dict(group_size=None, bits=None, mode="mxfp4")),
+    "llama-mxfp8-f32": (WIDER | {"tie_word_embeddings": True}, dict(group_size=None, bits=None, mode="mxfp8")),
+    "llama-nvfp4-f16": (WIDER | {"torch_dtype": "float16"}, dict(group_size=None, bits=None, mode="nvfp4")),
+}
+LEFT_ALONE = ["model.layers.0.self_attn.q_proj", "model.layers.1.mlp.up_proj"]
+
+
+def MIXED(path):
+    """More bits for some modules, as mlx-lm's mixed recipes do; queries, keys and values of a layer differ."""
+    if path in LEFT_ALONE:
+        return False
+    bits = {"embed_tokens": 3, "lm_head": 6, "v_proj": 6, "down_proj": 5, "gate_proj": 2}.get(path.split(".")[-1])
+    return dict(group_size=64 if bits in (3, 6) else 32, bits=bits, mode="affine") if bits else True
+
+
 SEVERAL_EOS, JINJA_FILE, SHARDED = "llama-f32", "llama-tied-f32", "llama-mha-sharded-f32"
 
 
@@ -50,7 +73,7 @@ def config_of(name):
         max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None, hidden_act="silu",
         attention_bias=False, mlp_bias=False, tie_word_embeddings=False, torch_dtype="float32",
         bos_token_id=1, eos_token_id=4, pad_token_id=0)
-    config |= MODELS[name][0]
+    config |= (MODELS.get(name) or QUANTISED[name])[0]
     if config["head_dim"] is None:
         del config["head_dim"]  # to be derived from hidden_size and the heads
     return config
@@ -90,7 +113,7 @@ def encode_tensor(values, dtype):
     if dtype == "BF16":
         bits = values.astype("<f4").view("<u4")
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2").tobytes()
-    return values.astype({"F32": "<f4", "F16": "<f2", "I32": "<i4"}[dtype]).tobytes()
+    return values.astype({"F32": "<f4", "F16": "<f2", "I32": "<i4", "U32": "<u4", "U8": "u1"}[dtype]).tobytes()
 
 
 def write_safetensors(path, items):
@@ -124,6 +147,20 @@ def write_weights(folder, name, config):
         weight_map |= {tensor: file for tensor, _, _ in shard}
     total = sum(4 * values.size for _, _, values in items)
     write_json(folder / "model.safetensors.index.json", dict(metadata=dict(total_size=total), weight_map=weight_map), 1)
+
+
+def quantise(folder, config, recipe):
+    """Replaces the weights in `folder` as mlx-lm's `convert -q` does; gives the config that it writes."""
+    model, _ = load_model(folder)
+    model, config = quantize_model(model, config, **recipe)
+    if "quant_predicate" in recipe:
+        config["quantization"] |= dict.fromkeys(LEFT_ALONE, False)  # as some of mlx-community's configs say it
+    config["quantization_config"] = config["quantization"]
+    dtypes = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.uint32: "U32", mx.uint8: "U8"}
+    plain = lambda array: np.array(array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array)
+    items = [(name, dtypes[array.dtype], plain(array)) for name, array in sorted(tree_flatten(model.parameters()))]
+    write_safetensors(folder / "model.safetensors", items)
+    return config
 
 
 # ------------------------------------------------------------------------------------------------ tokenizers
@@ -291,6 +328,14 @@ def main():
         write_json(folder / "config.json", config, 1)
         write_weights(folder, name, config)
         write_text_files(folder, name, kind, tokenizers[kind])
+        expect_model(source, target, name)
+    for name, (_, recipe) in QUANTISED.items():
+        folder, config = source / name, config_of(name)
+        folder.mkdir()
+        write_json(folder / "config.json", config, 1)
+        write_weights(folder, name, config)
+        write_json(folder / "config.json", quantise(folder, config, recipe), 1)
+        write_text_files(folder, name, "bpe", tokenizers["bpe"])
         expect_model(source, target, name)
     expect_text(source, target)
     import families  # it uses what is above

@@ -35,7 +35,7 @@ pub struct Logits {
     pub vocabulary: usize,
 }
 
-/// The names of the checkpoints of llama.
+/// The names of the checkpoints of llama in floats.
 pub const MODELS: [&str; 9] = [
     "llama-f32",
     "llama-f16",
@@ -83,6 +83,17 @@ pub const FAMILIES: [&str; 33] = [
     "stablelm-f32",
     "stablelm-parallel-f32",
     "starcoder2-f32",
+];
+
+/// The names of all checkpoints that are quantised, too.
+pub const QUANTISED: [&str; 7] = [
+    "llama-q4-f16",
+    "llama-q8-bf16",
+    "llama-tied-q4-f32",
+    "llama-mixed-f32",
+    "llama-mxfp4-bf16",
+    "llama-mxfp8-f32",
+    "llama-nvfp4-f16",
 ];
 
 /// Reads `expected/NAME.json`.

@@ -1,8 +1,10 @@
 //! What the tests share: the turn on the device, the fixtures, and small ways to run a model.
+#![forbid(unsafe_code)]
 
 pub mod golden;
 pub mod scripted;
 pub mod server;
+pub mod tensors;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,10 @@
 //! A model that does what a test tells it to, in the middle of its passes: fail, panic, wait.
 
 use mlx_core::Result;
-use mlx_core::array::FloatPolicy;
 use mlx_core::cache::SequenceCache;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
+use mlx_core::weights::WeightPolicy;
 use mlx_rs::Array;
 
 use crate::model_folder;
@@ -59,7 +59,7 @@ pub fn scripted(
     let folder = model_folder(name);
     let path = folder.clone();
     let load = move || {
-        let inner = model::load(&path, FloatPolicy::for_device()?, &mut |_, _| {})?;
+        let inner = model::load(&path, WeightPolicy::for_device(false)?, &mut |_, _| {})?;
         Ok(Box::new(Scripted { inner, script: Box::new(script) }) as Box<dyn Model>)
     };
     EngineHandle::start_with(&folder, &options, load).expect("the fixture loads")

@@ -1,4 +1,5 @@
 //! `cargo xtask`: what has to be done around the code, from the native libraries to the house rules.
+#![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
 
 mod clients;

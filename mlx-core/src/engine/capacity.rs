@@ -60,6 +60,11 @@ impl Capacity {
         footprint.cache(tokens, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
     }
 
+    /// Bytes of a sequence of `tokens` tokens, all of which may be its prompt.
+    pub(super) fn sequence(&self, tokens: usize) -> u64 {
+        self.need(tokens, tokens, 0)
+    }
+
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {
         let top = request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64;
         self.need(request.prompt.len(), tokens, 16 * top)
@@ -89,12 +94,7 @@ impl Capacity {
             return too_much("max_tokens", whole, "lower it");
         }
         let fits = |tokens: usize| self.need_of(&request, prompt + tokens) <= self.shared();
-        let (mut low, mut high) = (1, request.max_tokens);
-        while low + 1 < high {
-            let middle = usize::midpoint(low, high);
-            if fits(middle) { low = middle } else { high = middle }
-        }
-        request.max_tokens = low;
+        request.max_tokens = last_that_fits(request.max_tokens, fits);
         Ok(request)
     }
 
@@ -116,6 +116,16 @@ impl Capacity {
         promise.bytes = bytes;
         more
     }
+}
+
+/// The largest number below `limit` that fits, where 1 does and what is smaller does sooner.
+pub(super) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (1, limit);
+    while low + 1 < high {
+        let middle = usize::midpoint(low, high);
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
 }
 
 /// What a sequence has been promised.

@@ -11,7 +11,7 @@ use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows, slice_axis};
 use crate::cache::SequenceCache;
 use crate::error::Result;
-use crate::model::{Batch, Model, Pass, Row};
+use crate::model::{Batch, Model, ModelSpec, Pass, Row};
 
 /// A model, and how its passes are shaped.
 pub(super) struct Device {
@@ -31,21 +31,18 @@ const FREED: u64 = 16;
 impl Device {
     /// Prepares to run `model`; with it comes what there is room for.
     pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
-        let budget = options.memory_budget.map_or_else(array::default_memory_budget, Ok)?;
         let gpu = array::on_gpu()?;
-        let chunks = Chunks::new(gpu);
         let rows = options.max_running.clamp(1, MOST_ROWS);
-        let padded = rows.next_power_of_two().max(8);
         // Before anything is computed: there may be no room for it.
-        let capacity = Capacity::new(model.spec(), chunks, padded, budget - budget / FREED)?;
-        array::limit_freed_memory(budget / FREED)?;
+        let capacity = capacity(model.spec(), options)?;
+        array::limit_freed_memory(budget(options)? / FREED)?;
         let widths = match options.exact {
             Some(false) => Vec::new(),
             wanted => chosen_widths(exact_widths(model.as_ref(), rows)?, rows, wanted),
         };
         let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
         tracing::debug!(?widths, most_rows, "the shapes of steps");
-        Ok((Self { model, chunks, widths, most_rows, works_ahead: gpu }, capacity))
+        Ok((Self { model, chunks: Chunks::new(gpu), widths, most_rows, works_ahead: gpu }, capacity))
     }
 
     pub(super) fn exactness(&self) -> Exactness {
@@ -111,6 +108,18 @@ impl Device {
     pub(super) fn replay_range(&self, range: Range<usize>) -> Range<usize> {
         range.start..range.end.min(range.start + self.most_rows)
     }
+}
+
+/// All bytes that an engine with these options may take.
+pub(super) fn budget(options: &EngineOptions) -> Result<u64> {
+    options.memory_budget.map_or_else(array::default_memory_budget, Ok)
+}
+
+/// What there is room for beside a model.
+pub(super) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
+    let padded = options.max_running.clamp(1, MOST_ROWS).next_power_of_two().max(8);
+    let budget = budget(options)?;
+    Capacity::new(spec, Chunks::new(array::on_gpu()?), padded, budget - budget / FREED)
 }
 
 /// The widths to keep to. Unless exactness was asked for, it must be free: with the widths 1, 4 and 8 no number of streams

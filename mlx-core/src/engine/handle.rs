@@ -13,10 +13,10 @@ use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOp
 use super::runner::{Engine, Submission};
 use super::sequence::Outlet;
 use super::stats::{EngineStats, Gauges};
-use crate::array::FloatPolicy;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, Model, ModelSpec};
+use crate::weights::WeightPolicy;
 
 /// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
 #[derive(Clone)]
@@ -46,9 +46,9 @@ impl EngineHandle {
         options: &EngineOptions,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self> {
-        let path = folder.to_path_buf();
+        let (path, keep) = (folder.to_path_buf(), options.keep_quantized);
         Self::start_with(folder, options, move || {
-            FloatPolicy::for_device().and_then(|policy| model::load(&path, policy, &mut progress))
+            WeightPolicy::for_device(keep).and_then(|policy| model::load(&path, policy, &mut progress))
         })
     }
 

@@ -14,6 +14,7 @@ mod options;
 mod pace;
 mod prompt_score;
 mod request;
+mod room;
 mod row_check;
 mod runner;
 mod scheduler;
@@ -30,4 +31,5 @@ pub use request::{
     Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Timings,
     TokenOutput, Usage,
 };
+pub use room::Room;
 pub use stats::EngineStats;

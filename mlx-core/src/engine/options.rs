@@ -7,6 +7,8 @@ pub struct EngineOptions {
     pub exact: Option<bool>,
     /// Bytes that weights, caches and work may take together. None: a share of the machine's memory.
     pub memory_budget: Option<u64>,
+    /// Whether quantised weights stay packed where the device would rather have them as floats.
+    pub keep_quantized: bool,
     /// The most requests that run at once; at least 1.
     pub max_running: usize,
     /// The most requests that may wait for their first turn; at least 1.
@@ -15,7 +17,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { exact: None, memory_budget: None, max_running: 32, max_waiting: 256 }
+        Self { exact: None, memory_budget: None, keep_quantized: false, max_running: 32, max_waiting: 256 }
     }
 }
 

@@ -101,8 +101,8 @@ fn silu(input: &Array, fused: bool) -> Result<Array> {
     if fused {
         return Ok(multiply(input, sigmoid(input)?)?);
     }
-    let power = power(Array::from_f32(E.recip()), input)?;
-    Ok(divide(input, add(power, Array::from_f32(1.0))?)?)
+    let power = power(scalar_like(E.recip(), input)?, input)?;
+    Ok(divide(input, add(power, scalar_like(1.0, input)?)?)?)
 }
 
 fn xielu(weights: &mut Weights, name: &str) -> Result<Activated> {

@@ -243,9 +243,8 @@ fn load_qkv(weights: &mut Weights, name: &str, hidden: usize, config: &Attention
         return Linear::load(weights, &parts, hidden, config.qkv_bias);
     }
     let part = Part { name: &names[3], outputs: (query + 2 * key) * size };
-    let linear = Linear::load(weights, &[part], hidden, config.qkv_bias)?;
     if config.projections == Projections::InOne {
-        return Ok(linear);
+        return Linear::load(weights, &[part], hidden, config.qkv_bias);
     }
     // Each key head has a block of `group` query heads, itself and its value.
     let group = query / key;
@@ -256,5 +255,5 @@ fn load_qkv(weights: &mut Weights, name: &str, hidden: usize, config: &Attention
         .chain((0..key).map(|head| block(head, group + 1)));
     let rows: Vec<i32> =
         heads.flat_map(|head| (head * size..(head + 1) * size).map(|row| row as i32)).collect();
-    linear.reordered(&rows)
+    Linear::load_reordered(weights, &part, hidden, config.qkv_bias, &rows)
 }

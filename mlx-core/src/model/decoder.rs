@@ -1,13 +1,13 @@
 //! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
 
-use mlx_rs::Array;
 use mlx_rs::ops::{multiply, tanh};
+use mlx_rs::{Array, Dtype};
 
 use super::attention::AttentionConfig;
 use super::batch::{Batch, Pass};
 use super::block::{Block, BlockConfig};
 use super::feed_forward::FeedForwardConfig;
-use super::linear::{Linear, Part};
+use super::linear::{Linear, Matrix, Part};
 use super::moe::ExpertsConfig;
 use super::norm::{Norm, NormConfig};
 use super::rope_config::RopeConfig;
@@ -47,6 +47,21 @@ pub struct DecoderConfig {
     pub tensors: TensorNames,
 }
 
+impl DecoderConfig {
+    /// Lets `weights` be asked for the decoder's tensors, and drops what it has no use for.
+    pub(super) fn prepare(&self, weights: &mut Weights) {
+        self.tensors.prepare(weights);
+        // Old exports carry the rope table, which is computed here.
+        weights.skip_all(|name| name.ends_with(".rotary_emb.inv_freq"));
+        if self.head.tied {
+            // Some exports write the shared matrix twice.
+            for part in ["weight", "scales", "biases"] {
+                weights.skip(&format!("lm_head.{part}"));
+            }
+        }
+    }
+}
+
 /// What may differ from layer to layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
@@ -73,8 +88,9 @@ pub struct HeadConfig {
 pub(crate) struct Decoder {
     spec: ModelSpec,
     config: DecoderConfig,
+    dtype: Dtype,
     /// `[vocabulary, hidden]`
-    embedding: Array,
+    embedding: Matrix,
     blocks: Vec<Block>,
     norm: Norm,
     head: Linear,
@@ -83,29 +99,24 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// Takes all tensors that `config` asks for.
     pub(crate) fn load(family: &str, config: DecoderConfig, mut weights: Weights) -> Result<Self> {
-        config.tensors.prepare(&mut weights);
-        let hidden = config.hidden;
-        let embedding = weights.take("model.embed_tokens.weight", &[config.vocabulary, hidden])?;
+        config.prepare(&mut weights);
+        let (hidden, dtype) = (config.hidden, weights.dtype());
+        let embedding = Matrix::load(&mut weights, "model.embed_tokens", config.vocabulary, hidden)?;
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
                 let name = format!("model.layers.{index}");
-                // Old exports carry the rope table, which is computed here.
-                weights.skip(&format!("{name}.self_attn.rotary_emb.inv_freq"));
                 Block::load(&mut weights, &name, &config, layer)
             })
             .collect::<Result<_>>()?;
         let norm = Norm::load(&mut weights, "model.norm", hidden, config.norm)?;
         let head = if config.head.tied {
-            // Some exports write the shared matrix twice.
-            weights.skip("lm_head.weight");
-            Linear::new(&embedding, None)?
+            Linear::new(embedding.clone())
         } else {
             let part = Part { name: "lm_head", outputs: config.vocabulary };
             Linear::load(&mut weights, &[part], hidden, false)?
         };
-        let spec = ModelSpec::new(family, &config, &weights);
-        weights.finish()?;
-        Ok(Self { spec, config, embedding, blocks, norm, head })
+        let spec = ModelSpec::new(family, &config, &weights.finish()?);
+        Ok(Self { spec, config, dtype, embedding, blocks, norm, head })
     }
 }
 
@@ -119,7 +130,7 @@ impl Model for Decoder {
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
-        let mut hidden = self.embedding.take_axis(batch.tokens(), 0)?;
+        let mut hidden = self.embedding.rows(batch.tokens(), self.dtype)?;
         if let Some(scale) = self.config.embedding_scale {
             hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
         }

@@ -66,11 +66,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
     let family =
         fields.optional_text("model_type")?.ok_or_else(|| fields.error("model_type", "is missing"))?;
-    for key in ["quantization", "quantization_config"] {
-        if fields.has(key) {
-            return Err(fields.error(key, "is set; quantised weights are not supported yet"));
-        }
-    }
     let Some((_, read)) = FAMILIES.iter().find(|(names, _)| names.contains(&family)) else {
         let known = names().collect::<Vec<_>>().join(", ");
         return Err(

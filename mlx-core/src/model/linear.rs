@@ -1,15 +1,89 @@
 //! A projection `y = x W^T + b`. Invariant: dense or packed is decided here and nowhere else.
 
-use mlx_rs::Array;
-use mlx_rs::ops::{addmm, concatenate, matmul};
+use mlx_rs::ops::{add, addmm, concatenate, matmul};
+use mlx_rs::{Array, Dtype};
 
+use crate::array;
 use crate::error::Result;
+use crate::packed::Packed;
 use crate::weights::Weights;
 
-/// One or more projections of the same input, stacked into a single matrix product.
+/// Weights `[output, input]`, as the device holds them.
+#[derive(Clone)]
+pub(crate) enum Matrix {
+    /// `[input, output]`: a transposed view, which costs no copy.
+    Dense(Array),
+    /// Some bits for each number.
+    Packed(Packed),
+}
+
+impl Matrix {
+    /// Takes `{name}.weight` with what belongs to it.
+    pub(crate) fn load(weights: &mut Weights, name: &str, outputs: usize, inputs: usize) -> Result<Self> {
+        let shape = [outputs, inputs];
+        if let Some(packed) = weights.take_packed(name, &shape)? {
+            return Ok(Self::Packed(packed));
+        }
+        Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(0, 1)?))
+    }
+
+    /// The rows with these indices as `dtype`, which that of dense weights is: `[R]` to `[R, input]`.
+    pub(crate) fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
+        match self {
+            Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.take_axis(indices, 0)?),
+            Self::Packed(packed) => packed.rows(indices, dtype),
+        }
+    }
+
+    /// `[..., input]` to `[..., output]`.
+    fn multiply(&self, input: &Array) -> Result<Array> {
+        match self {
+            Self::Dense(weight) => Ok(matmul(input, weight)?),
+            Self::Packed(packed) => packed.multiply(input),
+        }
+    }
+
+    /// The same outputs in another order.
+    fn reordered(&self, order: &Array) -> Result<Self> {
+        Ok(match self {
+            Self::Dense(weight) => {
+                let matrix = weight.swap_axes(0, 1)?.take_axis(order, 0)?;
+                matrix.eval()?;
+                Self::Dense(matrix.swap_axes(0, 1)?)
+            }
+            Self::Packed(packed) => Self::Packed(packed.picked(order)?.computed()?),
+        })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Dense(_), Self::Dense(_)) => true,
+            (Self::Packed(one), Self::Packed(other)) => one.is_like(other),
+            _ => false,
+        }
+    }
+
+    /// Matrices that are alike, as one.
+    fn stack(parts: &[Self]) -> Result<Self> {
+        let (mut dense, mut packed) = (Vec::new(), Vec::new());
+        for part in parts {
+            match part {
+                Self::Dense(weight) => dense.push(weight.swap_axes(0, 1)?),
+                Self::Packed(weight) => packed.push(weight),
+            }
+        }
+        if packed.is_empty() {
+            let dense: Vec<&Array> = dense.iter().collect();
+            return Ok(Self::Dense(array::stacked(&dense)?.swap_axes(0, 1)?));
+        }
+        Packed::stack(&packed).map(Self::Packed)
+    }
+}
+
+/// One or more projections of the same input, in as few matrix products as their weights allow.
 pub(crate) struct Linear {
-    /// `[input, output]`: a transposed view of the checkpoint's `[output, input]`, which costs no copy.
-    weight: Array,
+    /// Their outputs stand one after the other. One, but where neighbours are packed in different ways.
+    matrices: Vec<Matrix>,
     /// `[output]`
     bias: Option<Array>,
 }
@@ -27,43 +101,51 @@ impl Linear {
         let mut matrices = Vec::with_capacity(parts.len());
         let mut biases = Vec::new();
         for Part { name, outputs } in parts {
-            matrices.push(weights.take(&format!("{name}.weight"), &[*outputs, inputs])?);
+            matrices.push(Matrix::load(weights, name, *outputs, inputs)?);
             if bias {
                 biases.push(weights.take(&format!("{name}.bias"), &[*outputs])?);
             }
         }
-        let bias = if bias { Some(stack(&biases)?) } else { None };
-        Self::new(&stack(&matrices)?, bias)
+        let matrices = matrices.chunk_by(Matrix::is_like).map(Matrix::stack).collect::<Result<_>>()?;
+        let biases: Vec<&Array> = biases.iter().collect();
+        Ok(Self { matrices, bias: bias.then(|| array::stacked(&biases)).transpose()? })
     }
 
-    /// A projection with a `[output, input]` matrix that is there already, such as a tied embedding.
-    pub(crate) fn new(matrix: &Array, bias: Option<Array>) -> Result<Self> {
-        Ok(Self { weight: matrix.swap_axes(0, 1)?, bias })
+    /// A projection with a matrix that is there already, such as a tied embedding.
+    pub(crate) fn new(matrix: Matrix) -> Self {
+        Self { matrices: vec![matrix], bias: None }
     }
 
-    /// The same projection with its outputs in another order.
-    pub(crate) fn reordered(self, outputs: &[i32]) -> Result<Self> {
-        let order = Array::from_slice(outputs, &[outputs.len() as i32]);
-        let matrix = self.weight.swap_axes(0, 1)?.take_axis(&order, 0)?;
-        matrix.eval()?;
-        let bias = self.bias.map(|bias| bias.take_axis(&order, 0)).transpose()?;
-        Self::new(&matrix, bias)
+    /// Takes one projection whose outputs have another order in the checkpoint: here, the first is the one at `order[0]` there.
+    pub(crate) fn load_reordered(
+        weights: &mut Weights,
+        part: &Part,
+        inputs: usize,
+        bias: bool,
+        order: &[i32],
+    ) -> Result<Self> {
+        let Part { name, outputs } = *part;
+        let order = Array::from_slice(order, &[order.len() as i32]);
+        let matrix = Matrix::load(weights, name, outputs, inputs)?.reordered(&order)?;
+        let bias = bias.then(|| weights.take(&format!("{name}.bias"), &[outputs])).transpose()?;
+        let bias = bias.map(|bias| bias.take_axis(&order, 0)).transpose()?;
+        Ok(Self { matrices: vec![matrix], bias })
     }
 
     /// `[..., input]` to `[..., output]`.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
+        let product = match (self.matrices.as_slice(), &self.bias) {
+            ([Matrix::Dense(weight)], Some(bias)) => return Ok(addmm(bias, input, weight, None, None)?),
+            ([only], _) => only.multiply(input)?,
+            (several, _) => {
+                let products =
+                    several.iter().map(|matrix| matrix.multiply(input)).collect::<Result<Vec<_>>>()?;
+                concatenate(&products, -1)?
+            }
+        };
         Ok(match &self.bias {
-            None => matmul(input, &self.weight)?,
-            Some(bias) => addmm(bias, input, &self.weight, None, None)?,
+            Some(bias) => add(product, bias)?,
+            None => product,
         })
     }
-}
-
-fn stack(parts: &[Array]) -> Result<Array> {
-    if let [only] = parts {
-        return Ok(only.clone());
-    }
-    let stacked = concatenate(parts, 0)?;
-    stacked.eval()?;
-    Ok(stacked)
 }

@@ -22,7 +22,8 @@ mod wavelengths;
 
 use std::path::Path;
 
-use mlx_rs::{Array, Dtype};
+use mlx_rs::Array;
+use safetensors::Dtype;
 
 pub use activation::Activation;
 pub use attention::{AttentionConfig, Projections};
@@ -39,11 +40,11 @@ pub use rope_config::{RopeConfig, RopeDefaults, RopeScaling};
 pub use stretch::QueryStretch;
 pub use tensors::TensorNames;
 
-use crate::array::FloatPolicy;
 use crate::cache::SequenceCache;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::weights::{Progress, Weights};
+use crate::quantisation::Recipe;
+use crate::weights::{Kinds, Progress, Tally, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
 pub trait Model: Send {
@@ -117,11 +118,11 @@ impl ModelSpec {
         self.rope_border.is_some_and(|border| length > border)
     }
 
-    fn new(family: &str, config: &DecoderConfig, weights: &Weights) -> Self {
-        let (dtype, size) = match weights.dtype() {
-            Dtype::Float16 => ("f16", 2),
-            Dtype::Bfloat16 => ("bf16", 2),
-            _ => ("f32", 4),
+    fn new(family: &str, config: &DecoderConfig, tally: &Tally) -> Self {
+        let dtype = match tally.dtype {
+            Dtype::F16 => "f16",
+            Dtype::BF16 => "bf16",
+            _ => "f32",
         };
         Self {
             family: family.to_owned(),
@@ -131,30 +132,29 @@ impl ModelSpec {
             layers: config.layers.len(),
             hidden: config.hidden,
             dtype,
-            parameters: weights.parameters(),
-            weight_bytes: weights.parameters() * size,
-            file_bytes: weights.file_bytes(),
-            footprint: Footprint::new(config, size),
+            parameters: tally.parameters,
+            weight_bytes: tally.device_bytes,
+            file_bytes: tally.file_bytes,
+            footprint: Footprint::new(config, tally.float_bytes()),
         }
     }
 }
 
 /// Loads the model in `folder`, a Hugging Face folder with `config.json` and safetensors.
-pub fn load(folder: &Path, policy: FloatPolicy, progress: Progress) -> Result<Box<dyn Model>> {
+pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Box<dyn Model>> {
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
-    let weights = Weights::open(folder, policy, progress)?;
-    let decoder = decoder::Decoder::load(&family, config, weights)?;
-    log_widening(decoder.spec());
-    Ok(Box::new(decoder))
+    let weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
 }
 
-fn log_widening(spec: &ModelSpec) {
-    if spec.weight_bytes > spec.file_bytes {
-        tracing::info!(
-            file_mb = spec.file_bytes >> 20,
-            memory_mb = spec.weight_bytes >> 20,
-            "weights become f32 on this backend, where half precision has no fast kernels"
-        );
-    }
+/// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.
+pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, config) = family::read(&fields)?;
+    let progress = &mut |_, _| {};
+    let mut weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    config.prepare(&mut weights);
+    let (tally, kinds) = weights.survey();
+    Ok((ModelSpec::new(&family, &config, &tally), kinds))
 }

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mlx_core::engine::EngineHandle;
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::model;
+use mlx_core::weights::WeightPolicy;
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
@@ -17,8 +19,8 @@ pub(crate) struct Entry {
     name: String,
     aliases: Vec<String>,
     folder: PathBuf,
-    /// Bytes of its weights on disk.
-    file_bytes: u64,
+    /// Bytes that its weights will take in memory, from the headers of their files.
+    weight_bytes: u64,
     /// When its folder was written, in seconds since 1970.
     created: u64,
     slot: Mutex<Option<Arc<Loaded>>>,
@@ -92,8 +94,8 @@ impl Entry {
         &self.folder
     }
 
-    pub(super) fn file_bytes(&self) -> u64 {
-        self.file_bytes
+    pub(super) fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
@@ -153,13 +155,13 @@ impl Entry {
 }
 
 /// The models that the settings name.
-pub(super) fn all(config: &ModelConfig) -> Result<Vec<Entry>, StartError> {
+pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
     if config.model.is_empty() {
         return Err(StartError::about("--model", "is missing; name a model folder with -m FOLDER"));
     }
     let mut entries: Vec<Entry> = Vec::new();
     for given in &config.model {
-        let entry = open(given)?;
+        let entry = open(given, options)?;
         if entries.iter().any(|other| other.name == entry.name) {
             let why = format!("{} is there twice; give one another name with NAME=FOLDER", entry.name);
             return Err(StartError::about("--model", why));
@@ -181,7 +183,7 @@ pub(super) fn all(config: &ModelConfig) -> Result<Vec<Entry>, StartError> {
     Ok(entries)
 }
 
-fn open(given: &str) -> Result<Entry, StartError> {
+fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
     let (name, folder) =
         named.map_or((None, Path::new(given)), |(name, folder)| (Some(name), Path::new(folder)));
@@ -196,14 +198,19 @@ fn open(given: &str) -> Result<Entry, StartError> {
     Ok(Entry {
         name: name.map(str::to_owned).or(last).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),
-        file_bytes: weight_bytes(folder),
+        weight_bytes: weight_bytes(folder, options),
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         folder: folder.to_owned(),
         slot: Mutex::new(None),
     })
 }
 
-fn weight_bytes(folder: &Path) -> u64 {
+fn weight_bytes(folder: &Path, options: &EngineOptions) -> u64 {
+    let policy = WeightPolicy::for_device(options.keep_quantized);
+    if let Ok((spec, _)) = policy.and_then(|policy| model::survey(folder, policy)) {
+        return spec.weight_bytes;
+    }
+    // Loading it will say what is wrong with it.
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
     weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()

@@ -1,0 +1,112 @@
+//! `mlx inspect`: what a model is and what it would take, without loading it.
+
+use mlx_core::engine::EngineOptions;
+use mlx_core::inspect::{Inspection, inspect};
+use serde_json::{Value, json};
+
+use crate::args::InspectArgs;
+use crate::exit_code::Failure;
+use crate::terminal;
+
+/// Runs the command.
+pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let options = EngineOptions {
+        memory_budget: args.memory_budget.map(|size| size.0),
+        keep_quantized: args.keep_quantized.unwrap_or(false),
+        ..EngineOptions::default()
+    };
+    let found = inspect(&args.model, &options)?;
+    let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
+    Ok(terminal::show(&text)?)
+}
+
+/// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
+fn to_json(found: &Inspection) -> Value {
+    let Inspection { spec, kinds, device, room } = found;
+    let kind = |(form, kind): (&String, &mlx_core::weights::Kind)| {
+        json!({
+            "form": form,
+            "tensors": kind.tensors,
+            "parameters": kind.parameters,
+            "file_bytes": kind.file_bytes,
+            "device_bytes": kind.device_bytes,
+        })
+    };
+    json!({
+        "family": spec.family,
+        "parameters": spec.parameters,
+        "layers": spec.layers,
+        "hidden": spec.hidden,
+        "vocabulary": spec.vocabulary,
+        "context": spec.context,
+        "weights": kinds.iter().map(kind).collect::<Vec<_>>(),
+        "file_bytes": spec.file_bytes,
+        "device": device,
+        "device_dtype": spec.dtype,
+        "device_bytes": spec.weight_bytes,
+        "cache_bytes_per_token": spec.footprint.cache_per_token,
+        "memory_budget": room.budget,
+        "bytes_for_sequences": room.shared,
+        "longest_sequence": room.longest,
+        "full_contexts": room.full_contexts,
+        "refusal": room.refusal,
+    })
+}
+
+fn to_text(found: &Inspection) -> String {
+    let Inspection { spec, kinds, device, room } = found;
+    let mut lines = vec![
+        ("family", spec.family.clone()),
+        ("parameters", count(spec.parameters)),
+        ("layers", format!("{} of width {}", spec.layers, spec.hidden)),
+        ("vocabulary", format!("{} tokens", spec.vocabulary)),
+        ("context", format!("{} tokens", spec.context)),
+    ];
+    for (form, kind) in kinds {
+        let about = format!(
+            "{form}: {} tensors, {} parameters, {} in files, {} on the device",
+            kind.tensors,
+            count(kind.parameters),
+            size(kind.file_bytes),
+            size(kind.device_bytes)
+        );
+        lines.push(("weights", about));
+    }
+    let fits = match &room.refusal {
+        Some(refusal) => format!("nothing: {refusal}"),
+        None if room.full_contexts > 0 => format!("{} sequences of the whole context", room.full_contexts),
+        None => format!("one sequence of up to {} tokens", room.longest),
+    };
+    lines.extend([
+        ("in files", size(spec.file_bytes)),
+        (
+            "on the device",
+            format!("{}, computing in {} on the {device}", size(spec.weight_bytes), spec.dtype),
+        ),
+        ("a token's cache", size(spec.footprint.cache_per_token)),
+        ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
+        ("what fits", fits),
+    ]);
+    let lines: Vec<String> = lines.into_iter().map(|(what, value)| format!("{what:<16} {value}")).collect();
+    lines.join("\n") + "\n"
+}
+
+/// A number of parameters for people.
+fn count(number: u64) -> String {
+    scaled(number as f64, 1000.0, &["", " K", " M", " B", " T"])
+}
+
+/// A number of bytes for people.
+fn size(bytes: u64) -> String {
+    scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
+}
+
+fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while number >= step && unit + 1 < units.len() {
+        number /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 { 0 } else { 2 };
+    format!("{number:.digits$}{}", units[unit])
+}

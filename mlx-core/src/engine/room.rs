@@ -1,0 +1,41 @@
+//! What would fit into memory beside a model, by the engine's own reckoning.
+
+use super::capacity::last_that_fits;
+use super::device;
+use super::options::EngineOptions;
+use crate::error::{Error, Result};
+use crate::model::ModelSpec;
+
+/// The memory of an engine, in bytes and in tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// All bytes that the engine may take.
+    pub budget: u64,
+    /// Bytes for sequences: without the weights, and the work that every step needs.
+    pub shared: u64,
+    /// The longest sequence that fits, in tokens; no longer than the model's context.
+    pub longest: usize,
+    /// How many sequences as long as the model's context fit at once.
+    pub full_contexts: u64,
+    /// Why not even the shortest sequence fits, if so.
+    pub refusal: Option<String>,
+}
+
+impl Room {
+    /// The room that an engine with these options would have.
+    pub fn of(spec: &ModelSpec, options: &EngineOptions) -> Result<Self> {
+        let budget = device::budget(options)?;
+        let capacity = match device::capacity(spec, options) {
+            Ok(capacity) => capacity,
+            Err(error @ Error::Request { .. }) => {
+                let refusal = Some(error.to_string());
+                return Ok(Self { budget, shared: 0, longest: 0, full_contexts: 0, refusal });
+            }
+            Err(other) => return Err(other),
+        };
+        let shared = capacity.shared();
+        let longest = last_that_fits(spec.context + 1, |tokens| capacity.sequence(tokens) <= shared);
+        let full_contexts = shared / capacity.sequence(spec.context).max(1);
+        Ok(Self { budget, shared, longest, full_contexts, refusal: None })
+    }
+}

@@ -1,0 +1,217 @@
+//! The safetensors files of a folder: which tensors there are and where they lie. Every claim of a header is checked before it is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+
+use crate::config::Fields;
+use crate::error::{Error, Result};
+
+/// A header larger than this is refused before it is read (the format's own limit is 100 MB).
+const LARGEST_HEADER: u64 = 100 << 20;
+
+const MISSING: &str =
+    "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read";
+
+/// Where one tensor lies.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    file: usize,
+    pub(super) dtype: Dtype,
+    pub(super) shape: Vec<usize>,
+    start: u64,
+    /// Bytes.
+    pub(super) length: usize,
+}
+
+struct Shard {
+    path: PathBuf,
+    file: File,
+}
+
+/// The tensors of a folder that nobody has taken yet, by name.
+pub(super) struct Checkpoint {
+    shards: Vec<Shard>,
+    entries: BTreeMap<String, Entry>,
+}
+
+impl Checkpoint {
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names. Reads headers only.
+    pub(super) fn open(folder: &Path) -> Result<Self> {
+        let (paths, index) = shard_paths(folder)?;
+        let mut checkpoint = Self { shards: Vec::new(), entries: BTreeMap::new() };
+        for path in paths {
+            checkpoint.add_shard(path)?;
+        }
+        if let Some(index) = index {
+            checkpoint.check_index(&index)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// Whether a tensor called `name` is still there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    /// The tensors that are still there.
+    pub(super) fn entries(&self) -> &BTreeMap<String, Entry> {
+        &self.entries
+    }
+
+    /// Drops the tensors for which `unused` holds.
+    pub(super) fn skip(&mut self, unused: impl Fn(&str) -> bool) {
+        self.entries.retain(|name, _| !unused(name));
+    }
+
+    /// Takes the tensor `name`, which must have exactly `shape`.
+    pub(super) fn take(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Entry> {
+        let entry = self.entries.remove(name).ok_or_else(|| {
+            Error::file(self.place(), format!("tensor {name} is missing, expected shape {shape:?}"))
+        })?;
+        if entry.shape != shape {
+            let message = format!("tensor {name} has shape {:?}, {reason} asks for {shape:?}", entry.shape);
+            return Err(self.error(&entry, message));
+        }
+        if shape.iter().product::<usize>() > i32::MAX as usize {
+            return Err(self.error(&entry, format!("tensor {name} has more than 2147483647 elements")));
+        }
+        Ok(entry)
+    }
+
+    /// The bytes of a tensor.
+    pub(super) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        let Shard { path, file } = &mut self.shards[entry.file];
+        let mut bytes = vec![0; entry.length];
+        file.seek(SeekFrom::Start(entry.start))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(|source| Error::io(path.as_path(), source))?;
+        Ok(bytes)
+    }
+
+    /// An error about a tensor, naming its file.
+    pub(super) fn error(&self, entry: &Entry, message: String) -> Error {
+        Error::file(&self.shards[entry.file].path, message)
+    }
+
+    /// The file to name when a tensor is nowhere.
+    pub(super) fn place(&self) -> PathBuf {
+        match self.shards.as_slice() {
+            [only] => only.path.clone(),
+            shards => shards
+                .first()
+                .and_then(|shard| shard.path.parent())
+                .map(|folder| folder.join("model.safetensors.index.json"))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn add_shard(&mut self, path: PathBuf) -> Result<()> {
+        let mut file = File::open(&path).map_err(|source| Error::io(&path, source))?;
+        let (header_length, entries) = read_header(&path, &mut file)?;
+        let index = self.shards.len();
+        for (name, mut entry) in entries {
+            entry.file = index;
+            entry.start += header_length;
+            if self.entries.insert(name.clone(), entry).is_some() {
+                return Err(Error::file(&path, format!("tensor {name} is in another shard too")));
+            }
+        }
+        self.shards.push(Shard { path, file });
+        Ok(())
+    }
+
+    fn check_index(&self, index: &Index) -> Result<()> {
+        for (name, file) in &index.weight_map {
+            let shard = self.entries.get(name).map(|entry| &self.shards[entry.file].path);
+            if shard.and_then(|path| path.file_name()) != Some(file.as_ref()) {
+                return Err(Error::file(&index.path, format!("weight_map.{name} is not in {file}")));
+            }
+        }
+        match self.entries.keys().find(|name| !index.weight_map.contains_key(*name)) {
+            Some(name) => Err(Error::file(&index.path, format!("weight_map has no entry for tensor {name}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `model.safetensors.index.json`.
+struct Index {
+    path: PathBuf,
+    weight_map: BTreeMap<String, String>,
+}
+
+fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
+    let index_path = folder.join("model.safetensors.index.json");
+    let single = folder.join("model.safetensors");
+    let Some(fields) = Fields::read_optional(&index_path)? else {
+        if single.is_file() {
+            return Ok((vec![single], None));
+        }
+        return Err(Error::file(folder, format!("{MISSING}{}", others(folder))));
+    };
+    let map = fields.section("weight_map")?.ok_or_else(|| fields.error("weight_map", "is missing"))?;
+    let mut weight_map = BTreeMap::new();
+    for name in map.keys() {
+        let file = map.optional_text(name)?.ok_or_else(|| map.error(name, "is null"))?;
+        // The index comes from the network: a shard is a plain file name in this folder, nothing else.
+        if Path::new(file).file_name() != Some(file.as_ref()) {
+            return Err(map.error(name, format_args!("is {file:?}; it must be a file name in this folder")));
+        }
+        weight_map.insert(name.to_owned(), file.to_owned());
+    }
+    if weight_map.is_empty() {
+        return Err(fields.error("weight_map", "names no tensor"));
+    }
+    let files: BTreeSet<&String> = weight_map.values().collect();
+    let paths = files.into_iter().map(|file| folder.join(file)).collect();
+    Ok((paths, Some(Index { path: index_path, weight_map })))
+}
+
+/// Which weights a folder has in a form that is not read.
+fn others(folder: &Path) -> String {
+    let forms = ["gguf", "bin", "pth", "npz"];
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    let other =
+        files.filter(|path| path.extension().is_some_and(|end| forms.iter().any(|form| end == *form))).min();
+    match other.as_deref().and_then(Path::file_name) {
+        Some(name) => format!("; {} is another form of them", name.to_string_lossy()),
+        None => String::new(),
+    }
+}
+
+/// The length of the header with its prefix, and the tensors with `start` relative to the data.
+fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)>)> {
+    let fail = |message: String| Error::file(path, message);
+    let size = file.metadata().map_err(|source| Error::io(path, source))?.len();
+    let mut prefix = [0; 8];
+    file.read_exact(&mut prefix).map_err(|_| fail(format!("{size} bytes is too short for safetensors")))?;
+    let length = u64::from_le_bytes(prefix);
+    if length > LARGEST_HEADER || length + 8 > size {
+        return Err(fail(format!("the header claims {length} bytes, the file has {size}; is it complete?")));
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header).map_err(|source| Error::io(path, source))?;
+    // Reading the metadata checks that the tensors lie side by side and that shapes fit their byte ranges.
+    let metadata: Metadata =
+        serde_json::from_slice(&header).map_err(|error| fail(format!("bad header: {error}")))?;
+    let (claimed, present) = (metadata.data_len() as u64, size - 8 - length);
+    if claimed != present {
+        return Err(fail(format!(
+            "has {present} bytes of tensors, its header says {claimed}; is it complete?"
+        )));
+    }
+    let entry = |info: &TensorInfo| Entry {
+        file: 0,
+        dtype: info.dtype,
+        shape: info.shape.clone(),
+        start: info.data_offsets.0 as u64,
+        length: info.data_offsets.1 - info.data_offsets.0,
+    };
+    let entries = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
+    Ok((8 + length, entries))
+}

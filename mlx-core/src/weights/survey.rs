@@ -1,0 +1,143 @@
+//! What the weights of a folder come to, from the headers of its files alone.
+
+use std::collections::BTreeMap;
+
+use safetensors::Dtype;
+
+use super::WeightPolicy;
+use super::checkpoint::{Checkpoint, Entry};
+use crate::array::FloatPolicy;
+use crate::quantisation::{Packing, Recipe};
+
+/// The sums over all weights of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// The float type on the device.
+    pub dtype: Dtype,
+    /// Numbers, as they are before packing; scales are none of them.
+    pub parameters: u64,
+    /// Bytes in the files.
+    pub file_bytes: u64,
+    /// Bytes on the device.
+    pub device_bytes: u64,
+    /// Bytes in the files of weights that are packed there and not on the device.
+    pub unpacked_bytes: u64,
+}
+
+impl Tally {
+    /// Nothing but the files of `checkpoint`, whose floats become what `policy` says.
+    pub(super) fn new(checkpoint: &Checkpoint, policy: FloatPolicy) -> Self {
+        let bytes_of = |dtype| -> usize {
+            let same = checkpoint.entries().values().filter(|entry| entry.dtype == dtype);
+            same.map(|entry| entry.length).sum()
+        };
+        let dtype = match policy {
+            FloatPolicy::Single => Dtype::F32,
+            // The most used; of those that are used alike, the last.
+            FloatPolicy::Checkpoint => {
+                let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
+                candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)
+            }
+        };
+        let file_bytes = checkpoint.entries().values().map(|entry| entry.length as u64).sum();
+        Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0 }
+    }
+
+    /// Bytes of a float on the device.
+    pub fn float_bytes(&self) -> u64 {
+        if self.dtype == Dtype::F32 { 4 } else { 2 }
+    }
+
+    /// Says what it costs that weights are not held as they are in the files.
+    pub(super) fn log(&self, policy: WeightPolicy) {
+        let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+        let (file_mb, memory_mb) = (megabytes(self.file_bytes), megabytes(self.device_bytes));
+        if self.unpacked_bytes > 0 && policy.keep_packed {
+            tracing::info!(
+                file_mb,
+                packed_mb = megabytes(self.unpacked_bytes),
+                memory_mb,
+                "quantised stacks of matrices become floats; only single matrices are kept packed"
+            );
+        } else if self.unpacked_bytes > 0 {
+            tracing::info!(
+                file_mb,
+                packed_mb = megabytes(self.unpacked_bytes),
+                memory_mb,
+                "quantised weights become floats on this backend, where products with packed ones are slow; \
+                 --keep-quantized keeps them as small as they are"
+            );
+        } else if self.device_bytes > self.file_bytes {
+            tracing::info!(
+                file_mb,
+                memory_mb,
+                "weights become f32 on this backend, where half precision has no fast kernels"
+            );
+        }
+    }
+}
+
+/// Weights of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// Tensors; a packed one counts with its scales and biases as one.
+    pub tensors: u64,
+    /// Numbers before packing.
+    pub parameters: u64,
+    /// Bytes in the files.
+    pub file_bytes: u64,
+    /// Bytes on the device.
+    pub device_bytes: u64,
+}
+
+/// Weights by what they are in the files: a float type, or how they are packed.
+pub type Kinds = BTreeMap<String, Kind>;
+
+/// Adds up what `checkpoint` still holds, to a `tally` of nothing.
+pub(super) fn survey(
+    checkpoint: &Checkpoint,
+    recipe: &Recipe,
+    policy: WeightPolicy,
+    mut tally: Tally,
+) -> (Tally, Kinds) {
+    let mut kinds = Kinds::new();
+    for (name, entry) in checkpoint.entries() {
+        let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
+        let packing = recipe.of(module, checkpoint.has(&format!("{module}.scales")));
+        let packing = packing.filter(|_| ["weight", "scales", "biases"].contains(&part));
+        let label = packing.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
+        let found = sizes(entry, part, packing, policy, tally.float_bytes());
+        let kind = kinds.entry(label).or_default();
+        for (sum, add) in [
+            (&mut kind.tensors, found.tensors),
+            (&mut kind.parameters, found.parameters),
+            (&mut kind.file_bytes, found.file_bytes),
+            (&mut kind.device_bytes, found.device_bytes),
+            (&mut tally.parameters, found.parameters),
+            (&mut tally.device_bytes, found.device_bytes),
+        ] {
+            *sum += add;
+        }
+        if packing.is_some() && !policy.keeps(&entry.shape) {
+            tally.unpacked_bytes += found.file_bytes;
+        }
+    }
+    (tally, kinds)
+}
+
+/// What one tensor adds.
+fn sizes(entry: &Entry, part: &str, packing: Option<Packing>, policy: WeightPolicy, float: u64) -> Kind {
+    let elements = entry.shape.iter().product::<usize>() as u64;
+    let file_bytes = entry.length as u64;
+    let Some(packing) = packing else {
+        return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
+    };
+    if part != "weight" {
+        let kept = if packing.has_biases() { elements * float } else { file_bytes };
+        let device_bytes = if policy.keeps(&entry.shape) { kept } else { 0 };
+        return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
+    }
+    let parameters = elements * 32 / packing.bits as u64;
+    let device_bytes = if policy.keeps(&entry.shape) { file_bytes } else { parameters * float };
+    Kind { tensors: 1, parameters, file_bytes, device_bytes }
+}

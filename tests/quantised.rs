@@ -1,0 +1,245 @@
+//! Quantised weights: unpacked or kept packed, they are the reference's numbers, and the memory is what was said.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use mlx_core::array::{self, FloatPolicy};
+use mlx_core::config::Fields;
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::inspect::inspect;
+use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::quantisation::Recipe;
+use mlx_core::weights::{WeightPolicy, Weights};
+use mlx_rs::{Array, Dtype};
+use mlx_tests::golden::{self, MODELS, QUANTISED, worst_difference};
+use mlx_tests::tensors::{self, Tensor};
+use mlx_tests::{device, greedy, model_folder, run};
+use safetensors::Dtype as FileDtype;
+
+use crate::families::{logits_in_passes, tolerance};
+
+const KEPT: WeightPolicy = WeightPolicy { floats: FloatPolicy::Single, keep_packed: true };
+const UNPACKED: WeightPolicy = WeightPolicy { floats: FloatPolicy::Single, keep_packed: false };
+const AS_IN_FILES: WeightPolicy = WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true };
+
+fn load(name: &str, policy: WeightPolicy) -> Box<dyn Model> {
+    model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads")
+}
+
+fn keeping() -> EngineOptions {
+    EngineOptions { keep_quantized: true, ..EngineOptions::default() }
+}
+
+#[test]
+fn packed_weights_give_the_references_logits() {
+    let _turn = device();
+    for name in QUANTISED {
+        let model = load(name, KEPT);
+        let expected = golden::logits(name, true);
+        let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
+        for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
+            let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);
+            let worst = worst_difference(&values, &expected.values, expected.vocabulary);
+            assert!(worst < tolerance("f32"), "{name}, {way}: {worst:e} of the spread");
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_are_the_references_with_packed_weights() {
+    let _turn = device();
+    for name in QUANTISED {
+        let engine = EngineHandle::start(&model_folder(name), &keeping(), |_, _| {}).expect("it loads");
+        if engine.spec().dtype != "f32" {
+            continue; // The recorded tokens are those of f32; on a GPU, halves stay halves.
+        }
+        for case in golden::cases(name).cases {
+            assert_eq!(
+                run(&engine, &case.prompt_ids, &greedy(case.tokens.len())).ids(),
+                case.tokens,
+                "{name}"
+            );
+        }
+    }
+}
+
+/// An f32 scalar or table would make f32 of every layer after it, at several times the cost.
+#[test]
+fn half_precision_stays_half_precision_from_layer_to_layer() {
+    let _turn = device();
+    let halves = MODELS.into_iter().chain(QUANTISED).filter(|name| !name.ends_with("f32"));
+    for name in halves {
+        let model = load(name, AS_IN_FILES);
+        let dtype = if name.ends_with("bf16") { Dtype::Bfloat16 } else { Dtype::Float16 };
+        let mut cache = model.new_cache();
+        for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
+            let mut pass = model.begin(batch).expect("the pass begins");
+            assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
+            for layer in 0..model.spec().layers {
+                model.advance(&mut pass, 1, &mut [&mut cache]).expect("the layer runs");
+                assert_eq!(pass.hidden().dtype(), dtype, "{name}: layer {layer}");
+            }
+            let logits = model.logits(pass.hidden()).expect("the head runs");
+            assert_eq!(logits.dtype(), dtype, "{name}: the logits");
+            logits.eval().expect("the pass runs");
+        }
+        let per_token = model.spec().footprint.cache_per_token as usize;
+        assert_eq!(cache.bytes(), per_token * mlx_core::cache::capacity(4), "{name}: the cache");
+    }
+}
+
+/// Two ways to round the same computation: ours may be as far from f32 as the reference's own is, or a little more.
+#[test]
+fn halves_as_they_are_are_as_good_as_the_references() {
+    let _turn = device();
+    for name in QUANTISED.into_iter().filter(|name| !name.ends_with("f32")) {
+        let model = load(name, AS_IN_FILES);
+        let [single, half] = [true, false].map(|widened| golden::logits(name, widened));
+        let values = logits_in_passes(model.as_ref(), &single.tokens, &[]);
+        let [ours, theirs] =
+            [&values, &half.values].map(|rows| worst_difference(rows, &single.values, single.vocabulary));
+        // The reference unpacks 4-bit floats to bf16; beside f16 that makes f32 of all its layers, and no difference.
+        let bound = 1.5 * theirs.max(5e-2);
+        assert!(ours < bound, "{name}: {ours:e} of the spread, the reference's is {theirs:e}");
+    }
+}
+
+#[test]
+fn what_inspect_says_is_what_loading_takes() {
+    let _turn = device();
+    for name in MODELS.into_iter().chain(QUANTISED) {
+        for policy in [KEPT, UNPACKED, AS_IN_FILES] {
+            let loaded = load(name, policy);
+            let (spec, kinds) = model::survey(&model_folder(name), policy).expect("it can be read");
+            assert_eq!(&spec, loaded.spec(), "{name}");
+            assert_eq!(
+                kinds.values().map(|kind| kind.device_bytes).sum::<u64>(),
+                spec.weight_bytes,
+                "{name}"
+            );
+            assert_eq!(kinds.values().map(|kind| kind.file_bytes).sum::<u64>(), spec.file_bytes, "{name}");
+        }
+    }
+}
+
+#[test]
+fn packed_weights_take_the_memory_that_was_said() {
+    let _turn = device();
+    for policy in [KEPT, UNPACKED] {
+        let before = array::active_memory().expect("memory");
+        let model = load("llama-mixed-f32", policy);
+        let held = array::active_memory().expect("memory") - before;
+        let said = model.spec().weight_bytes as usize;
+        // Buffers are a little larger than what lies in them.
+        assert!((said..said + said / 20 + 16_384).contains(&held), "{held} bytes are held, {said} were said");
+    }
+    let bytes = |policy| load("llama-q4-f16", policy).spec().weight_bytes;
+    assert!(bytes(UNPACKED) > 5 * bytes(KEPT));
+}
+
+#[test]
+fn inspect_counts_what_fits() {
+    let _turn = device();
+    let folder = model_folder("llama-q4-f16");
+    let unlimited = inspect(&folder, &keeping()).expect("it can be read");
+    assert_eq!(unlimited.room.longest, unlimited.spec.context);
+    assert!(unlimited.room.full_contexts > 1 && unlimited.room.refusal.is_none());
+    let forms: Vec<&str> = unlimited.kinds.keys().map(String::as_str).collect();
+    assert_eq!(forms, ["affine 4 bits, groups of 64", "f16"]);
+    // An engine with this budget lets in exactly what inspect says, and not one token more.
+    let fixed = unlimited.room.budget - unlimited.room.budget / 16 - unlimited.room.shared;
+    let options = EngineOptions { memory_budget: Some((fixed + 400_000) * 16 / 15), ..keeping() };
+    let tight = inspect(&folder, &options).expect("it can be read").room;
+    assert!((2..255).contains(&tight.longest) && tight.full_contexts == 0, "{tight:?}");
+    let engine = EngineHandle::start(&folder, &options, |_, _| {}).expect("it loads");
+    let prompt = |tokens| engine.request(vec![5; tokens], &greedy(0));
+    prompt(tight.longest).expect("it fits");
+    prompt(tight.longest + 1).expect_err("it does not fit");
+    let nothing = EngineOptions { memory_budget: Some(1000), ..keeping() };
+    let nothing = inspect(&folder, &nothing).expect("it can be read").room;
+    assert!(nothing.longest == 0 && nothing.refusal.expect("a reason").contains("memory_budget"));
+}
+
+/// A folder with these tensors and this `quantization`.
+fn folder(all: &BTreeMap<String, Tensor>, quantization: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    tensors::write(&folder.path().join("model.safetensors"), all);
+    let config = format!("{{\"quantization\": {quantization}}}");
+    std::fs::write(folder.path().join("config.json"), config).expect("it can be written");
+    folder
+}
+
+fn open(folder: &Path, progress: &mut dyn FnMut(u64, u64), read: impl FnOnce(&mut Weights)) {
+    let fields = Fields::read(&folder.join("config.json")).expect("a config");
+    let recipe = Recipe::read(&fields).expect("a recipe");
+    read(&mut Weights::open(folder, recipe, UNPACKED, progress).expect("the headers are good"));
+}
+
+fn values(array: &Array) -> Vec<f32> {
+    array.contiguous().expect("it computes").try_as_slice::<f32>().expect("floats").to_vec()
+}
+
+/// What mixtures of experts are made of: `[experts, output, input]`.
+#[test]
+fn a_packed_stack_of_matrices_is_unpacked_like_each_of_them() {
+    let _turn = device();
+    for name in QUANTISED {
+        let path = model_folder(name);
+        let quantization = Fields::read(&path.join("config.json")).expect("a config");
+        let recipe = Recipe::read(&quantization).expect("a recipe");
+        let all = tensors::read(&path.join("model.safetensors"));
+        let modules = [0, 1].map(|layer| format!("model.layers.{layer}.self_attn.o_proj"));
+        let mut stacked = BTreeMap::new();
+        for part in ["weight", "scales", "biases"] {
+            let [first, second] = modules.each_ref().map(|module| all.get(&format!("{module}.{part}")));
+            let (Some((dtype, shape, first)), Some((.., second))) = (first, second) else { continue };
+            let shape = [&[2], shape.as_slice()].concat();
+            stacked.insert(format!("experts.{part}"), (*dtype, shape, [first.as_slice(), second].concat()));
+        }
+        let packing = recipe.of(&modules[0], true).expect("it is packed");
+        let (mode, bits, group) = (packing.mode.as_str(), packing.bits, packing.group);
+        let folder =
+            folder(&stacked, &format!(r#"{{"mode": "{mode}", "bits": {bits}, "group_size": {group}}}"#));
+        let mut whole = Vec::new();
+        open(folder.path(), &mut |_, _| {}, |weights| {
+            whole = values(&weights.take("experts.weight", &[2, 64, 64]).expect("it is there"));
+        });
+        let mut each = Vec::new();
+        open(&path, &mut |_, _| {}, |weights| {
+            for module in &modules {
+                each.extend(values(
+                    &weights.take(&format!("{module}.weight"), &[64, 64]).expect("it is there"),
+                ));
+            }
+        });
+        assert_eq!(whole, each, "{name}");
+        assert!(whole.iter().any(|&number| number != 0.0));
+    }
+}
+
+/// It is done in parts.
+#[test]
+fn unpacking_a_large_matrix_takes_little_more_than_the_result() {
+    let _turn = device();
+    let (rows, inputs) = (16_384_usize, 1024);
+    let words: Vec<u8> = (0..rows * inputs * 6 / 8).map(|place| (place * 31 % 251) as u8).collect();
+    let ones: Vec<u8> =
+        std::iter::repeat_n(half::f16::ONE.to_le_bytes(), rows * inputs / 64).flatten().collect();
+    let scales = (FileDtype::F16, vec![rows, inputs / 64], ones);
+    let tensors = BTreeMap::from([
+        ("m.weight".to_owned(), (FileDtype::U32, vec![rows, inputs * 6 / 32], words)),
+        ("m.scales".to_owned(), scales.clone()),
+        ("m.biases".to_owned(), scales),
+    ]);
+    let folder = folder(&tensors, r#"{"bits": 6, "group_size": 64}"#);
+    open(folder.path(), &mut |_, _| {}, |weights| {
+        array::reset_peak_memory().expect("memory");
+        let before = array::active_memory().expect("memory");
+        let matrix = weights.take("m.weight", &[rows, inputs]).expect("it is there");
+        let peak = array::peak_memory().expect("memory") - before;
+        assert!(peak < matrix.nbytes() * 2, "{peak} bytes for a result of {}", matrix.nbytes());
+        // The numbers 0 to 63, plus one.
+        let found = values(&matrix);
+        assert!(found.iter().all(|number| (1.0..65.0).contains(number) && number.fract() == 0.0));
+    });
+}

@@ -1,0 +1,32 @@
+//! Safetensors files that a test makes up or damages.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{TensorView, serialize_to_file};
+use safetensors::{Dtype, SafeTensors};
+
+/// Type, shape and bytes.
+pub type Tensor = (Dtype, Vec<usize>, Vec<u8>);
+
+/// All tensors of a file, by name.
+///
+/// # Panics
+/// When it is no good safetensors file.
+pub fn read(path: &Path) -> BTreeMap<String, Tensor> {
+    let bytes = std::fs::read(path).expect("the file is there");
+    let file = SafeTensors::deserialize(&bytes).expect("the fixture is good");
+    let tensor = |view: &TensorView| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+    file.tensors().iter().map(|(name, view)| (name.clone(), tensor(view))).collect()
+}
+
+/// Writes `tensors` to a file.
+///
+/// # Panics
+/// When the bytes of a tensor do not fit its shape.
+pub fn write(path: &Path, tensors: &BTreeMap<String, Tensor>) {
+    let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).expect("the bytes fit the shape"))
+    });
+    serialize_to_file(views, None, path).expect("the file can be written");
+}
