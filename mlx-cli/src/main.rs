@@ -2,6 +2,7 @@
 
 mod answer;
 mod args;
+mod cache;
 mod chat;
 mod exit_code;
 mod generate;
@@ -16,6 +17,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+use cache::CacheCommand;
 use clap::Parser;
 use exit_code::Failure;
 use mlx_core::text::GUARDED_THREAD;
@@ -36,6 +38,10 @@ fn main() -> ExitCode {
         Command::Chat(args) => {
             log(args.model.verbose);
             chat::run(args)
+        }
+        Command::Cache(command) => {
+            log(matches!(command, CacheCommand::Save(args) if args.model.verbose));
+            cache::run(command)
         }
         Command::Serve(args) => serve::run(args),
     };

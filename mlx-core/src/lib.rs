@@ -11,6 +11,8 @@ pub mod model;
 pub mod sampling;
 pub mod session;
 pub mod text;
+#[cfg(test)]
+mod turn;
 pub mod weights;
 
 pub use error::{Error, Result};

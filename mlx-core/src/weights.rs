@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use mlx_rs::{Array, Dtype};
 use safetensors::tensor::{Metadata, TensorInfo};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::array::{self, FloatPolicy};
 use crate::config::Fields;
@@ -42,6 +43,8 @@ pub struct Weights<'a> {
     total: u64,
     read: u64,
     parameters: u64,
+    /// Of every tensor that was taken.
+    hash: Xxh3,
     progress: Progress<'a>,
 }
 
@@ -57,6 +60,7 @@ impl<'a> Weights<'a> {
             total: 0,
             read: 0,
             parameters: 0,
+            hash: Xxh3::new(),
             progress,
         };
         for path in paths {
@@ -98,6 +102,13 @@ impl<'a> Weights<'a> {
         self.renamed.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replacen(ours, theirs, 1))
     }
 
+    /// A hash of the tensors that have been taken so far, and of what else makes the model.
+    pub fn fingerprint(&self, config: &str) -> u128 {
+        let mut hash = self.hash.clone();
+        hash.update(config.as_bytes());
+        hash.digest128()
+    }
+
     /// Whether a tensor called `name` is still there.
     pub fn has(&self, name: &str) -> bool {
         self.entries.contains_key(&self.in_files(name))
@@ -133,6 +144,8 @@ impl<'a> Weights<'a> {
             .seek(SeekFrom::Start(entry.start))
             .and_then(|_| shard.file.read_exact(&mut bytes))
             .map_err(|source| Error::io(&shard.path, source))?;
+        self.hash.update(name.as_bytes());
+        self.hash.update(&bytes);
         let dimensions: Vec<i32> = shape.iter().map(|&size| size as i32).collect();
         let array = array::from_bytes(&bytes, dtype, &dimensions)?.as_dtype(self.dtype)?;
         array.eval()?;

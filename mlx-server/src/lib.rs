@@ -2,6 +2,7 @@
 //! `docs/http-api.md` says what clients may rely on.
 
 pub mod args;
+pub mod cache;
 pub mod config;
 mod connection;
 mod embed;

@@ -1,6 +1,9 @@
 //! A layer cache that keeps every position, in a buffer that grows in steps.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
 
 use super::buffer::Buffer;
 use super::capacity;
@@ -39,6 +42,30 @@ impl FullCache {
             _ => None,
         };
         Ok(Self { buffer, length })
+    }
+
+    /// Positions of `range`, `[1, 2 H, T, D]`.
+    pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
+        let buffer = self.buffer.as_ref().filter(|_| range.end <= self.length);
+        buffer.map(|buffer| buffer.part(range)).transpose()
+    }
+
+    /// Lets go of `dropped` positions behind the first `kept`; the keys behind them are turned to their new places.
+    pub(super) fn slide(
+        &mut self,
+        kept: usize,
+        dropped: usize,
+        turn: impl Fn(&Array) -> Result<Array>,
+    ) -> Result<()> {
+        let Some(buffer) = self.buffer.take() else { return Ok(()) };
+        let (keys, values) = buffer.view(kept + dropped..self.length)?;
+        let mut slid = buffer.moved(0..kept, capacity(self.length))?;
+        slid.write(kept, &concatenate(&[turn(&keys)?, values], 1)?)?;
+        // One layer after the other: no two of them are there twice.
+        slid.array().eval()?;
+        self.buffer = Some(slid);
+        self.length -= dropped;
+        Ok(())
     }
 
     pub(super) fn truncate(&mut self, length: usize) {

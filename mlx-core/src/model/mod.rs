@@ -70,6 +70,10 @@ pub trait Model: Send {
     /// brings. Nothing is computed before somebody asks for it. Row `i` depends on its own sequence alone.
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()>;
 
+    /// Lets a cache go of `dropped` positions behind its first `kept`. Those behind them move up, and their keys are turned as if they had
+    /// stood there from the beginning.
+    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()>;
+
     /// A whole pass: the rows' last hidden state `[rows, width]`.
     fn forward(&self, batch: Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
@@ -109,6 +113,10 @@ pub struct ModelSpec {
     pub file_bytes: u64,
     /// What sequences and passes take.
     pub footprint: Footprint,
+    /// Whether a sequence may slide beyond the context: no layer has a window of its own, and all lengths turn the same way.
+    pub slides: bool,
+    /// A hash of all weights and of everything that config.json says about them.
+    pub fingerprint: u128,
 }
 
 impl ModelSpec {
@@ -135,6 +143,10 @@ impl ModelSpec {
             weight_bytes: weights.parameters() * size,
             file_bytes: weights.file_bytes(),
             footprint: Footprint::new(config, size),
+            slides: config.layers.iter().all(|layer| {
+                layer.window.is_none() && layer.rope.as_ref().is_none_or(|rope| rope.border().is_none())
+            }),
+            fingerprint: weights.fingerprint(&format!("{config:?}")),
         }
     }
 }

@@ -85,6 +85,14 @@ impl Rope {
         }
     }
 
+    /// Turns every row of `[1, H, T, D]`, which was turned before, by the same number of positions more; it may be negative.
+    pub(crate) fn turn_on(&self, turned: &Array, positions: i32) -> Result<Array> {
+        let by_row = turned.swap_axes(0, 2)?;
+        let positions = Array::from_slice(&vec![positions; by_row.dim(0) as usize], &[by_row.dim(0)]);
+        let further = self.turn(&by_row, &Positions::Each(positions), self.wavelengths.as_ref())?;
+        Ok(further.swap_axes(0, 2)?)
+    }
+
     fn turn(&self, input: &Array, positions: &Positions, wavelengths: Option<&Array>) -> Result<Array> {
         let Self { dimensions, interleaved, base, scale, .. } = *self;
         Ok(match positions {
