@@ -45,6 +45,7 @@ pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Re
         .map_err(|error| error.blaming("prompt", "messages").blaming("logprobs", "top_logprobs"))
         .map_err(|error| error.blaming("max_tokens", request.limit_name))?;
     prepared.dropped = dropped;
+    prepared.writer.note_dropped(dropped);
     Ok(prepared)
 }
 
@@ -205,5 +206,5 @@ fn head(form: Form, model: &str, seed: u64) -> Head {
         Form::Completion => "cmpl",
     };
     let id = format!("{kind}-{:x}-{count:x}", time.as_millis());
-    Head { id, model: model.to_owned(), seed, created: time.as_secs() }
+    Head { id, model: model.to_owned(), seed, created: time.as_secs(), dropped: None }
 }

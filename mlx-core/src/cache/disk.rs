@@ -138,7 +138,11 @@ pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
     for file in folder::list(folder)? {
         let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let model = file.path.parent().map(name).unwrap_or_default();
-        if let Some(Ok(place)) = std::fs::read(&file.path).ok().map(|bytes| Place::of_file(&bytes)) {
+        let Ok(Ok(place)) = folder::header(&file.path).map(|header| Place::claimed(&header)) else {
+            continue;
+        };
+        // A name is the hash of what comes before it, so no chain of blocks leads back to itself.
+        if place.parent.then(&place.tokens).to_string() == name(&file.path) {
             blocks.insert((model, name(&file.path)), (place, file.bytes));
         }
     }

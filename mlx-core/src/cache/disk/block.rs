@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
-use safetensors::tensor::{Dtype, SafeTensors, View, serialize};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, View, serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Positions of a block. Chunks of prompts meet at its multiples, so whole blocks are whole chunks.
@@ -106,9 +106,11 @@ impl Place {
         ]
     }
 
-    /// The place that a file claims to be written for.
-    pub(crate) fn of_file(bytes: &[u8]) -> Result<Self, Damage> {
-        let fields = checked_fields(bytes)?;
+    /// The place that the header of a file claims to be written for. Nothing is checked: it is for lists, not for use.
+    pub(crate) fn claimed(header: &[u8]) -> Result<Self, Damage> {
+        let header: Metadata =
+            serde_json::from_slice(header).map_err(|error| Damage(format!("bad header: {error}")))?;
+        let fields = header.metadata().clone().unwrap_or_default();
         let field = |name: &str| fields.get(name).ok_or_else(|| Damage(format!("has no {name}")));
         let bad = |name: &str| Damage(format!("{name} is not readable"));
         let parent = u128::from_str_radix(field("parent")?, 16).map_err(|_| bad("parent"))?;
@@ -216,7 +218,8 @@ mod tests {
     fn what_is_written_is_read() {
         let (block, bytes) = (block(), block().write().expect("it has a form"));
         assert_eq!(Block::read(&bytes, &block.place), Ok(block.clone()));
-        assert_eq!(Place::of_file(&bytes), Ok(block.place.clone()));
+        let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+        assert_eq!(Place::claimed(&bytes[8..8 + header]), Ok(block.place.clone()));
         for other in [
             Place { parent: Key::root(8), ..block.place.clone() },
             Place { start: 128, ..block.place.clone() },

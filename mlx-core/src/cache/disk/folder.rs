@@ -2,7 +2,7 @@
 //! temporary file, which is swept up later.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 
 const EXTENSION: &str = "safetensors";
 const TEMPORARY: &str = "tmp";
+/// Ours are a few thousand bytes.
+const LARGEST_HEADER: u64 = 1 << 20;
 /// Nobody takes so long to write a block: what is older was left by a crash.
 const ABANDONED: Duration = Duration::from_mins(10);
 
@@ -50,6 +52,16 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         fs::remove_file(&temporary).ok();
         Error::io(path, error)
     })
+}
+
+/// The header of a safetensors file, without the tensors behind it.
+pub(crate) fn header(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let mut header = Vec::new();
+    file.take(u64::from_le_bytes(length).min(LARGEST_HEADER)).read_to_end(&mut header)?;
+    Ok(header)
 }
 
 /// Notes that a file was of use.
