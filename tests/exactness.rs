@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, Priority, RequestOptions};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
 use mlx_tests::{Dice, Outcome, collect, device, model_folder, run};
@@ -68,6 +69,7 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
         prompt_logprobs: dice.sometimes(6, |dice| dice.below(4)),
         embed: None,
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
+        slide: None,
     };
     Request { prompt, options }
 }
@@ -162,8 +164,8 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
     let _turn = device();
     for folder in models() {
         let name = folder.display();
-        // Alone, as the command line runs it.
-        let single = start(&folder, &EngineOptions::single());
+        // Alone and with nothing known of any other request.
+        let single = start(&folder, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::single() });
         if single.exactness() == Exactness::Sampling {
             // The engine itself found that this device cannot; then it must not claim it.
             continue;
@@ -172,16 +174,29 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
         let requests: Vec<Request> = (0..count()).map(|_| request(&mut dice, &single)).collect();
         let alone: Vec<Outcome> =
             requests.iter().map(|request| run(&single, &request.prompt, &request.options)).collect();
+        let disk = tempfile::tempdir().expect("a temporary folder");
+        let known = single.spec().footprint.cache(single.spec().context);
+        let crowded = EngineOptions {
+            // So few places that higher priorities take them from lower ones, and so little room for what is known that it often goes.
+            max_running: 5,
+            prefix_cache: Some(3 * known),
+            prompt_cache: Some(DiskOptions::new(disk.path().to_owned())),
+            ..EngineOptions::default()
+        };
         drop(single);
-        // So few places that higher priorities take them from lower ones.
-        let engine = start(&folder, &EngineOptions { max_running: 5, ..EngineOptions::default() });
-        let loaded = run_under_load(&engine, &requests);
-        for (index, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
-            assert_equal(alone, loaded, &format!("{name}, request {index}"));
+        // The second engine finds on disk what the first one knew.
+        for round in ["cold", "restarted"] {
+            let engine = start(&folder, &crowded);
+            let loaded = run_under_load(&engine, &requests);
+            for (index, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
+                assert_equal(alone, loaded, &format!("{name}, {round}, request {index}"));
+            }
+            let stats = engine.stats();
+            assert!(stats.preemptions > 0, "{name}: nobody was preempted, so nothing was shown of it");
+            assert!(stats.prefix_hits > 0, "{name}: nothing known was taken over: {stats:?}");
+            assert!(stats.prefix_evictions > 0, "{name}: nothing known had to go: {stats:?}");
+            assert!(round == "cold" || stats.prefix_restores > 0, "{name}: nothing was restored: {stats:?}");
         }
-        let stats = engine.stats();
-        assert!(stats.preemptions > 0, "{name}: nobody was preempted, so nothing was shown of it");
-        assert!(stats.cached_tokens > 0, "{name}: nothing was shared, so nothing was shown of it");
     }
 }
 

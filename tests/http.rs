@@ -375,3 +375,46 @@ fn read_until_done(connection: &mut TcpStream) -> String {
     }
     text
 }
+
+/// A conversation that does not fit is refused with both numbers, unless the client allows its oldest turns to go.
+#[test]
+fn long_conversations_are_refused_or_cut_as_the_client_wants() {
+    let server = Server::start(&SERVER, &[]);
+    let turn = |turn: usize| {
+        let said = |role: &str| json!({"role": role, "content": format!("Say number {turn} of the waves.")});
+        [said("user"), said("assistant")]
+    };
+    let mut messages: Vec<Value> = vec![json!({"role": "system", "content": "Be brief."})];
+    messages.extend((0..20).flat_map(turn));
+    messages.push(json!({"role": "user", "content": "And now?"}));
+    let ask = |policy: Option<&str>, stream: bool| {
+        let request = json!({"messages": messages, "max_tokens": 9, "temperature": 0, "ignore_eos": true,
+            "context_policy": policy, "stream": stream});
+        server.post("/v1/chat/completions", &request)
+    };
+    for policy in [None, Some("stop")] {
+        let refused = ask(policy, false);
+        let message = refused.body["error"]["message"].as_str().expect("a message").to_owned();
+        assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages")));
+        assert!(message.contains("tokens; the model's context holds 256"), "{message}");
+    }
+    for policy in ["evict-turns", "slide"] {
+        let answer = ask(Some(policy), false);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let dropped: u64 = answer.header("x-dropped-messages").parse().expect("a number");
+        assert!(dropped > 0 && dropped.is_multiple_of(2), "{dropped}: whole turns");
+        assert_eq!(answer.body["dropped_messages"], json!(dropped));
+        assert!(answer.body["usage"]["prompt_tokens"].as_u64().expect("a number") <= 256 - 9);
+        let exactness = answer.header("x-exactness").to_owned();
+        assert_eq!(exactness == "approximate", policy == "slide", "{exactness}");
+        // What is left is answered as if nothing else had ever been said.
+        let seen: Vec<Value> =
+            messages[..1].iter().chain(&messages[1 + dropped as usize..]).cloned().collect();
+        let request = json!({"messages": seen, "max_tokens": 9, "temperature": 0, "ignore_eos": true});
+        let fresh = server.post("/v1/chat/completions", &request);
+        assert_eq!(fresh.body["choices"], answer.body["choices"]);
+        assert!(fresh.body.get("dropped_messages").is_none());
+    }
+    let unknown = ask(Some("forget"), false);
+    assert_eq!((unknown.status, &unknown.body["error"]["param"]), (400, &json!("context_policy")));
+}

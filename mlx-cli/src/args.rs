@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use mlx_core::Error;
 use mlx_core::engine::EngineOptions;
+use mlx_core::session::ContextPolicy;
 use mlx_server::args::ServeArgs;
+use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
 
+use crate::cache::CacheCommand;
 use crate::request_args::RequestArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
@@ -35,6 +39,9 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Say what a model is and what it would take, without loading it
     Inspect(InspectArgs),
+    /// List, save and remove prompts that later runs begin with
+    #[command(subcommand)]
+    Cache(CacheCommand),
     /// Answer programs over HTTP, as OpenAI's API does
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
@@ -120,6 +127,11 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
 
+    /// When the conversation outgrows the model's context: evict-turns forgets the oldest turns, slide does and lets
+    /// answers go on without end, stop ends with an error
+    #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY", default_value = "evict-turns")]
+    pub(crate) context_policy: ContextPolicy,
+
     #[command(flatten)]
     pub(crate) options: RequestArgs,
 }
@@ -164,13 +176,21 @@ pub(crate) struct ModelArgs {
     /// Say what happens: timings, memory, notes of the loader (on standard error)
     #[arg(short, long)]
     pub(crate) verbose: bool,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    pub(crate) cache: CacheArgs,
 }
 
 impl ModelArgs {
     /// An engine for one request after the other.
-    pub(crate) fn engine_options(&self) -> EngineOptions {
+    pub(crate) fn engine_options(&self) -> Result<EngineOptions, Error> {
         let memory_budget = self.memory_budget.map(|size| size.0);
+        let cache = self.cache.config();
+        cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
         let keep_quantized = self.keep_quantized.unwrap_or(false);
-        EngineOptions { exact: self.exact, memory_budget, keep_quantized, ..EngineOptions::single() }
+        let mut options =
+            EngineOptions { exact: self.exact, memory_budget, keep_quantized, ..EngineOptions::single() };
+        cache.apply(&mut options);
+        Ok(options)
     }
 }

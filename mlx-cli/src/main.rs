@@ -3,6 +3,7 @@
 
 mod answer;
 mod args;
+mod cache;
 mod chat;
 mod exit_code;
 mod generate;
@@ -18,6 +19,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
+use cache::CacheCommand;
 use clap::Parser;
 use exit_code::Failure;
 use mlx_core::text::GUARDED_THREAD;
@@ -40,6 +42,10 @@ fn main() -> ExitCode {
             chat::run(args)
         }
         Command::Inspect(args) => inspect::run(args),
+        Command::Cache(command) => {
+            log(matches!(command, CacheCommand::Save(args) if args.model.verbose));
+            cache::run(command)
+        }
         Command::Serve(args) => serve::run(args),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };

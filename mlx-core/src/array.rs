@@ -78,6 +78,25 @@ pub fn host<T: ArrayElement>(array: &Array) -> Result<&[T]> {
     array.try_as_slice::<T>().map_err(|error| Error::Mlx(error.to_string()))
 }
 
+/// The elements of a floating-point array, little-endian and row by row, with their type in files; waits until they are computed.
+pub fn to_bytes(array: &Array) -> Result<(FileDtype, Vec<u8>)> {
+    let array = array.contiguous()?;
+    Ok(match array.dtype() {
+        Dtype::Float32 => (FileDtype::F32, encode(host::<f32>(&array)?, f32::to_le_bytes)),
+        Dtype::Float16 => (FileDtype::F16, encode(host::<f16>(&array)?, f16::to_le_bytes)),
+        Dtype::Bfloat16 => (FileDtype::BF16, encode(host::<bf16>(&array)?, bf16::to_le_bytes)),
+        other => return Err(Error::Mlx(format!("{other:?} arrays cannot be written"))),
+    })
+}
+
+fn encode<T: Copy, const N: usize>(values: &[T], convert: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * N];
+    for (place, value) in bytes.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+        *place = convert(*value);
+    }
+    bytes
+}
+
 /// Token ids as a device array of shape `[ids.len()]`.
 pub fn from_tokens(ids: &[u32]) -> Array {
     Array::from_slice(ids, &[ids.len() as i32])

@@ -15,6 +15,8 @@ pub mod quantisation;
 pub mod sampling;
 pub mod session;
 pub mod text;
+#[cfg(test)]
+mod turn;
 mod unpack;
 pub mod weights;
 

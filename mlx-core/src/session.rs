@@ -1,8 +1,15 @@
 //! A conversation: messages become requests. Invariant: it keeps text, never tensors.
 
+mod policy;
+mod turns;
+
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+pub use policy::{ChatPrompt, ContextPolicy, chat_prompt_within, room_for_answer};
+pub use turns::{Fitted, fit, turns};
 
 use crate::engine::{EngineHandle, Generation, RequestOptions};
 use crate::error::{Error, Result};
@@ -35,6 +42,22 @@ pub struct ChatSession {
     engine: EngineHandle,
     messages: Vec<Message>,
     options: RequestOptions,
+    policy: ContextPolicy,
+    /// The messages that the model did not see when it was last asked.
+    dropped: Range<usize>,
+}
+
+/// How full the context is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextFill {
+    /// Tokens of what the model would see of the conversation now.
+    pub used: usize,
+    /// Tokens that the model's context holds.
+    pub context: usize,
+    /// Messages of the conversation.
+    pub messages: usize,
+    /// Of these, the ones that the model would not see.
+    pub dropped: usize,
 }
 
 impl ChatSession {
@@ -46,7 +69,29 @@ impl ChatSession {
                 "has no chat template, so it cannot chat; use `mlx generate --raw` to continue a text",
             ));
         }
-        Ok(Self { engine, messages: Vec::new(), options })
+        Ok(Self { engine, messages: Vec::new(), options, policy: ContextPolicy::default(), dropped: 0..0 })
+    }
+
+    /// The same conversation under another policy.
+    #[must_use]
+    pub fn with_policy(self, policy: ContextPolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The messages that did not fit when the model was last asked, by their places: it did not see them.
+    pub fn dropped(&self) -> Range<usize> {
+        self.dropped.clone()
+    }
+
+    /// How full the context is.
+    pub fn fill(&self) -> Result<ContextFill> {
+        let prompt = self.prompt(false)?;
+        Ok(ContextFill {
+            used: prompt.tokens.len(),
+            context: self.engine.spec().context,
+            messages: self.messages.len(),
+            dropped: prompt.dropped.len(),
+        })
     }
 
     /// What has been said.
@@ -110,23 +155,33 @@ impl ChatSession {
         Ok(())
     }
 
-    fn start(&self) -> Result<Generation> {
-        let prompt = chat_prompt(&self.engine, &self.messages)?;
-        self.engine.submit(self.engine.request(prompt, &self.options)?)
+    fn start(&mut self) -> Result<Generation> {
+        let ChatPrompt { tokens, dropped, slide } = self.prompt(true)?;
+        let options = RequestOptions { slide, ..self.options.clone() };
+        let generation = self.engine.submit(self.engine.request(tokens, &options)?)?;
+        self.dropped = dropped;
+        Ok(generation)
+    }
+
+    fn prompt(&self, answer: bool) -> Result<ChatPrompt> {
+        if self.messages.is_empty() {
+            return Ok(ChatPrompt { tokens: Vec::new(), dropped: 0..0, slide: None });
+        }
+        let input = TemplateInput { add_generation_prompt: answer, ..input(&self.messages)? };
+        chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy)
     }
 }
 
-/// The tokens of a conversation that waits for an answer.
+/// The tokens of a conversation that waits for an answer, whether they fit or not.
 pub fn chat_prompt(engine: &EngineHandle, messages: &[Message]) -> Result<Vec<u32>> {
-    let folder = engine.folder();
-    let template = folder.template.as_ref().ok_or_else(|| {
-        Error::file(&folder.path, "has no chat template; give the text as it is (--raw on the command line)")
-    })?;
+    policy::render(engine, &input(messages)?)
+}
+
+fn input(messages: &[Message]) -> Result<TemplateInput> {
     let messages = messages.iter().map(serde_json::to_value).collect::<Result<_, _>>();
-    let input = TemplateInput {
+    Ok(TemplateInput {
         messages: messages.map_err(|error| Error::Template(error.to_string()))?,
         add_generation_prompt: true,
         ..TemplateInput::default()
-    };
-    folder.tokenizer.encode_chat(&template.render(&input)?)
+    })
 }

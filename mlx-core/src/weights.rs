@@ -6,6 +6,7 @@ mod survey;
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::array::{self, FloatPolicy};
 use crate::error::{Error, Result};
@@ -48,6 +49,8 @@ pub struct Weights<'a> {
     dtype: Dtype,
     tally: Tally,
     read: u64,
+    /// Of every tensor that was taken.
+    hash: Xxh3,
     progress: Progress<'a>,
 }
 
@@ -57,7 +60,10 @@ impl<'a> Weights<'a> {
         let checkpoint = Checkpoint::open(folder)?;
         let tally = Tally::new(&checkpoint, policy.floats);
         let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
-        Ok(Self { checkpoint, renamed: Vec::new(), recipe, policy, dtype, tally, read: 0, progress })
+        let mut hash = Xxh3::new();
+        // Packed weights make other sums than the same ones unpacked.
+        hash.update(&[u8::from(policy.keep_packed)]);
+        Ok(Self { checkpoint, renamed: Vec::new(), recipe, policy, dtype, tally, read: 0, hash, progress })
     }
 
     /// The float type that every tensor is handed out in.
@@ -137,7 +143,8 @@ impl<'a> Weights<'a> {
     }
 
     /// Ends the reading: a tensor that nothing has taken is an error, since the model would not be the one that was saved.
-    pub fn finish(self) -> Result<Tally> {
+    pub fn finish(mut self) -> Result<Tally> {
+        self.tally.hash = self.hash.digest128();
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
             self.tally.log(self.policy);
             return Ok(self.tally);
@@ -224,6 +231,7 @@ impl<'a> Weights<'a> {
 
     fn read_array(&mut self, entry: &Entry, dtype: Dtype) -> Result<Array> {
         let bytes = self.checkpoint.read(entry)?;
+        self.hash.update(&bytes);
         let shape: Vec<i32> = entry.shape.iter().map(|&size| size as i32).collect();
         self.read += entry.length as u64;
         array::from_bytes(&bytes, dtype, &shape)

@@ -8,6 +8,7 @@ use clap::Args;
 use mlx_core::engine::EngineOptions;
 use serde::Serialize;
 
+use crate::cache::CacheArgs;
 use crate::units::{ByteSize, Seconds};
 
 /// Everything that can be said when the server is started.
@@ -38,6 +39,9 @@ pub struct Settings {
     /// How models run.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
+    /// What is kept for later requests.
+    #[command(flatten, next_help_heading = "Cache")]
+    pub cache: CacheArgs,
     /// How much and how long.
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
@@ -137,6 +141,7 @@ impl EngineArgs {
             keep_quantized: self.keep_quantized.unwrap_or(default.keep_quantized),
             max_running: self.max_running.unwrap_or(default.max_running),
             max_waiting: self.max_waiting.unwrap_or(default.max_waiting),
+            ..default
         }
     }
 }

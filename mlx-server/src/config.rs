@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
+use crate::cache::CacheConfig;
 use crate::units::{ByteSize, Seconds};
 
 /// Why the server cannot start.
@@ -33,6 +34,8 @@ pub struct Config {
     pub network: NetworkConfig,
     /// How models run.
     pub engine: EngineConfig,
+    /// What is kept for later requests.
+    pub cache: CacheConfig,
     /// How much and how long.
     pub limits: LimitConfig,
 }
@@ -102,22 +105,9 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let EngineOptions { exact, memory_budget, keep_quantized, max_running, max_waiting } =
+        let EngineOptions { exact, memory_budget, keep_quantized, max_running, max_waiting, .. } =
             EngineOptions::default();
         Self { exact, memory_budget: memory_budget.map(ByteSize), keep_quantized, max_running, max_waiting }
-    }
-}
-
-impl EngineConfig {
-    /// As the engine takes them.
-    pub fn options(&self) -> EngineOptions {
-        EngineOptions {
-            exact: self.exact,
-            memory_budget: self.memory_budget.map(|size| size.0),
-            keep_quantized: self.keep_quantized,
-            max_running: self.max_running,
-            max_waiting: self.max_waiting,
-        }
     }
 }
 
@@ -185,6 +175,21 @@ impl Config {
         toml::to_string(&shown).expect("every setting has a form in TOML")
     }
 
+    /// What engines are started with.
+    pub fn engine_options(&self) -> EngineOptions {
+        let EngineConfig { exact, memory_budget, keep_quantized, max_running, max_waiting } = self.engine;
+        let mut options = EngineOptions {
+            exact,
+            memory_budget: memory_budget.map(|size| size.0),
+            keep_quantized,
+            max_running,
+            max_waiting,
+            ..EngineOptions::default()
+        };
+        self.cache.apply(&mut options);
+        options
+    }
+
     /// Where to listen.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.network.host, self.network.port)
@@ -214,6 +219,7 @@ impl Config {
         if self.engine.max_running == 0 {
             return say("--max-running", "is 0; at least one request must run");
         }
+        self.cache.check().map_err(|(flag, why)| StartError::about(flag, why))?;
         for (flag, count) in
             [("--max-choices", self.limits.max_choices), ("--max-inputs", self.limits.max_inputs)]
         {
@@ -311,6 +317,8 @@ mod tests {
             (&["--host", "nowhere"], "nowhere"),
             (&["--max-running", "0"], "--max-running"),
             (&["--keep-alive", "0"], "--keep-alive"),
+            (&["--prompt-cache-size", "1GB"], "--prompt-cache-dir"),
+            (&["--prompt-cache-dir", "a", "--prefix-cache", "0"], "--prefix-cache"),
             (&["--max-body", "much"], "--max-body"),
             (&["--config", "no-such-file.toml"], "no-such-file.toml"),
             (&["--api-key-file", "no-such-file"], "no-such-file"),

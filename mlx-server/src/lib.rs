@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod cache;
 pub mod config;
 mod connection;
 mod embed;

@@ -139,7 +139,7 @@ impl Metrics {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const FIGURES: [Figure; 10] = [
+const FIGURES: [Figure; 14] = [
     ("mlx_requests_waiting", "gauge", "Requests that wait for their turn.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are being worked on.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Requests that have ended.", |it| it.finished),
@@ -154,6 +154,12 @@ const FIGURES: [Figure; 10] = [
         it.reserved_bytes
     }),
     ("mlx_used_bytes", "gauge", "Bytes that requests and weights hold.", |it| it.used_bytes),
+    ("mlx_prefix_cache_bytes", "gauge", "Bytes of texts that are kept for later requests.", |it| {
+        it.prefix_bytes
+    }),
+    ("mlx_prefix_cache_entries", "gauge", "Texts that are kept for later requests.", |it| it.prefixes as u64),
+    ("mlx_prefix_cache_hits_total", "counter", "Requests that began with a kept text.", |it| it.prefix_hits),
+    ("mlx_prefix_cache_evictions_total", "counter", "Kept texts that made room.", |it| it.prefix_evictions),
 ];
 
 /// The engines' own figures begin anew when a model is loaded again; Prometheus knows that of counters.

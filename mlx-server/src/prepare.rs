@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mlx_core::engine::GenerationRequest;
+use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
-use mlx_core::text::TemplateInput;
+use mlx_core::session::{ChatPrompt, ContextPolicy, chat_prompt_within};
+use mlx_core::text::{ChatTemplate, TemplateInput};
 
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -26,21 +27,52 @@ pub(crate) struct Prepared {
     pub(crate) writer: Writer,
     /// Set if the answer is to be streamed.
     pub(crate) stream: Option<StreamOptions>,
-    /// How far the answer can be repeated.
+    /// How far the answer can be repeated, as far as is known before it.
     pub(crate) exactness: &'static str,
+    /// How many messages of a chat the model does not see, if it was allowed to do without some.
+    pub(crate) dropped: Option<usize>,
 }
 
 /// Starts the generations of a chat.
 pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Result<Prepared, ApiError> {
-    let text = render(lease, &request.conversation, true)?;
-    check_size(lease, &text)?;
-    let ids = lease.engine.folder().tokenizer.encode_chat(&text)?;
+    let Chat { text, prompt, dropped } = fitted(lease, request)?;
     let splitter = lease.thinks.then(|| Splitter::new(&text));
-    let prompt = PromptPart { ids, echo: String::new() };
-    start(state, lease, &request.job, Form::Chat, vec![prompt], splitter.as_ref())
+    let mut job = request.job.clone();
+    job.options.slide = prompt.slide;
+    let part = PromptPart { ids: prompt.tokens, echo: String::new() };
+    let mut prepared = start(state, lease, &job, Form::Chat, vec![part], splitter.as_ref())
         // The prompt was made of the messages.
         .map_err(|error| error.blaming("prompt", "messages").blaming("logprobs", "top_logprobs"))
-        .map_err(|error| error.blaming("max_tokens", request.limit_name))
+        .map_err(|error| error.blaming("max_tokens", request.limit_name))?;
+    prepared.dropped = dropped;
+    prepared.writer.note_dropped(dropped);
+    Ok(prepared)
+}
+
+/// A conversation as far as it fits.
+struct Chat {
+    text: String,
+    prompt: ChatPrompt,
+    /// How many messages it lacks; none if nobody wanted to do without any.
+    dropped: Option<usize>,
+}
+
+fn fitted(lease: &Lease, request: &ChatRequest) -> Result<Chat, ApiError> {
+    let conversation = &request.conversation;
+    if request.policy == ContextPolicy::Stop {
+        let text = render(lease, conversation, true)?;
+        check_size(lease, &text)?;
+        let tokens = lease.engine.folder().tokenizer.encode_chat(&text)?;
+        return Ok(Chat { text, prompt: ChatPrompt { tokens, dropped: 0..0, slide: None }, dropped: None });
+    }
+    let (input, limit) = (template_input(conversation, true), request.job.options.max_tokens);
+    // Says so if there is no template.
+    template(lease)?;
+    let prompt = chat_prompt_within(&lease.engine, &input, limit, request.policy)?;
+    let mut seen = conversation.clone();
+    seen.messages.drain(prompt.dropped.clone());
+    let dropped = Some(prompt.dropped.len());
+    Ok(Chat { text: render(lease, &seen, true)?, prompt, dropped })
 }
 
 /// Starts the generations of completions.
@@ -85,17 +117,23 @@ fn check_size(lease: &Lease, text: &str) -> Result<(), ApiError> {
 
 /// What the model's chat template makes of a conversation.
 pub(crate) fn render(model: &Loaded, conversation: &Conversation, answer: bool) -> Result<String, ApiError> {
-    let Some(template) = &model.engine.folder().template else {
+    Ok(template(model)?.render(&template_input(conversation, answer))?)
+}
+
+fn template(model: &Loaded) -> Result<&ChatTemplate, ApiError> {
+    model.engine.folder().template.as_ref().ok_or_else(|| {
         let message = format!("{} has no chat template; give a text to /v1/completions", model.name);
-        return Err(ApiError::field("model", message));
-    };
-    let input = TemplateInput {
+        ApiError::field("model", message)
+    })
+}
+
+fn template_input(conversation: &Conversation, answer: bool) -> TemplateInput {
+    TemplateInput {
         messages: conversation.messages.clone(),
         add_generation_prompt: answer,
         extra: conversation.variables.clone(),
         ..TemplateInput::default()
-    };
-    Ok(template.render(&input)?)
+    }
 }
 
 fn start(
@@ -127,8 +165,12 @@ fn start(
     let head = head(form, &lease.name, seed);
     let tokenizer = lease.engine.folder().tokenizer.clone();
     let writer = Writer::new(form, wishes, head, tokenizer, prompts, job.choices);
-    let exactness = lease.engine.exactness().as_str();
-    Ok(Prepared { choices, writer, stream: job.stream, exactness })
+    let exactness = match job.options.slide {
+        // It is so only once the text has outgrown the context, and when that will be nobody knows.
+        Some(_) => Exactness::Approximate,
+        None => lease.engine.exactness(),
+    };
+    Ok(Prepared { choices, writer, stream: job.stream, exactness: exactness.as_str(), dropped: None })
 }
 
 fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), ApiError> {
@@ -164,5 +206,5 @@ fn head(form: Form, model: &str, seed: u64) -> Head {
         Form::Completion => "cmpl",
     };
     let id = format!("{kind}-{:x}-{count:x}", time.as_millis());
-    Head { id, model: model.to_owned(), seed, created: time.as_secs() }
+    Head { id, model: model.to_owned(), seed, created: time.as_secs(), dropped: None }
 }

@@ -97,7 +97,7 @@ async fn blocking<T: Send + 'static>(
 
 /// The answer to a request whose generations run.
 async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiError> {
-    let Prepared { choices, writer, stream, exactness: about } = prepared;
+    let Prepared { choices, writer, stream, exactness: about, dropped } = prepared;
     let seed = writer.seed();
     let keep_alive = state.config.limits.keep_alive.duration();
     let (kind, body) = if let Some(options) = stream {
@@ -111,6 +111,9 @@ async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiErr
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static(kind));
     headers.insert("x-seed", HeaderValue::from(seed));
+    if let Some(dropped) = dropped {
+        headers.insert("x-dropped-messages", HeaderValue::from(dropped));
+    }
     if kind == "text/event-stream" {
         headers.insert("cache-control", HeaderValue::from_static("no-cache"));
         // nginx would otherwise collect the events.

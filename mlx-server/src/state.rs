@@ -39,7 +39,7 @@ pub struct Shutdown {
 impl AppState {
     /// The state of a server that has just been started.
     pub fn new(config: Config) -> Result<Self, StartError> {
-        let models = Models::open(&config.models, config.engine.options())?;
+        let models = Models::open(&config.models, config.engine_options())?;
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),

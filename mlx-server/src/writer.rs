@@ -61,6 +61,8 @@ pub(crate) struct Head {
     pub(crate) seed: u64,
     /// When the request came, in seconds since 1970.
     pub(crate) created: u64,
+    /// How many messages of a chat the model does not see, if it was allowed to do without some.
+    pub(crate) dropped: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,6 +89,11 @@ impl Writer {
     /// The seed of the first choice.
     pub(crate) fn seed(&self) -> u64 {
         self.head.seed
+    }
+
+    /// Notes how many messages the model does not see.
+    pub(crate) fn note_dropped(&mut self, messages: Option<usize>) {
+        self.head.dropped = messages;
     }
 
     /// The first chunks of a stream.
@@ -160,8 +167,9 @@ impl Writer {
     }
 
     fn answer<C>(&self, object: &'static str, choices: Vec<C>) -> Answer<C> {
-        let Head { id, model, seed, created } = self.head.clone();
-        Answer { id, object, created, model, choices, seed, usage: None, prompt_token_ids: None }
+        let Head { id, model, seed, created, dropped: dropped_messages } = self.head.clone();
+        let (usage, prompt_token_ids) = (None, None);
+        Answer { id, object, created, model, choices, seed, usage, prompt_token_ids, dropped_messages }
     }
 
     fn ids(&self, tokens: &[Token]) -> Option<Vec<u32>> {

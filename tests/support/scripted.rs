@@ -37,6 +37,10 @@ impl Model for Scripted {
         self.inner.advance(pass, layers.saturating_sub(1), caches)
     }
 
+    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()> {
+        self.inner.slide(cache, kept, dropped)
+    }
+
     fn normalised(&self, hidden: &Array) -> Result<Array> {
         self.inner.normalised(hidden)
     }

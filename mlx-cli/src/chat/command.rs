@@ -12,6 +12,8 @@ pub(super) enum Line {
     Clear,
     /// Set the system prompt; `None` asks what it is.
     System(Option<String>),
+    /// Say how full the context is.
+    Context,
     /// Answer the last message again.
     Retry,
     /// Write the conversation to a file.
@@ -29,6 +31,7 @@ pub(super) const HELP: &str = "\
 /clear           forget the conversation, keep the system prompt
 /system [TEXT]   set the system prompt, or show it
 /retry           answer the last message again
+/context         show how full the model's context is
 /save FILE       write the conversation to a file
 /load FILE       go on with a saved conversation
 /quit            leave (so does Ctrl-D)
@@ -58,6 +61,7 @@ pub(super) fn parse(input: &str) -> Line {
         "/help" | "/?" => Line::Help,
         "/clear" => Line::Clear,
         "/system" => Line::System((!rest.is_empty()).then_some(rest)),
+        "/context" => Line::Context,
         "/retry" => Line::Retry,
         "/save" => file(Line::Save),
         "/load" => file(Line::Load),
@@ -77,6 +81,7 @@ mod tests {
         assert_eq!(parse("   "), Line::Empty);
         assert_eq!(parse("/system Be terse."), Line::System(Some("Be terse.".into())));
         assert_eq!(parse("/system"), Line::System(None));
+        assert_eq!(parse("/context"), Line::Context);
         assert_eq!(parse("/save a b.json"), Line::Save("a b.json".into()));
         assert!(matches!(parse("/save"), Line::Mistake(_)));
         assert!(matches!(parse("/frobnicate"), Line::Mistake(_)));

@@ -3,10 +3,11 @@
 mod command;
 mod input;
 
+use std::ops::Range;
 use std::path::Path;
 
 use mlx_core::engine::{EngineHandle, FinishReason, Generation};
-use mlx_core::session::{ChatSession, Role};
+use mlx_core::session::{ChatSession, ContextFill, Role};
 
 use crate::answer;
 use crate::args::ChatArgs;
@@ -19,9 +20,10 @@ use input::{Input, Lines};
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options(), terminal::load_bar())?;
+    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options()?, terminal::load_bar())?;
     let name = engine.folder().name();
-    let mut session = ChatSession::new(engine, args.options.options(None))?;
+    let session = ChatSession::new(engine, args.options.options(None))?;
+    let mut session = session.with_policy(args.context_policy);
     session.set_system(args.system.as_deref().unwrap_or_default());
     let lines = Lines::open();
     if lines.is_interactive() {
@@ -70,13 +72,16 @@ impl Chat {
         match line {
             Line::Empty | Line::Quit => {}
             Line::Message(text) => {
+                let before = self.session.dropped();
                 let generation = self.session.ask(&text)?;
+                self.note_dropped(&before);
                 self.answer(generation)?;
             }
             Line::Retry => {
                 let generation = self.session.retry()?;
                 self.answer(generation)?;
             }
+            Line::Context => self.show_fill()?,
             Line::Help => terminal::note(HELP),
             Line::Clear => {
                 self.session.clear();
@@ -109,6 +114,25 @@ impl Chat {
         }
         self.session.answered(answer.text);
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Tells what the model has begun not to see.
+    fn note_dropped(&self, before: &Range<usize>) {
+        let dropped = self.session.dropped();
+        if dropped != *before && !dropped.is_empty() {
+            let count = dropped.len();
+            terminal::note(&format!(
+                "(the context is full: the model no longer sees the oldest {count} messages of this conversation)"
+            ));
+        }
+    }
+
+    fn show_fill(&self) -> Result<(), Failure> {
+        let ContextFill { used, context, messages, dropped } = self.session.fill()?;
+        let unseen = if dropped > 0 { format!(", {dropped} of them no longer seen") } else { String::new() };
+        let share = 100 * used / context.max(1);
+        terminal::note(&format!("{used} of {context} tokens ({share} %), {messages} messages{unseen}"));
+        Ok(())
     }
 
     fn show_system(&self) {

@@ -38,10 +38,15 @@ impl Buffer {
         Ok((keys, values))
     }
 
+    /// Both together, `[1, 2 H, length, D]`.
+    pub(super) fn part(&self, places: Range<usize>) -> Result<Array> {
+        slice_axis(&self.0, 2, places.start as i32, places.end as i32)
+    }
+
     /// What is in `kept` at the beginning of a new buffer with `room` places, at least as many.
     pub(super) fn moved(&self, kept: Range<usize>, room: usize) -> Result<Self> {
         let spare = room.saturating_sub(kept.len()) as i32;
-        let kept = slice_axis(&self.0, 2, kept.start as i32, kept.end as i32)?;
+        let kept = self.part(kept)?;
         if spare == 0 {
             return Ok(Self(kept.contiguous()?));
         }

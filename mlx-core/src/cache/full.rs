@@ -1,6 +1,9 @@
 //! A layer cache that keeps every position, in a buffer that grows in steps.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
 
 use super::buffer::Buffer;
 use super::capacity;
@@ -41,6 +44,30 @@ impl FullCache {
         Ok(Self { buffer, length })
     }
 
+    /// Positions of `range`, `[1, 2 H, T, D]`.
+    pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
+        let buffer = self.buffer.as_ref().filter(|_| range.end <= self.length);
+        buffer.map(|buffer| buffer.part(range)).transpose()
+    }
+
+    /// Lets go of `dropped` positions behind the first `kept`; the keys behind them are turned to their new places.
+    pub(super) fn slide(
+        &mut self,
+        kept: usize,
+        dropped: usize,
+        turn: impl Fn(&Array) -> Result<Array>,
+    ) -> Result<()> {
+        let Some(buffer) = self.buffer.take() else { return Ok(()) };
+        let (keys, values) = buffer.view(kept + dropped..self.length)?;
+        let mut slid = buffer.moved(0..kept, capacity(self.length))?;
+        slid.write(kept, &concatenate(&[turn(&keys)?, values], 1)?)?;
+        // One layer after the other: no two of them are there twice.
+        slid.array().eval()?;
+        self.buffer = Some(slid);
+        self.length -= dropped;
+        Ok(())
+    }
+
     pub(super) fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
@@ -51,5 +78,78 @@ impl FullCache {
 
     pub(super) fn array(&self) -> Option<&Array> {
         self.buffer.as_ref().map(Buffer::array)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx_rs::ops::zeros_dtype;
+
+    use super::*;
+    use crate::array::{active_memory, peak_memory, reset_peak_memory};
+
+    const LENGTH: usize = 4000;
+
+    fn rows(count: usize) -> Array {
+        zeros_dtype(&[1, 8, count as i32, 64], mlx_rs::Dtype::Float32).expect("it has a shape")
+    }
+
+    fn filled() -> FullCache {
+        let mut cache = FullCache::default();
+        cache.update(&rows(LENGTH)).expect("there is room");
+        settle(&cache);
+        cache
+    }
+
+    fn settle(cache: &FullCache) {
+        cache.array().expect("it is there").eval().expect("it can be computed");
+    }
+
+    fn bytes(cache: &FullCache) -> usize {
+        cache.array().map_or(0, Array::nbytes)
+    }
+
+    /// The bytes that some work took at its worst beyond what was there before it.
+    fn taken(work: impl FnOnce()) -> usize {
+        let before = active_memory().expect("a figure");
+        reset_peak_memory().expect("a device");
+        work();
+        peak_memory().expect("a figure").saturating_sub(before)
+    }
+
+    #[test]
+    fn a_step_writes_in_place() {
+        let _turn = crate::turn::device();
+        let mut cache = filled();
+        let whole = bytes(&cache);
+        let row = rows(1);
+        row.eval().expect("it can be computed");
+        for _ in 0..3 {
+            let most = taken(|| {
+                cache.update(&row).expect("there is room");
+                settle(&cache);
+            });
+            assert!(most < whole / 100, "{most} bytes for a row of a cache of {whole}");
+        }
+    }
+
+    #[test]
+    fn a_cut_copies_what_is_wanted_and_no_more() {
+        let _turn = crate::turn::device();
+        let mut cache = filled();
+        let position = bytes(&cache) / capacity(LENGTH);
+        for length in [1, 100, 1000, 3999] {
+            let mut fork = None;
+            let most = taken(|| {
+                let copy = cache.fork(length).expect("it can be copied");
+                settle(&copy);
+                fork = Some(copy);
+            });
+            let needed = capacity(length) * position;
+            assert_eq!(bytes(&fork.expect("it was made")), needed);
+            // The copy itself, and the empty places behind it while it is put together.
+            assert!(most <= needed + capacity(1) * position, "{most} bytes where {needed} are needed");
+        }
+        assert!(taken(|| cache.truncate(1000)) == 0 && cache.length() == 1000);
     }
 }

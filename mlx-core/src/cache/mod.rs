@@ -1,14 +1,25 @@
 //! Key and value caches: one per sequence, one layer cache per layer.
 
 mod buffer;
+mod disk;
 mod full;
+mod prefix;
+mod quantised;
 mod sliding;
+mod transfer;
+
+use std::ops::Range;
 
 use mlx_rs::Array;
 use mlx_rs::transforms::{async_eval, eval};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+pub(crate) use disk::{BLOCK, DiskCache};
+pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 use full::FullCache;
+pub(crate) use prefix::{Found, Hit, Kept, PrefixTree};
+pub(crate) use quantised::GROUP;
+use quantised::QuantisedCache;
 use sliding::SlidingCache;
 
 /// Buffers grow by this many positions.
@@ -31,6 +42,8 @@ pub enum LayerCache {
     Full(FullCache),
     /// The positions that the next row sees, and some older ones.
     Sliding(SlidingCache),
+    /// Every position, in few bits.
+    Quantised(QuantisedCache),
 }
 
 impl LayerCache {
@@ -48,13 +61,34 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.update(added),
             Self::Sliding(cache) => cache.update(added),
+            Self::Quantised(cache) => cache.update(added),
         }
     }
 
-    fn reaches(&self, length: usize) -> bool {
+    fn shortest_cut(&self) -> usize {
         match self {
-            Self::Full(_) => true,
-            Self::Sliding(cache) => cache.reaches(length),
+            Self::Full(_) | Self::Quantised(_) => 0,
+            Self::Sliding(cache) => cache.shortest_cut(),
+        }
+    }
+
+    /// Lets go of `dropped` positions behind the first `kept`; those behind them move up, their keys turned by `turn`.
+    fn slide(&mut self, kept: usize, dropped: usize, turn: impl Fn(&Array) -> Result<Array>) -> Result<()> {
+        match self {
+            Self::Full(cache) => cache.slide(kept, dropped, turn),
+            Self::Quantised(cache) => cache.slide(kept, dropped, turn),
+            Self::Sliding(_) => {
+                Err(Error::Mlx("a layer with a window of its own keeps no first tokens".into()))
+            }
+        }
+    }
+
+    /// Positions of `range` as they were added, `[1, 2 H, T, D]`; `None` if they are not there.
+    fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
+        match self {
+            Self::Full(cache) => cache.part(range),
+            // Read and written again the one would lose some more; the other has lost its beginning.
+            Self::Quantised(_) | Self::Sliding(_) => Ok(None),
         }
     }
 
@@ -62,6 +96,7 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.fork(length).map(Self::Full),
             Self::Sliding(cache) => cache.fork(length).map(Self::Sliding),
+            Self::Quantised(cache) => cache.fork(length).map(Self::Quantised),
         }
     }
 
@@ -69,6 +104,7 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.truncate(length),
             Self::Sliding(cache) => cache.truncate(length),
+            Self::Quantised(cache) => cache.truncate(length),
         }
     }
 
@@ -76,14 +112,17 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.length(),
             Self::Sliding(cache) => cache.length(),
+            Self::Quantised(cache) => cache.length(),
         }
     }
 
-    fn array(&self) -> Option<&Array> {
-        match self {
-            Self::Full(cache) => cache.array(),
-            Self::Sliding(cache) => cache.array(),
-        }
+    fn arrays(&self) -> impl Iterator<Item = &Array> {
+        let (one, three) = match self {
+            Self::Full(cache) => (cache.array(), None),
+            Self::Sliding(cache) => (cache.array(), None),
+            Self::Quantised(cache) => (None, cache.arrays()),
+        };
+        one.into_iter().chain(three.into_iter().flatten())
     }
 }
 
@@ -92,11 +131,25 @@ impl LayerCache {
 pub struct SequenceCache {
     layers: Vec<LayerCache>,
     beyond: bool,
+    /// Positions that it has let go of from its middle.
+    dropped: usize,
 }
 
 impl SequenceCache {
     pub(crate) fn new(layers: Vec<LayerCache>) -> Self {
-        Self { layers, beyond: false }
+        Self { layers, beyond: false, dropped: 0 }
+    }
+
+    /// An empty cache of the same layers that keeps every position in so many bits, where it would keep it whole.
+    #[must_use]
+    pub(crate) fn in_bits(self, bits: u8) -> Self {
+        let layer = |layer| match layer {
+            LayerCache::Sliding(cache) => LayerCache::Sliding(cache),
+            LayerCache::Full(_) | LayerCache::Quantised(_) => {
+                LayerCache::Quantised(QuantisedCache::new(bits))
+            }
+        };
+        Self { layers: self.layers.into_iter().map(layer).collect(), ..self }
     }
 
     /// Says that the sequence is, or will soon be, longer than what its model was first trained on, which some models turn keys and
@@ -116,10 +169,38 @@ impl SequenceCache {
         self.layers.last().map_or(0, LayerCache::length)
     }
 
-    /// Whether the cache can be cut to `length` positions. A layer with a sliding window has dropped what its next row does not
-    /// see, so far back it may not reach; to its own length, and beyond, every cache does.
+    /// The number of tokens that it has seen: more than it has positions once it has slid.
+    pub fn seen(&self) -> usize {
+        self.offset() + self.dropped
+    }
+
+    /// Lets go of `dropped` positions behind the first `kept`; those behind them move up. `turn` gives a layer's keys for places that
+    /// lie as many positions earlier.
+    pub(crate) fn slide(
+        &mut self,
+        kept: usize,
+        dropped: usize,
+        turn: impl Fn(usize, &Array) -> Result<Array>,
+    ) -> Result<()> {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            layer.slide(kept, dropped, |keys| turn(index, keys))?;
+        }
+        self.dropped += dropped;
+        Ok(())
+    }
+
+    /// The shortest length that it can be cut to: 0 if all positions are still there. A layer with a sliding window has dropped what its
+    /// next row does not see; a cache that has slid cannot be cut at all.
+    pub fn shortest_cut(&self) -> usize {
+        if self.dropped > 0 {
+            return usize::MAX;
+        }
+        self.layers.iter().map(LayerCache::shortest_cut).max().unwrap_or(0)
+    }
+
+    /// Whether the cache can be cut to `length` positions.
     pub fn reaches(&self, length: usize) -> bool {
-        self.layers.iter().all(|layer| layer.reaches(length))
+        length >= self.shortest_cut()
     }
 
     /// A cache of its own that goes on after the first `length` positions of this one, with the same bits; `None` if this one does
@@ -129,7 +210,7 @@ impl SequenceCache {
             return Ok(None);
         }
         let layers = self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?;
-        Ok(Some(Self { layers, beyond: self.beyond }))
+        Ok(Some(Self { layers, beyond: self.beyond, dropped: 0 }))
     }
 
     /// Forgets all positions from `length` on. `false`, with nothing changed, if the cache does not [reach](Self::reaches) so
@@ -165,6 +246,6 @@ impl SequenceCache {
     }
 
     fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.layers.iter().filter_map(LayerCache::array)
+        self.layers.iter().flat_map(LayerCache::arrays)
     }
 }

@@ -59,9 +59,10 @@ impl SlidingCache {
         Ok(view)
     }
 
-    /// Whether all is there that a row at `length` sees.
-    pub(super) fn reaches(&self, length: usize) -> bool {
-        length >= self.length || self.first <= self.oldest(length)
+    /// The shortest length at which all is there that a row sees.
+    pub(super) fn shortest_cut(&self) -> usize {
+        let all = if self.first == 0 { 0 } else { self.first + self.window - 1 };
+        all.min(self.length)
     }
 
     /// What a row at `length` and those after it see of the first `length` positions, in a buffer of its own. The caller has

@@ -41,6 +41,11 @@ impl Capacity {
         Ok(capacity)
     }
 
+    /// Bytes that a position takes in the caches of all layers.
+    pub(super) fn cache_per_token(&self) -> u64 {
+        self.spec.footprint.cache_per_token
+    }
+
     /// Bytes of the weights.
     pub(super) fn weights(&self) -> u64 {
         self.spec.weight_bytes
@@ -54,10 +59,12 @@ impl Capacity {
     /// Bytes of a sequence of up to `tokens` tokens, each of which reports `per_token` bytes; its prompt has `prompt`.
     fn need(&self, prompt: usize, tokens: usize, per_token: u64) -> u64 {
         let footprint = self.spec.footprint;
-        let rows = self.chunks.rows_by_depth(prompt).max(tokens) as u64;
+        // A text that is longer than the context slides: its cache never is.
+        let held = tokens.min(self.spec.context);
+        let rows = self.chunks.rows_by_depth(prompt.min(held)).max(held) as u64;
         let scores = rows * footprint.scores_per_position;
         // Text, ids and events of a token take less than 256 bytes.
-        footprint.cache(tokens, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
+        footprint.cache(held, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
     }
 
     /// Bytes of a sequence of `tokens` tokens, all of which may be its prompt.

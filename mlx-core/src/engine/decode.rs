@@ -127,7 +127,7 @@ impl Engine {
             if let Some(run) = &mut sequence.run
                 && run.cache.is_beyond() != beyond
             {
-                run.cache = self.device.model.new_cache_for(sequence.history.len());
+                run.cache = self.device.new_cache_for(sequence.history.len());
             }
         }
     }
@@ -137,8 +137,11 @@ impl Engine {
         let (mut rows, mut caches): (Vec<Row>, Vec<&mut SequenceCache>) = (Vec::new(), Vec::new());
         for (_, sequence) in members {
             let Some(run) = &mut sequence.run else { continue };
-            let (position, tokens) = (run.cache.offset(), sequence.history.tokens());
-            rows.push(Row { cache: rows.len(), token: tokens[position], position });
+            if let Err(error) = self.device.slide_if_full(&mut run.cache, sequence.limits.slide) {
+                return Group { ids, logits: Err(error) };
+            }
+            let token = sequence.history.tokens()[run.cache.seen()];
+            rows.push(Row { cache: rows.len(), token, position: run.cache.offset() });
             caches.push(&mut run.cache);
         }
         let logits = self.device.decode(&rows, &mut caches);

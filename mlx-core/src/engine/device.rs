@@ -1,7 +1,5 @@
 //! The passes of the engine. Invariant: the only place that runs a model for a user.
 
-use std::ops::Range;
-
 use mlx_rs::Array;
 
 use super::capacity::Capacity;
@@ -10,7 +8,7 @@ use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows, slice_axis};
 use crate::cache::SequenceCache;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{Batch, Model, ModelSpec, Pass, Row};
 
 /// A model, and how its passes are shaped.
@@ -20,6 +18,8 @@ pub(super) struct Device {
     /// The widths that steps are filled up to; empty if any will do.
     widths: Vec<usize>,
     most_rows: usize,
+    /// In how many bits caches keep their numbers, if not as they are.
+    kv_bits: Option<u8>,
     /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes ten operations at most
     /// before it makes the caller wait.
     pub(super) works_ahead: bool,
@@ -34,7 +34,8 @@ impl Device {
         let gpu = array::on_gpu()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // Before anything is computed: there may be no room for it.
-        let capacity = capacity(model.spec(), options)?;
+        let spec = in_bits(model.spec(), options.kv_bits)?;
+        let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(budget(options)? / FREED)?;
         let widths = match options.exact {
             Some(false) => Vec::new(),
@@ -42,11 +43,36 @@ impl Device {
         };
         let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
         tracing::debug!(?widths, most_rows, "the shapes of steps");
-        Ok((Self { model, chunks: Chunks::new(gpu), widths, most_rows, works_ahead: gpu }, capacity))
+        let (chunks, kv_bits) = (Chunks::new(gpu), options.kv_bits);
+        Ok((Self { model, chunks, widths, most_rows, kv_bits, works_ahead: gpu }, capacity))
     }
 
     pub(super) fn exactness(&self) -> Exactness {
-        if self.widths.is_empty() { Exactness::Sampling } else { Exactness::Bit }
+        match (self.kv_bits, self.keeps_bits()) {
+            (Some(_), _) => Exactness::Approximate,
+            (None, true) => Exactness::Bit,
+            (None, false) => Exactness::Sampling,
+        }
+    }
+
+    /// Whether a row's bits do not depend on its company.
+    pub(super) fn keeps_bits(&self) -> bool {
+        !self.widths.is_empty()
+    }
+
+    /// An empty cache for a sequence of `length` tokens that may grow.
+    pub(super) fn new_cache_for(&self, length: usize) -> SequenceCache {
+        let cache = self.model.new_cache_for(length);
+        match self.kv_bits {
+            Some(bits) => cache.in_bits(bits),
+            None => cache,
+        }
+    }
+
+    /// How much of a beginning of `length` tokens a prompt may take over from another one: all of it, or, where results are the same
+    /// bits, whole chunks.
+    pub(super) fn reusable(&self, length: usize) -> usize {
+        if self.keeps_bits() { self.chunks.border(length) } else { length }
     }
 
     /// The most rows of one step.
@@ -103,11 +129,18 @@ impl Device {
         logits.start()?;
         Ok(logits)
     }
+}
 
-    /// The generated tokens of `range` that one replay pass may hold.
-    pub(super) fn replay_range(&self, range: Range<usize>) -> Range<usize> {
-        range.start..range.end.min(range.start + self.most_rows)
-    }
+/// What the model takes with caches of so many bits.
+fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
+    let footprint = match bits {
+        None => Some(spec.footprint),
+        Some(bits @ (4 | 8)) => spec.footprint.in_bits(bits),
+        Some(bits) => return Err(Error::request("kv_bits", format!("is {bits}; it must be 4 or 8"))),
+    };
+    let uneven =
+        || Error::request("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
+    Ok(ModelSpec { footprint: footprint.ok_or_else(uneven)?, ..spec.clone() })
 }
 
 /// All bytes that an engine with these options may take.

@@ -27,7 +27,7 @@ pub(super) struct Fills {
 /// Layers to issue for a sequence.
 struct Piece {
     next: Next,
-    /// The positions of the pass.
+    /// The tokens of the pass, by their places in the history.
     range: Range<usize>,
     layers: usize,
     /// What a layer costs.
@@ -78,21 +78,17 @@ impl Engine {
     fn rest(&self, id: u64) -> f64 {
         let Some(sequence) = self.sequences.get(&id) else { return 0.0 };
         let (Next::Prompt(end) | Next::Replay(end)) = sequence.next() else { return 0.0 };
-        let offset = sequence.run.as_ref().map_or(0, |run| run.cache.offset());
-        self.device.layers() as f64 * work(end - offset, end)
+        let seen = sequence.run.as_ref().map_or(0, |run| run.cache.seen());
+        self.device.layers() as f64 * work(end - seen, end)
     }
 
     /// What to issue for a sequence at a cost of at most `limit`; the `first` piece of a turn is one layer whatever it costs, so
     /// that streams cannot starve a prompt. None if nothing fits.
     fn piece(&self, id: u64, limit: Option<f64>, first: bool) -> Option<Piece> {
         let sequence = self.sequences.get(&id)?;
-        let offset = sequence.run.as_ref()?.cache.offset();
+        let cache = &sequence.run.as_ref()?.cache;
         let next = sequence.next();
-        let range = match next {
-            Next::Prompt(length) => self.device.chunks.next(offset, length),
-            Next::Replay(length) => self.device.replay_range(offset..length),
-            Next::Step | Next::Nothing => return None,
-        };
+        let range = self.device.fill_range(next, cache, sequence.limits.slide)?;
         let work = work(range.len(), range.end);
         let layers = match limit {
             None => self.device.layers(),
@@ -110,9 +106,10 @@ impl Engine {
             (Some(pass), _) => pass,
             (None, next) => {
                 let tokens = &sequence.history.tokens()[piece.range.clone()];
+                self.device.slide_if_full(&mut run.cache, sequence.limits.slide)?;
                 match next {
-                    Next::Replay(_) => self.device.begin_replay(tokens, piece.range.start)?,
-                    _ => self.device.begin_chunk(tokens, piece.range.start)?,
+                    Next::Replay(_) => self.device.begin_replay(tokens, run.cache.offset())?,
+                    _ => self.device.begin_chunk(tokens, run.cache.offset())?,
                 }
             }
         };

@@ -34,7 +34,7 @@ pub(super) fn tell(sequence: &mut Sequence, draw: Draw, ended: Option<FinishReas
 }
 
 /// Reports the end of a sequence.
-pub(super) fn finish(mut sequence: Sequence, mut reason: FinishReason, exactness: Exactness) {
+pub(super) fn finish(sequence: &mut Sequence, mut reason: FinishReason, exactness: Exactness) {
     // After a stop string there is no more text; a held-back end of the text may still complete one.
     let rest = match reason {
         FinishReason::StopString(_) => Piece::default(),

@@ -8,7 +8,9 @@ pub(super) struct TextFollower {
     cursor: Cursor,
     detokenizer: Detokenizer,
     stop: StopMatcher,
-    /// Bytes of text and of shown text so far: what a rebuild need not say again.
+    /// Bytes of text and of shown text that the tokens so far have made.
+    made: (usize, usize),
+    /// The most that these ever were: what is made again after a rollback is not said again.
     said: (usize, usize),
 }
 
@@ -28,25 +30,27 @@ impl TextFollower {
     pub(super) fn new(detokenizer: Detokenizer, stop: StopMatcher, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
         history.since(&mut cursor);
-        Self { cursor, detokenizer, stop, said: (0, 0) }
+        Self { cursor, detokenizer, stop, made: (0, 0), said: (0, 0) }
     }
 
     /// Takes what the history has gained. After a rollback the text is built anew, and what goes beyond the text that
     /// was said before is the piece.
     pub(super) fn sync(&mut self, history: &TokenHistory) -> Piece {
-        let (text, delta) = self.said;
-        let piece = match history.since(&mut self.cursor) {
-            Since::Append(tokens) => self.push(tokens),
+        let tokens = match history.since(&mut self.cursor) {
+            Since::Append(tokens) => tokens,
             Since::Rebuild(_) => {
                 self.detokenizer.reset();
                 self.stop.reset();
-                self.said = (0, 0);
-                let Piece { text: all, delta: shown, matched } = self.push(history.generated());
-                Piece { text: beyond(&all, text), delta: beyond(&shown, delta), matched }
+                self.made = (0, 0);
+                history.generated()
             }
         };
-        self.said = (self.said.0.max(text), self.said.1.max(delta));
-        piece
+        let (before, said) = (self.made, self.said);
+        let Piece { text, delta, matched } = self.push(tokens);
+        self.said = (said.0.max(self.made.0), said.1.max(self.made.1));
+        let text = beyond(&text, said.0.saturating_sub(before.0));
+        let delta = beyond(&delta, said.1.saturating_sub(before.1));
+        Piece { text, delta, matched }
     }
 
     /// The rest of the text, at the end of a generation.
@@ -68,7 +72,7 @@ impl TextFollower {
         if piece.matched.is_none() {
             self.look_ahead(&mut piece);
         }
-        self.said = (self.said.0 + piece.text.len(), self.said.1 + piece.delta.len());
+        self.made = (self.made.0 + piece.text.len(), self.made.1 + piece.delta.len());
         piece
     }
 
@@ -129,6 +133,14 @@ mod tests {
             if place % 4 == 3 {
                 history.push(7);
                 history.truncate(history.len() - 1);
+            }
+            if place % 5 == 4 {
+                // Several tokens back, and forth again one by one.
+                history.truncate(history.len() - 3);
+                for &token in &tokens[place - 3..place] {
+                    history.push(token);
+                    assert_eq!(follower.sync(&history), Piece::default());
+                }
             }
             history.push(token);
             let piece = follower.sync(&history);

@@ -1,14 +1,15 @@
 //! How the rest of the program reaches the engine: a handle to submit to, a stream of events to read.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use super::capacity::Capacity;
 use super::device::Device;
 use super::options::{EngineOptions, Exactness};
+use super::prefixes::PrefixMiss;
 use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
 use super::runner::{Engine, Submission};
 use super::sequence::Outlet;
@@ -66,13 +67,17 @@ impl EngineHandle {
         let options = options.clone();
         let max_waiting = options.max_waiting.max(1);
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
-        let work = move || match load().and_then(|model| Device::new(model, &options)) {
+        let start = move |options: &EngineOptions| {
+            let (device, capacity) = Device::new(load()?, options)?;
+            let saved = device.saved_prefixes(options, &for_engine)?;
+            Ok((device, capacity, saved, for_engine))
+        };
+        let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok((device, capacity)) => {
+            Ok((device, capacity, saved, folder)) => {
                 let about = (device.model.spec().clone(), device.exactness(), capacity.clone());
                 // Its numbers are there before anybody can ask for them.
-                let most = options.max_running;
-                let engine = Engine::new(device, capacity, for_engine, most, gauges_of_engine);
+                let engine = Engine::new(device, capacity, folder, &options, saved, gauges_of_engine);
                 if ready.send(Ok(about)).is_ok() {
                     engine.run(&receiver);
                 }
@@ -112,6 +117,11 @@ impl EngineHandle {
     /// What the engine has done and is doing.
     pub fn stats(&self) -> EngineStats {
         self.shared.gauges.snapshot(self.shared.capacity.budget)
+    }
+
+    /// Where the last prompt that began like a known text went on differently.
+    pub fn last_miss(&self) -> Option<PrefixMiss> {
+        self.shared.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Checks a request against this model and its memory; see [`GenerationRequest::new`].

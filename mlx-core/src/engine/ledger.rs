@@ -33,6 +33,11 @@ impl Ledger {
         self.reserved
     }
 
+    /// Bytes promised to nobody: what may be kept for later.
+    pub(super) fn unpromised(&self) -> u64 {
+        self.budget - self.reserved
+    }
+
     /// Bytes in use by anybody.
     pub(super) fn used(&self) -> u64 {
         self.used
@@ -45,7 +50,7 @@ impl Ledger {
 
     /// Whether `bytes` more can be promised now.
     pub(super) fn fits(&self, bytes: u64) -> bool {
-        bytes <= self.budget - self.reserved
+        bytes <= self.unpromised()
     }
 
     /// Promises `bytes` more to `holder`; false, and nothing changes, if there is no room.

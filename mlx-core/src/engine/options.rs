@@ -1,5 +1,7 @@
 //! How an engine runs: what the program that starts it chooses once, for all requests.
 
+use crate::cache::DiskOptions;
+
 /// Choices for a whole engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -9,6 +11,13 @@ pub struct EngineOptions {
     pub memory_budget: Option<u64>,
     /// Whether quantised weights stay packed where the device would rather have them as floats.
     pub keep_quantized: bool,
+    /// Bytes of the beginnings of texts that are kept for later requests; 0 keeps none. What is promised to requests comes first,
+    /// whatever is said here. None: a quarter of what requests share.
+    pub prefix_cache: Option<u64>,
+    /// Where to save such beginnings for later runs of the program, and restore them from. None: nowhere.
+    pub prompt_cache: Option<DiskOptions>,
+    /// Keep keys and values in 4 or 8 bits. It saves memory, and answers are no longer those of the model. None: as they are.
+    pub kv_bits: Option<u8>,
     /// The most requests that run at once; at least 1.
     pub max_running: usize,
     /// The most requests that may wait for their first turn; at least 1.
@@ -17,7 +26,16 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { exact: None, memory_budget: None, keep_quantized: false, max_running: 32, max_waiting: 256 }
+        Self {
+            exact: None,
+            memory_budget: None,
+            keep_quantized: false,
+            prefix_cache: None,
+            prompt_cache: None,
+            kv_bits: None,
+            max_running: 32,
+            max_waiting: 256,
+        }
     }
 }
 
@@ -35,6 +53,8 @@ pub enum Exactness {
     Sampling,
     /// The logits are the same bits, too.
     Bit,
+    /// The same request gives the same answer, but not the one of the whole model: the text has outgrown the context and slid.
+    Approximate,
 }
 
 impl Exactness {
@@ -43,6 +63,7 @@ impl Exactness {
         match self {
             Self::Sampling => "sampling-exact",
             Self::Bit => "bit-exact",
+            Self::Approximate => "approximate",
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams, TokenLo
 /// The most stop strings a request may bring.
 pub const MAX_STOP_STRINGS: usize = 64;
 
+/// The most tokens of a text that has no end of its own.
+const ENDLESS: usize = 1 << 30;
+
 /// A request as a front end gives it; absent means the default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestOptions {
@@ -30,6 +33,9 @@ pub struct RequestOptions {
     pub embed: Option<Pooling>,
     /// Who goes first when there is a queue.
     pub priority: Priority,
+    /// Let the text outgrow the model's context: this many of its first tokens stay, and with them the latest ones. What the model says
+    /// then is no longer what it would say with all of the text before it.
+    pub slide: Option<usize>,
 }
 
 /// A request that has been checked against a model.
@@ -47,6 +53,7 @@ pub struct GenerationRequest {
     pub(super) prompt_logprobs: Option<usize>,
     pub(super) embed: Option<Pooling>,
     pub(super) priority: Priority,
+    pub(super) slide: Option<usize>,
 }
 
 impl GenerationRequest {
@@ -58,12 +65,12 @@ impl GenerationRequest {
         spec: &ModelSpec,
     ) -> Result<Self> {
         let max_tokens = options.max_tokens.or(options.embed.map(|_| 0));
-        check_prompt(&prompt, max_tokens, spec)?;
+        check_prompt(&prompt, max_tokens, options.slide, spec)?;
         check_stop(&options.stop)?;
         check_count("logprobs", options.logprobs)?;
         check_count("prompt_logprobs", options.prompt_logprobs)?;
         // The context is a hard end of the text, never an error of a request that could start.
-        let room = spec.context - prompt.len();
+        let room = if options.slide.is_some() { ENDLESS } else { spec.context - prompt.len() };
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
             max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
@@ -74,6 +81,7 @@ impl GenerationRequest {
             prompt_logprobs: options.prompt_logprobs,
             embed: options.embed,
             priority: options.priority,
+            slide: options.slide,
             prompt,
         })
     }
@@ -98,13 +106,21 @@ fn check_count(field: &'static str, count: Option<usize>) -> Result<()> {
     }
 }
 
-fn check_prompt(prompt: &[u32], max_tokens: Option<usize>, spec: &ModelSpec) -> Result<()> {
+fn check_prompt(
+    prompt: &[u32],
+    max_tokens: Option<usize>,
+    slide: Option<usize>,
+    spec: &ModelSpec,
+) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::request("prompt", "is empty; it needs at least one token"));
     }
     // A prompt that is only scored needs no room for an answer.
     let answer = usize::from(max_tokens != Some(0));
-    if prompt.len() + answer > spec.context {
+    if let Some(kept) = slide {
+        check_slide(kept, spec)?;
+    }
+    if slide.is_none() && prompt.len() + answer > spec.context {
         let message = format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context);
         return Err(Error::request("prompt", message));
     }
@@ -115,6 +131,20 @@ fn check_prompt(prompt: &[u32], max_tokens: Option<usize>, spec: &ModelSpec) -> 
             format!("holds token id {token}; the model's ids end at {}", spec.vocabulary - 1),
         )),
     }
+}
+
+fn check_slide(kept: usize, spec: &ModelSpec) -> Result<()> {
+    if !spec.slides {
+        let message = "cannot be done with this model, whose layers forget or turn in ways of their own";
+        return Err(Error::request("slide", message));
+    }
+    let most = spec.context / 2;
+    if kept > most {
+        let message =
+            format!("keeps the first {kept} tokens; at most half of the context, {most}, may be kept");
+        return Err(Error::request("slide", message));
+    }
+    Ok(())
 }
 
 fn check_stop(stop: &[String]) -> Result<()> {

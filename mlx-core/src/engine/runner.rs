@@ -10,11 +10,14 @@ use super::capacity::Capacity;
 use super::decode::Step;
 use super::device::Device;
 use super::finish::finish;
+use super::options::EngineOptions;
 use super::pace::Pace;
+use super::prefixes::Prefixes;
 use super::request::{FinishReason, GenerationRequest};
 use super::scheduler::{Change, Scheduler};
 use super::sequence::{Outlet, Sequence};
 use super::stats::Gauges;
+use crate::cache::{DiskCache, Hit};
 use crate::folder::ModelFolder;
 use crate::sampling::Scratch;
 
@@ -27,11 +30,13 @@ pub(super) struct Submission {
 /// Owns the model and all sequences; lives on one thread.
 pub(super) struct Engine {
     pub(super) device: Device,
-    folder: Arc<ModelFolder>,
-    capacity: Capacity,
+    pub(super) folder: Arc<ModelFolder>,
+    pub(super) capacity: Capacity,
     pub(super) scheduler: Scheduler,
     /// All that run or wait, by the order they came in.
     pub(super) sequences: BTreeMap<u64, Sequence>,
+    /// What ended requests have left for later ones.
+    pub(super) prefixes: Prefixes,
     /// The decode step that is on the device.
     pub(super) step: Option<Step>,
     pub(super) pace: Pace,
@@ -52,13 +57,16 @@ impl Engine {
         device: Device,
         capacity: Capacity,
         folder: Arc<ModelFolder>,
-        max_running: usize,
+        options: &EngineOptions,
+        saved: Option<DiskCache>,
         gauges: Arc<Gauges>,
     ) -> Self {
+        let kept = options.prefix_cache.unwrap_or(capacity.shared() / 4);
         let mut engine = Self {
             device,
             folder,
-            scheduler: Scheduler::new(max_running, capacity.shared()),
+            scheduler: Scheduler::new(options.max_running, capacity.shared()),
+            prefixes: Prefixes::new(kept, saved),
             capacity,
             sequences: BTreeMap::new(),
             step: None,
@@ -75,27 +83,30 @@ impl Engine {
     /// Works until every handle is gone.
     pub(super) fn run(mut self, submissions: &Receiver<Submission>) {
         loop {
-            let next = if self.sequences.is_empty() {
+            let idle = self.sequences.is_empty();
+            let next = if idle && !self.save_some(true) {
                 submissions.recv().map_err(|_| TryRecvError::Disconnected)
             } else {
                 submissions.try_recv()
             };
             match next {
                 Ok(submission) => self.queue(submission),
+                Err(TryRecvError::Empty) if idle => {}
                 Err(TryRecvError::Empty) => self.turn(),
-                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Disconnected) => break,
             }
         }
+        while self.save_some(true) {}
     }
 
     fn queue(&mut self, submission: Submission) {
         let Submission { request, outlet } = submission;
         let promise = self.capacity.first_promise(&request);
         let priority = request.priority;
-        let sequence = Sequence::new(request, outlet, promise, &self.folder);
+        let mut sequence = Sequence::new(request, outlet, promise, &self.folder);
         if sequence.limits.max_tokens == 0 && !sequence.reader.is_on() {
             self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
-            return finish(sequence, FinishReason::Length, self.device.exactness());
+            return finish(&mut sequence, FinishReason::Length, self.device.exactness());
         }
         self.clock.next_id += 1;
         let id = self.clock.next_id;
@@ -118,6 +129,7 @@ impl Engine {
             self.tell(drawn);
             self.start_step(&[]);
         }
+        self.save_some(false);
         self.note_memory();
     }
 
@@ -129,22 +141,38 @@ impl Engine {
     }
 
     fn admit(&mut self) {
-        for change in self.scheduler.admit() {
+        let changes = self.scheduler.admit();
+        let look = |change: &Change| match change {
+            Change::Start(id) => self.known_beginning(*id),
+            Change::Preempt(_) => None,
+        };
+        // What is wanted is looked up before room is made, and is the last to go for it.
+        let known: Vec<Option<Hit>> = changes.iter().map(look).collect();
+        self.make_room();
+        for (change, known) in changes.into_iter().zip(known) {
             match change {
                 Change::Preempt(id) => self.stop(id),
-                Change::Start(id) => {
-                    self.places += 1;
-                    let leader = self.leader_for(id);
-                    let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
-                    let cache = self.device.model.new_cache_for(length);
-                    if let Some(sequence) = self.sequences.get_mut(&id) {
-                        if !sequence.has_started() {
-                            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
-                        }
-                        sequence.start(cache, leader, self.places);
-                    }
-                }
+                Change::Start(id) => self.start(id, known),
             }
+        }
+    }
+
+    /// Lets a sequence run, with what is known of its prompt or behind whoever is about to know more.
+    fn start(&mut self, id: u64, known: Option<Hit>) {
+        self.places += 1;
+        let taken = known.map_or(0, |hit| hit.length);
+        let leader = self.leader_for(id).filter(|(_, shared)| *shared > taken);
+        let known = match leader {
+            Some(_) => None,
+            None => self.restored_beginning(id, taken).or_else(|| self.copy_of_beginning(id, known)),
+        };
+        let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
+        let cache = known.unwrap_or_else(|| self.device.new_cache_for(length));
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            if !sequence.has_started() {
+                self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            sequence.start(cache, leader, self.places);
         }
     }
 
@@ -166,6 +194,7 @@ impl Engine {
         }
         let more = self.capacity.extend(&mut sequence.promise);
         let gone = self.scheduler.grow(id, more);
+        self.make_room();
         for &other in &gone {
             self.stop(other);
         }
@@ -174,7 +203,7 @@ impl Engine {
 
     /// Ends a sequence, wherever it is; what it held is free at once.
     pub(super) fn end(&mut self, id: u64, reason: FinishReason) {
-        let Some(sequence) = self.sequences.remove(&id) else { return };
+        let Some(mut sequence) = self.sequences.remove(&id) else { return };
         if let FinishReason::Error(message) = &reason {
             tracing::debug!(message, "a sequence failed");
         }
@@ -187,7 +216,12 @@ impl Engine {
         Gauges::add(&self.gauges.completion_tokens, usage.completion_tokens);
         Gauges::add(&self.gauges.cached_tokens, usage.cached_tokens);
         self.gauges.served(timings.prefill + timings.decode);
-        finish(sequence, reason, self.device.exactness());
+        let exactness = self.device.exactness_of(&sequence);
+        let failed = matches!(reason, FinishReason::Error(_));
+        finish(&mut sequence, reason, exactness);
+        if !failed {
+            self.keep(sequence);
+        }
     }
 
     fn note_memory(&mut self) {
@@ -203,6 +237,8 @@ impl Engine {
         let fixed = self.capacity.fixed;
         gauges.reserved_bytes.store(fixed + ledger.reserved(), Ordering::Relaxed);
         gauges.used_bytes.store(self.capacity.weights() + ledger.used(), Ordering::Relaxed);
+        gauges.prefix_bytes.store(self.prefixes.bytes(), Ordering::Relaxed);
+        gauges.prefixes.store(self.prefixes.len(), Ordering::Relaxed);
         gauges.running.store(scheduler.running(), Ordering::Relaxed);
         let fresh = sequences.values().filter(|it| !it.has_started()).count();
         let paused = scheduler.waiting().saturating_sub(fresh);

@@ -61,6 +61,8 @@ pub(super) struct Run {
 /// What ends a sequence.
 pub(super) struct Limits {
     pub(super) max_tokens: usize,
+    /// Set if the text may outgrow the context: the number of first tokens that stay.
+    pub(super) slide: Option<usize>,
     pub(super) end_tokens: Vec<u32>,
     pub(super) stop: Vec<String>,
 }
@@ -109,6 +111,7 @@ impl Sequence {
             sampler: Sampler::new(request.params, request.logprobs, &folder.lexicon),
             limits: Limits {
                 max_tokens: request.max_tokens,
+                slide: request.slide,
                 end_tokens: request.end_tokens,
                 stop: request.stop,
             },
@@ -139,19 +142,20 @@ impl Sequence {
     /// Gives it a cache to run with.
     pub(super) fn start(&mut self, cache: SequenceCache, leader: Option<(u64, usize)>, place: u64) {
         self.clock.started.get_or_insert_with(Instant::now);
+        self.note_cached(&cache);
         self.run = Some(Run { cache, pass: None, leader, place });
     }
 
     /// What is to be computed next. A sequence that does not run has nothing to compute.
     pub(super) fn next(&self) -> Next {
         let Some(run) = &self.run else { return Next::Nothing };
-        let (offset, prompt) = (run.cache.offset(), self.history.prompt_length());
+        let (seen, prompt) = (run.cache.seen(), self.history.prompt_length());
         let last = self.history.len() - 1;
-        if offset < prompt {
+        if seen < prompt {
             Next::Prompt(prompt)
-        } else if offset < last {
+        } else if seen < last {
             Next::Replay(last)
-        } else if offset == last {
+        } else if seen == last {
             Next::Step
         } else {
             Next::Nothing
@@ -165,13 +169,17 @@ impl Sequence {
 
     /// Takes over the beginning of its cache from another sequence.
     pub(super) fn take_over(&mut self, cache: SequenceCache) {
+        self.note_cached(&cache);
         let Some(run) = &mut self.run else { return };
         run.leader = None;
+        run.cache = cache;
+    }
+
+    fn note_cached(&mut self, cache: &SequenceCache) {
         // What is taken over after a preemption was the sequence's own before.
-        if self.history.generated().is_empty() {
+        if self.awaits_first_token() {
             self.cached_tokens = cache.offset();
         }
-        run.cache = cache;
     }
 
     /// Whether nobody wants the rest.

@@ -25,6 +25,10 @@ impl Engine {
     /// have had alone; or all of a prompt that is the same to its end, as long as that end is yet to come.
     fn shared(&self, own: &Sequence, other: &Sequence) -> usize {
         let (mine, theirs) = (own.prompt(), other.prompt());
+        if mine.len().max(theirs.len()) > self.device.model.spec().context {
+            // Caches that slide on the way cannot be cut.
+            return 0;
+        }
         let both_to_come = own.awaits_first_token()
             && other.awaits_first_token()
             && matches!(other.next(), Next::Prompt(_))
@@ -46,7 +50,7 @@ impl Engine {
         for (id, (leader, shared)) in followers {
             let ahead = self.sequences.get(&leader).and_then(|sequence| {
                 let run = sequence.run.as_ref()?;
-                Some((run.cache.offset(), sequence.awaits_first_token()))
+                Some((run.cache.seen(), sequence.awaits_first_token()))
             });
             let to_the_end = self.sequences.get(&id).is_some_and(|it| it.history.prompt_length() == shared);
             match ahead {

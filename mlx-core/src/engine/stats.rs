@@ -1,6 +1,9 @@
 //! What an engine has done and is doing, as numbers for people and monitoring.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::prefixes::PrefixMiss;
 
 /// A snapshot; counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +28,18 @@ pub struct EngineStats {
     pub reserved_bytes: u64,
     /// Of those, bytes in use: by the weights and by the caches of requests that run.
     pub used_bytes: u64,
+    /// Bytes of the beginnings of texts that are kept for later requests. They are promised to nobody and give way.
+    pub prefix_bytes: u64,
+    /// How many beginnings are kept.
+    pub prefixes: usize,
+    /// Requests that took a kept beginning over.
+    pub prefix_hits: u64,
+    /// Beginnings that had to give way.
+    pub prefix_evictions: u64,
+    /// Requests that took a beginning over from disk.
+    pub prefix_restores: u64,
+    /// Files of the prompt cache that were damaged or of another making, and were removed.
+    pub damaged_blocks: u64,
 }
 
 /// The same numbers where the engine writes and everybody reads them.
@@ -42,6 +57,14 @@ pub(super) struct Gauges {
     pub(super) preemptions: AtomicU64,
     pub(super) reserved_bytes: AtomicU64,
     pub(super) used_bytes: AtomicU64,
+    pub(super) prefix_bytes: AtomicU64,
+    pub(super) prefixes: AtomicUsize,
+    pub(super) prefix_hits: AtomicU64,
+    pub(super) prefix_evictions: AtomicU64,
+    pub(super) prefix_restores: AtomicU64,
+    pub(super) damaged_blocks: AtomicU64,
+    /// Where the last prompt that left a known text did so.
+    pub(super) last_miss: Mutex<Option<PrefixMiss>>,
     /// Microseconds that a request ran, on average over the recent ones.
     pub(super) service: AtomicU64,
 }
@@ -80,6 +103,12 @@ impl Gauges {
             budget_bytes,
             reserved_bytes: read(&self.reserved_bytes),
             used_bytes: read(&self.used_bytes),
+            prefix_bytes: read(&self.prefix_bytes),
+            prefixes: self.prefixes.load(Ordering::Relaxed),
+            prefix_hits: read(&self.prefix_hits),
+            prefix_evictions: read(&self.prefix_evictions),
+            prefix_restores: read(&self.prefix_restores),
+            damaged_blocks: read(&self.damaged_blocks),
         }
     }
 }

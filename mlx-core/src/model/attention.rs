@@ -154,6 +154,12 @@ impl Attention {
         after.map_or(Ok(heads.clone()), |norm| norm.each(heads))
     }
 
+    /// Keys `[1, H, T, D]` as they would be `positions` earlier: turnings add up.
+    pub(crate) fn turn_back(&self, keys: &Array, positions: usize) -> Result<Array> {
+        // A layer that knows no positions has the same keys everywhere.
+        self.rope.as_ref().map_or(Ok(keys.clone()), |rope| rope.turn_on(keys, -(positions as i32)))
+    }
+
     /// `[1, H, T, D]` over one cache.
     fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerCache) -> Result<Array> {
         let (keys, values) = cache.update(added)?;

@@ -123,6 +123,11 @@ impl Block {
             None => add(stream, part)?,
         })
     }
+
+    /// Keys `[1, H, T, D]` of this layer, as they would be `positions` earlier.
+    pub(crate) fn turn_back(&self, keys: &Array, positions: usize) -> Result<Array> {
+        self.attention.turn_back(keys, positions)
+    }
 }
 
 fn normalised(norm: Option<&Norm>, input: &Array) -> Result<Array> {

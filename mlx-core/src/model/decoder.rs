@@ -151,6 +151,10 @@ impl Model for Decoder {
         Ok(())
     }
 
+    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()> {
+        cache.slide(kept, dropped, |layer, keys| self.blocks[layer].turn_back(keys, dropped))
+    }
+
     fn normalised(&self, hidden: &Array) -> Result<Array> {
         self.norm.forward(hidden)
     }

@@ -20,6 +20,10 @@ pub struct Footprint {
     /// What one layer takes of it.
     layer_per_token: u64,
     window: Option<usize>,
+    /// Bytes of a number in the model's type.
+    size: u64,
+    /// Bytes that one token of one layer takes while it is read from a cache that keeps it in fewer bits.
+    unpacked_per_token: u64,
 }
 
 impl Footprint {
@@ -45,6 +49,8 @@ impl Footprint {
             sliding_per_token: windows().count() as u64 * layer_per_token,
             layer_per_token,
             window: windows().max(),
+            size,
+            unpacked_per_token: 0,
         }
     }
 
@@ -55,7 +61,20 @@ impl Footprint {
         let all = cache::layer_capacity(None, tokens, run) as u64;
         let recent = cache::layer_capacity(self.window, tokens, run) as u64;
         let longest = if full_per_token > 0 { all } else { recent };
-        full_per_token * all + self.sliding_per_token * recent + 2 * self.layer_per_token * longest
+        let read = (2 * self.layer_per_token + self.unpacked_per_token) * longest;
+        full_per_token * all + self.sliding_per_token * recent + read
+    }
+
+    /// The same for caches that keep every position in so many bits; those of layers with a window stay as they are. None if there
+    /// are only such, or groups of numbers do not come out even.
+    pub fn in_bits(self, bits: u8) -> Option<Self> {
+        let full_per_token = self.cache_per_token - self.sliding_per_token;
+        let (numbers, group) = (full_per_token / self.size, cache::GROUP as u64);
+        let even = numbers > 0 && (self.layer_per_token / self.size).is_multiple_of(group);
+        let packed = numbers * u64::from(bits) / 8 + numbers / group * 2 * self.size;
+        // As they come out of their packing, and in the order that attention reads them.
+        let unpacked_per_token = 2 * self.layer_per_token;
+        even.then_some(Self { cache_per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
     }
 
     /// Bytes that one pass over `rows` rows takes beside the caches, each row looking at up to `depth` positions.

@@ -24,6 +24,7 @@ use std::path::Path;
 
 use mlx_rs::Array;
 use safetensors::Dtype;
+use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
 pub use attention::{AttentionConfig, Projections};
@@ -71,6 +72,10 @@ pub trait Model: Send {
     /// brings. Nothing is computed before somebody asks for it. Row `i` depends on its own sequence alone.
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()>;
 
+    /// Lets a cache go of `dropped` positions behind its first `kept`. Those behind them move up, and their keys are turned as if they had
+    /// stood there from the beginning.
+    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()>;
+
     /// A whole pass: the rows' last hidden state `[rows, width]`.
     fn forward(&self, batch: Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
@@ -110,6 +115,10 @@ pub struct ModelSpec {
     pub file_bytes: u64,
     /// What sequences and passes take.
     pub footprint: Footprint,
+    /// Whether a sequence may slide beyond the context: no layer has a window of its own, and all lengths turn the same way.
+    pub slides: bool,
+    /// A hash of all weights and of everything that config.json says about them.
+    pub fingerprint: u128,
 }
 
 impl ModelSpec {
@@ -136,6 +145,10 @@ impl ModelSpec {
             weight_bytes: tally.device_bytes,
             file_bytes: tally.file_bytes,
             footprint: Footprint::new(config, tally.float_bytes()),
+            slides: config.layers.iter().all(|layer| {
+                layer.window.is_none() && layer.rope.as_ref().is_none_or(|rope| rope.border().is_none())
+            }),
+            fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }
     }
 }

@@ -85,6 +85,14 @@ impl Rope {
         }
     }
 
+    /// Turns every row of `[1, H, T, D]`, which was turned before, by the same number of positions more; it may be negative.
+    pub(crate) fn turn_on(&self, turned: &Array, positions: i32) -> Result<Array> {
+        let by_row = turned.swap_axes(0, 2)?;
+        let positions = Array::from_slice(&vec![positions; by_row.dim(0) as usize], &[by_row.dim(0)]);
+        let further = self.turn(&by_row, &Positions::Each(positions), self.wavelengths.as_ref())?;
+        Ok(further.swap_axes(0, 2)?)
+    }
+
     fn turn(&self, input: &Array, positions: &Positions, wavelengths: Option<&Array>) -> Result<Array> {
         let Self { dimensions, interleaved, base, scale, .. } = *self;
         Ok(match positions {
@@ -93,5 +101,48 @@ impl Rope {
                 rope_dynamic(input, dimensions, interleaved, base, scale, starts, wavelengths)?
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turnings add up: a key that was turned to one place and back by some positions stands where it would have stood.
+    #[test]
+    fn a_key_that_moves_is_the_key_of_its_new_place() {
+        let _turn = crate::turn::device();
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_frequency: 1.0,
+            high_frequency: 4.0,
+            original_context: 64.0,
+        };
+        for (scaling, dimensions, interleaved, magnitude) in [
+            (RopeScaling::None, 16, false, None),
+            (RopeScaling::Linear(4.0), 16, true, None),
+            (llama3, 16, false, Some(1.3)),
+            (RopeScaling::None, 8, false, None),
+        ] {
+            let config =
+                RopeConfig { dimensions, base: 10_000.0, interleaved, scaling: scaling.clone(), magnitude };
+            let rope = Rope::new(&config, 16);
+            let at = Positions::From;
+            let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();
+            let keys = Array::from_slice(&values, &[1, 2, 5, 16]);
+            let there = rope.forward(&keys, &at(700), &Beyond::None).expect("it has a form");
+            let moved = rope.turn_on(&there, -600).expect("it has a form");
+            let expected = rope.forward(&keys, &at(100), &Beyond::None).expect("it has a form");
+            let read = |array: &Array| crate::array::to_bytes(array).expect("it is computed").1;
+            let floats = |array: &Array| -> Vec<f32> {
+                read(array).as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            };
+            for (one, other) in floats(&moved).iter().zip(floats(&expected)) {
+                assert!(
+                    (one - other).abs() < 2e-4,
+                    "{scaling:?}, {dimensions} dimensions: {one} and {other}"
+                );
+            }
+        }
     }
 }

@@ -22,6 +22,8 @@ pub struct Tally {
     pub device_bytes: u64,
     /// Bytes in the files of weights that are packed there and not on the device.
     pub unpacked_bytes: u64,
+    /// A hash of the weights, in the order in which they were read; 0 where they were not.
+    pub hash: u128,
 }
 
 impl Tally {
@@ -40,7 +42,7 @@ impl Tally {
             }
         };
         let file_bytes = checkpoint.entries().values().map(|entry| entry.length as u64).sum();
-        Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0 }
+        Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0, hash: 0 }
     }
 
     /// Bytes of a float on the device.

@@ -52,9 +52,10 @@ impl Loaded {
         Self { name: name.to_owned(), engine, thinks, silent_tags, last_used: Mutex::new(Instant::now()) }
     }
 
-    /// Bytes that it takes or has promised to those who use it.
+    /// Bytes that it takes or has promised to those who use it, and what it keeps for them.
     pub(super) fn bytes(&self) -> u64 {
-        self.engine.stats().reserved_bytes
+        let stats = self.engine.stats();
+        stats.reserved_bytes + stats.prefix_bytes
     }
 
     fn last_used(&self) -> Instant {

@@ -26,6 +26,9 @@ pub(crate) struct Answer<C> {
     /// The prompt's token ids, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
+    /// With `context_policy`: how many of the oldest messages the model did not see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dropped_messages: Option<usize>,
 }
 
 /// A whole answer of `POST /v1/chat/completions`.

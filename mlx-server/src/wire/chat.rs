@@ -1,5 +1,6 @@
 //! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
 
+use mlx_core::session::ContextPolicy;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -59,6 +60,10 @@ field_group! {
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
+        /// What becomes of a conversation that outgrows the model's context: evict-turns, slide or stop; without it
+        /// such a conversation is refused.
+        #[schema(pattern = "^(evict-turns|slide|stop)$", example = "evict-turns")]
+        pub(crate) context_policy: String,
     }
 }
 
@@ -80,6 +85,8 @@ pub(crate) struct ChatRequest {
     pub(crate) conversation: Conversation,
     /// Under which name the most tokens were given.
     pub(crate) limit_name: &'static str,
+    /// What becomes of a conversation that does not fit.
+    pub(crate) policy: ContextPolicy,
 }
 
 impl ChatRequest {
@@ -109,7 +116,9 @@ impl ChatRequest {
                 return Err(ApiError::field("top_logprobs", "may only be given with logprobs: true"));
             }
         };
-        Ok(Self { job, conversation, limit_name })
+        let policy = chat.context_policy.as_deref().unwrap_or(ContextPolicy::Stop.as_str());
+        let policy = policy.parse().map_err(|why: String| ApiError::field("context_policy", why))?;
+        Ok(Self { job, conversation, limit_name, policy })
     }
 }
 

@@ -1,0 +1,137 @@
+//! `mlx cache`: prompts that are saved in a folder, so that later runs take them up at once.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
+use mlx_core::engine::{EngineHandle, RequestOptions};
+use mlx_core::session::{Message, Role, chat_prompt};
+use mlx_core::{Error, Result};
+use mlx_server::units::ByteSize;
+
+use crate::args::ModelArgs;
+use crate::exit_code::Failure;
+use crate::interrupt::Interrupt;
+use crate::{answer, input, terminal};
+
+/// What to do with saved prompts.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheCommand {
+    /// List the texts that are saved
+    List(FolderArgs),
+    /// Compute a prompt and save it, such as instructions that many conversations begin with
+    Save(SaveArgs),
+    /// Remove saved texts
+    Rm(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FolderArgs {
+    /// The folder
+    #[arg(long, value_name = "FOLDER", env = "MLX_PROMPT_CACHE_DIR")]
+    prompt_cache_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SaveArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// The text; without it, or with -, what is piped in is the text
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    /// Save the text as the instructions of conversations, as the model's chat template writes them
+    #[arg(long)]
+    system: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+
+    /// The names, or how they begin, as `mlx cache list` shows them
+    #[arg(value_name = "NAME", required_unless_present = "all", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    names: Vec<String>,
+
+    /// Remove everything, also what is damaged
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
+    match command {
+        CacheCommand::List(args) => list(&args.prompt_cache_dir),
+        CacheCommand::Save(args) => save(args),
+        CacheCommand::Rm(args) => remove(args),
+    }
+}
+
+fn list(folder: &Path) -> Result<(), Failure> {
+    let saved = list_saved(folder)?;
+    let line = |text: &mlx_core::cache::SavedPrefix| {
+        let (model, tokens, bytes) = (&text.model[..8], text.tokens.len(), ByteSize(text.bytes));
+        format!("{}  model {model}  {tokens} tokens  {bytes}\n", &text.name[..16])
+    };
+    terminal::show(&saved.iter().map(line).collect::<String>())?;
+    terminal::note(&format!("{} texts", saved.len()));
+    Ok(())
+}
+
+fn save(args: &SaveArgs) -> Result<(), Failure> {
+    let text = input::read_text(args.prompt.as_deref(), "--prompt")?;
+    let options = args.model.engine_options()?;
+    if options.prompt_cache.is_none() {
+        return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
+    }
+    let interrupt = Interrupt::install();
+    let engine = EngineHandle::start(&args.model.model, &options, terminal::load_bar())?;
+    let tokens = if args.system {
+        instructions(&engine, text)?
+    } else {
+        engine.folder().tokenizer.encode(&text, true)?
+    };
+    let length = tokens.len();
+    // What is computed for a prompt is kept with its first token, which nobody needs here.
+    let one = RequestOptions { max_tokens: Some(1), ..RequestOptions::default() };
+    let answer = answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, false)?;
+    if let Some(failure) = answer.failure() {
+        return Err(failure);
+    }
+    // The last of it is written when the engine ends.
+    drop(engine);
+    terminal::note(&format!("{length} tokens computed; what is whole blocks of them is saved"));
+    Ok(())
+}
+
+/// The tokens that conversations with these instructions have in common.
+fn instructions(engine: &EngineHandle, text: String) -> Result<Vec<u32>> {
+    let system = Message { role: Role::System, content: text };
+    let prompt = |first: &str| {
+        let user = Message { role: Role::User, content: first.to_owned() };
+        chat_prompt(engine, &[system.clone(), user])
+    };
+    let (one, other) = (prompt("A")?, prompt("1")?);
+    let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
+    Ok(one[..common.max(1)].to_vec())
+}
+
+fn remove(args: &RemoveArgs) -> Result<(), Failure> {
+    let folder = &args.folder.prompt_cache_dir;
+    let mut gone = if args.all { remove_all_saved(folder)? } else { 0 };
+    for name in &args.names {
+        let files = remove_saved(folder, name)?;
+        if files == 0 {
+            return Err(Error::request(
+                "NAME",
+                format!("{name} is not saved; `mlx cache list` says what is"),
+            )
+            .into());
+        }
+        gone += files;
+    }
+    terminal::note(&format!("{gone} files removed"));
+    Ok(())
+}

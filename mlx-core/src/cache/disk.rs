@@ -1,0 +1,191 @@
+//! Prefixes on disk: blocks of keys and values in files, each named by a hash of the model and of all tokens up to its end, so that equal
+//! beginnings are one file. Invariant: no arrays; what does not fit the model, or was damaged, is never given out.
+
+mod block;
+mod folder;
+mod quota;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+pub(crate) use block::{BLOCK, Block, Layer, Place};
+
+use block::{Damage, Key};
+use writer::Writer;
+
+use crate::error::{Error, Result};
+
+/// Where prefixes are saved, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// The folder; several programs and models may share it.
+    pub folder: PathBuf,
+    /// The most bytes of files in it; what was used longest ago makes room.
+    pub most_bytes: u64,
+    /// The most bytes that one program writes in an hour; what goes beyond is not saved.
+    pub hourly_writes: u64,
+}
+
+impl DiskOptions {
+    /// A folder of up to 16 GB, a fourth of which may be written in an hour.
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder, most_bytes: 16_000_000_000, hourly_writes: 4_000_000_000 }
+    }
+}
+
+/// The saved prefixes of one model.
+pub(crate) struct DiskCache {
+    folder: PathBuf,
+    model: Key,
+    writer: Writer,
+}
+
+/// The blocks of a text that are saved.
+pub(crate) struct Saved {
+    keys: Vec<Key>,
+}
+
+impl Saved {
+    /// The positions that they hold.
+    pub(crate) fn length(&self) -> usize {
+        self.keys.len() * BLOCK
+    }
+}
+
+impl DiskCache {
+    /// The prefixes of the model with this fingerprint.
+    pub(crate) fn open(options: DiskOptions, fingerprint: u128) -> Result<Self> {
+        let (folder, model) = (options.folder.clone(), Key::root(fingerprint));
+        let own = folder.join(model.to_string());
+        std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
+        // Sweeps up what a crash has left.
+        folder::list(&folder)?;
+        let writer = Writer::start(options).map_err(|error| Error::io(&folder, error))?;
+        Ok(Self { folder, model, writer })
+    }
+
+    fn path(&self, key: Key) -> PathBuf {
+        folder::path_of(&self.folder, self.model, key)
+    }
+
+    /// How much of the beginning of `tokens` is saved.
+    pub(crate) fn find(&self, tokens: &[u32]) -> Saved {
+        let chain = self.model.chain(tokens);
+        Saved { keys: chain.into_iter().take_while(|key| self.path(*key).exists()).collect() }
+    }
+
+    /// The first `positions` of what was found for `tokens`, as far as they are sound, and the number of files that were not: those are
+    /// gone now.
+    pub(crate) fn load(&self, saved: &Saved, tokens: &[u32], positions: usize) -> (Vec<Block>, usize) {
+        let (runs, _) = tokens.as_chunks::<BLOCK>();
+        let (mut blocks, mut parent) = (Vec::new(), self.model);
+        let wanted = positions.div_ceil(BLOCK);
+        for (index, (key, run)) in saved.keys.iter().zip(runs).take(wanted).enumerate() {
+            let path = self.path(*key);
+            let place = Place { parent, start: index * BLOCK, tokens: run.to_vec() };
+            // It may have made room for another since it was found.
+            let Ok(bytes) = std::fs::read(&path) else { return (blocks, 0) };
+            match Block::read(&bytes, &place) {
+                Ok(block) => blocks.push(block),
+                Err(Damage(why)) => {
+                    tracing::warn!(path = %path.display(), why, "a saved block of a prompt is of no use");
+                    folder::remove(&path).ok();
+                    return (blocks, 1);
+                }
+            }
+            parent = *key;
+        }
+        self.writer.touch(saved.keys.iter().take(wanted).map(|key| self.path(*key)).collect());
+        (blocks, 0)
+    }
+
+    /// Whether the block of `tokens` that ends at their end is saved.
+    pub(crate) fn has(&self, tokens: &[u32]) -> bool {
+        self.model.chain(tokens).last().is_some_and(|key| self.path(*key).exists())
+    }
+
+    /// Whether a block can be saved without waiting for the disk.
+    pub(crate) fn has_room(&self) -> bool {
+        self.writer.has_room()
+    }
+
+    /// Saves the layers of the last block of `tokens`, which are whole blocks; false if that is not possible any more.
+    pub(crate) fn save(&self, tokens: &[u32], layers: Vec<Layer>) -> bool {
+        let start = tokens.len().saturating_sub(BLOCK);
+        let parent = self.model.chain(&tokens[..start]).last().copied().unwrap_or(self.model);
+        let place = Place { parent, start, tokens: tokens[start..].to_vec() };
+        self.writer.write(self.path(parent.then(&place.tokens)), Block { place, layers })
+    }
+}
+
+/// A text of which everything up to its end is saved, and nothing longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedPrefix {
+    /// The fingerprint of the model.
+    pub model: String,
+    /// The name of the last block: what [`remove_saved`] takes.
+    pub name: String,
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Bytes of its files, those included that it shares with other texts.
+    pub bytes: u64,
+}
+
+/// The texts that are saved in `folder`, for all models. Files that cannot be read are left out, and so is what begins with them.
+pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
+    let mut blocks: BTreeMap<(String, String), (Place, u64)> = BTreeMap::new();
+    for file in folder::list(folder)? {
+        let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let model = file.path.parent().map(name).unwrap_or_default();
+        let Ok(Ok(place)) = folder::header(&file.path).map(|header| Place::claimed(&header)) else {
+            continue;
+        };
+        // A name is the hash of what comes before it, so no chain of blocks leads back to itself.
+        if place.parent.then(&place.tokens).to_string() == name(&file.path) {
+            blocks.insert((model, name(&file.path)), (place, file.bytes));
+        }
+    }
+    let continued: BTreeSet<(String, String)> =
+        blocks.iter().map(|((model, _), (place, _))| (model.clone(), place.parent.to_string())).collect();
+    let ends = blocks.keys().filter(|key| !continued.contains(*key));
+    let text = |(model, name): &(String, String)| {
+        let (mut tokens, mut bytes, mut at) = (Vec::new(), 0, name.clone());
+        while at != *model {
+            let (place, size) = blocks.get(&(model.clone(), at))?;
+            tokens.push(place.tokens.as_slice());
+            (bytes, at) = (bytes + size, place.parent.to_string());
+        }
+        let tokens = tokens.into_iter().rev().flatten().copied().collect();
+        Some(SavedPrefix { model: model.clone(), name: name.clone(), tokens, bytes })
+    };
+    Ok(ends.filter_map(text).collect())
+}
+
+/// Removes the saved texts whose names begin with `name`, with all blocks that no other text shares; gives how many files went.
+pub fn remove_saved(folder: &Path, name: &str) -> Result<usize> {
+    let texts = list_saved(folder)?;
+    let (going, staying): (Vec<_>, Vec<_>) = texts.into_iter().partition(|text| text.name.starts_with(name));
+    let paths = |texts: &[SavedPrefix]| -> BTreeSet<PathBuf> {
+        let of_text = |text: &SavedPrefix| {
+            let model = Key::root(u128::from_str_radix(&text.model, 16).unwrap_or_default());
+            model.chain(&text.tokens).into_iter().map(move |key| folder::path_of(folder, model, key))
+        };
+        texts.iter().flat_map(of_text).collect()
+    };
+    let (going, staying) = (paths(&going), paths(&staying));
+    let gone: Vec<&PathBuf> = going.difference(&staying).collect();
+    for path in &gone {
+        folder::remove(path)?;
+    }
+    Ok(gone.len())
+}
+
+/// Removes everything that is saved in `folder`, sound or not; gives how many files went.
+pub fn remove_all_saved(folder: &Path) -> Result<usize> {
+    let files = folder::list(folder)?;
+    for file in &files {
+        folder::remove(&file.path)?;
+    }
+    Ok(files.len())
+}

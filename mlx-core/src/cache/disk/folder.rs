@@ -1,0 +1,163 @@
+//! A folder of blocks that several programs may share. Invariant: a file under its final name is whole; a crash leaves at most a
+//! temporary file, which is swept up later.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::block::Key;
+use crate::error::{Error, Result};
+
+const EXTENSION: &str = "safetensors";
+const TEMPORARY: &str = "tmp";
+/// Ours are a few thousand bytes.
+const LARGEST_HEADER: u64 = 1 << 20;
+/// Nobody takes so long to write a block: what is older was left by a crash.
+const ABANDONED: Duration = Duration::from_mins(10);
+
+/// A file of the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileEntry {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// When it was written or last of use.
+    pub(crate) used: SystemTime,
+}
+
+/// Where the block of `key` of a model with this fingerprint is.
+pub(crate) fn path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
+    folder.join(fingerprint.to_string()).join(format!("{key}.{EXTENSION}"))
+}
+
+/// Writes a file so that it is there as a whole or not at all, also if the machine stops.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(|error| Error::io(folder, error))?;
+    // Two programs that write the same block write the same bytes, each to a file of its own.
+    let temporary = path.with_extension(format!("{}.{TEMPORARY}", std::process::id()));
+    let written = || -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&temporary, path)?;
+        // Not every system can do that with a folder; then the name may be lost in a crash, and only the name.
+        File::open(folder).and_then(|folder| folder.sync_all()).ok();
+        Ok(())
+    };
+    written().map_err(|error| {
+        fs::remove_file(&temporary).ok();
+        Error::io(path, error)
+    })
+}
+
+/// The header of a safetensors file, without the tensors behind it.
+pub(crate) fn header(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let mut header = Vec::new();
+    file.take(u64::from_le_bytes(length).min(LARGEST_HEADER)).read_to_end(&mut header)?;
+    Ok(header)
+}
+
+/// Notes that a file was of use.
+pub(crate) fn touch(path: &Path, now: SystemTime) {
+    // It may be gone by now, or belong to somebody else; then it is simply older than it could be.
+    OpenOptions::new().append(true).open(path).and_then(|file| file.set_modified(now)).ok();
+}
+
+/// Takes a file away; that it is gone already is no error.
+pub(crate) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// All blocks of all models in the folder, the one used longest ago first. Temporary files that a crash has left are swept up.
+pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
+    let mut files = Vec::new();
+    for model in entries(folder)? {
+        if !model.path().is_dir() {
+            continue;
+        }
+        for entry in entries(&model.path())? {
+            let path = entry.path();
+            // Whatever somebody else takes away meanwhile is simply not there.
+            let Ok(metadata) = entry.metadata() else { continue };
+            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some(EXTENSION) => files.push(FileEntry { path, bytes: metadata.len(), used }),
+                Some(TEMPORARY) if used.elapsed().is_ok_and(|age| age > ABANDONED) => {
+                    fs::remove_file(&path).ok();
+                }
+                _ => {}
+            }
+        }
+    }
+    files.sort_by(|one, other| (one.used, &one.path).cmp(&(other.used, &other.path)));
+    Ok(files)
+}
+
+fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(folder) {
+        Ok(entries) => Ok(entries.flatten().collect()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::io(folder, error)),
+    }
+}
+
+/// Removes what was used longest ago until all blocks together take at most `bytes`; gives what they take then.
+pub(crate) fn shrink_to(folder: &Path, bytes: u64) -> Result<u64> {
+    let files = list(folder)?;
+    let mut total: u64 = files.iter().map(|file| file.bytes).sum();
+    for file in files {
+        if total <= bytes {
+            break;
+        }
+        remove(&file.path)?;
+        total -= file.bytes;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_whole_and_the_oldest_go_first() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = |name: u128| path_of(folder.path(), Key::root(1), Key::root(name));
+        let begin = SystemTime::now();
+        for name in 0..5 {
+            write(&path(name), &[7; 100]).expect("it can be written");
+            touch(&path(name), begin + Duration::from_secs(name as u64));
+        }
+        // What is of use is young again.
+        touch(&path(0), begin + Duration::from_secs(100));
+        let left = |files: Vec<FileEntry>| files.into_iter().map(|file| file.path).collect::<Vec<_>>();
+        assert_eq!(left(list(folder.path()).expect("a list")), [1, 2, 3, 4, 0].map(path));
+        assert_eq!(shrink_to(folder.path(), 250).expect("it can be written"), 200);
+        assert_eq!(left(list(folder.path()).expect("a list")), [4, 0].map(path));
+        remove(&path(4)).expect("it is there");
+        remove(&path(4)).expect("it is gone, as it should be");
+        assert_eq!(list(&folder.path().join("nothing")).expect("nothing is there"), []);
+    }
+
+    #[test]
+    fn what_a_crash_leaves_is_swept_up() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let model = folder.path().join("model");
+        let (old, new) = (model.join("a.1.tmp"), model.join("b.2.tmp"));
+        write(&old, b"half").expect("it can be written");
+        write(&new, b"half").expect("it can be written");
+        touch(&old, SystemTime::now() - Duration::from_hours(1));
+        assert_eq!(list(folder.path()).expect("a list"), []);
+        assert!(!old.exists() && new.exists(), "the other one may still be being written");
+    }
+}

@@ -1,0 +1,126 @@
+//! The thread that writes blocks: whoever computes does not wait for a disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::block::{Block, Damage};
+use super::quota::Quota;
+use super::{DiskOptions, folder};
+use crate::error::Result;
+
+/// Blocks that may wait to be written.
+const QUEUE: usize = 4;
+/// After so many blocks it is looked up what others have written meanwhile.
+const RECOUNT: usize = 32;
+
+enum Order {
+    Write(PathBuf, Block),
+    /// These were of use; the first ones, which the others are worth nothing without, are to go last.
+    Touch(Vec<PathBuf>),
+}
+
+/// Hands blocks over; what was taken in is written before this is dropped.
+pub(super) struct Writer {
+    orders: Option<SyncSender<Order>>,
+    /// Blocks that were handed over and are not written yet.
+    waiting: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(options: DiskOptions) -> std::io::Result<Self> {
+        let (orders, queue) = sync_channel(QUEUE);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let disk = Disk::new(options, Arc::clone(&waiting));
+        let work = move || disk.work(&queue);
+        let thread = std::thread::Builder::new().name("prompt-cache".into()).spawn(work)?;
+        Ok(Self { orders: Some(orders), waiting, thread: Some(thread) })
+    }
+
+    /// Whether there is room for a block.
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < QUEUE
+    }
+
+    /// Takes a block in, and waits for room if there is none; false if nothing is written any more.
+    pub(super) fn write(&self, path: PathBuf, block: Block) -> bool {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.orders.as_ref().is_some_and(|orders| orders.send(Order::Write(path, block)).is_ok())
+    }
+
+    pub(super) fn touch(&self, paths: Vec<PathBuf>) {
+        // With a full queue nobody minds a missing note.
+        self.orders.as_ref().and_then(|orders| orders.try_send(Order::Touch(paths)).ok());
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+struct Disk {
+    options: DiskOptions,
+    waiting: Arc<AtomicUsize>,
+    quota: Quota,
+    begin: Instant,
+    /// Bytes in the folder, as far as is known.
+    total: u64,
+    written: usize,
+}
+
+impl Disk {
+    fn new(options: DiskOptions, waiting: Arc<AtomicUsize>) -> Self {
+        let quota = Quota::new(options.hourly_writes);
+        Self { options, waiting, quota, begin: Instant::now(), total: 0, written: 0 }
+    }
+
+    fn work(mut self, queue: &Receiver<Order>) {
+        while let Ok(order) = queue.recv() {
+            match order {
+                Order::Write(path, block) => {
+                    if let Err(error) = self.write(&path, &block) {
+                        tracing::warn!(%error, "a block of a prompt could not be saved");
+                    }
+                    self.waiting.fetch_sub(1, Ordering::Relaxed);
+                }
+                Order::Touch(paths) => {
+                    let now = SystemTime::now();
+                    for (place, path) in paths.iter().enumerate() {
+                        let earlier = Duration::from_micros(place as u64);
+                        folder::touch(path, now.checked_sub(earlier).unwrap_or(now));
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, path: &Path, block: &Block) -> Result<()> {
+        if path.exists() {
+            return Ok(());
+        }
+        let bytes = block.write().map_err(|Damage(message)| crate::Error::file(path, message))?;
+        let size = bytes.len() as u64;
+        if size > self.options.most_bytes || !self.quota.take(size, self.begin.elapsed()) {
+            return Ok(());
+        }
+        if self.written.is_multiple_of(RECOUNT) || self.total + size > self.options.most_bytes {
+            let most = self.options.most_bytes;
+            // Some more than this one: making room is not for every block.
+            let aim = if self.total + size > most { (most - most / 8).min(most - size) } else { most - size };
+            self.total = folder::shrink_to(&self.options.folder, aim)?;
+        }
+        self.written += 1;
+        folder::write(path, &bytes)?;
+        self.total += size;
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! The tree of prefixes against a list that is searched from end to end.
+
+use proptest::prelude::*;
+
+use super::*;
+
+impl<T> PrefixTree<T> {
+    /// The values with their tokens, the one used last first.
+    fn iter(&self) -> impl Iterator<Item = (Vec<u32>, &T)> {
+        self.order.values().rev().filter_map(|&node| {
+            let entry = self.nodes[node].entry.as_ref()?;
+            Some((self.tokens(node), &entry.kept.value))
+        })
+    }
+
+    fn tokens(&self, mut node: usize) -> Vec<u32> {
+        let mut edges = Vec::new();
+        while node != ROOT {
+            edges.push(self.nodes[node].edge.as_slice());
+            node = self.nodes[node].parent;
+        }
+        edges.into_iter().rev().flatten().copied().collect()
+    }
+}
+
+/// What is kept, the one used last at the end.
+#[derive(Default)]
+struct Naive(Vec<(Vec<u32>, Kept<u64>)>);
+
+impl Naive {
+    fn insert(&mut self, tokens: &[u32], kept: &Kept<u64>) -> Vec<u64> {
+        let length = tokens.len();
+        let covers = |(other, it): &(Vec<u32>, Kept<u64>)| other.starts_with(tokens) && it.shortest <= length;
+        if length == 0 || self.0.iter().any(covers) {
+            return vec![kept.value];
+        }
+        let superfluous =
+            |other: &Vec<u32>| tokens.starts_with(other) && other.len() >= kept.shortest.min(length);
+        let gone = self.0.iter().filter(|it| superfluous(&it.0)).map(|it| it.1.value).collect();
+        self.0.retain(|it| !superfluous(&it.0));
+        let shortest = kept.shortest.min(length);
+        self.0.push((tokens.to_vec(), Kept { shortest, ..kept.clone() }));
+        gone
+    }
+
+    /// For each entry what it has in common with the prompt, and what can be taken of it.
+    fn candidates(&self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> Vec<(u64, usize, usize)> {
+        let look = |(tokens, kept): &(Vec<u32>, Kept<u64>)| {
+            let common = tokens.iter().zip(prompt).take_while(|(one, other)| one == other).count();
+            let length = Some(allowed(common)).filter(|length| *length >= kept.shortest);
+            (kept.value, common, length.unwrap_or(0))
+        };
+        self.0.iter().map(look).collect()
+    }
+
+    fn touch(&mut self, value: u64) {
+        let place = self.0.iter().position(|it| it.1.value == value).expect("it is kept");
+        let entry = self.0.remove(place);
+        self.0.push(entry);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Insert(Vec<u32>, usize, u64),
+    Find(Vec<u32>, usize),
+    Pop,
+}
+
+/// Few tokens and short runs of them, so that beginnings are often shared.
+fn tokens() -> impl Strategy<Value = Vec<u32>> {
+    let run = (0..2u32, 1..5usize).prop_map(|(token, count)| vec![token; count]);
+    proptest::collection::vec(run, 0..6).prop_map(|runs| runs.concat())
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let shortest = prop_oneof![3 => Just(0), 1 => 0..16usize, 1 => Just(usize::MAX)];
+    let action = prop_oneof![
+        4 => (tokens(), shortest, 1..50u64).prop_map(|(tokens, shortest, bytes)| Action::Insert(tokens, shortest, bytes)),
+        4 => (tokens(), 1..5usize).prop_map(|(tokens, step)| Action::Find(tokens, step)),
+        1 => Just(Action::Pop),
+    ];
+    proptest::collection::vec(action, 0..80)
+}
+
+/// What holds of every tree.
+fn check(tree: &PrefixTree<u64>, naive: &Naive) {
+    let mut listed: Vec<(Vec<u32>, u64)> = tree.iter().map(|(tokens, value)| (tokens, *value)).collect();
+    listed.reverse();
+    let expected: Vec<(Vec<u32>, u64)> =
+        naive.0.iter().map(|(tokens, it)| (tokens.clone(), it.value)).collect();
+    assert_eq!(listed, expected, "what is kept, by its last use");
+    assert_eq!(tree.bytes(), naive.0.iter().map(|it| it.1.bytes).sum::<u64>());
+    assert_eq!(tree.len(), naive.0.len());
+    // No node without a purpose: an entry or a fork in the way.
+    let used = tree.nodes.len() - tree.free.len();
+    assert!(used <= 1 + 2 * naive.0.len(), "{used} nodes for {} entries", naive.0.len());
+}
+
+proptest! {
+    #[test]
+    fn the_tree_finds_what_a_search_of_everything_finds(actions in actions()) {
+        let (mut tree, mut naive) = (PrefixTree::default(), Naive::default());
+        for (value, action) in (0u64..).zip(actions) {
+            match action {
+                Action::Insert(tokens, shortest, bytes) => {
+                    let kept = Kept { value, bytes, shortest };
+                    let (mut gone, mut expected) = (tree.insert(&tokens, kept.clone()), naive.insert(&tokens, &kept));
+                    gone.sort_unstable();
+                    expected.sort_unstable();
+                    prop_assert_eq!(gone, expected);
+                }
+                Action::Find(prompt, step) => {
+                    // As an engine asks: one token is left to compute, and some engines take whole steps only.
+                    let allowed = |common: usize| common.min(prompt.len().saturating_sub(1)) / step * step;
+                    let found = tree.find(&prompt, allowed);
+                    let candidates = naive.candidates(&prompt, allowed);
+                    let best = candidates.iter().map(|it| it.2).max().unwrap_or(0);
+                    prop_assert_eq!(found.hit.map_or(0, |hit| hit.length), best);
+                    prop_assert_eq!(found.common, candidates.iter().map(|it| it.1).max().unwrap_or(0));
+                    let next = |(tokens, _): &(Vec<u32>, Kept<u64>)| tokens.get(found.common).copied();
+                    let begin = |it: &&(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt[..found.common]);
+                    let mut nexts = naive.0.iter().filter(begin).filter_map(next);
+                    match found.differs {
+                        Some(token) => prop_assert!(nexts.any(|next| next == token) && prompt.get(found.common) != Some(&token)),
+                        None => prop_assert!(found.common == prompt.len() || nexts.next().is_none()),
+                    }
+                    let covers = |it: &(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt) && it.1.shortest <= prompt.len();
+                    match tree.peek(&prompt) {
+                        Some(value) => prop_assert!(naive.0.iter().any(|it| covers(it) && it.1.value == *value)),
+                        None => prop_assert!(!naive.0.iter().any(covers)),
+                    }
+                    if let Some(hit) = found.hit {
+                        let value = *tree.get(&hit).expect("it was just found");
+                        prop_assert!(candidates.iter().any(|it| it.0 == value && it.2 == best));
+                        naive.touch(value);
+                    }
+                }
+                Action::Pop => {
+                    let oldest = (!naive.0.is_empty()).then(|| naive.0.remove(0).1.value);
+                    prop_assert_eq!(tree.pop_oldest(), oldest);
+                }
+            }
+            check(&tree, &naive);
+        }
+        while tree.pop_oldest().is_some() {}
+        prop_assert_eq!((tree.bytes(), tree.nodes.len() - tree.free.len()), (0, 1));
+    }
+}
+
+/// A find that has gone stale gives nothing, even if its place was taken by something else.
+#[test]
+fn what_was_evicted_is_not_given_out() {
+    let mut tree = PrefixTree::default();
+    let kept = |value| Kept { value, bytes: 1, shortest: 0 };
+    tree.insert(&[1, 2, 3], kept(1));
+    let hit = tree.find(&[1, 2, 3, 4], |common| common).hit.expect("it is kept");
+    assert_eq!(tree.get(&hit), Some(&1));
+    assert_eq!(tree.pop_oldest(), Some(1));
+    tree.insert(&[5, 6, 7], kept(2));
+    assert_eq!(tree.get(&hit), None);
+}
+
+/// The cost of a search is that of reading the prompt once, whatever is kept.
+#[test]
+fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
+    let mut tree = PrefixTree::default();
+    let prompt = |user: u32| -> Vec<u32> {
+        let turns = (0..30).flat_map(|turn| (0..100).map(move |place| user % (turn + 2) + place));
+        (0..1000).chain(turns).chain([user]).collect()
+    };
+    for user in 0..5000 {
+        tree.insert(&prompt(user), Kept { value: user, bytes: 1, shortest: 0 });
+    }
+    assert_eq!(tree.len(), 5000);
+    for user in (0..5000).step_by(97) {
+        let prompt = prompt(user);
+        let found = tree.find(&prompt, |common| common);
+        assert_eq!(found.hit.map(|hit| *tree.get(&hit).expect("it is kept")), Some(user));
+        // Each token, and each node on the way, of which there are at most as many.
+        assert!(found.looked_at <= 2 * prompt.len() + 1, "{} for {}", found.looked_at, prompt.len());
+    }
+}

@@ -1,0 +1,47 @@
+//! Caches from and to host memory, block by block: what is saved on disk and restored from it.
+
+use std::ops::Range;
+
+use mlx_rs::ops::concatenate;
+
+use super::disk::{Block, Layer};
+use super::{LayerCache, SequenceCache};
+use crate::array::{float_dtype, from_bytes, to_bytes};
+use crate::error::{Error, Result};
+
+impl SequenceCache {
+    /// Some positions of all layers; `None` if not all of them are there as they were computed.
+    pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
+        let layer = |cache: &LayerCache| {
+            let Some(part) = cache.part(range.clone())? else { return Ok(None) };
+            let (dtype, bytes) = to_bytes(&part)?;
+            let shape = part.shape().iter().map(|&size| size as usize).collect();
+            Ok(Some(Layer { dtype, shape, bytes }))
+        };
+        self.layers.iter().map(layer).collect()
+    }
+
+    /// Fills an empty cache with blocks that follow one another. One layer after the other, so that at no time more than one is there
+    /// twice.
+    pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
+        if blocks.iter().any(|block| block.layers.len() != self.layers.len()) {
+            return Err(Error::Mlx("saved blocks have another number of layers".into()));
+        }
+        for (index, cache) in self.layers.iter_mut().enumerate() {
+            let parts: Vec<_> =
+                blocks.iter().map(|block| array(&block.layers[index])).collect::<Result<_>>()?;
+            cache.update(&concatenate(&parts, 2)?)?;
+            for array in cache.arrays() {
+                array.eval()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn array(layer: &Layer) -> Result<mlx_rs::Array> {
+    let dtype = float_dtype(layer.dtype)
+        .ok_or_else(|| Error::Mlx(format!("a saved block has type {:?}", layer.dtype)))?;
+    let shape: Vec<i32> = layer.shape.iter().map(|&size| size as i32).collect();
+    from_bytes(&layer.bytes, dtype, &shape)
+}

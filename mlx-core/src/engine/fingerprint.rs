@@ -1,0 +1,66 @@
+//! What makes the bits of a cache, as a number: prefixes on disk are restored only where they could have been computed.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::device::Device;
+use super::options::EngineOptions;
+use crate::cache::DiskCache;
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::model::Row;
+
+/// The most tokens of the text that is computed to see what the device makes of the model.
+const PROBE: usize = 64;
+
+impl Device {
+    /// The prefixes of this model that are on disk, if that was asked for.
+    pub(super) fn saved_prefixes(
+        &self,
+        options: &EngineOptions,
+        folder: &ModelFolder,
+    ) -> Result<Option<DiskCache>> {
+        let Some(disk) = &options.prompt_cache else { return Ok(None) };
+        if options.prefix_cache == Some(0) {
+            let message =
+                "cannot be used without a prefix cache in memory, which saves from and restores to it";
+            return Err(Error::request("prompt_cache", message));
+        }
+        if options.kv_bits.is_some() {
+            let message = "cannot be used with kv_bits: what is saved are the numbers as they were computed";
+            return Err(Error::request("prompt_cache", message));
+        }
+        DiskCache::open(disk.clone(), self.fingerprint(folder)?).map(Some)
+    }
+
+    /// Of the weights, the configuration, the tokenizer, how passes are shaped, and, as the last word on libraries, processors and
+    /// threads, the very bits that this device makes of a text.
+    fn fingerprint(&self, folder: &ModelFolder) -> Result<u128> {
+        let spec = self.model.spec();
+        let tokenizer = folder.path.join("tokenizer.json");
+        let tokenizer = std::fs::read(&tokenizer).map_err(|error| Error::io(tokenizer, error))?;
+        let mut hash = Xxh3::new();
+        hash.update(&spec.fingerprint.to_le_bytes());
+        hash.update(&tokenizer);
+        let shapes = format!("{} {:?} {}", spec.dtype, self.chunks, self.exactness().as_str());
+        hash.update(shapes.as_bytes());
+        for logit in self.probe()? {
+            hash.update(&logit.to_bits().to_le_bytes());
+        }
+        Ok(hash.digest128())
+    }
+
+    /// The logits after a chunk of a prompt, and those after a step behind it.
+    fn probe(&self) -> Result<Vec<f32>> {
+        let spec = self.model.spec();
+        let length = PROBE.min(spec.context - 1).max(1);
+        let token = |place: usize| (place * 7919 % spec.vocabulary) as u32;
+        let tokens: Vec<u32> = (0..length).map(token).collect();
+        let mut cache = self.new_cache_for(0);
+        let mut pass = self.begin_chunk(&tokens, 0)?;
+        self.advance(&mut pass, self.layers(), &mut cache, true)?;
+        let prompt = self.last_logits(pass.hidden())?;
+        let row = Row { cache: 0, token: token(length), position: length };
+        let step = self.decode(&[row], &mut [&mut cache])?;
+        Ok([prompt.values()?, step.values()?].concat())
+    }
+}

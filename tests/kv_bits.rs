@@ -1,0 +1,73 @@
+//! Keys and values in few bits: less memory, nearly the same numbers, and every answer says that it is not the model's own.
+
+use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, RequestOptions};
+use mlx_tests::{Outcome, device, greedy, model_folder, run};
+
+const MODEL: &str = "llama-f32";
+
+fn start(kv_bits: Option<u8>) -> EngineHandle {
+    let options = EngineOptions { kv_bits, ..EngineOptions::default() };
+    EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads")
+}
+
+fn prompt() -> Vec<u32> {
+    (0..200).map(|place| place * 7 % 80 + 5).collect()
+}
+
+/// The mean difference of the log-probabilities of a text.
+fn difference(one: &Outcome, other: &Outcome) -> f64 {
+    let of = |outcome: &Outcome| -> Vec<f32> {
+        outcome.prompt_tokens.iter().filter_map(|token| Some(token.logprob.as_ref()?.logprob)).collect()
+    };
+    let (one, other) = (of(one), of(other));
+    assert_eq!((one.len(), other.len()), (199, 199));
+    one.iter().zip(&other).map(|(one, other)| f64::from((one - other).abs())).sum::<f64>() / 199.0
+}
+
+#[test]
+fn fewer_bits_take_less_memory_and_say_that_they_are_approximate() {
+    let _turn = device();
+    let scored = RequestOptions { prompt_logprobs: Some(0), ..greedy(8) };
+    let whole = start(None);
+    let exact = run(&whole, &prompt(), &scored);
+    assert_ne!(exact.finished.exactness, Exactness::Approximate);
+    let mut differences = Vec::new();
+    // Bytes of a number: 4, or its bits and a 64th of a scale and a bias.
+    for (bits, bytes) in [(8, 1.0 + 8.0 / 64.0), (4, 0.5 + 8.0 / 64.0)] {
+        let engine = start(Some(bits));
+        assert_eq!(engine.exactness(), Exactness::Approximate);
+        let outcome = run(&engine, &prompt(), &scored);
+        assert_eq!(outcome.finished.exactness, Exactness::Approximate);
+        differences.push(difference(&exact, &outcome));
+        // What is kept of a text has the same shape, in fewer bytes.
+        let kept = |engine: &EngineHandle| {
+            run(engine, &prompt(), &greedy(8));
+            run(engine, &[5], &greedy(1));
+            engine.stats().prefix_bytes as f64
+        };
+        let share = kept(&engine) / kept(&start(None));
+        assert!((share - bytes / 4.0).abs() < 0.01, "{bits} bits take {share}");
+    }
+    // Keys and values of this tiny model share their groups, which is the hardest case. Four bits more are sixteen times the steps.
+    let (eight, four) = (differences[0], differences[1]);
+    assert!(eight > 0.0 && eight < 0.05 && four > 6.0 * eight && four < 40.0 * eight, "{differences:?}");
+}
+
+/// It is still the same answer every time: alone, after a hit, sliding.
+#[test]
+fn the_same_request_gives_the_same_answer() {
+    let _turn = device();
+    let engine = start(Some(8));
+    let options = RequestOptions { logprobs: Some(2), slide: Some(6), ..greedy(300) };
+    let first = run(&engine, &prompt(), &options);
+    let again = run(&engine, &prompt(), &options);
+    assert_eq!(first.tokens, again.tokens);
+}
+
+#[test]
+fn other_numbers_of_bits_are_refused() {
+    let options = EngineOptions { kv_bits: Some(5), ..EngineOptions::default() };
+    let _turn = device();
+    let error = EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).err().expect("refused");
+    assert_eq!(error.to_string(), "kv_bits: is 5; it must be 4 or 8");
+}

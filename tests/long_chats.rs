@@ -1,0 +1,170 @@
+//! Conversations and answers that outgrow the context: they go on, in the same memory, and the model always sees its instructions.
+
+use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
+use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, FinishReason, RequestOptions};
+use mlx_core::sampling::SamplingOptions;
+use mlx_core::session::{ChatSession, ContextPolicy, Message, Role, chat_prompt};
+use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
+
+const MODEL: &str = "llama-f32";
+
+fn start(options: &EngineOptions) -> EngineHandle {
+    EngineHandle::start(&model_folder(MODEL), options, |_, _| {}).expect("it loads")
+}
+
+fn cold(exact: bool) -> EngineHandle {
+    start(&EngineOptions { exact: Some(exact), prefix_cache: Some(0), ..EngineOptions::default() })
+}
+
+fn drawn(tokens: usize) -> RequestOptions {
+    let sampling = SamplingOptions { temperature: Some(0.8), seed: Some(3), ..SamplingOptions::default() };
+    RequestOptions { sampling, ..greedy(tokens) }
+}
+
+/// What the model sees of a conversation when it is asked.
+fn visible(session: &ChatSession) -> Vec<Message> {
+    let mut messages = session.messages().to_vec();
+    messages.drain(session.dropped());
+    messages
+}
+
+/// A chat of 200 turns; gives the peak of memory in each quarter, and what was seen and answered.
+fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>, Outcome)>) {
+    let engine =
+        start(&EngineOptions { exact: Some(true), prefix_cache: Some(400_000), ..EngineOptions::default() });
+    let mut session = ChatSession::new(engine, drawn(tokens)).expect("a template").with_policy(policy);
+    session.set_system("Be brief.");
+    let (mut peaks, mut turns) = (Vec::new(), Vec::new());
+    for turn in 0..200 {
+        if turn % 50 == 0 {
+            reset_peak_memory().expect("a device");
+        }
+        match session.ask(&format!("Question {turn}?")) {
+            Ok(generation) => {
+                let outcome = collect(generation);
+                let seen = visible(&session);
+                assert_eq!(
+                    (seen[0].role, seen[0].content.as_str()),
+                    (Role::System, "Be brief."),
+                    "turn {turn}"
+                );
+                assert!(seen.ends_with(&session.messages()[session.messages().len() - 1..]), "turn {turn}");
+                session.answered(outcome.text.clone());
+                turns.push((seen, outcome));
+            }
+            Err(error) => {
+                assert_eq!(policy, ContextPolicy::Stop, "turn {turn}: {error}");
+                let message = error.to_string();
+                assert!(message.contains("the model's context holds 256"), "{message}");
+            }
+        }
+        if turn % 50 == 49 {
+            peaks.push(peak_memory().expect("a figure"));
+        }
+    }
+    (peaks, turns)
+}
+
+fn assert_flat(peaks: &[usize]) {
+    let (first, last) = (peaks[1], peaks[3]);
+    // A little for the digits of later questions.
+    assert!(last <= first + first / 20, "the peak of memory grows: {peaks:?}");
+}
+
+#[test]
+fn evicted_turns_leave_an_exact_chat_of_200_turns() {
+    let _turn = device();
+    let (peaks, turns) = chat(ContextPolicy::EvictTurns, 12);
+    assert_flat(&peaks);
+    assert_eq!(turns.len(), 200);
+    let engine = cold(true);
+    let (mut hits, mut moved) = (0, 0);
+    for (turn, (seen, outcome)) in turns.iter().enumerate() {
+        let roles: Vec<Role> = seen[1..].iter().map(|message| message.role).collect();
+        let whole = roles.chunks(2).all(|pair| pair == [Role::User, Role::Assistant] || pair == [Role::User]);
+        assert!(whole && roles.last() == Some(&Role::User), "turn {turn}: {roles:?}");
+        // A fresh session on the same visible messages, on an engine that knows nothing.
+        let prompt = chat_prompt(&engine, seen).expect("it renders");
+        let fresh = run(&engine, &prompt, &drawn(12));
+        assert_eq!((fresh.ids(), &fresh.text), (outcome.ids(), &outcome.text), "turn {turn}");
+        assert_ne!(outcome.finished.exactness, Exactness::Approximate);
+        hits += usize::from(outcome.finished.usage.cached_tokens > 0);
+        moved += usize::from(turn > 0 && seen[1] != turns[turn - 1].0[1]);
+    }
+    assert!(
+        moved < 150 && hits > 60,
+        "the oldest turns went {moved} times, {hits} turns began with something known"
+    );
+}
+
+#[test]
+fn a_sliding_chat_gives_answers_longer_than_the_context() {
+    let _turn = device();
+    let (peaks, turns) = chat(ContextPolicy::Slide, 200);
+    assert_flat(&peaks);
+    assert_eq!(turns.len(), 200);
+    let slid = |outcome: &&Outcome| outcome.finished.exactness == Exactness::Approximate;
+    for outcome in turns.iter().map(|turn| &turn.1) {
+        let usage = outcome.finished.usage;
+        assert_eq!(usage.completion_tokens, 200);
+        assert_eq!(slid(&outcome), usage.prompt_tokens + usage.completion_tokens > 256);
+    }
+    assert!(turns.iter().map(|turn| &turn.1).filter(slid).count() > 150, "few answers outgrew the context");
+}
+
+#[test]
+fn a_stopped_chat_says_so_and_stays_as_it_is() {
+    let _turn = device();
+    let (peaks, turns) = chat(ContextPolicy::Stop, 12);
+    assert_flat(&peaks);
+    assert!(turns.len() > 3 && turns.len() < 200, "{} turns fitted", turns.len());
+}
+
+/// Twenty contexts of text in the memory of one, whatever else runs, and the same text again.
+#[test]
+fn an_answer_slides_through_twenty_contexts_in_flat_memory() {
+    let _turn = device();
+    let engine = cold(true);
+    let context = engine.spec().context;
+    let options = RequestOptions { slide: Some(10), logprobs: Some(0), ..drawn(20 * context) };
+    let prompt: Vec<u32> = (0..30).map(|place| place * 7 % 80 + 5).collect();
+    let mut generation =
+        engine.submit(engine.request(prompt.clone(), &options).expect("valid")).expect("room");
+    let before = active_memory().expect("a figure");
+    let (mut peaks, mut count) = (Vec::new(), 0);
+    reset_peak_memory().expect("a device");
+    let mut last = None;
+    let mut ids = Vec::new();
+    while let Some(event) = generation.next_blocking() {
+        match event {
+            mlx_core::engine::Event::Token(token) => {
+                ids.push(token.id);
+                assert!(token.logprob.expect("it was asked for").logprob.is_finite());
+                count += 1;
+                if count % (5 * context) == 0 {
+                    peaks.push(
+                        peak_memory().expect("a figure") - before.min(peak_memory().expect("a figure")),
+                    );
+                    reset_peak_memory().expect("a device");
+                }
+            }
+            mlx_core::engine::Event::Done(finished) => last = Some(finished),
+            _ => {}
+        }
+    }
+    let finished = last.expect("it ends");
+    assert_eq!((finished.reason, finished.exactness), (FinishReason::Length, Exactness::Approximate));
+    assert_eq!(ids.len(), 20 * context);
+    assert!(peaks[3] <= peaks[1] + peaks[1] / 10 + 100_000, "the peak of memory grows: {peaks:?}");
+    // In company and after preemptions it is the same text: where it slides depends on nothing else.
+    let crowd: Vec<_> = (0..3)
+        .map(|salt| {
+            engine.submit(engine.request(vec![9 + salt; 20], &drawn(200)).expect("valid")).expect("room")
+        })
+        .collect();
+    let again = run(&engine, &prompt, &RequestOptions { max_tokens: Some(3 * context), ..options });
+    assert_eq!(again.ids(), ids[..3 * context]);
+    for generation in crowd {
+        assert_eq!(collect(generation).ids().len(), 200);
+    }
+}

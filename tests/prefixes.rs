@@ -1,0 +1,109 @@
+//! What was computed for one request is taken over by the next one that begins alike, and changes no answer.
+
+use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
+use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
+
+const MODEL: &str = "llama-f32";
+
+fn start(options: &EngineOptions) -> EngineHandle {
+    EngineHandle::start(&model_folder(MODEL), options, |_, _| {}).expect("it loads")
+}
+
+fn free() -> EngineOptions {
+    EngineOptions { exact: Some(false), ..EngineOptions::default() }
+}
+
+fn exact() -> EngineOptions {
+    EngineOptions { exact: Some(true), ..EngineOptions::default() }
+}
+
+fn text(salt: u32, length: u32) -> Vec<u32> {
+    (0..length).map(|place| (place * 7 + salt * (place / 10 + 1)) % 80 + 5).collect()
+}
+
+fn cached(outcome: &Outcome) -> usize {
+    outcome.finished.usage.cached_tokens
+}
+
+#[test]
+fn what_is_alike_is_taken_over_and_at_least_one_token_is_computed() {
+    let _turn = device();
+    let engine = start(&free());
+    let prompt = |length: usize, end: u32| [&text(1, 77)[..length], &vec![end; 77 - length]].concat();
+    let counts: Vec<usize> = [prompt(77, 0), prompt(77, 0), prompt(51, 90), prompt(47, 91)]
+        .iter()
+        .map(|prompt| cached(&run(&engine, prompt, &greedy(5))))
+        .collect();
+    assert_eq!(counts, [0, 76, 51, 47]);
+    let miss = engine.last_miss().expect("two prompts left the known text");
+    assert_eq!((miss.position, miss.token, miss.kept_token), (47, 91, text(1, 77)[47]));
+    assert_eq!(miss.kept_text, engine.folder().tokenizer.decode(&[miss.kept_token], false));
+    let stats = engine.stats();
+    assert_eq!((stats.prefix_hits, stats.prompt_tokens), (3, 77 + 1 + 26 + 30));
+}
+
+/// The answer itself is kept, too: the next turn of a chat computes only what was said since.
+#[test]
+fn a_turn_computes_only_what_is_new() {
+    let _turn = device();
+    for (options, whole) in [(free(), true), (exact(), false)] {
+        let engine = start(&options);
+        let cold = start(&EngineOptions { prefix_cache: Some(0), ..options });
+        let mut prompt = text(2, 40);
+        let mut before = 0;
+        for turn in 0..6 {
+            let outcome = run(&engine, &prompt, &greedy(9));
+            // All but the last token of the answer, which no step has run on.
+            let expected = if whole || before == 0 { before } else { (before - 8) / 64 * 64 };
+            assert_eq!(cached(&outcome), expected, "turn {turn}");
+            let alone = run(&cold, &prompt, &greedy(9));
+            assert_eq!((cached(&alone), alone.ids()), (0, outcome.ids()), "turn {turn}");
+            before = prompt.len() + 8;
+            prompt.extend(outcome.ids());
+            prompt.extend(text(turn + 3, 20));
+        }
+        assert_eq!(engine.stats().prefixes, 1, "each turn replaces the one before it");
+        assert_eq!(cold.stats().prefix_bytes, 0);
+    }
+}
+
+/// A cancelled prompt is not lost, a failed request leaves nothing.
+#[test]
+fn what_was_computed_before_a_cancellation_is_kept() {
+    let _turn = device();
+    let engine = start(&free());
+    let prompt = text(4, 60);
+    let endless = RequestOptions { max_tokens: Some(150), ..greedy(0) };
+    let mut generation =
+        engine.submit(engine.request(prompt.clone(), &endless).expect("valid")).expect("room");
+    generation.next_blocking();
+    generation.canceller().cancel();
+    let outcome = collect(generation);
+    let tokens = [prompt, outcome.ids(), vec![7]].concat();
+    let again = run(&engine, &tokens, &greedy(1));
+    // The first token was taken from the stream before it was collected.
+    assert!(cached(&again) >= 60, "{} of {}", cached(&again), tokens.len());
+}
+
+/// However little room there is, what is kept makes way: nothing is refused, nothing fails, and answers stay what they are.
+#[test]
+fn what_is_kept_gives_way_to_requests() {
+    let _turn = device();
+    let resting = start(&free()).stats().reserved_bytes;
+    let cold = start(&EngineOptions { prefix_cache: Some(0), ..free() });
+    for (room, hits) in [(900_000, false), (1_500_000, true)] {
+        let budget = (resting + room) * 16 / 15 + 16;
+        let options = EngineOptions { memory_budget: Some(budget), prefix_cache: Some(u64::MAX), ..free() };
+        let engine = start(&options);
+        for salt in 0..40 {
+            let prompt = text(salt % 8, 30 + 5 * (salt % 20));
+            let outcome = run(&engine, &prompt, &greedy(20));
+            assert_eq!(outcome.ids(), run(&cold, &prompt, &greedy(20)).ids());
+            let stats = engine.stats();
+            assert!(stats.reserved_bytes + stats.prefix_bytes <= stats.budget_bytes, "{stats:?}");
+        }
+        let stats = engine.stats();
+        assert!(stats.prefix_evictions > 0, "{stats:?}");
+        assert!(stats.prefix_hits > 0 || !hits, "{stats:?}");
+    }
+}
