@@ -267,3 +267,18 @@ fn newer_names_of_rope_mean_the_same() {
     };
     assert!(bits(rewritten("gemma3_text-f32", |_| (), by_kind).path()) == old);
 }
+
+#[test]
+fn a_head_that_is_not_the_embedding_is_used_whatever_config_says() {
+    let _turn = device();
+    let own_head = bits(&model_folder("llama-f32"));
+    let tied = |config: &mut Value| config["tie_word_embeddings"] = json!(true);
+    assert!(bits(rewritten("llama-f32", |_| (), tied).path()) == own_head);
+    // The same matrix twice is one.
+    let shared = bits(&model_folder("llama-tied-f32"));
+    let twice = |tensors: &mut Tensors| {
+        let embedding = tensors["model.embed_tokens.weight"].clone();
+        tensors.insert("lm_head.weight".to_owned(), embedding);
+    };
+    assert!(bits(rewritten("llama-tied-f32", twice, |_| ()).path()) == shared);
+}
