@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mlx_core::array::{FloatPolicy, Rows};
+use mlx_core::array::Rows;
 use mlx_core::model::{self, Batch};
+use mlx_core::weights::WeightPolicy;
 use mlx_tests::{device, model_copy, model_folder};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -24,7 +25,8 @@ fn refusal(name: &str, path: &str, value: Value) -> String {
     }
     *place = value;
     std::fs::write(&file, config.to_string()).expect("the file can be written");
-    let loaded = model::load(copy.path(), FloatPolicy::Single, &mut |_, _| {});
+    let policy = WeightPolicy::for_device(false).expect("a device");
+    let loaded = model::load(copy.path(), policy, &mut |_, _| {});
     loaded.err().unwrap_or_else(|| panic!("{name} with another {path} must be refused")).to_string()
 }
 
@@ -102,6 +104,7 @@ fn rope_and_experts_that_make_no_sense_are_refused_by_name() {
         ("minicpm-f32", "sparse_config", json!({}), "sparse_config is set"),
         ("minicpm-f32", "dim_model_base", json!(0), "dim_model_base is 0"),
         ("qwen3_moe-f32", "num_experts_per_tok", json!(7), "num_experts_per_tok is 7; there are 6 experts"),
+        ("olmoe-f32", "clip_qkv", json!(3.0), "clip_qkv is set"),
         ("qwen3_moe-f32", "mlp_only_layers", json!("none"), "mlp_only_layers must be a list"),
         ("qwen3_moe-f32", "decoder_sparse_step", json!(0), "decoder_sparse_step is 0"),
         (
@@ -182,7 +185,8 @@ fn rewritten(
 
 /// The bits of the logits of a short text.
 fn bits(folder: &Path) -> Vec<u32> {
-    let model = model::load(folder, FloatPolicy::Single, &mut |_, _| {}).expect("the checkpoint loads");
+    let policy = WeightPolicy::for_device(false).expect("a device");
+    let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
     let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
@@ -262,4 +266,19 @@ fn newer_names_of_rope_mean_the_same() {
         config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0}});
     };
     assert!(bits(rewritten("gemma3_text-f32", |_| (), by_kind).path()) == old);
+}
+
+#[test]
+fn a_head_that_is_not_the_embedding_is_used_whatever_config_says() {
+    let _turn = device();
+    let own_head = bits(&model_folder("llama-f32"));
+    let tied = |config: &mut Value| config["tie_word_embeddings"] = json!(true);
+    assert!(bits(rewritten("llama-f32", |_| (), tied).path()) == own_head);
+    // The same matrix twice is one.
+    let shared = bits(&model_folder("llama-tied-f32"));
+    let twice = |tensors: &mut Tensors| {
+        let embedding = tensors["model.embed_tokens.weight"].clone();
+        tensors.insert("lm_head.weight".to_owned(), embedding);
+    };
+    assert!(bits(rewritten("llama-tied-f32", twice, |_| ()).path()) == shared);
 }

@@ -92,6 +92,12 @@ impl<'a> Weights<'a> {
         self.checkpoint.entries().get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
     }
 
+    /// Whether two tensors that are still there are the same.
+    pub fn are_equal(&mut self, one: &str, other: &str) -> Result<bool> {
+        let (one, other) = (self.in_files(one), self.in_files(other));
+        self.checkpoint.are_equal(&one, &other)
+    }
+
     /// Drops a tensor that this decoder has no use for, if it is there.
     pub fn skip(&mut self, name: &str) {
         let name = self.in_files(name);

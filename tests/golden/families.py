@@ -49,6 +49,7 @@ FAMILIES = {
     "olmo2": dict(attention_bias=True),
     "olmo3": dict(sliding_window=8, layer_types=[SLIDING, FULL, SLIDING], rope_theta=500000.0, rope_scaling=YARN | dict(
         rope_theta=500000.0, attention_factor=1.3)),
+    "olmoe": dict(num_experts=5, num_experts_per_tok=2, intermediate_size=20, attention_bias=True),
     "granite": dict(
         embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=2.0, attention_bias=True, mlp_bias=True),
     "cohere": dict(use_qk_norm=True, logit_scale=0.5, tie_word_embeddings=True),

@@ -49,7 +49,7 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The names of the checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 33] = [
+pub const FAMILIES: [&str; 34] = [
     "apertus-f32",
     "cohere-f32",
     "cohere2-f32",
@@ -73,6 +73,7 @@ pub const FAMILIES: [&str; 33] = [
     "mixtral-f32",
     "olmo2-f32",
     "olmo3-f32",
+    "olmoe-f32",
     "phi3-f32",
     "phi3-long-f32",
     "qwen2-f32",

@@ -48,17 +48,22 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
-    /// Lets `weights` be asked for the decoder's tensors, and drops what it has no use for.
-    pub(super) fn prepare(&self, weights: &mut Weights) {
+    /// Lets `weights` be asked for the decoder's tensors, and drops what it has no use for. A head of its own makes itself known
+    /// here, whatever config.json says.
+    pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with(".rotary_emb.inv_freq"));
+        if self.head.tied && weights.has("lm_head.weight") {
+            // Some exports write the shared matrix twice; in some, config.json is wrong about it.
+            self.head.tied = weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
+        }
         if self.head.tied {
-            // Some exports write the shared matrix twice.
             for part in ["weight", "scales", "biases"] {
                 weights.skip(&format!("lm_head.{part}"));
             }
         }
+        Ok(())
     }
 }
 
@@ -98,8 +103,8 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// Takes all tensors that `config` asks for.
-    pub(crate) fn load(family: &str, config: DecoderConfig, mut weights: Weights) -> Result<Self> {
-        config.prepare(&mut weights);
+    pub(crate) fn load(family: &str, mut config: DecoderConfig, mut weights: Weights) -> Result<Self> {
+        config.prepare(&mut weights)?;
         let (hidden, dtype) = (config.hidden, weights.dtype());
         let embedding = Matrix::load(&mut weights, "model.embed_tokens", config.vocabulary, hidden)?;
         let blocks = (config.layers.iter().enumerate())

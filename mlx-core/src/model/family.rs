@@ -20,7 +20,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 34] = [
+const FAMILIES: [(&[&str], Read); 35] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
@@ -47,6 +47,7 @@ const FAMILIES: [(&[&str], Read); 34] = [
     (&["mixtral"], mixtures::mixtral),
     (&["olmo2"], olmo::olmo2),
     (&["olmo3"], olmo::olmo3),
+    (&["olmoe"], mixtures::olmoe),
     (&["phi3"], varied::phi3),
     (&["qwen2"], qwen::qwen2),
     (&["qwen3"], qwen::qwen3),

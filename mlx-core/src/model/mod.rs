@@ -164,10 +164,10 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
 /// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.
 pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
     let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, config) = family::read(&fields)?;
+    let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
-    config.prepare(&mut weights);
+    config.prepare(&mut weights)?;
     let (tally, kinds) = weights.survey();
     Ok((ModelSpec::new(&family, &config, &tally), kinds))
 }

@@ -93,6 +93,16 @@ impl Checkpoint {
         Ok(bytes)
     }
 
+    /// Whether two tensors that are still there are the same, byte for byte.
+    pub(super) fn are_equal(&mut self, one: &str, other: &str) -> Result<bool> {
+        let (Some(one), Some(other)) = (self.entries.get(one).cloned(), self.entries.get(other).cloned())
+        else {
+            return Ok(false);
+        };
+        let alike = one.dtype == other.dtype && one.shape == other.shape;
+        Ok(alike && self.read(&one)? == self.read(&other)?)
+    }
+
     /// An error about a tensor, naming its file.
     pub(super) fn error(&self, entry: &Entry, message: String) -> Error {
         Error::file(&self.shards[entry.file].path, message)

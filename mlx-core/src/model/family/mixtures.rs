@@ -59,6 +59,28 @@ pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |layer| (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as f64))))
 }
 
+/// OLMoE: queries and keys are normalised over their whole width.
+pub(super) fn olmoe(fields: &Fields) -> Result<DecoderConfig> {
+    if fields.has("clip_qkv") {
+        return Err(fields.error("clip_qkv", "is set; clipping is not supported"));
+    }
+    let defaults = Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.feed_forward.bias = false;
+    base::normalise_heads(&mut config, HeadNormScope::Width);
+    let experts = ExpertsConfig {
+        count: count(fields, 64)?,
+        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
+        inner: config.feed_forward.inner,
+        normalised: flag(fields, "norm_topk_prob", false)?,
+        bias: false,
+        activation: ExpertActivation::Gated(config.feed_forward.activation),
+        router: "gate",
+        tensors: ExpertTensors::Each(["gate_proj", "up_proj", "down_proj"]),
+    };
+    Ok(sparse(config, experts, |_| true))
+}
+
 /// gpt-oss: every other layer sees a window; heads have sinks; experts have biases and are clamped.
 pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     let usual = json!({
