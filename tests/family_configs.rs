@@ -6,10 +6,13 @@ use std::path::Path;
 
 use mlx_core::array::{FloatPolicy, Rows};
 use mlx_core::model::{self, Batch};
+use mlx_core::weights::WeightPolicy;
 use mlx_tests::{device, model_copy, model_folder};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
+
+const SINGLE: WeightPolicy = WeightPolicy { floats: FloatPolicy::Single, keep_packed: false };
 
 /// Sets `path` (keys joined by dots) in the config of a copy of `name`, and gives the error of loading it.
 fn refusal(name: &str, path: &str, value: Value) -> String {
@@ -24,7 +27,7 @@ fn refusal(name: &str, path: &str, value: Value) -> String {
     }
     *place = value;
     std::fs::write(&file, config.to_string()).expect("the file can be written");
-    let loaded = model::load(copy.path(), FloatPolicy::Single, &mut |_, _| {});
+    let loaded = model::load(copy.path(), SINGLE, &mut |_, _| {});
     loaded.err().unwrap_or_else(|| panic!("{name} with another {path} must be refused")).to_string()
 }
 
@@ -182,7 +185,7 @@ fn rewritten(
 
 /// The bits of the logits of a short text.
 fn bits(folder: &Path) -> Vec<u32> {
-    let model = model::load(folder, FloatPolicy::Single, &mut |_, _| {}).expect("the checkpoint loads");
+    let model = model::load(folder, SINGLE, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
     let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");

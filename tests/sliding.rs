@@ -1,15 +1,16 @@
 //! Sliding windows: what a layer no longer sees it does not keep, and nobody notices but the memory.
 
-use mlx_core::array::{FloatPolicy, Rows};
+use mlx_core::array::Rows;
 use mlx_core::cache::SequenceCache;
 use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::weights::WeightPolicy;
 use mlx_tests::{Dice, device, model_folder};
 
 /// The longest pass that these tests run.
 const RUN: usize = 64;
 
 fn load(name: &str) -> Box<dyn Model> {
-    let policy = FloatPolicy::for_device().expect("a device");
+    let policy = WeightPolicy::for_device(false).expect("a device");
     model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads")
 }
 
