@@ -77,7 +77,9 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.slide(kept, dropped, turn),
             Self::Quantised(cache) => cache.slide(kept, dropped, turn),
-            Self::Sliding(_) => Err(Error::Mlx("a layer with a window of its own keeps no first tokens".into())),
+            Self::Sliding(_) => {
+                Err(Error::Mlx("a layer with a window of its own keeps no first tokens".into()))
+            }
         }
     }
 
@@ -143,7 +145,9 @@ impl SequenceCache {
     pub(crate) fn in_bits(self, bits: u8) -> Self {
         let layer = |layer| match layer {
             LayerCache::Sliding(cache) => LayerCache::Sliding(cache),
-            LayerCache::Full(_) | LayerCache::Quantised(_) => LayerCache::Quantised(QuantisedCache::new(bits)),
+            LayerCache::Full(_) | LayerCache::Quantised(_) => {
+                LayerCache::Quantised(QuantisedCache::new(bits))
+            }
         };
         Self { layers: self.layers.into_iter().map(layer).collect(), ..self }
     }

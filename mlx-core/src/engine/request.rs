@@ -140,7 +140,8 @@ fn check_slide(kept: usize, spec: &ModelSpec) -> Result<()> {
     }
     let most = spec.context / 2;
     if kept > most {
-        let message = format!("keeps the first {kept} tokens; at most half of the context, {most}, may be kept");
+        let message =
+            format!("keeps the first {kept} tokens; at most half of the context, {most}, may be kept");
         return Err(Error::request("slide", message));
     }
     Ok(())
