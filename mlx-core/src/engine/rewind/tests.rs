@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::array::{FloatPolicy, Rows};
+use crate::array::Rows;
 use crate::engine::finish::{take, tell};
 use crate::engine::sequence::{Next, Outlet};
 use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
@@ -16,6 +16,7 @@ use crate::sampling::{
     Constraint, Cursor, DryOptions, PenaltyOptions, Sampler, SamplingOptions, Scratch, Since, TokenHistory,
     TokenMask,
 };
+use crate::weights::WeightPolicy;
 
 /// A grammar's stand-in: a follower of the history that forbids tokens by everything it has seen.
 #[derive(Default)]
@@ -50,7 +51,7 @@ struct Bench {
 impl Bench {
     fn new(exact: bool) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models/llama-f32");
-        let policy = FloatPolicy::for_device().expect("a device");
+        let policy = WeightPolicy::for_device(false).expect("a device");
         let model = model::load(&path, policy, &mut |_, _| {}).expect("the fixture loads");
         let options = EngineOptions { exact: Some(exact), ..EngineOptions::single() };
         let (device, spare) = Device::new(model, &options).expect("there is room");
