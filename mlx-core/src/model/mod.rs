@@ -117,7 +117,8 @@ pub struct ModelSpec {
     pub footprint: Footprint,
     /// Whether a sequence may slide beyond the context: no layer has a window of its own, and all lengths turn the same way.
     pub slides: bool,
-    /// A hash of all weights and of everything that config.json says about them.
+    /// A hash of all weights and of everything that config.json says about them; of the latter alone where the weights were not
+    /// read.
     pub fingerprint: u128,
 }
 
