@@ -134,7 +134,12 @@ fn first_tokens(engine: &EngineHandle) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     let start = |model: &String| {
-        EngineHandle::start(Path::new(model), &EngineOptions::default(), |_, _| {}).expect("the model loads")
+        EngineHandle::start(
+            Path::new(model),
+            &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() },
+            |_, _| {},
+        )
+        .expect("the model loads")
     };
     if let Some(model) = arguments.first() {
         let engine = start(model);

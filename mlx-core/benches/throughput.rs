@@ -55,7 +55,7 @@ fn main() {
     let Some(model) = arguments.first() else { return };
     let streams = arguments.get(1).map_or("1,4,8,16,32", String::as_str);
     for exact in [Some(false), Some(true)] {
-        let options = EngineOptions { exact, ..EngineOptions::default() };
+        let options = EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() };
         let engine = EngineHandle::start(Path::new(model), &options, |_, _| {}).expect("the model loads");
         run(&engine, 1);
         for sequences in streams.split(',').map(|it| it.parse().expect("a number of streams")) {
