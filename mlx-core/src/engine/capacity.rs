@@ -73,8 +73,7 @@ impl Capacity {
     }
 
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {
-        let top = request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64;
-        self.need(request.prompt.len(), tokens, 16 * top)
+        self.need(request.prompt.len(), tokens, per_token(request))
     }
 
     /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
@@ -109,10 +108,8 @@ impl Capacity {
     pub(super) fn first_promise(&self, request: &GenerationRequest) -> Promise {
         let most = request.prompt.len() + request.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
-        let top = request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64;
-        let prompt = request.prompt.len();
-        let bytes = self.need(prompt, tokens, 16 * top);
-        Promise { prompt, tokens, most, per_token: 16 * top, bytes }
+        let bytes = self.need_of(request, tokens);
+        Promise { prompt: request.prompt.len(), tokens, most, per_token: per_token(request), bytes }
     }
 
     /// Lets a promise cover more tokens; gives the bytes that this takes in addition.
@@ -123,6 +120,11 @@ impl Capacity {
         promise.bytes = bytes;
         more
     }
+}
+
+/// Bytes of the alternatives that a request has reported for each token.
+fn per_token(request: &GenerationRequest) -> u64 {
+    16 * request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64
 }
 
 /// The largest number below `limit` that fits, where 1 does and what is smaller does sooner.

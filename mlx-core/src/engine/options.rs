@@ -53,7 +53,8 @@ pub enum Exactness {
     Sampling,
     /// The logits are the same bits, too.
     Bit,
-    /// The same request gives the same answer, but not the one of the whole model: the text has outgrown the context and slid.
+    /// The same request gives the same answer, but not the whole model's: the text has outgrown the context and slid, or keys and
+    /// values are kept in few bits.
     Approximate,
 }
 
