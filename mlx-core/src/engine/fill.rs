@@ -40,8 +40,8 @@ impl Engine {
     pub(super) fn start_fills(&mut self, streams: bool) -> Fills {
         self.follow_leaders();
         let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started: Instant::now() };
-        let allowance = self.pace.allowance(self.next_to_fill().map_or(0.0, |id| self.rest(id)));
-        while let Some(id) = self.next_to_fill() {
+        let allowance = self.pace.allowance(self.to_fill().into_iter().map(|id| self.rest(id)));
+        while let Some(&id) = self.to_fill().first() {
             let limit = streams.then_some(allowance - fills.work);
             let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
             match self.issue(id, &piece) {
@@ -63,15 +63,17 @@ impl Engine {
         fills
     }
 
-    /// The sequence in the middle of a pass, or whoever has waited longest since its start or its last chunk: several prompts advance
-    /// side by side, and new ones do not hold up old ones.
-    fn next_to_fill(&self) -> Option<u64> {
+    /// The sequence in the middle of a pass, then whoever has waited longest since its start or its last chunk: several prompts
+    /// advance side by side, and new ones do not hold up old ones.
+    fn to_fill(&self) -> Vec<u64> {
         let fills = |sequence: &Sequence| matches!(sequence.next(), Next::Prompt(_) | Next::Replay(_));
         let place = |(&id, sequence): (&u64, &Sequence)| {
             let run = sequence.run.as_ref().filter(|run| run.leader.is_none() && fills(sequence))?;
             Some((run.pass.is_none(), run.place, id))
         };
-        self.sequences.iter().filter_map(place).min().map(|it| it.2)
+        let mut places: Vec<_> = self.sequences.iter().filter_map(place).collect();
+        places.sort_unstable();
+        places.into_iter().map(|it| it.2).collect()
     }
 
     /// The work that is left of a sequence's prompt, or a little more.
@@ -125,9 +127,18 @@ impl Engine {
             run.pass = Some(pass);
             return Ok((cost, None));
         }
-        self.places += 1;
-        run.place = self.places;
+        self.go_behind(id);
         Ok((cost, Some(pass)))
+    }
+
+    /// Whoever has had a chunk lets the others have theirs, unless it is as good as through.
+    fn go_behind(&mut self, id: u64) {
+        if !self.pace.is_short(self.rest(id))
+            && let Some(run) = self.sequences.get_mut(&id).and_then(|sequence| sequence.run.as_mut())
+        {
+            self.places += 1;
+            run.place = self.places;
+        }
     }
 
     /// All layers of a pass have been issued: whoever reads the prompt's hidden rows gets them, and at the end of the prompt the

@@ -7,10 +7,10 @@ const ROW_COST: usize = 256;
 const LEAST: f64 = 0.002;
 
 /// How much of a step's time a long prompt may take before the next step.
-const SHARE: f64 = 0.8;
+const SHARE: f64 = 0.6;
 
-/// A prompt whose rest takes at most this many steps' time is finished in one go: its first token comes sooner, and the steps that
-/// follow have one row more.
+/// Prompts whose rest takes at most this many steps' time, all together, are finished in one go: their first tokens come sooner, and
+/// the steps that follow have more rows.
 const BURST: f64 = 6.0;
 
 /// How fast old measurements fade.
@@ -46,16 +46,26 @@ impl Pace {
         }
     }
 
-    /// How much prefill work may run before the next decode step, if the next prompt needs `rest`; at least something always may.
-    pub(super) fn allowance(&self, rest: f64) -> f64 {
-        match (self.step, self.unit) {
-            (Some(step), Some(unit)) if unit > 0.0 && rest * unit <= step * BURST => {
-                rest.max((step * SHARE).max(LEAST) / unit)
-            }
-            (Some(step), Some(unit)) if unit > 0.0 => (step * SHARE).max(LEAST) / unit,
-            // Nothing is known yet: one layer of one chunk will tell.
-            _ => 0.0,
-        }
+    /// How much prefill work may run before the next decode step, if prompts wait that need `rests`, in their order; at least
+    /// something always may.
+    pub(super) fn allowance(&self, rests: impl Iterator<Item = f64>) -> f64 {
+        // If nothing is known yet, one layer of one chunk will tell.
+        let Some((step, unit)) = self.known() else { return 0.0 };
+        let burst = step * BURST / unit;
+        let whole = rests.scan(0.0, |sum, rest| {
+            *sum += rest;
+            (*sum <= burst).then_some(*sum)
+        });
+        whole.fold((step * SHARE).max(LEAST) / unit, f64::max)
+    }
+
+    /// Whether a prompt that needs `rest` is finished in one go.
+    pub(super) fn is_short(&self, rest: f64) -> bool {
+        self.known().is_some_and(|(step, unit)| rest * unit <= step * BURST)
+    }
+
+    fn known(&self) -> Option<(f64, f64)> {
+        self.step.zip(self.unit.filter(|&unit| unit > 0.0))
     }
 }
 
@@ -71,16 +81,19 @@ mod tests {
     #[test]
     fn a_slow_device_gets_less_prefill_between_steps() {
         let mut pace = Pace::default();
-        assert!(pace.allowance(1e9) <= 0.0, "nothing is known");
+        let allowance = |pace: &Pace, rests: &[f64]| pace.allowance(rests.iter().copied());
+        assert!(allowance(&pace, &[1e9]) <= 0.0, "nothing is known");
         pace.stepped(0.010);
         pace.filled(work(64, 0), 0.001);
-        let fast = pace.allowance(1e9);
-        assert!((fast - work(64, 0) * 8.0).abs() < 1.0);
+        let fast = allowance(&pace, &[1e9]);
+        assert!((fast - work(64, 0) * 6.0).abs() < 1.0);
         let short = work(64, 0) * 20.0;
-        assert!((pace.allowance(short) - short).abs() < 1.0, "a short rest runs in one go");
+        assert!((allowance(&pace, &[short]) - short).abs() < 1.0, "a short rest runs in one go");
+        assert!((allowance(&pace, &[short; 9]) - 3.0 * short).abs() < 1.0, "so do several, within bounds");
+        assert!(pace.is_short(short) && !pace.is_short(4.0 * short));
         for _ in 0..40 {
             pace.filled(work(64, 0), 0.004);
         }
-        assert!((pace.allowance(1e9) - fast / 4.0).abs() < fast * 0.01);
+        assert!((allowance(&pace, &[1e9]) - fast / 4.0).abs() < fast * 0.01);
     }
 }

@@ -1,99 +1,23 @@
 //! Thousands of random days of an engine with a fake device and a fake clock: scheduler, ledger, pace and chunks at work together.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod request;
+
+use std::collections::BTreeMap;
 use std::{mem, time::Duration};
 
+use self::request::{GROWTH, Pass, Random, Sequence, need};
 use super::pace::{Pace, work};
 use super::scheduler::{Change, Scheduler};
-use super::{chunks::Chunks, options::Priority, sequence::Next};
-use crate::sampling::{Stream, uniform};
+use super::{chunks::Chunks, sequence::Next};
 
 const DAYS: u64 = 3000;
-/// Small, so that promises are extended often.
-const GROWTH: usize = 8;
 // What the pace promises is said again here, so that a slip there shows.
-const SHARE: f64 = 0.8;
+const SHARE: f64 = 0.6;
 const BURST: f64 = 6.0;
 const LEAST: f64 = 0.002;
 // By how much times vary, and what rounding and steps long past add.
 const NOISE: f64 = 0.2;
 const SLACK: f64 = 1.01;
-
-struct Random(u64, u64);
-
-impl Random {
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        self.1 += 1;
-        low + (high - low) * uniform(self.0, self.1, Stream::Draw)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.between(0.0, end as f64) as usize
-    }
-}
-
-const fn need(tokens: usize) -> u64 {
-    40 + 3 * tokens as u64
-}
-
-/// A request, and what becomes of it.
-#[derive(Default)]
-struct Sequence {
-    id: u64,
-    priority: Priority,
-    came: f64,
-    rank: (Duration, u64),
-    cancelled: f64,
-    prompt: usize,
-    most: usize,
-    promise: usize,
-    /// A token is the place that it was drawn for.
-    history: Vec<usize>,
-    runs: bool,
-    pass: Pass,
-    started: Option<f64>,
-    last_token: Option<f64>,
-    ended: f64,
-}
-
-#[derive(Default)]
-struct Pass {
-    offset: usize,
-    layer: usize,
-    place: u64,
-    /// Turns since the chunk before it, and who has begun one since.
-    turns: usize,
-    others: BTreeSet<u64>,
-}
-
-impl Sequence {
-    fn random(random: &mut Random, span: f64, longest: usize) -> Self {
-        let (came, prompt) = (random.between(0.0, span), 1 + random.below(longest));
-        let (most, history) = (prompt + 1 + random.below(40), (0..prompt).collect());
-        let promise = [most, most.min(prompt + GROWTH)][random.below(2)];
-        let priority = [Priority::Low, Priority::Normal, Priority::High][random.below(3)];
-        let cancelled = came + [1e9, random.between(0.0, 60.0)][usize::from(random.below(10) == 0)];
-        Self { priority, came, cancelled, prompt, most, promise, history, ..Self::default() }
-    }
-
-    fn next(&self) -> Next {
-        let (offset, last) = (self.pass.offset, self.history.len() - 1);
-        match self.runs {
-            true if offset < self.prompt => Next::Prompt(self.prompt),
-            true if offset < last => Next::Replay(last),
-            true if offset == last && last + 1 < self.most => Next::Step,
-            _ => Next::Nothing,
-        }
-    }
-
-    fn fills(&self) -> bool {
-        matches!(self.next(), Next::Prompt(_) | Next::Replay(_))
-    }
-
-    fn displaces(&self, other: &Self) -> bool {
-        other.runs && other.priority < self.priority && other.rank > self.rank
-    }
-}
 
 /// The engine's loop around the parts under test; times are in seconds.
 struct Simulation {
@@ -255,24 +179,30 @@ impl Simulation {
         self.ended.push(Sequence { ended: self.now, ..one });
     }
 
-    /// The sequence in the middle of a pass, or whoever has waited longest.
-    fn next_to_fill(&self) -> Option<u64> {
-        let filling = self.sequences.values().filter(|it| it.fills());
-        filling.min_by_key(|it| (it.pass.layer == 0, it.pass.place, it.id)).map(|it| it.id)
+    /// The sequence in the middle of a pass, then whoever has waited longest.
+    fn to_fill(&self) -> Vec<u64> {
+        let mut filling: Vec<_> = self.sequences.values().filter(|it| it.fills()).collect();
+        filling.sort_by_key(|it| (it.pass.layer == 0, it.pass.place, it.id));
+        filling.into_iter().map(|it| it.id).collect()
+    }
+
+    fn rest(&self, id: u64) -> f64 {
+        let it = &self.sequences[&id];
+        let end = if it.pass.offset < it.prompt { it.prompt } else { it.history.len() - 1 };
+        self.layers as f64 * work(end.saturating_sub(it.pass.offset), end)
     }
 
     /// Gives those whose first token can be drawn.
     fn fill_all(&mut self, streams: bool) -> Vec<u64> {
-        let end = |it: &Sequence| if it.pass.offset < it.prompt { it.prompt } else { it.history.len() - 1 };
-        let left = |it: &Sequence| self.layers as f64 * work(end(it) - it.pass.offset, end(it));
-        let rest = self.next_to_fill().map_or(0.0, |id| left(&self.sequences[&id]));
-        let (allowance, started) = (self.pace.allowance(rest), self.now);
+        let rests: Vec<f64> = self.to_fill().iter().map(|&id| self.rest(id)).collect();
+        let (allowance, started) = (self.pace.allowance(rests.iter().copied()), self.now);
         let (mut done, mut ends) = (0.0, vec![]);
         self.sequences.values_mut().filter(|it| it.fills()).for_each(|it| it.pass.turns += 1);
         let step = self.steps.iter().rev().take(24).copied().fold(0.0, f64::max);
-        let share = if rest * self.unit * (1.0 - NOISE) <= step * BURST { BURST } else { SHARE };
+        let short = rests.first().is_none_or(|rest| rest * self.unit * (1.0 - NOISE) <= step * BURST);
+        let share = if short { BURST } else { SHARE };
         self.fills = (step * share).max(LEAST) * (1.0 + NOISE) / (1.0 - NOISE);
-        while let Some(id) = self.next_to_fill().filter(|_| streams || done == 0.0) {
+        while let Some(&id) = self.to_fill().first().filter(|_| streams || done == 0.0) {
             let Some(cost) = self.fill(id, streams.then_some(allowance - done), done == 0.0) else { break };
             done += cost;
             ends.extend((self.sequences[&id].next() == Next::Nothing).then_some(id));
@@ -283,7 +213,7 @@ impl Simulation {
 
     fn fill(&mut self, id: u64, limit: Option<f64>, first: bool) -> Option<f64> {
         let (one, all) = (&self.sequences[&id], self.layers);
-        let (offset, begun) = (one.pass.offset, one.pass.layer);
+        let Pass { offset, layer: begun, kept, .. } = one.pass;
         let range = match one.next() {
             Next::Prompt(length) => Chunks::new(false).next(offset, length),
             Next::Replay(length) => offset..length.min(offset + self.max_running),
@@ -294,19 +224,30 @@ impl Simulation {
         let done = (layers > 0).then_some(layers.min(all - begun) as f64 * cost)?;
         self.now += done * self.unit * self.random.between(1.0 - NOISE, 1.0 + NOISE);
         self.fills = self.fills.max(cost * self.unit * (1.0 + NOISE));
-        let mut others = self.sequences.values_mut().filter(|it| begun == 0 && it.id != id && it.fills());
-        let fair = others.all(|it| it.pass.others.insert(id));
+        let mut fair = true;
+        for other in self.sequences.values_mut().filter(|it| begun == 0 && it.id != id && it.fills()) {
+            other.pass.chunks += 1;
+            fair &= kept || other.pass.others.insert(id);
+        }
         self.check(fair, "a second chunk before the first of one that waits");
         let pass = &mut self.sequences.get_mut(&id).expect("it was looked at above").pass;
         pass.layer += layers;
         if pass.layer >= all {
-            self.places += 1;
-            let next = Pass { offset: range.end, place: self.places, ..Pass::default() };
+            let next = Pass { offset: range.end, place: pass.place, kept: true, ..Pass::default() };
             let ended = mem::replace(pass, next);
             // One more may have been in the middle of its pass.
-            self.check(ended.turns <= all * (ended.others.len() + 2), "a chunk waited for too many others");
+            self.check(ended.turns <= all * (ended.chunks + 2), "a chunk waited for too many others");
+            self.go_behind(id);
         }
         Some(done)
+    }
+
+    fn go_behind(&mut self, id: u64) {
+        if !self.pace.is_short(self.rest(id)) {
+            self.places += 1;
+            let pass = &mut self.sequences.get_mut(&id).expect("it had a chunk").pass;
+            (pass.place, pass.kept) = (self.places, false);
+        }
     }
 
     fn draw(&mut self, id: u64) {
