@@ -70,17 +70,12 @@ fn windows_caps_and_factors_that_make_no_sense_are_refused_by_name() {
         ("gemma3_text-f32", "sliding_window_pattern", json!(0), "sliding_window_pattern is 0"),
         ("gemma3_text-f32", "rope_local_base_freq", json!("x"), "rope_local_base_freq is \"x\""),
         (
-            "mistral-f32",
+            "mixtral-f32",
             "layer_types",
-            layers(&["full_attention"; 3]),
-            "layer_types differs from sliding_attention at 0",
-        ),
-        (
-            "llama-f32",
-            "layer_types",
-            layers(&["sliding_attention"; 2]),
+            layers(&["sliding_attention"; 3]),
             "layer_types differs from full_attention at 0",
         ),
+        ("llama-f32", "layer_types", layers(&["sliding_attention"; 2]), "sliding_window is missing"),
         ("smollm3-f32", "no_rope_layers", json!([1]), "no_rope_layers has 1 entries"),
         ("smollm3-f32", "no_rope_layer_interval", json!(-4), "no_rope_layer_interval is -4"),
         ("exaone4-f32", "sliding_window_pattern", json!("LX"), "sliding_window_pattern is \"LX\""),
@@ -139,8 +134,8 @@ fn rope_and_experts_that_make_no_sense_are_refused_by_name() {
         (
             "qwen3-f32",
             "rope_scaling",
-            json!({"type": "mrope"}),
-            "rope_scaling.type \"mrope\" is not supported",
+            json!({"type": "spiral"}),
+            "rope_scaling.type \"spiral\" is not supported",
         ),
         ("hunyuan_v1_dense-f32", "rope_scaling.alpha", json!(-1), "rope_scaling.alpha is -1"),
         (

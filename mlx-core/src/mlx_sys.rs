@@ -1,5 +1,5 @@
-//! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine". Invariant: the only
-//! file of the project that holds unsafe code.
+//! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
+//! a part of an array reshape what they write, twice. Invariant: the only file of the project that holds unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
 use std::ffi::CStr;
@@ -7,6 +7,7 @@ use std::sync::Once;
 
 use ::mlx_sys::{
     mlx_array, mlx_array_new, mlx_dequantize, mlx_optional_dtype, mlx_optional_int, mlx_quantized_matmul,
+    mlx_slice_update, mlx_slice_update_add, mlx_stream,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
@@ -32,15 +33,16 @@ pub(crate) struct Operand<'a> {
 /// `[..., input]` times the transpose of a packed matrix: `[..., output]`.
 pub(crate) fn quantized_matmul(input: &Array, packed: Operand) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
-    new_array("quantized_matmul", packed, |result, biases| {
-        // SAFETY: every handle belongs to a value that outlives the call, `result` is a handle of our own, `mode` ends with a zero.
+    let call = |result| {
+        // SAFETY: every handle belongs to a value that outlives the call, or is empty; `result` is a handle of our own, `mode` ends
+        // with a zero.
         unsafe {
             mlx_quantized_matmul(
                 result,
                 input.as_ptr(),
                 packed.weight.as_ptr(),
                 packed.scales.as_ptr(),
-                biases,
+                packed.biases.map_or(mlx_array_new(), Array::as_ptr),
                 true,
                 given(packed.group),
                 given(packed.bits),
@@ -48,21 +50,23 @@ pub(crate) fn quantized_matmul(input: &Array, packed: Operand) -> Result<Array> 
                 stream.as_ptr(),
             )
         }
-    })
+    };
+    new_array(call, || about("quantized_matmul", packed))
 }
 
 /// The numbers of a packed matrix, `[..., output, input]`.
 pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
     let stream = Stream::thread_local_or_default();
     let dtype = mlx_optional_dtype { value: dtype.into(), has_value: true };
-    new_array("dequantize", packed, |result, biases| {
-        // SAFETY: every handle belongs to a value that outlives the call, `result` is a handle of our own, `mode` ends with a zero.
+    let call = |result| {
+        // SAFETY: every handle belongs to a value that outlives the call, or is empty; `result` is a handle of our own, `mode` ends
+        // with a zero.
         unsafe {
             mlx_dequantize(
                 result,
                 packed.weight.as_ptr(),
                 packed.scales.as_ptr(),
-                biases,
+                packed.biases.map_or(mlx_array_new(), Array::as_ptr),
                 given(packed.group),
                 given(packed.bits),
                 packed.mode.as_ptr(),
@@ -71,35 +75,82 @@ pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
                 stream.as_ptr(),
             )
         }
-    })
+    };
+    new_array(call, || about("dequantize", packed))
+}
+
+/// `array` with `update` in place of what was at the places from `start` to `stop` of every axis. Nothing is copied if nothing else
+/// holds `array` by the time this is computed.
+pub(crate) fn slice_update<const N: usize>(
+    array: &Array,
+    update: &Array,
+    start: [i32; N],
+    stop: [i32; N],
+) -> Result<Array> {
+    updated(mlx_slice_update, array, update, start, stop)
+}
+
+/// The same with `update`, which may have fewer axes, added to what was there.
+pub(crate) fn slice_update_add<const N: usize>(
+    array: &Array,
+    update: &Array,
+    start: [i32; N],
+    stop: [i32; N],
+) -> Result<Array> {
+    updated(mlx_slice_update_add, array, update, start, stop)
+}
+
+/// How MLX's functions that write into a part of an array are called: each pointer comes with how many numbers are there.
+type Update = unsafe extern "C" fn(
+    *mut mlx_array,
+    mlx_array,
+    mlx_array,
+    *const i32,
+    usize,
+    *const i32,
+    usize,
+    *const i32,
+    usize,
+    mlx_stream,
+) -> i32;
+
+fn updated<const N: usize>(
+    function: Update,
+    array: &Array,
+    update: &Array,
+    start: [i32; N],
+    stop: [i32; N],
+) -> Result<Array> {
+    let (stream, strides) = (Stream::thread_local_or_default(), [1; N]);
+    let (array, update) = (array.as_ptr(), update.as_ptr());
+    let (from, to, by) = (start.as_ptr(), stop.as_ptr(), strides.as_ptr());
+    // SAFETY: every handle belongs to a value that outlives the call, the result is a handle of our own, and N numbers are behind
+    // each pointer.
+    let call = |result| unsafe { function(result, array, update, from, N, to, N, by, N, stream.as_ptr()) };
+    new_array(call, || format!("nothing can be written from {start:?} to {stop:?}"))
 }
 
 fn given(value: i32) -> mlx_optional_int {
     mlx_optional_int { value, has_value: true }
 }
 
-/// Owns what `call` makes. It is given a place for the result and the biases, or the empty handle that stands for none.
-fn new_array(
-    name: &str,
-    packed: Operand,
-    call: impl FnOnce(*mut mlx_array, mlx_array) -> i32,
-) -> Result<Array> {
+fn about(name: &str, packed: Operand) -> String {
+    let Operand { weight, scales, group, bits, mode, .. } = packed;
+    let (weight, scales) = (weight.shape(), scales.shape());
+    format!(
+        "{name} failed in mode {mode:?} with {bits} bits, groups of {group}, weights {weight:?} and scales {scales:?}"
+    )
+}
+
+/// Owns what `call` makes in the place that it is given; `message` says what failed.
+fn new_array(call: impl FnOnce(*mut mlx_array) -> i32, message: impl FnOnce() -> String) -> Result<Array> {
     catch_errors();
-    // SAFETY: it only makes empty handles, which own nothing.
-    let (mut result, none) = unsafe { (mlx_array_new(), mlx_array_new()) };
-    let status = call(&raw mut result, packed.biases.map_or(none, Array::as_ptr));
+    // SAFETY: it only makes an empty handle, which owns nothing.
+    let mut result = unsafe { mlx_array_new() };
+    let status = call(&raw mut result);
     // SAFETY: the handle is nobody else's; it is freed once, by the value that owns it from here on.
     let array = unsafe { Array::from_ptr(result) };
-    if status == 0 {
-        return Ok(array);
-    }
-    let Operand { weight, scales, group, bits, mode, .. } = packed;
-    let message = format!(
-        "{name} failed in mode {mode:?} with {bits} bits, groups of {group}, weights {:?} and scales {:?}",
-        weight.shape(),
-        scales.shape()
-    );
-    Err(Error::Mlx(message))
+    if status == 0 { Ok(array) } else { Err(Error::Mlx(message())) }
 }
 
 /// MLX ends the process on an error unless somebody catches it; mlx-rs begins to with its first operation.

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use mlx_rs::Array;
-use mlx_rs::ops::indexing::{TryIndexMutOp, TryIndexOp};
+use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{concatenate, zeros_dtype};
 
 use crate::array::slice_axis;
 use crate::error::Result;
+use crate::mlx_sys::slice_update;
 
 /// `[1, 2 H, room, D]`, keys before values: one write a step instead of two.
 pub(super) struct Buffer(Array);
@@ -26,8 +27,10 @@ impl Buffer {
 
     /// Writes `[1, 2 H, T, D]` from `place` on. Nothing may hold a view of the buffer, or it is copied.
     pub(super) fn write(&mut self, place: usize, added: &Array) -> Result<()> {
-        let end = place as i32 + added.dim(2);
-        Ok(self.0.try_index_mut((.., .., place as i32..end), added)?)
+        let [one, heads, count, size] = [0, 1, 2, 3].map(|axis| added.dim(axis));
+        let place = place as i32;
+        self.0 = slice_update(&self.0, added, [0, 0, place, 0], [one, heads, place + count, size])?;
+        Ok(())
     }
 
     /// The keys and the values, `[1, H, length, D]` each, of these places.

@@ -18,11 +18,7 @@ impl Chunks {
     /// Where attention is one kernel, long chunks pay; where it is a chain of operations over `[heads, rows, depth]`, its time
     /// at depth would hold up everybody else.
     pub(super) fn new(fused_attention: bool) -> Self {
-        if fused_attention {
-            Self { longest: 512, shortest: 512 }
-        } else {
-            Self { longest: 64, shortest: 16 }
-        }
+        if fused_attention { Self { longest: 512, shortest: 512 } } else { Self { longest: 64, shortest: 8 } }
     }
 
     /// The chunk that begins at or around `position`.

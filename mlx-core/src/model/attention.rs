@@ -5,10 +5,9 @@ use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_att
 use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
 
 use super::batch::{Batch, Layout};
-use super::decoder::LayerConfig;
 use super::head_norm::{HeadNorm, HeadNormConfig, Heads};
 use super::linear::{Linear, Part};
-use super::rope::Rope;
+use super::rope::Turn;
 use super::scores::{Scores, band_mask};
 use super::stretch::{QueryStretch, Stretch};
 use crate::array::{on_gpu, scalar_like, slice_axis};
@@ -42,6 +41,8 @@ pub struct AttentionConfig {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
+    /// Whether config.json leaves open which biases there are: it is those that the checkpoint has.
+    pub biases_as_found: bool,
     /// Norms of queries and keys.
     pub norm: Option<HeadNormConfig>,
     /// What the product of a query and a key is multiplied with.
@@ -66,7 +67,6 @@ pub(crate) struct Attention {
     output: Linear,
     norm: Option<HeadNorm>,
     norm_after_rope: bool,
-    rope: Option<Rope>,
     stretch: Option<Stretch>,
     scores: Scores,
     /// How many positions a row sees, itself included; all of them if `None`.
@@ -78,13 +78,14 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`.
+    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row sees `window` positions, itself
+    /// included, or all.
     pub(crate) fn load(
         weights: &mut Weights,
         name: &str,
         hidden: usize,
         config: &AttentionConfig,
-        layer: &LayerConfig,
+        window: Option<usize>,
     ) -> Result<Self> {
         let heads = config.heads();
         let query_width = heads.query * heads.size;
@@ -96,21 +97,21 @@ impl Attention {
             output: Linear::load(weights, &output, query_width, config.output_bias)?,
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
-            rope: layer.rope.as_ref().map(|rope| Rope::new(rope, heads.size)),
             stretch: config.stretch.map(Stretch::new),
             scores: Scores::load(weights, name, config)?,
-            window: layer.window.map(|window| window as i32),
+            window: window.map(|window| window as i32),
             heads,
             scale: config.scale,
             fused: on_gpu()? && config.soft_cap.is_none(),
         })
     }
 
-    /// `[R, hidden]` to the same shape. Each run of the batch sees its own cache and nothing else.
+    /// `[R, hidden]` to the same shape. Queries and keys turn by `turn`; each run of the batch sees its own cache and nothing else.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
+        turn: Option<&Turn>,
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
         let rows = batch.rows() as i32;
@@ -121,12 +122,9 @@ impl Attention {
         if let Some(norm) = &self.norm {
             projected = norm.widths(projected, self.heads)?;
         }
-        let by_head = match batch.layout() {
-            Layout::OneRun => projected.reshape(&[1, rows, all, size])?.swap_axes(1, 2)?,
-            Layout::Rows(_) => projected.reshape(&[rows, all, 1, size])?,
-        };
-        // Queries and keys turn together: one rope call for both.
-        let turned = self.turned(slice_axis(&by_head, 1, 0, queries + keys)?, batch)?;
+        let by_head = projected.reshape(&[rows, all, 1, size])?;
+        // Queries and keys turn together: one call for both.
+        let turned = self.turned(slice_axis(&by_head, 1, 0, queries + keys)?, batch, turn)?;
         let mut query = slice_axis(&turned, 1, 0, queries)?;
         if let Some(stretch) = &self.stretch {
             query = stretch.forward(&query, batch.positions())?;
@@ -135,40 +133,36 @@ impl Attention {
         let value = slice_axis(&by_head, 1, queries + keys, all)?;
         let added = concatenate(&[key, value], 1)?;
         let mixed = match batch.layout() {
-            Layout::OneRun => self.attend_run(&query, &added, caches[0])?.swap_axes(1, 2)?,
+            Layout::OneRun => {
+                let (query, added) = (query.swap_axes(0, 2)?, added.swap_axes(0, 2)?);
+                self.attend_run(&query, &added, caches[0])?.swap_axes(1, 2)?
+            }
             Layout::Rows(of_rows) => self.attend_rows(&query, &added, of_rows, caches)?,
         };
         self.output.forward(&mixed.reshape(&[rows, queries * size])?)
     }
 
-    /// Queries and keys, `[B, H, T, D]`, normalised and turned.
-    fn turned(&self, mut heads: Array, batch: &Batch) -> Result<Array> {
+    /// Queries and keys, `[R, H, 1, D]`, normalised and turned.
+    fn turned(&self, mut heads: Array, batch: &Batch, turn: Option<&Turn>) -> Result<Array> {
         let (before, after) =
             if self.norm_after_rope { (None, self.norm.as_ref()) } else { (self.norm.as_ref(), None) };
         if let Some(norm) = before {
             heads = norm.each(heads)?;
         }
-        if let Some(rope) = &self.rope {
-            heads = rope.forward(&heads, batch.positions(), batch.beyond())?;
+        if let Some(turn) = turn {
+            heads = turn.forward(&heads, batch.positions(), batch.beyond())?;
         }
         after.map_or(Ok(heads.clone()), |norm| norm.each(heads))
-    }
-
-    /// Keys `[1, H, T, D]` as they would be `positions` earlier: turnings add up.
-    pub(crate) fn turn_back(&self, keys: &Array, positions: usize) -> Result<Array> {
-        // A layer that knows no positions has the same keys everywhere.
-        self.rope.as_ref().map_or(Ok(keys.clone()), |rope| rope.turn_on(keys, -(positions as i32)))
     }
 
     /// `[1, H, T, D]` over one cache.
     fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerCache) -> Result<Array> {
         let (keys, values) = cache.update(added)?;
+        if !self.fused {
+            return self.attend_run_in_steps(query, &keys, &values);
+        }
         let (rows, seen) = (query.dim(2), keys.dim(2));
         let band = self.window.filter(|&window| rows > 1 && seen > window);
-        if self.scores.are_capped() {
-            let mask = (rows > 1).then(|| band_mask(rows, seen, band.unwrap_or(seen)));
-            return self.attend_capped(query, &keys, &values, mask.as_ref());
-        }
         let band = band.map(|window| band_mask(rows, seen, window));
         let mask = match &band {
             Some(band) => Some(Mask::Array(band)),
@@ -177,20 +171,19 @@ impl Attention {
         Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, self.scores.sinks())?)
     }
 
-    /// `[1, H, T, D]` over keys and values with bent scores, for which no device has a kernel.
-    fn attend_capped(
-        &self,
-        query: &Array,
-        keys: &Array,
-        values: &Array,
-        mask: Option<&Array>,
-    ) -> Result<Array> {
-        let (key, rows) = (self.heads.key as i32, query.dim(2));
-        let group = [1, key, self.heads.query as i32 / key, rows, self.heads.size as i32];
-        let query = multiply(query, scalar_like(self.scale, query)?)?.reshape(&group)?;
-        let scores = matmul(query, keys.swap_axes(2, 3)?.expand_dims(2)?)?;
-        let mixed = matmul(self.scores.shares_masked(&scores, mask)?, values.expand_dims(2)?)?;
-        Ok(mixed.reshape(&[1, self.heads.query as i32, rows, self.heads.size as i32])?)
+    /// The same where there is no kernel for attention as a whole.
+    fn attend_run_in_steps(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
+        let (query_heads, key_heads) = (self.heads.query as i32, self.heads.key as i32);
+        let (rows, seen, size) = (query.dim(2), keys.dim(2), self.heads.size as i32);
+        let group = query_heads / key_heads;
+        // The query heads that share a key head are rows of one product.
+        let query = multiply(query, scalar_like(self.scale, query)?)?;
+        let query = query.reshape(&[1, key_heads, group * rows, size])?;
+        let scores = matmul(query, keys.swap_axes(2, 3)?)?;
+        let scores = scores.reshape(&[1, key_heads, group, rows, seen])?;
+        let shares = self.scores.shares_of_run(&scores, self.window)?;
+        let mixed = matmul(shares.reshape(&[1, key_heads, group * rows, seen])?, values)?;
+        Ok(mixed.reshape(&[1, query_heads, rows, size])?)
     }
 
     /// `[R, H, 1, D]`, row by row, each over its own cache up to its own position: what a row becomes does not depend on the

@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::transforms::async_eval;
 
-use super::rope::{Beyond, Positions};
+use super::rope::{Beyond, Positions, Turn};
 use crate::array::from_tokens;
 use crate::cache::SequenceCache;
 use crate::error::Result;
@@ -44,7 +44,7 @@ impl Batch {
             tokens: from_tokens(tokens),
             rows: tokens.len(),
             layout: Layout::OneRun,
-            positions: Positions::From(start as i32),
+            positions: Positions::Run(start as i32..(start + tokens.len()) as i32),
             beyond: Beyond::None,
         }
     }
@@ -106,6 +106,8 @@ impl Batch {
 /// A forward pass that can stop after any layer, so that a long prompt does not hold up the rows of others.
 pub struct Pass {
     pub(super) batch: Batch,
+    /// What queries and keys of this pass turn by; empty before the first layer.
+    pub(super) turns: Vec<Turn>,
     /// `[R, width]` after `layer` layers.
     pub(super) hidden: Array,
     pub(super) layer: usize,

@@ -9,6 +9,7 @@ use super::decoder::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
 use super::moe::Experts;
 use super::norm::Norm;
+use super::rope::Turn;
 use crate::array::scalar_like;
 use crate::cache::LayerCache;
 use crate::error::Result;
@@ -80,7 +81,7 @@ impl Block {
         };
         Ok(Self {
             attention_norm: norm(weights, block.attention_norm)?,
-            attention: Attention::load(weights, &attention, hidden, &config.attention, layer)?,
+            attention: Attention::load(weights, &attention, hidden, &config.attention, layer.window)?,
             attended_norm: norm(weights, block.attended_norm)?,
             feed_forward_norm: norm(weights, block.feed_forward_norm)?,
             feed_forward,
@@ -90,15 +91,17 @@ impl Block {
         })
     }
 
-    /// `[R, hidden]` to the same shape; `caches` holds this layer's cache of each sequence.
+    /// `[R, hidden]` to the same shape; `turn` is what queries and keys turn by, `caches` holds this layer's cache of each
+    /// sequence.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
+        turn: Option<&Turn>,
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
         let normed = normalised(self.attention_norm.as_ref(), input)?;
-        let attended = self.attention.forward(&normed, batch, caches)?;
+        let attended = self.attention.forward(&normed, batch, turn, caches)?;
         let middle = self.added(input, &attended, self.attended_norm.as_ref())?;
         let fed = if self.parallel {
             self.feed(&normed, batch)?
@@ -122,11 +125,6 @@ impl Block {
             Some(multiplier) => add(stream, multiply(&part, scalar_like(multiplier, &part)?)?)?,
             None => add(stream, part)?,
         })
-    }
-
-    /// Keys `[1, H, T, D]` of this layer, as they would be `positions` earlier.
-    pub(crate) fn turn_back(&self, keys: &Array, positions: usize) -> Result<Array> {
-        self.attention.turn_back(keys, positions)
     }
 }
 

@@ -10,6 +10,7 @@ use super::feed_forward::FeedForwardConfig;
 use super::linear::{Linear, Matrix, Part};
 use super::moe::ExpertsConfig;
 use super::norm::{Norm, NormConfig};
+use super::rope::Ropes;
 use super::rope_config::RopeConfig;
 use super::tensors::TensorNames;
 use super::{Model, ModelSpec};
@@ -53,7 +54,12 @@ impl DecoderConfig {
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         // Old exports carry the rope table, which is computed here.
-        weights.skip_all(|name| name.ends_with(".rotary_emb.inv_freq"));
+        weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
+        if self.attention.biases_as_found {
+            let has = |part: &str| weights.has(&format!("model.layers.0.self_attn.{part}.bias"));
+            self.attention.qkv_bias = has("q_proj") || has("qkv_proj");
+            self.attention.output_bias = has("o_proj");
+        }
         if self.head.tied && weights.has("lm_head.weight") {
             // Some exports write the shared matrix twice; in some, config.json is wrong about it.
             self.head.tied = weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
@@ -96,6 +102,7 @@ pub(crate) struct Decoder {
     dtype: Dtype,
     /// `[vocabulary, hidden]`
     embedding: Matrix,
+    ropes: Ropes,
     blocks: Vec<Block>,
     norm: Norm,
     head: Linear,
@@ -121,7 +128,8 @@ impl Decoder {
             Linear::load(&mut weights, &[part], hidden, false)?
         };
         let spec = ModelSpec::new(family, &config, &weights.finish()?);
-        Ok(Self { spec, config, dtype, embedding, blocks, norm, head })
+        let ropes = Ropes::new(&config.layers)?;
+        Ok(Self { spec, config, dtype, embedding, ropes, blocks, norm, head })
     }
 }
 
@@ -139,25 +147,29 @@ impl Model for Decoder {
         if let Some(scale) = self.config.embedding_scale {
             hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
         }
-        Ok(Pass { batch, hidden, layer: 0 })
+        Ok(Pass { batch, turns: Vec::new(), hidden, layer: 0 })
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
         if self.spec.rope_border.is_some() {
             pass.batch.note_beyond(caches);
         }
+        if pass.turns.is_empty() {
+            pass.turns = self.ropes.turns(pass.batch.positions(), pass.batch.beyond())?;
+        }
         let end = self.blocks.len().min(pass.layer.saturating_add(layers));
         for layer in pass.layer..end {
             let mut of_layer: Vec<&mut LayerCache> =
                 caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
-            pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, &mut of_layer)?;
+            let turn = self.ropes.of_layer(&pass.turns, layer);
+            pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, turn, &mut of_layer)?;
         }
         pass.layer = end;
         Ok(())
     }
 
     fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()> {
-        cache.slide(kept, dropped, |layer, keys| self.blocks[layer].turn_back(keys, dropped))
+        cache.slide(kept, dropped, |layer, keys| self.ropes.turn_back(layer, keys, dropped))
     }
 
     fn normalised(&self, hidden: &Array) -> Result<Array> {

@@ -20,7 +20,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 35] = [
+const FAMILIES: [(&[&str], Read); 34] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
@@ -40,10 +40,9 @@ const FAMILIES: [(&[&str], Read); 35] = [
     (&["internlm3"], llama::internlm3),
     (&["llama", "iquestcoder", "xverse"], llama::llama),
     (&["minicpm"], llama::minicpm),
-    (&["ministral"], llama::ministral),
     (&["ministral3"], llama::ministral3),
-    (&["mistral"], llama::mistral),
-    (&["mistral3"], llama::mistral3),
+    (&["mistral", "ministral"], llama::mistral),
+    (&["mistral3", "llava"], llama::mistral3),
     (&["mixtral"], mixtures::mixtral),
     (&["olmo2"], olmo::olmo2),
     (&["olmo3"], olmo::olmo3),

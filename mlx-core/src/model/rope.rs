@@ -1,19 +1,34 @@
 //! Rotary position embedding (Su et al., 2021, arXiv:2104.09864).
 
-use mlx_rs::Array;
-use mlx_rs::fast::{rope, rope_dynamic};
-use mlx_rs::ops::{multiply, select};
+use std::ops::Range;
 
+use mlx_rs::fast::{rope, rope_dynamic};
+use mlx_rs::ops::{add, arange, concatenate, cos, exp, multiply, negative, reciprocal, select, sin};
+use mlx_rs::{Array, Axes, Dtype};
+
+use super::decoder::LayerConfig;
 use super::rope_config::{RopeConfig, RopeScaling};
 use super::wavelengths::stretched;
+use crate::array::{on_gpu, slice_axis};
 use crate::error::Result;
 
-/// Where the rows of an input stand in their sequences.
+/// Where the rows of a pass stand in their sequences.
 pub(crate) enum Positions {
-    /// `[1, H, T, D]`: T consecutive positions from here.
-    From(i32),
-    /// `[R, H, 1, D]`: one position a row, `[R]` of i32.
+    /// Consecutive positions of one sequence.
+    Run(Range<i32>),
+    /// One position a row, `[R]` of i32.
     Each(Array),
+}
+
+impl Positions {
+    /// `[R, 1, 1]` of f32.
+    pub(super) fn column(&self) -> Result<Array> {
+        let row = match self {
+            Self::Run(range) => arange::<_, f32>(range.start, range.end, 1)?,
+            Self::Each(positions) => positions.as_dtype(Dtype::Float32)?,
+        };
+        Ok(row.reshape(&[-1, 1, 1])?)
+    }
 }
 
 /// Which rows belong to sequences beyond the border of LongRoPE.
@@ -25,6 +40,7 @@ pub(crate) enum Beyond {
 }
 
 /// Turns pairs of a head's dimensions by an angle that grows with the position.
+#[derive(Clone)]
 pub(crate) struct Rope {
     dimensions: i32,
     interleaved: bool,
@@ -34,13 +50,24 @@ pub(crate) struct Rope {
     wavelengths: Option<Array>,
     /// The same in sequences beyond the border, if there is one.
     beyond: Option<Array>,
-    /// `[D]`: what the dimensions of a head are multiplied with before they turn.
-    magnitudes: Option<Array>,
+    /// What the turned dimensions are multiplied with.
+    magnitude: Option<f32>,
+    /// Whether the device has a kernel for the turning as a whole.
+    fused: bool,
+}
+
+/// What the rows of one pass need to be turned, the same in every layer with the same rope.
+pub(crate) enum Turn {
+    /// A kernel computes the angles itself.
+    Kernel(Rope),
+    /// Cosines and sines of the rows' angles, of the shape of a head's pairs, `[R, 1, 2, dimensions / 2]` or, interleaved,
+    /// `[R, 1, dimensions / 2, 2]`; the first of a pair has the sine's sign turned.
+    Angles { dimensions: i32, axis: i32, cosines: Array, sines: Array },
 }
 
 impl Rope {
-    /// The constants of the turning of heads of `head_size` dimensions.
-    pub(crate) fn new(config: &RopeConfig, head_size: usize) -> Self {
+    /// The constants of the turning.
+    pub(crate) fn new(config: &RopeConfig) -> Result<Self> {
         let scale =
             if let RopeScaling::Linear(factor) = config.scaling { (1.0 / factor) as f32 } else { 1.0 };
         let wavelengths = |beyond| {
@@ -50,63 +77,167 @@ impl Rope {
         };
         let stretched = wavelengths(false);
         let turning = stretched.as_ref().map_or(config.dimensions, |lengths| 2 * lengths.size());
-        let magnitudes = config.magnitude.filter(|by| (by - 1.0).abs() > f64::EPSILON);
-        let magnitudes = magnitudes.map(|magnitude| {
-            let of = |place| if place < turning { magnitude as f32 } else { 1.0 };
-            let magnitudes: Vec<f32> = (0..head_size).map(of).collect();
-            Array::from_slice(&magnitudes, &[head_size as i32])
-        });
-        Self {
+        Ok(Self {
             dimensions: turning as i32,
             interleaved: config.interleaved,
             base: stretched.is_none().then_some(config.base as f32),
             scale,
             wavelengths: stretched,
             beyond: config.border().and_then(|_| wavelengths(true)),
-            magnitudes,
-        }
+            magnitude: config.magnitude.filter(|by| (by - 1.0).abs() > f64::EPSILON).map(|by| by as f32),
+            fused: on_gpu()?,
+        })
     }
 
-    /// Turns `[B, H, T, D]` by its positions.
-    pub(crate) fn forward(&self, input: &Array, positions: &Positions, beyond: &Beyond) -> Result<Array> {
-        let stronger = match &self.magnitudes {
-            Some(magnitudes) => Some(multiply(input, magnitudes.as_dtype(input.dtype())?)?),
-            None => None,
-        };
-        let input = stronger.as_ref().unwrap_or(input);
-        let usual = self.wavelengths.as_ref();
-        match (&self.beyond, beyond) {
-            (None, _) | (_, Beyond::None) => self.turn(input, positions, usual),
-            (long, Beyond::All) => self.turn(input, positions, long.as_ref()),
-            (long, Beyond::Some(rows)) => {
-                let long = self.turn(input, positions, long.as_ref())?;
-                Ok(select(rows, long, self.turn(input, positions, usual)?)?)
-            }
+    /// Prepares the turning of the rows of a pass.
+    pub(crate) fn turn(&self, positions: &Positions, beyond: &Beyond) -> Result<Turn> {
+        if self.fused {
+            return Ok(Turn::Kernel(self.clone()));
         }
+        // MLX would compute cosines and sines anew in every layer here.
+        let positions = multiply(positions.column()?, Array::from_f32(self.scale))?;
+        let usual = self.steps(self.wavelengths.as_ref())?;
+        let angles = match (&self.beyond, beyond) {
+            (None, _) | (_, Beyond::None) => multiply(positions, usual)?,
+            (long, Beyond::All) => multiply(positions, self.steps(long.as_ref())?)?,
+            (long, Beyond::Some(rows)) => {
+                let long = multiply(&positions, self.steps(long.as_ref())?)?;
+                select(rows.reshape(&[-1, 1, 1])?, long, multiply(positions, usual)?)?
+            }
+        };
+        let (mut cosines, mut sines) = (cos(&angles)?, sin(&angles)?);
+        if let Some(magnitude) = self.magnitude.map(Array::from_f32) {
+            (cosines, sines) = (multiply(cosines, &magnitude)?, multiply(sines, &magnitude)?);
+        }
+        let axis = if self.interleaved { 3 } else { 2 };
+        let pairs = |first: &Array, second: &Array| {
+            concatenate(&[first.expand_dims(axis)?, second.expand_dims(axis)?], axis)
+        };
+        let (cosines, sines) = (pairs(&cosines, &cosines)?, pairs(&negative(&sines)?, &sines)?);
+        Ok(Turn::Angles { dimensions: self.dimensions, axis, cosines, sines })
+    }
+
+    /// `[dimensions / 2]` angles from one position to the next, rounded as MLX's own function rounds them.
+    fn steps(&self, wavelengths: Option<&Array>) -> Result<Array> {
+        let Some(wavelengths) = wavelengths else {
+            let pairs = self.dimensions / 2;
+            let step = self.base.unwrap_or(1.0).ln() / pairs as f32;
+            return Ok(exp(multiply(arange::<_, f32>(0, -pairs, -1)?, Array::from_f32(step))?)?);
+        };
+        Ok(reciprocal(wavelengths)?)
     }
 
     /// Turns every row of `[1, H, T, D]`, which was turned before, by the same number of positions more; it may be negative.
     pub(crate) fn turn_on(&self, turned: &Array, positions: i32) -> Result<Array> {
         let by_row = turned.swap_axes(0, 2)?;
         let positions = Array::from_slice(&vec![positions; by_row.dim(0) as usize], &[by_row.dim(0)]);
-        let further = self.turn(&by_row, &Positions::Each(positions), self.wavelengths.as_ref())?;
-        Ok(further.swap_axes(0, 2)?)
+        let unscaled = Self { magnitude: None, ..self.clone() };
+        let positions = Positions::Each(positions);
+        let turn = unscaled.turn(&positions, &Beyond::None)?;
+        Ok(turn.forward(&by_row, &positions, &Beyond::None)?.swap_axes(0, 2)?)
     }
 
-    fn turn(&self, input: &Array, positions: &Positions, wavelengths: Option<&Array>) -> Result<Array> {
+    /// By the device's kernel.
+    fn fused(&self, heads: &Array, positions: &Positions, beyond: &Beyond) -> Result<Array> {
+        let stronger = self.magnitude.map(|magnitude| self.magnified(heads, magnitude)).transpose()?;
+        let heads = stronger.as_ref().unwrap_or(heads);
+        let usual = self.wavelengths.as_ref();
+        match (&self.beyond, beyond) {
+            (None, _) | (_, Beyond::None) => self.call(heads, positions, usual),
+            (long, Beyond::All) => self.call(heads, positions, long.as_ref()),
+            (long, Beyond::Some(rows)) => {
+                let long = self.call(heads, positions, long.as_ref())?;
+                Ok(select(rows, long, self.call(heads, positions, usual)?)?)
+            }
+        }
+    }
+
+    /// The dimensions that will turn, multiplied.
+    fn magnified(&self, heads: &Array, magnitude: f32) -> Result<Array> {
+        let of = |place| if place < self.dimensions { magnitude } else { 1.0 };
+        let magnitudes: Vec<f32> = (0..heads.dim(3)).map(of).collect();
+        Ok(multiply(heads, Array::from_slice(&magnitudes, &[heads.dim(3)]).as_dtype(heads.dtype())?)?)
+    }
+
+    fn call(&self, heads: &Array, positions: &Positions, wavelengths: Option<&Array>) -> Result<Array> {
         let Self { dimensions, interleaved, base, scale, .. } = *self;
         Ok(match positions {
-            Positions::From(start) => rope(input, dimensions, interleaved, base, scale, *start, wavelengths)?,
+            Positions::Run(Range { start, .. }) => {
+                let by_head = heads.swap_axes(0, 2)?;
+                rope(&by_head, dimensions, interleaved, base, scale, *start, wavelengths)?.swap_axes(0, 2)?
+            }
             Positions::Each(starts) => {
-                rope_dynamic(input, dimensions, interleaved, base, scale, starts, wavelengths)?
+                rope_dynamic(heads, dimensions, interleaved, base, scale, starts, wavelengths)?
             }
         })
+    }
+}
+
+impl Turn {
+    /// Turns `[R, H, 1, D]`, the rows of the pass that this was prepared for.
+    pub(crate) fn forward(&self, heads: &Array, positions: &Positions, beyond: &Beyond) -> Result<Array> {
+        let (dimensions, axis, cosines, sines) = match self {
+            Self::Kernel(rope) => return rope.fused(heads, positions, beyond),
+            Self::Angles { dimensions, axis, cosines, sines } => (*dimensions, *axis, cosines, sines),
+        };
+        let [rows, count, _, size] = [0, 1, 2, 3].map(|axis| heads.dim(axis));
+        let turning = if dimensions == size { heads } else { &slice_axis(heads, 3, 0, dimensions)? };
+        let mut shape = [rows, count, dimensions / 2, dimensions / 2];
+        shape[axis as usize] = 2;
+        let pairs = turning.reshape(&shape)?;
+        let [cosines, sines] = [cosines, sines].map(|numbers| numbers.as_dtype(heads.dtype()));
+        let turned = add(multiply(&pairs, cosines?)?, multiply(pairs.flip(Axes::Axis(axis))?, sines?)?)?;
+        let turned = turned.reshape(&[rows, count, 1, dimensions])?;
+        if dimensions == size {
+            return Ok(turned);
+        }
+        Ok(concatenate(&[turned, slice_axis(heads, 3, dimensions, size)?], 3)?)
+    }
+}
+
+/// The ropes of a model's layers, each once.
+pub(super) struct Ropes {
+    distinct: Vec<Rope>,
+    /// Which of them each layer has, if any.
+    of_layers: Vec<Option<usize>>,
+}
+
+impl Ropes {
+    pub(super) fn new(layers: &[LayerConfig]) -> Result<Self> {
+        let mut configs: Vec<&RopeConfig> = Vec::new();
+        let mut place = |config| {
+            configs.iter().position(|&other| other == config).unwrap_or_else(|| {
+                configs.push(config);
+                configs.len() - 1
+            })
+        };
+        let of_layers = layers.iter().map(|layer| layer.rope.as_ref().map(&mut place)).collect();
+        let distinct = configs.into_iter().map(Rope::new).collect::<Result<_>>()?;
+        Ok(Self { distinct, of_layers })
+    }
+
+    /// Prepares the rows of a pass for all layers.
+    pub(super) fn turns(&self, positions: &Positions, beyond: &Beyond) -> Result<Vec<Turn>> {
+        self.distinct.iter().map(|rope| rope.turn(positions, beyond)).collect()
+    }
+
+    /// What of these belongs to a layer.
+    pub(super) fn of_layer<'a>(&self, turns: &'a [Turn], layer: usize) -> Option<&'a Turn> {
+        self.of_layers[layer].map(|place| &turns[place])
+    }
+
+    /// A layer's keys `[1, H, T, D]` as they would be `positions` earlier: turnings add up.
+    pub(super) fn turn_back(&self, layer: usize, keys: &Array, positions: usize) -> Result<Array> {
+        // A layer that knows no positions has the same keys everywhere.
+        let rope = self.of_layers[layer].map(|place| &self.distinct[place]);
+        rope.map_or(Ok(keys.clone()), |rope| rope.turn_on(keys, -(positions as i32)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     /// Turnings add up: a key that was turned to one place and back by some positions stands where it would have stood.
     #[test]
@@ -126,13 +257,17 @@ mod tests {
         ] {
             let config =
                 RopeConfig { dimensions, base: 10_000.0, interleaved, scaling: scaling.clone(), magnitude };
-            let rope = Rope::new(&config, 16);
-            let at = Positions::From;
+            let rope = Rope::new(&config).expect("a device");
             let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();
-            let keys = Array::from_slice(&values, &[1, 2, 5, 16]);
-            let there = rope.forward(&keys, &at(700), &Beyond::None).expect("it has a form");
+            let keys = Array::from_slice(&values, &[5, 2, 1, 16]);
+            let at = |start| {
+                let positions = Positions::Run(start..start + 5);
+                let turn = rope.turn(&positions, &Beyond::None)?;
+                turn.forward(&keys, &positions, &Beyond::None)?.swap_axes(0, 2).map_err(Error::from)
+            };
+            let there = at(700).expect("it has a form");
             let moved = rope.turn_on(&there, -600).expect("it has a form");
-            let expected = rope.forward(&keys, &at(100), &Beyond::None).expect("it has a form");
+            let expected = at(100).expect("it has a form");
             let read = |array: &Array| crate::array::to_bytes(array).expect("it is computed").1;
             let floats = |array: &Array| -> Vec<f32> {
                 read(array).as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()

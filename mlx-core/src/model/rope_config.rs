@@ -73,8 +73,8 @@ pub struct RopeConfig {
 pub struct RopeDefaults {
     /// The base of the wavelengths.
     pub base: f64,
-    /// The share of a head that turns.
-    pub share: f64,
+    /// The share of a head that turns, if config.json may say another; `None` where it is always all of it.
+    pub share: Option<f64>,
     /// See [`RopeConfig::interleaved`], which no config.json says.
     pub interleaved: bool,
     /// The longest sequence, in tokens.
@@ -101,7 +101,7 @@ impl RopeConfig {
 
     /// Reads `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or the newer `rope_parameters` that holds them all.
     pub fn read(fields: &Fields, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
-        let scaling = fields.section("rope_scaling")?;
+        let scaling = fields.section("rope_scaling")?.filter(|section| section.keys().next().is_some());
         let inner = if scaling.is_some() { scaling } else { fields.section("rope_parameters")? };
         Section { fields, inner, defaults }.read(head_size)
     }
@@ -130,16 +130,28 @@ impl RopeConfig {
 }
 
 impl Section<'_> {
-    /// A number above 0 from the section, or else from around it.
+    /// A number above 0 from the section, or else from what is around it.
     fn number(&self, key: &str) -> Result<Option<f64>> {
-        match &self.inner {
-            Some(inner) if inner.has(key) => inner.optional_positive(key),
-            _ => self.fields.optional_positive(key),
+        if let Some(inner) = self.inner.as_ref().filter(|inner| inner.has(key)) {
+            return inner.optional_positive(key);
         }
+        let newer = self.fields.section("rope_parameters")?.filter(|section| section.has(key));
+        newer.as_ref().unwrap_or(self.fields).optional_positive(key)
+    }
+
+    /// The share of a head that turns.
+    fn share(&self) -> Result<f64> {
+        let kind = self.inner.as_ref().map(|inner| inner.optional_text(kind_key(inner))).transpose()?;
+        let usual = match (self.defaults.share, kind.flatten()) {
+            (None, Some("proportional")) => 1.0,
+            (None, _) => return Ok(1.0),
+            (Some(usual), _) => usual,
+        };
+        Ok(self.number("partial_rotary_factor")?.unwrap_or(usual))
     }
 
     fn read(&self, head_size: usize) -> Result<RopeConfig> {
-        let share = self.number("partial_rotary_factor")?.unwrap_or(self.defaults.share);
+        let share = self.share()?;
         if share > 1.0 {
             return Err(self
                 .fields
@@ -168,13 +180,14 @@ impl Section<'_> {
 
     /// Reads the stretching into `config`.
     fn stretch(&self, config: &mut RopeConfig, inner: &Fields, head_size: usize) -> Result<()> {
-        let key = if inner.has("rope_type") { "rope_type" } else { "type" };
+        let key = kind_key(inner);
         match inner.optional_text(key)? {
             // Dynamic wavelengths grow with a sequence longer than the context, which there is none of.
-            None | Some("default" | "dynamic") => widen(config, inner)?,
+            // Parts for pictures ("mrope") say nothing about text.
+            None | Some("default" | "dynamic" | "mrope") => widen(config, inner)?,
             Some("linear") => config.scaling = RopeScaling::Linear(inner.positive("factor")?),
             Some("llama3") => config.scaling = self.llama3(inner)?,
-            Some("yarn") => (config.scaling, config.magnitude) = self.yarn(inner)?,
+            Some("yarn" | "deepseek_yarn") => (config.scaling, config.magnitude) = self.yarn(inner)?,
             Some("longrope" | "su") => {
                 (config.scaling, config.magnitude) = self.long(inner, config.dimensions / 2)?;
             }
@@ -192,18 +205,20 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// The context before the stretching. Some families have it beside the section.
+    /// The context before the stretching. Families with a usual one of their own have it beside the section.
     fn original_context(&self, inner: &Fields) -> Result<f64> {
         let key = "original_max_position_embeddings";
-        if let Some(length) = inner.optional_positive(key)? {
-            return Ok(length);
+        let around = self.fields.optional_positive(key)?;
+        match (self.defaults.original_context, inner.optional_positive(key)?) {
+            (Some(usual), _) => Ok(around.unwrap_or(usual as f64)),
+            (None, Some(length)) => Ok(length),
+            (None, None) => Ok(around.unwrap_or(self.defaults.context as f64)),
         }
-        let usual = self.defaults.original_context.unwrap_or(self.defaults.context);
-        Ok(self.fields.optional_positive(key)?.unwrap_or(usual as f64))
     }
 
     fn llama3(&self, inner: &Fields) -> Result<RopeScaling> {
-        let (low, high) = (inner.positive("low_freq_factor")?, inner.positive("high_freq_factor")?);
+        let low = inner.optional_positive("low_freq_factor")?.unwrap_or(1.0);
+        let high = inner.optional_positive("high_freq_factor")?.unwrap_or(4.0);
         if high <= low {
             return Err(inner.error("high_freq_factor", "must be above low_freq_factor"));
         }
@@ -256,6 +271,11 @@ impl Section<'_> {
         let magnitude = inner.optional_positive("attention_factor")?.unwrap_or(usual);
         Ok((RopeScaling::Long { short, long, border: original as usize }, Some(magnitude)))
     }
+}
+
+/// The key of the kind of stretching, which has two names.
+fn kind_key(inner: &Fields) -> &'static str {
+    if inner.has("rope_type") { "rope_type" } else { "type" }
 }
 
 /// A fixed `alpha` widens the base once and for all (Hunyuan's form of "dynamic").

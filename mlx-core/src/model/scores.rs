@@ -1,11 +1,12 @@
 //! From the scores of queries and keys to the shares of values: caps, masks, sinks, softmax.
 
 use mlx_rs::Array;
-use mlx_rs::ops::{concatenate, multiply, select, softmax_axis, tanh};
+use mlx_rs::ops::{broadcast_to, concatenate, multiply, select, softmax_axis, tanh};
 
 use super::attention::AttentionConfig;
 use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
+use crate::mlx_sys::slice_update_add;
 use crate::weights::Weights;
 
 /// What happens to scores beside the softmax.
@@ -27,11 +28,6 @@ impl Scores {
         Ok(Self { cap: config.soft_cap, sinks, sinks_by_group })
     }
 
-    /// Whether scores are bent, which no kernel for attention as a whole does.
-    pub(super) fn are_capped(&self) -> bool {
-        self.cap.is_some()
-    }
-
     /// `[H]`, for a kernel that knows what to do with them.
     pub(super) fn sinks(&self) -> Option<&Array> {
         self.sinks.as_ref()
@@ -46,15 +42,29 @@ impl Scores {
         slice_axis(&shares, 3, 0, seen)
     }
 
-    /// The shares of the scores `[1, key heads, group, T, seen]` of a run without sinks, each row seeing what `mask`, `[T, seen]`,
-    /// lets it.
-    pub(super) fn shares_masked(&self, scores: &Array, mask: Option<&Array>) -> Result<Array> {
-        let scores = self.capped(scores)?;
-        let masked = match mask {
-            Some(mask) => select(mask, &scores, scalar_like(f32::NEG_INFINITY, &scores)?)?,
-            None => scores,
-        };
-        Ok(softmax_axis(masked, -1, true)?)
+    /// The shares of the scores `[1, key heads, group, T, seen]` of a run, each row seeing itself and what is before it, at most
+    /// `window` positions in all.
+    pub(super) fn shares_of_run(&self, scores: &Array, window: Option<i32>) -> Result<Array> {
+        let (rows, seen) = (scores.dim(3), scores.dim(4));
+        let mut scores = self.capped(scores)?;
+        match window.filter(|&window| seen > window) {
+            _ if rows == 1 => {}
+            Some(window) => {
+                let hidden = scalar_like(f32::NEG_INFINITY, &scores)?;
+                scores = select(band_mask(rows, seen, window), &scores, hidden)?;
+            }
+            None => {
+                // All rows see all positions before the run: a mask of those would cost more than the products.
+                let (start, stop) =
+                    ([0, 0, 0, 0, seen - rows], [1, scores.dim(1), scores.dim(2), rows, seen]);
+                scores = slice_update_add(&scores, &later(rows), start, stop)?;
+            }
+        }
+        let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
+        let shape = [1, scores.dim(1), scores.dim(2), rows, 1];
+        let sinks = broadcast_to(sinks.expand_dims(4)?, &shape)?;
+        let shares = softmax_axis(concatenate(&[&scores, &sinks], -1)?, -1, true)?;
+        slice_axis(&shares, 4, 0, seen)
     }
 
     fn capped(&self, scores: &Array) -> Result<Array> {
@@ -62,6 +72,13 @@ impl Scores {
         let bent = tanh(multiply(scores, scalar_like(cap.recip(), scores)?)?)?;
         Ok(multiply(bent, scalar_like(cap, scores)?)?)
     }
+}
+
+/// `[rows, rows]`: nothing for a row itself and those before it, minus infinity for those after it.
+fn later(rows: i32) -> Array {
+    let row = |row: i32| (0..rows).map(move |other| if other > row { f32::NEG_INFINITY } else { 0.0 });
+    let mask: Vec<f32> = (0..rows).flat_map(row).collect();
+    Array::from_slice(&mask, &[rows, rows])
 }
 
 /// What each of the last `rows` of `seen` positions sees: itself and up to `window - 1` before it. `[rows, seen]`

@@ -1,7 +1,7 @@
 //! Queries that grow with their position, so that attention stays sharp far into a text (Llama 4's temperature).
 
 use mlx_rs::Array;
-use mlx_rs::ops::{add, arange, floor, log, multiply};
+use mlx_rs::ops::{add, divide, floor, log, multiply};
 
 use super::rope::Positions;
 use crate::error::Result;
@@ -23,21 +23,12 @@ impl Stretch {
         Self(stretch)
     }
 
-    /// Queries `[B, H, T, D]` at their positions.
+    /// Queries `[R, H, 1, D]` at their positions.
     pub(super) fn forward(&self, query: &Array, positions: &Positions) -> Result<Array> {
-        let (positions, shape) = match positions {
-            Positions::From(start) => {
-                let end = start + query.dim(2);
-                (arange::<_, f32>(*start, end, 1)?, [1, 1, query.dim(2), 1])
-            }
-            Positions::Each(positions) => {
-                (positions.as_dtype(mlx_rs::Dtype::Float32)?, [query.dim(0), 1, 1, 1])
-            }
-        };
         let number = Array::from_f32;
-        let steps = floor(multiply(positions, number(self.0.step.recip()))?)?;
+        let steps = floor(divide(positions.column()?, number(self.0.step))?)?;
         let grown = multiply(log(add(steps, number(1.0))?)?, number(self.0.growth))?;
-        let factor = add(grown, number(1.0))?.reshape(&shape)?.as_dtype(query.dtype())?;
+        let factor = add(grown, number(1.0))?.expand_dims(3)?.as_dtype(query.dtype())?;
         Ok(multiply(query, factor)?)
     }
 }

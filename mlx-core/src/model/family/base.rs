@@ -30,14 +30,12 @@ pub(super) struct Defaults {
     pub(super) norm: NormKind,
     /// The base of rope.
     pub(super) rope_base: f64,
-    /// The share of a head that turns.
-    pub(super) rope_share: f64,
+    /// The share of a head that turns, in families whose configs may say another; `None` where it is always all of it.
+    pub(super) rope_share: Option<f64>,
     /// Whether neighbours turn together.
     pub(super) interleaved: bool,
     /// The key of the activation, and its value.
     pub(super) activation: (&'static str, &'static str),
-    /// Whether the head is the embedding.
-    pub(super) tied: bool,
 }
 
 /// Llama's.
@@ -48,10 +46,9 @@ pub(super) const LLAMA: Defaults = Defaults {
     epsilon: ("rms_norm_eps", 1e-6),
     norm: NormKind::Rms,
     rope_base: 10_000.0,
-    rope_share: 1.0,
+    rope_share: None,
     interleaved: false,
     activation: ("hidden_act", "silu"),
-    tied: false,
 };
 
 /// A decoder like llama without biases, all of whose layers are alike.
@@ -86,6 +83,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             projections: Projections::Apart,
             qkv_bias: false,
             output_bias: false,
+            biases_as_found: false,
             norm: None,
             scale: (head_size as f32).sqrt().recip(),
             soft_cap: None,
@@ -101,7 +99,8 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         experts: None,
         embedding_scale: None,
         head: HeadConfig {
-            tied: flag(fields, "tie_word_embeddings", defaults.tied)?,
+            // Unless config.json says otherwise, the checkpoint tells: a head of its own makes itself known.
+            tied: flag(fields, "tie_word_embeddings", true)?,
             scale: None,
             soft_cap: None,
         },
@@ -137,7 +136,7 @@ pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<Rope
     Ok(RopeDefaults {
         base: defaults.rope_base,
         share: defaults.rope_share,
-        interleaved: defaults.interleaved,
+        interleaved: flag(fields, "rope_traditional", defaults.interleaved)?,
         context: context(fields, defaults)?,
         original_context: None,
     })

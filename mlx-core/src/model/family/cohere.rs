@@ -15,15 +15,17 @@ const COHERE: Defaults = Defaults {
     norm: NormKind::Layer,
     rope_base: 500_000.0,
     interleaved: true,
-    tied: true,
     ..LLAMA
 };
 
 fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
-    let mut config = base::with_biases(fields, defaults)?;
+    let biased = flag(fields, "layer_norm_bias", false)?;
+    let norm = if biased { NormKind::LayerWithBias } else { defaults.norm };
+    let mut config = base::with_biases(fields, &Defaults { norm, ..*defaults })?;
     config.feed_forward.bias = false;
     config.block = BlockConfig { feed_forward_norm: None, parallel: true, ..BlockConfig::LLAMA };
     config.head.scale = nullable(fields, "logit_scale", Some(0.0625))?;
+    config.head.tied = true;
     Ok(config)
 }
 

@@ -17,7 +17,6 @@ const GEMMA: Defaults = Defaults {
     context: 8192,
     norm: NormKind::RmsPlusOne,
     activation: ("hidden_act", "gelu_pytorch_tanh"),
-    tied: true,
     ..LLAMA
 };
 
@@ -34,6 +33,7 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, defaults)?;
     config.feed_forward.bias = false;
     config.embedding_scale = Some((config.hidden as f64).sqrt() as f32);
+    config.head.tied = true;
     Ok(config)
 }
 
@@ -91,7 +91,7 @@ pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
 /// Of layers that see everything, and of those that see a window.
 fn ropes(fields: &Fields, head_size: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
     let defaults =
-        RopeDefaults { base: 1e6, share: 1.0, interleaved: false, context, original_context: None };
+        RopeDefaults { base: 1e6, share: None, interleaved: false, context, original_context: None };
     let global = RopeConfig::read_for(fields, FULL, head_size, defaults)?;
     let base = positive(fields, "rope_local_base_freq", 10_000.0)?;
     // `rope_theta` is about the others.
@@ -102,7 +102,11 @@ fn ropes(fields: &Fields, head_size: usize, context: usize) -> Result<(RopeConfi
 
 /// The text part of Gemma 3.
 pub(super) fn gemma3(fields: &Fields) -> Result<DecoderConfig> {
-    let mut config = gemma3_text(&base::text_section(fields)?)?;
+    let mut text = base::text_section(fields)?;
+    if let Some(vocabulary) = fields.optional_size("vocab_size")? {
+        text = text.with_default("vocab_size", vocabulary.into());
+    }
+    let mut config = gemma3_text(&text)?;
     config.tensors.nested = true;
     Ok(config)
 }

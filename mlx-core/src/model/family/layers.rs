@@ -64,6 +64,16 @@ pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Opt
     slide(fields, config, &sliding, window)
 }
 
+/// The layers that `layer_types` says see the window, or all of them.
+pub(super) fn slide_usually(
+    fields: &Fields,
+    config: &mut DecoderConfig,
+    window: Option<usize>,
+) -> Result<()> {
+    let sliding = kinds(fields, config.layers.len(), |_| window.is_some())?;
+    slide(fields, config, &sliding, window)
+}
+
 /// `sliding_window` if `use_sliding_window` says so.
 pub(super) fn window_if_used(fields: &Fields, usual: Option<usize>) -> Result<Option<usize>> {
     let used = super::base::flag(fields, "use_sliding_window", false)?;

@@ -9,28 +9,20 @@ use crate::error::Result;
 use crate::model::decoder::DecoderConfig;
 use crate::model::stretch::QueryStretch;
 
-/// Llama 1, 2 and 3.
+/// Llama 1, 2 and 3. Layers see a window where `layer_types` says so.
 pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &LLAMA)?;
-    layers::slide_all(fields, &mut config, None)?;
+    let sliding = layers::kinds(fields, config.layers.len(), |_| false)?;
+    layers::slide(fields, &mut config, &sliding, layers::window(fields, None)?)?;
     Ok(config)
 }
 
 const MISTRAL: Defaults = Defaults { key_heads: Some(8), context: 131_072, ..LLAMA };
 
-/// Mistral: every layer sees a window, 4096 positions unless config.json says otherwise.
+/// Mistral and Ministral: layers see a window of 4096 positions unless config.json says otherwise.
 pub(super) fn mistral(fields: &Fields) -> Result<DecoderConfig> {
-    let mut config = base::read(fields, &MISTRAL)?;
-    layers::slide_all(fields, &mut config, layers::window(fields, Some(4096))?)?;
-    Ok(config)
-}
-
-/// Ministral: some layers see a window.
-pub(super) fn ministral(fields: &Fields) -> Result<DecoderConfig> {
-    let mut config = base::read(fields, &MISTRAL)?;
-    let window = layers::window(fields, Some(4096))?;
-    let sliding = layers::kinds(fields, config.layers.len(), |_| window.is_some())?;
-    layers::slide(fields, &mut config, &sliding, window)?;
+    let mut config = base::with_biases(fields, &MISTRAL)?;
+    layers::slide_usually(fields, &mut config, layers::window(fields, Some(4096))?)?;
     Ok(config)
 }
 
@@ -48,7 +40,7 @@ pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults =
         Defaults { head_size: Some(128), context: 262_144, epsilon: ("rms_norm_eps", 1e-5), ..MISTRAL };
     let mut config = base::read(fields, &defaults)?;
-    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    layers::slide_usually(fields, &mut config, layers::window(fields, None)?)?;
     let key = if fields.has("rope_scaling") { "rope_scaling" } else { "rope_parameters" };
     if let Some(rope) = fields.section(key)?
         && let Some(growth) = rope.optional_positive("llama_4_scaling_beta")?
@@ -63,12 +55,13 @@ pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
 pub(super) fn mistral3(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section(fields)?;
     let mut config = match text.optional_text("model_type")? {
-        Some("mistral") | None => mistral(&text),
-        Some("ministral") => ministral(&text),
+        Some("mistral" | "ministral") | None => mistral(&text),
         Some("ministral3") => ministral3(&text),
+        Some("llama") => llama(&text),
         Some(other) => {
-            let message =
-                format_args!("{other:?} is not supported; supported are mistral, ministral and ministral3");
+            let message = format_args!(
+                "{other:?} is not supported; supported are llama, mistral, ministral and ministral3"
+            );
             Err(text.error("model_type", message))
         }
     }?;
@@ -91,7 +84,8 @@ pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
     if fields.has("sparse_config") {
         return Err(fields.error("sparse_config", "is set; sparse attention is not supported"));
     }
-    let mut config = base::read(fields, &Defaults { tied: true, ..LLAMA })?;
+    let mut config = base::read(fields, &LLAMA)?;
+    config.head.tied = true;
     let layers = config.layers.len() as f64;
     config.attention.qkv_bias = flag(fields, "attention_bias", false)?;
     config.attention.output_bias = config.attention.qkv_bias;
@@ -103,7 +97,7 @@ pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
 
 /// SmolLM 3: every fourth layer does not know positions.
 pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { key_heads: Some(4), context: 32_768, rope_base: 2e6, tied: true, ..LLAMA };
+    let defaults = Defaults { key_heads: Some(4), context: 32_768, rope_base: 2e6, ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
     let count = config.layers.len();
     let interval = fields.optional_size("no_rope_layer_interval")?.unwrap_or(4);
@@ -116,8 +110,10 @@ pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
         let message = format_args!("has {} entries; there are {count} layers", knows.len());
         return Err(fields.error("no_rope_layers", message));
     }
-    let window = layers::window_if_used(fields, None)?;
-    let sliding = layers::kinds(fields, count, |layer| window.is_some() && !knows[layer])?;
+    let used = layers::window_if_used(fields, None)?;
+    let sliding = layers::kinds(fields, count, |layer| used.is_some() && !knows[layer])?;
+    // A list of kinds holds whatever else is said.
+    let window = if fields.has("layer_types") { layers::window(fields, None)? } else { used };
     layers::slide(fields, &mut config, &sliding, window)?;
     for (layer, knows) in config.layers.iter_mut().zip(knows) {
         layer.rope = layer.rope.take().filter(|_| knows);
@@ -131,6 +127,7 @@ pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &defaults)?;
     config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
     config.attention.output_bias = flag(fields, "attention_out_bias", false)?;
+    config.attention.biases_as_found = !fields.has("attention_bias");
     config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
     Ok(config)
 }
@@ -160,7 +157,6 @@ pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
         epsilon: ("rms_norm_eps", 1e-5),
         rope_base: 500_000.0,
         interleaved: true,
-        tied: true,
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
@@ -182,5 +178,7 @@ pub(super) fn internlm3(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.qkv_bias = flag(fields, "qkv_bias", config.attention.qkv_bias)?;
     config.feed_forward.bias = flag(fields, "bias", config.feed_forward.bias)?;
     config.attention.output_bias = config.feed_forward.bias;
+    // The references disagree about which of the two flags the output follows.
+    config.attention.biases_as_found = config.attention.qkv_bias != config.feed_forward.bias;
     Ok(config)
 }

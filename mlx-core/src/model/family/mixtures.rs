@@ -66,7 +66,6 @@ pub(super) fn olmoe(fields: &Fields) -> Result<DecoderConfig> {
     }
     let defaults = Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
-    config.feed_forward.bias = false;
     base::normalise_heads(&mut config, HeadNormScope::Width);
     let experts = ExpertsConfig {
         count: count(fields, 64)?,
@@ -104,6 +103,7 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.sinks = true;
     config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
     config.attention.output_bias = config.attention.qkv_bias;
+    config.attention.biases_as_found = !fields.has("attention_bias");
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
     let experts = ExpertsConfig {

@@ -26,7 +26,6 @@ pub(super) fn olmo2(fields: &Fields) -> Result<DecoderConfig> {
 
 fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, defaults)?;
-    config.feed_forward.bias = false;
     config.block = BLOCK;
     base::normalise_heads(&mut config, HeadNormScope::Width);
     Ok(config)
@@ -53,8 +52,10 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &defaults)?;
     config.block = BLOCK;
     base::normalise_heads(&mut config, HeadNormScope::Head);
-    let window = layers::window(fields, Some(4096))?;
-    let usual = pattern(fields)?;
+    let key = "sliding_window_pattern";
+    let everywhere = fields.is_null(key) && !fields.has("layer_types");
+    let window = layers::window(fields, Some(4096))?.filter(|_| !everywhere);
+    let usual = pattern(fields, key)?;
     let sliding = layers::kinds(fields, config.layers.len(), |layer| window.is_some() && usual(layer))?;
     layers::slide(fields, &mut config, &sliding, window)?;
     if window.is_some() {
@@ -66,8 +67,7 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// Which layers see a window: all but every n-th, or as a text of L (local) and G (global) says, again and again.
-fn pattern(fields: &Fields) -> Result<Box<dyn Fn(usize) -> bool>> {
-    let key = "sliding_window_pattern";
+fn pattern(fields: &Fields, key: &str) -> Result<Box<dyn Fn(usize) -> bool>> {
     if let Ok(Some(text)) = fields.optional_text(key) {
         let kinds: Vec<char> = text.chars().collect();
         if kinds.is_empty() || kinds.iter().any(|kind| !"LG".contains(*kind)) {

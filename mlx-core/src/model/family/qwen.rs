@@ -31,8 +31,8 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
 fn upper_layers_slide(fields: &Fields, config: &mut DecoderConfig) -> Result<()> {
     let window = layers::window_if_used(fields, Some(4096))?;
     let first = fields.optional_number("max_window_layers")?.unwrap_or(28.0);
-    let sliding =
-        layers::kinds(fields, config.layers.len(), |layer| window.is_some() && layer as f64 >= first)?;
+    let mut sliding = layers::kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
+    sliding.iter_mut().for_each(|sliding| *sliding &= window.is_some());
     layers::slide(fields, config, &sliding, window)
 }
 

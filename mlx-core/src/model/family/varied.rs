@@ -17,7 +17,8 @@ use crate::model::tensors::TensorNames;
 
 /// Phi 3 and 4: projections in one; wavelengths stretched pair by pair.
 pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+    let defaults =
+        Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), rope_share: Some(1.0), ..LLAMA };
     for key in ["rope_scaling", "rope_parameters"] {
         if let Some(section) = fields.section(key)?
             && let Some("yarn") = section.optional_text("type")?
@@ -42,7 +43,7 @@ const GLM: Defaults = Defaults {
     head_size: Some(128),
     context: 131_072,
     epsilon: ("rms_norm_eps", 1.562_5e-7),
-    rope_share: 0.5,
+    rope_share: Some(0.5),
     interleaved: true,
     ..LLAMA
 };
@@ -51,6 +52,7 @@ const GLM: Defaults = Defaults {
 pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &GLM)?;
     config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
+    config.attention.biases_as_found = !fields.has("attention_bias");
     config.feed_forward.input = FeedForwardInput::GatedInOne;
     Ok(config)
 }
@@ -82,7 +84,6 @@ pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
             ("model.embed_tokens", "model.tok_embeddings"),
             ("self_attn.qkv_proj", "attention.wqkv"),
             ("self_attn.o_proj", "attention.wo"),
-            ("self_attn.rotary_emb", "attention.rope"),
             ("mlp.gate_proj", "feed_forward.w1"),
             ("mlp.up_proj", "feed_forward.w3"),
             ("mlp.down_proj", "feed_forward.w2"),
@@ -100,7 +101,7 @@ pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
         context: 4096,
         epsilon: ("layer_norm_eps", 1e-5),
         norm: NormKind::LayerWithBias,
-        rope_share: 0.25,
+        rope_share: Some(0.25),
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
@@ -129,7 +130,6 @@ pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
         epsilon: ("norm_epsilon", 1e-5),
         norm: NormKind::LayerWithBias,
         activation: ("hidden_act", "gelu_pytorch_tanh"),
-        tied: true,
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
@@ -163,7 +163,6 @@ pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
         ..LLAMA
     };
     let mut config = base::with_biases(fields, &defaults)?;
-    config.feed_forward.bias = false;
     config.feed_forward.input = FeedForwardInput::Plain;
     base::normalise_heads(&mut config, HeadNormScope::Head);
     config.block = BlockConfig {
