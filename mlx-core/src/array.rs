@@ -133,12 +133,13 @@ impl Rows {
     }
 }
 
-/// Matrices as one, computed at once: the rows of each after those of the one before.
+/// Matrices, or stacks of as many, as one, computed at once: the rows of each after those of the one before.
 pub fn stacked(parts: &[&Array]) -> Result<Array> {
     if let [only] = parts {
         return Ok((*only).clone());
     }
-    let stacked = concatenate(parts, 0)?;
+    let rows = if parts.first().is_some_and(|part| part.ndim() > 1) { -2 } else { 0 };
+    let stacked = concatenate(parts, rows)?;
     stacked.eval()?;
     Ok(stacked)
 }
@@ -154,6 +155,11 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
 /// `value` in the type of `like`: an f32 would turn a row of halves into f32.
 pub fn scalar_like(value: f32, like: &Array) -> Result<Array> {
     Ok(Array::from_f32(value).as_dtype(like.dtype())?)
+}
+
+/// Writes the graph of operations that `array` is still to be computed by to a file, in Graphviz' language.
+pub fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
+    crate::mlx_sys::write_graph(array, path)
 }
 
 /// The most bytes MLX has held at once since the process began, in bytes.

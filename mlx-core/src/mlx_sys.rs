@@ -1,13 +1,15 @@
 //! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
-//! a part of an array reshape what they write, twice. Invariant: the only file of the project that holds unsafe code.
+//! a part of an array reshape what they write, twice; graphs it cannot show. Invariant: the only file of the project that holds unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::path::Path;
 use std::sync::Once;
 
 use ::mlx_sys::{
-    mlx_array, mlx_array_new, mlx_dequantize, mlx_optional_dtype, mlx_optional_int, mlx_quantized_matmul,
-    mlx_slice_update, mlx_slice_update_add, mlx_stream,
+    fclose, fopen, mlx_array, mlx_array_new, mlx_dequantize, mlx_export_to_dot, mlx_gather_qmm,
+    mlx_node_namer_free, mlx_node_namer_new, mlx_optional_dtype, mlx_optional_int, mlx_quantized_matmul,
+    mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_vector_array_free, mlx_vector_array_new_value,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
@@ -130,8 +132,62 @@ fn updated<const N: usize>(
     new_array(call, || format!("nothing can be written from {start:?} to {stop:?}"))
 }
 
+/// Writes the graph that `array` is still to be computed by to a file, in Graphviz' language.
+pub(crate) fn write_graph(array: &Array, path: &Path) -> Result<()> {
+    catch_errors();
+    let failed = || Error::Mlx(format!("the graph cannot be written to {}", path.display()));
+    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed())?;
+    // SAFETY: the name and the mode end with a zero; the file is checked before it is used and closed once; the namer and the
+    // vector are our own and freed once; the array outlives the calls.
+    let status = unsafe {
+        let file = fopen(name.as_ptr(), c"w".as_ptr());
+        if file.is_null() {
+            return Err(failed());
+        }
+        let (namer, arrays) = (mlx_node_namer_new(), mlx_vector_array_new_value(array.as_ptr()));
+        let status = mlx_export_to_dot(file, namer, arrays);
+        mlx_vector_array_free(arrays);
+        mlx_node_namer_free(namer);
+        status | fclose(file)
+    };
+    if status == 0 { Ok(()) } else { Err(failed()) }
+}
+
 fn given(value: i32) -> mlx_optional_int {
     mlx_optional_int { value, has_value: true }
+}
+
+/// `[.., 1, input]` times the transposes of those packed matrices of a stack that `chosen` names, with whose shape that of the rows must
+/// agree but for axes of 1: `[.., 1, output]`. `sorted` says that `chosen` rises.
+pub(crate) fn gather_quantized_matmul(
+    input: &Array,
+    packed: Operand,
+    chosen: &Array,
+    sorted: bool,
+) -> Result<Array> {
+    let stream = Stream::thread_local_or_default();
+    let call = |result| {
+        // SAFETY: every handle belongs to a value that outlives the call, or is empty; `result` is a handle of our own, `mode` ends
+        // with a zero.
+        unsafe {
+            mlx_gather_qmm(
+                result,
+                input.as_ptr(),
+                packed.weight.as_ptr(),
+                packed.scales.as_ptr(),
+                packed.biases.map_or(mlx_array_new(), Array::as_ptr),
+                mlx_array_new(),
+                chosen.as_ptr(),
+                true,
+                given(packed.group),
+                given(packed.bits),
+                packed.mode.as_ptr(),
+                sorted,
+                stream.as_ptr(),
+            )
+        }
+    };
+    new_array(call, || about("gather_qmm", packed))
 }
 
 fn about(name: &str, packed: Operand) -> String {

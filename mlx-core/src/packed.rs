@@ -49,6 +49,11 @@ impl Packed {
         mlx_sys::quantized_matmul(input, self.operand())
     }
 
+    /// Each row `[.., 1, input]` times the matrix of a stack that `chosen` names for it, to `[.., 1, output]`.
+    pub fn gather_multiply(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
+        mlx_sys::gather_quantized_matmul(input, self.operand(), chosen, sorted)
+    }
+
     /// The rows with these indices, `[R, input]`, of a single matrix.
     pub fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
         mlx_sys::dequantize(self.picked(indices)?.operand(), dtype)
@@ -67,7 +72,8 @@ impl Packed {
         Ok(self)
     }
 
-    /// Matrices of one packing as a single one, its outputs theirs one after the other. There must be one at least.
+    /// Matrices of one packing, or stacks of as many, as a single one, its outputs theirs one after the other. There must be one at
+    /// least.
     pub fn stack(parts: &[&Self]) -> Result<Self> {
         let join = |arrays: Vec<&Array>| array::stacked(&arrays);
         let biases: Option<Vec<&Array>> = parts.iter().map(|part| part.biases.as_ref()).collect();

@@ -33,11 +33,6 @@ impl WeightPolicy {
     pub fn for_device(keep_packed: bool) -> Result<Self> {
         Ok(Self { floats: FloatPolicy::for_device()?, keep_packed: keep_packed || array::on_gpu()? })
     }
-
-    /// Whether a packed tensor of this shape stays packed. Stacks of matrices do not: there is no product with them here.
-    fn keeps(self, shape: &[usize]) -> bool {
-        self.keep_packed && shape.len() == 2
-    }
 }
 
 /// The tensors of a folder that nobody has taken yet.
@@ -135,7 +130,7 @@ impl<'a> Weights<'a> {
     /// the policy keeps it so.
     pub fn take_packed(&mut self, module: &str, shape: &[usize]) -> Result<Option<Packed>> {
         let name = self.in_files(&format!("{module}.weight"));
-        let Some((module, packing)) = self.packing(&name).filter(|_| self.policy.keeps(shape)) else {
+        let Some((module, packing)) = self.packing(&name).filter(|_| self.policy.keep_packed) else {
             return Ok(None);
         };
         let packed = self.take_triplet(module, shape, packing)?;
@@ -152,7 +147,7 @@ impl<'a> Weights<'a> {
     pub fn finish(mut self) -> Result<Tally> {
         self.tally.hash = self.hash.digest128();
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
-            self.tally.log(self.policy);
+            self.tally.log();
             return Ok(self.tally);
         };
         let names: Vec<&str> = self.checkpoint.entries().keys().take(8).map(String::as_str).collect();

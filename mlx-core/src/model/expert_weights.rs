@@ -6,6 +6,7 @@ use mlx_rs::ops::{add, concatenate, gather_mm, stack};
 
 use super::moe::ExpertsConfig;
 use crate::error::Result;
+use crate::packed::Packed;
 use crate::weights::Weights;
 
 /// How a checkpoint calls the tensors of its experts.
@@ -19,22 +20,56 @@ pub enum ExpertTensors {
 
 /// A projection of every expert.
 pub(super) struct ExpertLinear {
-    /// `[experts, input, output]`, perhaps a transposed view.
-    weight: Array,
+    /// Their outputs stand one after the other. One, but where they are packed in different ways.
+    stacks: Vec<Stack>,
     /// `[experts, output]`
     bias: Option<Array>,
+}
+
+/// The matrices of all experts.
+enum Stack {
+    /// `[experts, input, output]`, perhaps a transposed view.
+    Dense(Array),
+    /// `[experts, output, input]`
+    Packed(Packed),
+}
+
+impl Stack {
+    fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
+        match self {
+            Self::Dense(weight) => Ok(gather_mm(input, weight, None, chosen, sorted)?),
+            Self::Packed(packed) => packed.gather_multiply(input, chosen, sorted),
+        }
+    }
+
+    /// Outputs of the same experts in as few stacks as their packing allows.
+    fn joined(parts: Vec<Self>) -> Result<Vec<Self>> {
+        Ok(match parts.as_slice() {
+            [Self::Dense(one), Self::Dense(other)] => {
+                vec![Self::Dense(
+                    joined(&[one.swap_axes(1, 2)?, other.swap_axes(1, 2)?], 1)?.swap_axes(1, 2)?,
+                )]
+            }
+            [Self::Packed(one), Self::Packed(other)] if one.is_like(other) => {
+                vec![Self::Packed(Packed::stack(&[one, other])?)]
+            }
+            _ => parts,
+        })
+    }
 }
 
 impl ExpertLinear {
     /// From `[experts, output, input]`.
     fn new(weight: &Array, bias: Option<Array>) -> Result<Self> {
-        Ok(Self { weight: weight.swap_axes(1, 2)?, bias })
+        Ok(Self { stacks: vec![Stack::Dense(weight.swap_axes(1, 2)?)], bias })
     }
 
     /// `[.., 1, input]` through the experts `chosen`, with whose shape that of the rows must agree but for axes of 1:
     /// `[.., 1, output]`. One product for each row and expert; `sorted` says that experts rise.
     pub(super) fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
-        let product = gather_mm(input, &self.weight, None, chosen, sorted)?;
+        let products = self.stacks.iter().map(|stack| stack.forward(input, chosen, sorted));
+        let mut products = products.collect::<Result<Vec<_>>>()?;
+        let product = if products.len() == 1 { products.remove(0) } else { concatenate(&products, -1)? };
         Ok(match &self.bias {
             None => product,
             Some(bias) => add(product, bias.take_axis(chosen, 0)?.expand_dims(-2)?)?,
@@ -78,6 +113,14 @@ impl Taker<'_, '_> {
         self.weights.take(&format!("{}.{part}", self.name), shape)
     }
 
+    /// `{part}.weight`, `[experts, output, input]`, packed if it is to stay so.
+    fn stack(&mut self, part: &str, shape: &[usize]) -> Result<Stack> {
+        if let Some(packed) = self.weights.take_packed(&format!("{}.{part}", self.name), shape)? {
+            return Ok(Stack::Packed(packed));
+        }
+        Ok(Stack::Dense(self.take(&format!("{part}.weight"), shape)?.swap_axes(1, 2)?))
+    }
+
     /// `experts.{index}.{name}.weight` for each expert.
     fn one_by_one(&mut self, [gate, up, down]: [&str; 3]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (inner, hidden) = (self.config.inner, self.hidden);
@@ -99,9 +142,9 @@ impl Taker<'_, '_> {
     /// `{place}.gate_proj.weight` and so on, each `[experts, output, input]`.
     fn stacked(&mut self, place: &str) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
-        let gate = self.take(&format!("{place}.gate_proj.weight"), &[count, inner, hidden])?;
-        let up = self.take(&format!("{place}.up_proj.weight"), &[count, inner, hidden])?;
-        let down = self.take(&format!("{place}.down_proj.weight"), &[count, hidden, inner])?;
+        let gate = self.stack(&format!("{place}.gate_proj"), &[count, inner, hidden])?;
+        let up = self.stack(&format!("{place}.up_proj"), &[count, inner, hidden])?;
+        let down = self.stack(&format!("{place}.down_proj"), &[count, hidden, inner])?;
         let (mut both, mut after) = (None, None);
         if self.config.bias {
             let gate = self.take(&format!("{place}.gate_proj.bias"), &[count, inner])?;
@@ -109,7 +152,8 @@ impl Taker<'_, '_> {
             both = Some(joined(&[gate, up], 1)?);
             after = Some(self.take(&format!("{place}.down_proj.bias"), &[count, hidden])?);
         }
-        Ok((ExpertLinear::new(&joined(&[gate, up], 1)?, both)?, ExpertLinear::new(&down, after)?))
+        let gate_up = ExpertLinear { stacks: Stack::joined(vec![gate, up])?, bias: both };
+        Ok((gate_up, ExpertLinear { stacks: vec![down], bias: after }))
     }
 
     /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, output, input]`.
@@ -130,8 +174,8 @@ impl Taker<'_, '_> {
             both = Some(apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?);
             after = Some(self.take("experts.down_proj_bias", &[count, hidden])?);
         }
-        let gate_up = ExpertLinear { weight: apart(&gate_up)?, bias: both };
-        Ok((gate_up, ExpertLinear { weight: down, bias: after }))
+        let gate_up = ExpertLinear { stacks: vec![Stack::Dense(apart(&gate_up)?)], bias: both };
+        Ok((gate_up, ExpertLinear { stacks: vec![Stack::Dense(down)], bias: after }))
     }
 }
 

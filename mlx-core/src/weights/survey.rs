@@ -51,17 +51,10 @@ impl Tally {
     }
 
     /// Says what it costs that weights are not held as they are in the files.
-    pub(super) fn log(&self, policy: WeightPolicy) {
+    pub(super) fn log(&self) {
         let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
         let (file_mb, memory_mb) = (megabytes(self.file_bytes), megabytes(self.device_bytes));
-        if self.unpacked_bytes > 0 && policy.keep_packed {
-            tracing::info!(
-                file_mb,
-                packed_mb = megabytes(self.unpacked_bytes),
-                memory_mb,
-                "quantised stacks of matrices become floats; only single matrices are kept packed"
-            );
-        } else if self.unpacked_bytes > 0 {
+        if self.unpacked_bytes > 0 {
             tracing::info!(
                 file_mb,
                 packed_mb = megabytes(self.unpacked_bytes),
@@ -120,7 +113,7 @@ pub(super) fn survey(
         ] {
             *sum += add;
         }
-        if packing.is_some() && !policy.keeps(&entry.shape) {
+        if packing.is_some() && !policy.keep_packed {
             tally.unpacked_bytes += found.file_bytes;
         }
     }
@@ -136,10 +129,10 @@ fn sizes(entry: &Entry, part: &str, packing: Option<Packing>, policy: WeightPoli
     };
     if part != "weight" {
         let kept = if packing.has_biases() { elements * float } else { file_bytes };
-        let device_bytes = if policy.keeps(&entry.shape) { kept } else { 0 };
+        let device_bytes = if policy.keep_packed { kept } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
     let parameters = elements * 32 / packing.bits as u64;
-    let device_bytes = if policy.keeps(&entry.shape) { file_bytes } else { parameters * float };
+    let device_bytes = if policy.keep_packed { file_bytes } else { parameters * float };
     Kind { tensors: 1, parameters, file_bytes, device_bytes }
 }

@@ -1,0 +1,50 @@
+//! How many operations the device is given for each layer: `cargo bench -p mlx-core --bench graph -- FOLDER...`. Their number is what the
+//! host's overhead grows with.
+
+use std::path::Path;
+
+use mlx_core::array::write_graph;
+use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::weights::WeightPolicy;
+use mlx_rs::Array;
+
+const PROMPT: usize = 40;
+
+/// The operations that `array` waits for.
+fn operations(array: &Array) -> usize {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    write_graph(array, file.path()).expect("the graph can be written");
+    let text = std::fs::read_to_string(file.path()).expect("the graph is there");
+    text.lines().filter(|line| line.contains("shape=rectangle")).count()
+}
+
+/// Operations of all layers of a pass, after `before` positions that have been computed.
+fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
+    let mut cache = model.new_cache();
+    if before > 0 {
+        let tokens: Vec<u32> = (5..).take(before).collect();
+        let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut cache]).expect("a pass");
+        hidden.eval().expect("it computes");
+        cache.eval().expect("it computes");
+    }
+    let mut pass = model.begin(batch).expect("a pass");
+    let embedded = operations(pass.hidden());
+    model.advance(&mut pass, model.spec().layers, &mut [&mut cache]).expect("the layers run");
+    operations(pass.hidden()) - embedded
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
+fn main() {
+    let policy = WeightPolicy::for_device(false).expect("a device");
+    println!("{:<20} a layer of a step   of a chunk", "family");
+    for folder in std::env::args().skip(1).filter(|it| it != "--bench") {
+        let model = model::load(Path::new(&folder), policy, &mut |_, _| {}).expect("the model loads");
+        let layers = model.spec().layers;
+        let row = Row { cache: 0, token: 7, position: PROMPT };
+        let step = of_layers(model.as_ref(), Batch::step(&[row], 1), PROMPT);
+        let tokens: Vec<u32> = (5..).take(PROMPT).collect();
+        let chunk = of_layers(model.as_ref(), Batch::run(&tokens, 0), 0);
+        let each = |count: usize| count as f64 / layers as f64;
+        println!("{:<20} {:17.1} {:12.1}", model.spec().family, each(step), each(chunk));
+    }
+}
