@@ -4,6 +4,7 @@
 mod batch_draw;
 mod engine;
 mod exactness;
+mod experts;
 mod failures;
 mod families;
 mod family_configs;

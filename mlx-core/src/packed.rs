@@ -59,9 +59,9 @@ impl Packed {
         mlx_sys::dequantize(self.picked(indices)?.operand(), dtype)
     }
 
-    /// The rows with these indices as a matrix of their own.
+    /// The rows with these indices as a matrix of their own; of a stack, those of each matrix.
     pub fn picked(&self, indices: &Array) -> Result<Self> {
-        let pick = |array: &Array| array.take_axis(indices, 0);
+        let pick = |array: &Array| array.take_axis(indices, -2)?.contiguous();
         let biases = self.biases.as_ref().map(pick).transpose()?;
         Ok(Self::new(self.packing, pick(&self.weight)?, pick(&self.scales)?, biases))
     }

@@ -80,6 +80,9 @@ impl fmt::Display for Packing {
 }
 
 impl Packing {
+    /// 4-bit floats in the only form that they have.
+    pub const MXFP4: Self = Self { mode: Mode::Mxfp4, bits: 4, group: 32 };
+
     /// Reads `mode`, `bits` and `group_size`. Bits and group may be left out where `partial` says so.
     fn read(fields: &Fields, partial: bool) -> Result<Self> {
         let mode = match fields.optional_text("mode")? {
@@ -147,8 +150,8 @@ impl Recipe {
         }
         refuse_others(fields)?;
         match fields.section("quantization_config")? {
-            Some(section) => Self::of_section(&section),
-            None => Ok(Self::default()),
+            Some(section) if !section.has("quant_method") => Self::of_section(&section),
+            _ => Ok(Self::default()),
         }
     }
 
@@ -186,6 +189,10 @@ fn refuse_others(fields: &Fields) -> Result<()> {
     {
         let Some(section) = place.section(key)? else { continue };
         if let Some(method) = section.optional_text("quant_method")? {
+            if method == "mxfp4" && fields.optional_text("model_type")? == Some("gpt_oss") {
+                // Its experts say by their tensors' names that they are packed.
+                continue;
+            }
             return Err(section.error("quant_method", format_args!("is {method:?}; {HELP}")));
         }
         // MLX's older tools wrote their own form under this key.

@@ -138,6 +138,30 @@ impl<'a> Weights<'a> {
         Ok(Some(packed))
     }
 
+    /// Takes a stack of matrices `[experts, output, input]` in mxfp4 as gpt-oss was published: `{name}_blocks` of bytes with two
+    /// numbers each, `[experts, output, groups, 16]`, and `{name}_scales`, `[experts, output, groups]`.
+    pub fn take_blocks(&mut self, name: &str, shape: [usize; 3]) -> Result<Packed> {
+        let packing = Packing::MXFP4;
+        let [experts, outputs, inputs] = shape;
+        let groups = inputs / packing.group;
+        let name = self.in_files(name);
+        let reason = format!("a stack of matrices {shape:?} in {packing}");
+        let bytes = [experts, outputs, groups, packing.group / 2];
+        let words = self.take_words(&format!("{name}_blocks"), &bytes, &reason, safetensors::Dtype::U8)?;
+        let scales = [experts, outputs, groups];
+        let scales = self.take_words(&format!("{name}_scales"), &scales, &reason, safetensors::Dtype::U8)?;
+        let words = words.view_dtype(Dtype::Uint32)?.reshape(&[experts as i32, outputs as i32, -1])?;
+        let packed = Packed::new(packing, words, scales, None);
+        let held = if self.policy.keep_packed { packed.bytes() } else { inputs * outputs * experts * 4 };
+        self.count(&shape, held);
+        Ok(packed)
+    }
+
+    /// Whether what is packed in the files stays packed.
+    pub fn keeps_packed(&self) -> bool {
+        self.policy.keep_packed
+    }
+
     /// What taking all that is still there comes to, from the headers alone.
     pub fn survey(&self) -> (Tally, Kinds) {
         survey::survey(&self.checkpoint, &self.recipe, self.policy, self.tally)

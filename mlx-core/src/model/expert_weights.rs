@@ -14,7 +14,8 @@ use crate::weights::Weights;
 pub enum ExpertTensors {
     /// One by one in `experts.{index}`, with these names of gate, up and down; or as mlx-lm writes them, all in one in `switch_mlp`.
     Each([&'static str; 3]),
-    /// gpt-oss: all in `experts`, transposed, gate and up by turns; or as mlx-lm writes them, apart.
+    /// gpt-oss: all in `experts`, transposed, gate and up by turns; packed in blocks, as it was published; or as mlx-lm writes them,
+    /// apart.
     Interleaved,
 }
 
@@ -96,6 +97,9 @@ impl ExpertTensors {
             Self::Interleaved if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) => {
                 taker.stacked("experts")
             }
+            Self::Interleaved if taker.weights.has(&format!("{name}.experts.gate_up_proj_blocks")) => {
+                taker.in_blocks()
+            }
             Self::Interleaved => taker.interleaved(),
         }
     }
@@ -169,13 +173,39 @@ impl Taker<'_, '_> {
         let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
         let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
         let down = self.take("experts.down_proj", &[count, inner, hidden])?;
-        let (mut both, mut after) = (None, None);
-        if self.config.bias {
-            both = Some(apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?);
-            after = Some(self.take("experts.down_proj_bias", &[count, hidden])?);
-        }
+        let (both, after) = self.interleaved_biases()?;
         let gate_up = ExpertLinear { stacks: vec![Stack::Dense(apart(&gate_up)?)], bias: both };
         Ok((gate_up, ExpertLinear { stacks: vec![Stack::Dense(down)], bias: after }))
+    }
+
+    /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs are gate and up by turns.
+    fn in_blocks(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
+        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        let (place, dtype) = (format!("{}.experts", self.name), self.weights.dtype());
+        let gate_up =
+            self.weights.take_blocks(&format!("{place}.gate_up_proj"), [count, 2 * inner, hidden])?;
+        let down = self.weights.take_blocks(&format!("{place}.down_proj"), [count, hidden, inner])?;
+        let gate_up = gate_up.picked(&turns_apart(2 * inner as i32))?.computed()?;
+        let kept = self.weights.keeps_packed();
+        let stack = |packed: Packed| -> Result<Stack> {
+            Ok(if kept {
+                Stack::Packed(packed)
+            } else {
+                Stack::Dense(packed.unpacked(dtype)?.swap_axes(1, 2)?)
+            })
+        };
+        let (both, after) = self.interleaved_biases()?;
+        let gate_up = ExpertLinear { stacks: vec![stack(gate_up)?], bias: both };
+        Ok((gate_up, ExpertLinear { stacks: vec![stack(down)?], bias: after }))
+    }
+
+    fn interleaved_biases(&mut self) -> Result<(Option<Array>, Option<Array>)> {
+        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        if !self.config.bias {
+            return Ok((None, None));
+        }
+        let both = apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
+        Ok((Some(both), Some(self.take("experts.down_proj_bias", &[count, hidden])?)))
     }
 }
 
@@ -188,9 +218,13 @@ fn joined(parts: &[Array], axis: i32) -> Result<Array> {
 
 /// What stood by turns along the last axis, one half after the other.
 fn apart(turns: &Array) -> Result<Array> {
-    let width = turns.dim(-1);
-    let order: Vec<i32> = (0..width).step_by(2).chain((1..width).step_by(2)).collect();
-    let apart = turns.take_axis(Array::from_slice(&order, &[width]), -1)?;
+    let apart = turns.take_axis(turns_apart(turns.dim(-1)), -1)?;
     apart.eval()?;
     Ok(apart)
+}
+
+/// The places of what stood by turns: of one kind, then of the other.
+fn turns_apart(width: i32) -> Array {
+    let order: Vec<i32> = (0..width).step_by(2).chain((1..width).step_by(2)).collect();
+    Array::from_slice(&order, &[width])
 }

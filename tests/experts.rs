@@ -1,0 +1,180 @@
+//! Experts that are packed: as gpt-oss was published and as MLX's tools write them, they are the experts that the numbers say, unpacked
+//! when they are loaded or kept packed.
+
+use std::path::Path;
+
+use mlx_core::array::{FloatPolicy, Rows};
+use mlx_core::model::{self, Batch, Row};
+use mlx_core::weights::WeightPolicy;
+use mlx_rs::Array;
+use mlx_rs::ops::{dequantize, quantize};
+use mlx_tests::golden::worst_difference;
+use mlx_tests::tensors::Tensor;
+use mlx_tests::{Dice, device};
+use safetensors::Dtype;
+use serde_json::{Value, json};
+
+use crate::family_configs::{Tensors, rewritten};
+
+const EXPERTS: usize = 4;
+const WIDTH: usize = 32;
+const INNER: usize = 64;
+const LAYERS: usize = 3;
+
+/// The logits of a short text, in one pass and then of five steps beside each other.
+fn logits(folder: &Path, keep_packed: bool) -> Vec<f32> {
+    let policy = WeightPolicy { floats: FloatPolicy::Single, keep_packed };
+    let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
+    let tokens: Vec<u32> = (20..60).collect();
+    let mut cache = model.new_cache();
+    let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut cache]).expect("the pass runs");
+    let values = |hidden: &Array| {
+        let rows = Rows::new(&model.logits(hidden).expect("the head runs")).expect("rows");
+        rows.values().expect("values").to_vec()
+    };
+    let mut all = values(&hidden);
+    for position in 40..45 {
+        let row = Row { cache: 0, token: 7, position };
+        let hidden = model.forward(Batch::step(&[row], 4), &mut [&mut cache]).expect("the step runs");
+        all.extend_from_slice(&values(&hidden)[..320]);
+    }
+    all
+}
+
+fn floats(numbers: &[f32], shape: &[usize]) -> Tensor {
+    (Dtype::F32, shape.to_vec(), numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
+}
+
+/// A stack of `EXPERTS` matrices in mxfp4: its numbers by experts, outputs and inputs, and its blocks and scales.
+fn blocks(dice: &mut Dice, outputs: usize, inputs: usize) -> (Vec<f32>, [Tensor; 2]) {
+    let count = EXPERTS * outputs * inputs;
+    let codes: Vec<u8> = (0..count).map(|_| dice.below(16) as u8).collect();
+    let scales: Vec<u8> = (0..count / 32).map(|_| 122 + dice.below(3) as u8).collect();
+    let sizes = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let number = |(place, &code): (usize, &u8)| {
+        let size = sizes[usize::from(code & 7)] * 2f32.powi(i32::from(scales[place / 32]) - 127);
+        if code & 8 == 0 { size } else { -size }
+    };
+    let numbers = codes.iter().enumerate().map(number).collect();
+    let (pairs, _) = codes.as_chunks::<2>();
+    let bytes = pairs.iter().map(|[low, high]| low | high << 4).collect();
+    let groups = inputs / 32;
+    let blocks = (Dtype::U8, vec![EXPERTS, outputs, groups, 16], bytes);
+    (numbers, [blocks, (Dtype::U8, vec![EXPERTS, outputs, groups], scales)])
+}
+
+/// By experts, inputs and outputs.
+fn transposed(numbers: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
+    let place = |expert: usize, output: usize, input: usize| (expert * outputs + output) * inputs + input;
+    let inputs_of = |expert| (0..inputs).map(move |input| (expert, input));
+    (0..EXPERTS)
+        .flat_map(inputs_of)
+        .flat_map(|(expert, input)| (0..outputs).map(move |output| place(expert, output, input)))
+        .map(|place| numbers[place])
+        .collect()
+}
+
+/// gpt-oss with made-up experts, in floats or as it was published.
+fn gpt_oss(published: bool) -> tempfile::TempDir {
+    let tensors = |all: &mut Tensors| {
+        let mut dice = Dice::new(3);
+        all.retain(|name, _| !name.contains(".experts."));
+        for layer in 0..LAYERS {
+            let place = format!("model.layers.{layer}.mlp.experts");
+            for (name, outputs, inputs) in [("gate_up_proj", 2 * INNER, WIDTH), ("down_proj", WIDTH, INNER)] {
+                let (numbers, [blocks, scales]) = blocks(&mut dice, outputs, inputs);
+                if published {
+                    all.insert(format!("{place}.{name}_blocks"), blocks);
+                    all.insert(format!("{place}.{name}_scales"), scales);
+                } else {
+                    let shape = [EXPERTS, inputs, outputs];
+                    let numbers = floats(&transposed(&numbers, outputs, inputs), &shape);
+                    all.insert(format!("{place}.{name}"), numbers);
+                }
+                let biases: Vec<f32> =
+                    (0..EXPERTS * outputs).map(|_| dice.below(100) as f32 / 300.0 - 0.15).collect();
+                all.insert(format!("{place}.{name}_bias"), floats(&biases, &[EXPERTS, outputs]));
+            }
+        }
+    };
+    rewritten("gpt_oss-f32", tensors, |config: &mut Value| {
+        config["intermediate_size"] = json!(INNER);
+        if published {
+            config["quantization_config"] =
+                json!({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]});
+        }
+    })
+}
+
+/// Mixtral with made-up experts as MLX's tools stack them, in 4 bits or in the floats that those bits are.
+fn mixtral(packed: bool) -> tempfile::TempDir {
+    let tensors = |all: &mut Tensors| {
+        let mut dice = Dice::new(4);
+        all.retain(|name, _| !name.contains(".experts."));
+        for layer in 0..LAYERS {
+            let place = format!("model.layers.{layer}.block_sparse_moe.switch_mlp");
+            for (name, outputs, inputs) in
+                [("gate_proj", INNER, WIDTH), ("up_proj", INNER, WIDTH), ("down_proj", WIDTH, INNER)]
+            {
+                let numbers: Vec<f32> =
+                    (0..EXPERTS * outputs * inputs).map(|_| dice.below(1000) as f32 / 900.0 - 0.55).collect();
+                let shape = [EXPERTS as i32, outputs as i32, inputs as i32];
+                // Gate and up in different ways, which cannot be one product.
+                let bits = if name == "up_proj" { 8 } else { 4 };
+                let (words, scales, biases) =
+                    quantize(Array::from_slice(&numbers, &shape), 32, bits).expect("it can be packed");
+                let unpacked = dequantize(&words, &scales, &biases, 32, bits).expect("it can be unpacked");
+                let shape = |array: &Array| array.shape().iter().map(|&size| size as usize).collect::<Vec<_>>();
+                let tensor = |array: &Array| {
+                    array.eval().expect("it computes");
+                    floats(array.as_slice::<f32>(), &shape(array))
+                };
+                if packed {
+                    words.eval().expect("it computes");
+                    let bytes = words.as_slice::<u32>().iter().flat_map(|word| word.to_le_bytes()).collect();
+                    all.insert(format!("{place}.{name}.weight"), (Dtype::U32, shape(&words), bytes));
+                    all.insert(format!("{place}.{name}.scales"), tensor(&scales));
+                    all.insert(format!("{place}.{name}.biases"), tensor(&biases));
+                } else {
+                    all.insert(format!("{place}.{name}.weight"), tensor(&unpacked));
+                }
+            }
+        }
+    };
+    rewritten("mixtral-f32", tensors, |config: &mut Value| {
+        config["intermediate_size"] = json!(INNER);
+        if packed {
+            let mut quantization = json!({"group_size": 32, "bits": 4});
+            for layer in 0..LAYERS {
+                quantization[format!("model.layers.{layer}.block_sparse_moe.switch_mlp.up_proj")] =
+                    json!({"group_size": 32, "bits": 8});
+            }
+            config["quantization"] = quantization;
+        }
+    })
+}
+
+fn assert_same(family: &str, plain: &Path, packed: &Path) {
+    let expected = logits(plain, false);
+    for (keep_packed, most) in [(false, 1e-5), (true, 1e-4)] {
+        let worst = worst_difference(&logits(packed, keep_packed), &expected, 320);
+        assert!(worst < most, "{family}, kept packed {keep_packed}: {worst:e} of the spread");
+    }
+    let bytes = |keep_packed| {
+        let policy = WeightPolicy { floats: FloatPolicy::Single, keep_packed };
+        model::load(packed, policy, &mut |_, _| {}).expect("it loads").spec().weight_bytes
+    };
+    assert!(2 * bytes(true) < bytes(false), "{family}: what is kept packed takes as much as floats");
+}
+
+#[test]
+fn gpt_oss_as_it_was_published_is_the_model_that_its_numbers_say() {
+    let _turn = device();
+    assert_same("gpt_oss", gpt_oss(false).path(), gpt_oss(true).path());
+}
+
+#[test]
+fn packed_stacks_of_experts_are_the_experts_that_their_numbers_say() {
+    let _turn = device();
+    assert_same("mixtral", mixtral(false).path(), mixtral(true).path());
+}
