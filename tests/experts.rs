@@ -124,7 +124,8 @@ fn mixtral(packed: bool) -> tempfile::TempDir {
                 let (words, scales, biases) =
                     quantize(Array::from_slice(&numbers, &shape), 32, bits).expect("it can be packed");
                 let unpacked = dequantize(&words, &scales, &biases, 32, bits).expect("it can be unpacked");
-                let shape = |array: &Array| array.shape().iter().map(|&size| size as usize).collect::<Vec<_>>();
+                let shape =
+                    |array: &Array| array.shape().iter().map(|&size| size as usize).collect::<Vec<_>>();
                 let tensor = |array: &Array| {
                     array.eval().expect("it computes");
                     floats(array.as_slice::<f32>(), &shape(array))

@@ -2,6 +2,7 @@
 
 use mlx_core::engine::{Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
 
+use crate::chat::Painter;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::terminal;
@@ -15,32 +16,53 @@ pub(crate) struct Answer {
     pub(crate) finished: Finished,
 }
 
-/// Reads `generation` to its end. With `show`, the text goes to the terminal as it becomes certain. Ctrl-C
-/// ends the generation; what came before it is kept.
-pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: bool) -> Result<Answer, Failure> {
+/// What becomes of the text while it comes.
+pub(crate) enum Show {
+    Nothing,
+    /// It goes to the terminal as it becomes certain.
+    Plain,
+    /// The same in colour.
+    Painted(Box<Painter>),
+}
+
+impl Show {
+    fn add(&mut self, delta: &str) -> std::io::Result<()> {
+        match self {
+            Self::Plain if !delta.is_empty() => terminal::show(delta),
+            Self::Painted(painter) if !delta.is_empty() => terminal::show(&painter.paint(delta)),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        if let Self::Painted(painter) = self { terminal::show(&painter.finish()) } else { Ok(()) }
+    }
+}
+
+/// Reads `generation` to its end. Ctrl-C ends the generation; what came before it is kept.
+pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) -> Result<Answer, Failure> {
     interrupt.watch(generation.canceller());
     let answer = collect(generation, show);
     interrupt.release();
     answer
 }
 
-fn collect(generation: Generation, show: bool) -> Result<Answer, Failure> {
+fn collect(generation: Generation, mut show: Show) -> Result<Answer, Failure> {
     let (mut text, mut prompt, mut tokens) = (String::new(), Vec::new(), Vec::new());
-    let mut add = |delta: &str| {
-        text.push_str(delta);
-        if show && !delta.is_empty() { terminal::show(delta) } else { Ok(()) }
-    };
     for event in generation {
         match event {
             Event::Prompt(token) => prompt.push(token),
             // No command asks for one.
             Event::Embedding(_) => {}
             Event::Token(token) => {
-                add(&token.delta)?;
+                text.push_str(&token.delta);
+                show.add(&token.delta)?;
                 tokens.push(token);
             }
             Event::Done(finished) => {
-                add(&finished.delta)?;
+                text.push_str(&finished.delta);
+                show.add(&finished.delta)?;
+                show.end()?;
                 return Ok(Answer { text, prompt, tokens, finished });
             }
         }
@@ -60,6 +82,12 @@ impl Answer {
             }
             _ => None,
         }
+    }
+
+    /// One short line of figures.
+    pub(crate) fn status(&self) -> String {
+        let Finished { usage, timings, .. } = &self.finished;
+        format!("{} tokens, {:.1} tok/s", usage.completion_tokens, usage.decode_rate(timings))
     }
 
     /// One line of figures.

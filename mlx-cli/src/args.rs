@@ -72,6 +72,10 @@ pub(crate) struct GenerateArgs {
     #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
     pub(crate) prompt: Option<String>,
 
+    /// The prompt is the text of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
+    pub(crate) prompt_file: Option<PathBuf>,
+
     /// The prompt as token ids; nothing is added to them
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["raw", "system"])]
     pub(crate) prompt_ids: Option<Vec<u32>>,
@@ -127,6 +131,18 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
 
+    /// The first message is the text of this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prompt_file: Option<PathBuf>,
+
+    /// Keep the conversation in this file, and go on with it if it is there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: Option<PathBuf>,
+
+    /// No colours and no status line; they are off, too, where NO_COLOR is set or nobody watches
+    #[arg(long)]
+    pub(crate) plain: bool,
+
     /// When the conversation outgrows the model's context: evict-turns forgets the oldest turns, slide does and lets
     /// answers go on without end, stop ends with an error
     #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY", default_value = "evict-turns")]
@@ -155,7 +171,7 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
     /// The model: a folder with config.json, safetensors and tokenizer.json
     #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]

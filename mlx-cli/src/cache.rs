@@ -9,6 +9,7 @@ use mlx_core::session::{Message, Role, chat_prompt};
 use mlx_core::{Error, Result};
 use mlx_server::units::ByteSize;
 
+use crate::answer::Show;
 use crate::args::ModelArgs;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
@@ -81,7 +82,7 @@ fn list(folder: &Path) -> Result<(), Failure> {
 }
 
 fn save(args: &SaveArgs) -> Result<(), Failure> {
-    let text = input::read_text(args.prompt.as_deref(), "--prompt")?;
+    let text = input::read_text(args.prompt.as_deref(), None, "--prompt")?;
     let options = args.model.engine_options()?;
     if options.prompt_cache.is_none() {
         return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
@@ -96,7 +97,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
     let length = tokens.len();
     // What is computed for a prompt is kept with its first token, which nobody needs here.
     let one = RequestOptions { max_tokens: Some(1), ..RequestOptions::default() };
-    let answer = answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, false)?;
+    let answer = answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, Show::Nothing)?;
     if let Some(failure) = answer.failure() {
         return Err(failure);
     }

@@ -8,7 +8,7 @@ use mlx_core::sampling::TokenLogprob;
 use mlx_core::session::{Message, Role, chat_prompt};
 use serde_json::{Value, json};
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, Show};
 use crate::args::GenerateArgs;
 use crate::exit_code::Failure;
 use crate::input;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     // Read before the model is loaded: a missing prompt should not cost a minute.
     let prompt = match args.prompt_ids {
         Some(_) => String::new(),
-        None => input::read_text(args.prompt.as_deref(), "--prompt")?,
+        None => input::read_text(args.prompt.as_deref(), args.prompt_file.as_deref(), "--prompt")?,
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
@@ -29,7 +29,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let tokens = prompt_tokens(&engine, args, &prompt)?;
     let request = engine.request(tokens, &args.options.options(args.logprobs))?;
     let seed = request.seed();
-    let answer = answer::read(engine.submit(request)?, &interrupt, !args.json)?;
+    let show = if args.json { Show::Nothing } else { Show::Plain };
+    let answer = answer::read(engine.submit(request)?, &interrupt, show)?;
     let failed = matches!(answer.finished.reason, FinishReason::Error(_));
     if args.json {
         terminal::show(&format!("{}\n", to_json(&answer, load_seconds, seed)))?;

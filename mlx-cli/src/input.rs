@@ -1,11 +1,15 @@
 //! Text that a command works on: given as a flag, or piped in.
 
 use std::io::{IsTerminal, Read, stdin};
+use std::path::Path;
 
 use mlx_core::{Error, Result};
 
-/// The text given with `flag`; without it, or with `-`, all of standard input.
-pub(crate) fn read_text(given: Option<&str>, flag: &'static str) -> Result<String> {
+/// The text given with `flag`, or that of `file`; without either, or with `-`, all of standard input.
+pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &'static str) -> Result<String> {
+    if let Some(file) = file {
+        return read_file(file);
+    }
     match given {
         Some(text) if text != "-" => Ok(text.to_owned()),
         None if stdin().is_terminal() => Err(Error::request(flag, "is missing; give a text, or pipe one in")),
@@ -15,4 +19,9 @@ pub(crate) fn read_text(given: Option<&str>, flag: &'static str) -> Result<Strin
             Ok(text)
         }
     }
+}
+
+/// The text of a file.
+pub(crate) fn read_file(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|source| Error::io(path, source))
 }

@@ -4,7 +4,7 @@ use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
 use mlx_core::sampling::TokenLogprob;
 use serde_json::{Value, json};
 
-use crate::answer;
+use crate::answer::{self, Show};
 use crate::args::ScoreArgs;
 use crate::exit_code::Failure;
 use crate::generate::top_to_json;
@@ -16,7 +16,7 @@ use crate::terminal;
 pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     let text = match args.prompt_ids {
         Some(_) => String::new(),
-        None => input::read_text(args.text.as_deref(), "--text")?,
+        None => input::read_text(args.text.as_deref(), None, "--text")?,
     };
     let interrupt = Interrupt::install();
     let engine = EngineHandle::start(&args.model.model, &args.model.engine_options()?, terminal::load_bar())?;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
         ..RequestOptions::default()
     };
     let request = engine.request(tokens, &options)?;
-    let answer = answer::read(engine.submit(request)?, &interrupt, false)?;
+    let answer = answer::read(engine.submit(request)?, &interrupt, Show::Nothing)?;
     if let Some(failure) = answer.failure() {
         return Err(failure);
     }

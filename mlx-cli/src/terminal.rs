@@ -22,6 +22,13 @@ pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stdout().is_terminal()
 }
 
+/// Whether whoever reads standard output sees colours and wants them (no-color.org).
+pub(crate) fn has_colours() -> bool {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    stdout().is_terminal() && !unwanted && !dumb
+}
+
 /// A bar for the bytes of a model; shown to people only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
     let target =

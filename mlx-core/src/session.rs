@@ -45,6 +45,8 @@ pub struct ChatSession {
     policy: ContextPolicy,
     /// The messages that the model did not see when it was last asked.
     dropped: Range<usize>,
+    /// The seed of the answer that was last begun.
+    seed: Option<u64>,
 }
 
 /// How full the context is.
@@ -63,13 +65,38 @@ pub struct ContextFill {
 impl ChatSession {
     /// An empty conversation. The model must have a chat template.
     pub fn new(engine: EngineHandle, options: RequestOptions) -> Result<Self> {
-        if engine.folder().template.is_none() {
-            return Err(Error::file(
-                &engine.folder().path,
-                "has no chat template, so it cannot chat; use `mlx generate --raw` to continue a text",
-            ));
-        }
-        Ok(Self { engine, messages: Vec::new(), options, policy: ContextPolicy::default(), dropped: 0..0 })
+        expect_template(&engine)?;
+        let (messages, policy) = (Vec::new(), ContextPolicy::default());
+        Ok(Self { engine, messages, options, policy, dropped: 0..0, seed: None })
+    }
+
+    /// Goes on with another model, which must have a chat template.
+    pub fn change_model(&mut self, engine: EngineHandle) -> Result<()> {
+        expect_template(&engine)?;
+        self.engine = engine;
+        Ok(())
+    }
+
+    /// The model.
+    pub fn engine(&self) -> &EngineHandle {
+        &self.engine
+    }
+
+    /// How answers are drawn and where they end.
+    pub fn options(&self) -> &RequestOptions {
+        &self.options
+    }
+
+    /// Sets that, if the model takes it.
+    pub fn set_options(&mut self, options: RequestOptions) -> Result<()> {
+        self.engine.request(vec![0], &options)?;
+        self.options = options;
+        Ok(())
+    }
+
+    /// The seed of the answer that was last begun: with it and the same messages the answer is the same again.
+    pub fn last_seed(&self) -> Option<u64> {
+        self.seed
     }
 
     /// The same conversation under another policy.
@@ -132,6 +159,33 @@ impl ChatSession {
         self.start().inspect_err(|_| self.messages.extend(dropped))
     }
 
+    /// Takes back the last message of the person and its answer; gives the message.
+    pub fn undo(&mut self) -> Result<String> {
+        let Some(last) = self.messages.iter().rposition(|message| message.role == Role::User) else {
+            return Err(Error::request("undo", "there is no message to take back"));
+        };
+        let taken = self.messages.split_off(last).swap_remove(0);
+        Ok(taken.content)
+    }
+
+    /// The last message of the person.
+    pub fn last_question(&self) -> Option<&str> {
+        let last = self.messages.iter().rfind(|message| message.role == Role::User)?;
+        Some(&last.content)
+    }
+
+    /// Says the last message of the person in other words and starts the answer. If that fails, nothing has changed.
+    pub fn edit(&mut self, text: &str) -> Result<Generation> {
+        let before = self.messages.clone();
+        self.undo()?;
+        self.messages.push(Message { role: Role::User, content: text.to_owned() });
+        let started = self.start();
+        if started.is_err() {
+            self.messages = before;
+        }
+        started
+    }
+
     /// Adds the answer that a [`Generation`] gave; a broken-off one counts as far as it went, an empty one not.
     pub fn answered(&mut self, text: String) {
         if text.is_empty() {
@@ -158,8 +212,10 @@ impl ChatSession {
     fn start(&mut self) -> Result<Generation> {
         let ChatPrompt { tokens, dropped, slide } = self.prompt(true)?;
         let options = RequestOptions { slide, ..self.options.clone() };
-        let generation = self.engine.submit(self.engine.request(tokens, &options)?)?;
-        self.dropped = dropped;
+        let request = self.engine.request(tokens, &options)?;
+        let seed = request.seed();
+        let generation = self.engine.submit(request)?;
+        (self.dropped, self.seed) = (dropped, Some(seed));
         Ok(generation)
     }
 
@@ -170,6 +226,16 @@ impl ChatSession {
         let input = TemplateInput { add_generation_prompt: answer, ..input(&self.messages)? };
         chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy)
     }
+}
+
+fn expect_template(engine: &EngineHandle) -> Result<()> {
+    if engine.folder().template.is_some() {
+        return Ok(());
+    }
+    Err(Error::file(
+        &engine.folder().path,
+        "has no chat template, so it cannot chat; use `mlx generate --raw` to continue a text",
+    ))
 }
 
 /// The tokens of a conversation that waits for an answer, whether they fit or not.

@@ -16,6 +16,18 @@ pub(super) enum Line {
     Context,
     /// Answer the last message again.
     Retry,
+    /// Say the last message in other words; `None` asks for them.
+    Edit(Option<String>),
+    /// Take back the last message and its answer.
+    Undo,
+    /// Go on with another model; `None` asks which it is.
+    Model(Option<String>),
+    /// Change parameters of answers; `None` asks what they are.
+    Params(Option<String>),
+    /// Set the seed of answers; `None` asks what it was.
+    Seed(Option<String>),
+    /// Show the probabilities of the last answer's tokens.
+    Tokens,
     /// Write the conversation to a file.
     Save(String),
     /// Go on with a conversation from a file.
@@ -27,17 +39,23 @@ pub(super) enum Line {
 
 /// The text of `/help`.
 pub(super) const HELP: &str = "\
-/help            this list
-/clear           forget the conversation, keep the system prompt
-/system [TEXT]   set the system prompt, or show it
-/retry           answer the last message again
-/context         show how full the model's context is
-/save FILE       write the conversation to a file
-/load FILE       go on with a saved conversation
-/quit            leave (so does Ctrl-D)
+/help                 this list
+/reset                forget the conversation, keep the system prompt
+/system [TEXT]        set the system prompt, or show it
+/retry                answer the last message again
+/edit [TEXT]          say the last message in other words
+/undo                 take back the last message and its answer
+/context              show how full the model's context is
+/tokens               show how likely each token of the last answer was
+/params [NAME=VALUE]  change parameters of answers, or show them
+/seed [N]             set the seed of answers, or show it
+/model [MODEL]        go on with another model, or show which it is
+/save FILE            write the conversation to a file
+/load FILE            go on with a saved conversation
+/quit                 leave (so does Ctrl-D)
 
 Ctrl-C stops an answer. A line that ends with \\ goes on in the next one; \"\"\" begins and ends a text of several
-lines. To send a line that begins with /, put a space before it.";
+lines. @FILE in a message brings the file along. To send a line that begins with /, put a space before it.";
 
 /// Understands one input.
 pub(super) fn parse(input: &str) -> Line {
@@ -50,6 +68,7 @@ pub(super) fn parse(input: &str) -> Line {
     }
     let (name, rest) = trimmed.split_once(char::is_whitespace).unwrap_or((trimmed, ""));
     let rest = rest.trim().to_owned();
+    let given = || Some(rest.clone()).filter(|rest| !rest.is_empty());
     let file = |wrap: fn(String) -> Line| {
         if rest.is_empty() {
             Line::Mistake(format!("{name} needs the name of a file"))
@@ -59,8 +78,14 @@ pub(super) fn parse(input: &str) -> Line {
     };
     match name {
         "/help" | "/?" => Line::Help,
-        "/clear" => Line::Clear,
-        "/system" => Line::System((!rest.is_empty()).then_some(rest)),
+        "/reset" | "/clear" => Line::Clear,
+        "/system" => Line::System(given()),
+        "/edit" => Line::Edit(given()),
+        "/undo" => Line::Undo,
+        "/model" => Line::Model(given()),
+        "/params" => Line::Params(given()),
+        "/seed" => Line::Seed(given()),
+        "/tokens" => Line::Tokens,
         "/context" => Line::Context,
         "/retry" => Line::Retry,
         "/save" => file(Line::Save),
@@ -82,6 +107,8 @@ mod tests {
         assert_eq!(parse("/system Be terse."), Line::System(Some("Be terse.".into())));
         assert_eq!(parse("/system"), Line::System(None));
         assert_eq!(parse("/context"), Line::Context);
+        assert_eq!(parse("/params top_k=4"), Line::Params(Some("top_k=4".into())));
+        assert_eq!(parse("/seed"), Line::Seed(None));
         assert_eq!(parse("/save a b.json"), Line::Save("a b.json".into()));
         assert!(matches!(parse("/save"), Line::Mistake(_)));
         assert!(matches!(parse("/frobnicate"), Line::Mistake(_)));

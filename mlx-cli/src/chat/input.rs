@@ -75,6 +75,12 @@ impl Lines {
         }
     }
 
+    /// `text`, changed by the person; none if they thought better of it, or if nobody is there.
+    pub(super) fn edit(&mut self, text: &str) -> Option<String> {
+        let Self::Editor(editor, _) = self else { return None };
+        editor.readline_with_initial("> ", (text, "")).ok().filter(|text| !text.trim().is_empty())
+    }
+
     fn line(&mut self, prompt: &str) -> Result<Input, Failure> {
         match self {
             Self::Editor(editor, _) => match editor.readline(prompt) {

@@ -1,45 +1,84 @@
 //! `mlx chat`: a conversation, typed by a person or read from a pipe.
 
+mod attach;
+mod code;
 mod command;
 mod input;
+mod markdown;
+mod params;
+mod tokens;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use mlx_core::engine::{EngineHandle, FinishReason, Generation};
+use mlx_core::Error;
+use mlx_core::engine::{EngineHandle, FinishReason, Generation, TokenOutput};
 use mlx_core::session::{ChatSession, ContextFill, Role};
 
-use crate::answer;
-use crate::args::ChatArgs;
+use crate::answer::{self, Show};
+use crate::args::{ChatArgs, ModelArgs};
 use crate::exit_code::Failure;
+use crate::input::read_file;
 use crate::interrupt::Interrupt;
 use crate::terminal;
+use attach::with_files;
 use command::{HELP, Line, parse};
 use input::{Input, Lines};
+pub(crate) use markdown::Painter;
+
+/// Alternatives that `/tokens` shows for each token.
+const ALTERNATIVES: usize = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options()?, terminal::load_bar())?;
+    let engine = start(&args.model, &args.model.model)?;
     let name = engine.folder().name();
-    let session = ChatSession::new(engine, args.options.options(None))?;
+    let session = ChatSession::new(engine, args.options.options(Some(ALTERNATIVES)))?;
     let mut session = session.with_policy(args.context_policy);
-    session.set_system(args.system.as_deref().unwrap_or_default());
+    let kept = args.session.as_deref().filter(|file| file.exists());
+    kept.map_or(Ok(()), |file| session.load(file))?;
+    if kept.is_none() || args.system.is_some() {
+        session.set_system(args.system.as_deref().unwrap_or_default());
+    }
     let lines = Lines::open();
-    if lines.is_interactive() {
+    let watched = lines.is_interactive();
+    if watched {
         terminal::note(&format!("{name} is ready. /help lists the commands, Ctrl-D leaves."));
     }
-    let mut chat = Chat { session, interrupt, verbose: args.model.verbose, failed: false };
-    let watched = lines.is_interactive();
+    let mut chat = Chat {
+        session,
+        interrupt,
+        model: args.model.clone(),
+        file: args.session.clone(),
+        last: Vec::new(),
+        colours: terminal::has_colours() && !args.plain,
+        status: watched && !args.plain && !args.model.verbose,
+        failed: false,
+    };
+    if let Some(file) = &args.prompt_file {
+        chat.ask(&read_file(file)?)?;
+    }
     chat.converse(lines)?;
     // A script learns of a failure from the exit code; a person has seen it.
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
+fn start(args: &ModelArgs, folder: &Path) -> Result<EngineHandle, Error> {
+    EngineHandle::start(folder, &args.engine_options()?, terminal::load_bar())
+}
+
 struct Chat {
     session: ChatSession,
     interrupt: Interrupt,
-    verbose: bool,
+    model: ModelArgs,
+    /// Where the conversation is kept.
+    file: Option<PathBuf>,
+    /// The tokens of the last answer.
+    last: Vec<TokenOutput>,
+    colours: bool,
+    /// Whether a line of figures follows each answer.
+    status: bool,
     /// Whether something went wrong on the way.
     failed: bool,
 }
@@ -56,6 +95,10 @@ impl Chat {
             };
             let outcome = match line {
                 Line::Quit => return Ok(()),
+                Line::Edit(None) => {
+                    let text = lines.edit(self.session.last_question().unwrap_or_default());
+                    text.map_or(Ok(()), |text| self.act(Line::Edit(Some(text))))
+                }
                 line => self.act(line),
             };
             match outcome {
@@ -70,25 +113,20 @@ impl Chat {
 
     fn act(&mut self, line: Line) -> Result<(), Failure> {
         match line {
-            Line::Empty | Line::Quit => {}
-            Line::Message(text) => {
-                let before = self.session.dropped();
-                let generation = self.session.ask(&text)?;
-                self.note_dropped(&before);
-                self.answer(generation)?;
-            }
+            Line::Empty | Line::Quit | Line::Edit(None) => {}
+            Line::Message(text) => match with_files(&text) {
+                Ok(text) => self.ask(&text)?,
+                Err(message) => self.complain(&message),
+            },
             Line::Retry => {
                 let generation = self.session.retry()?;
                 self.answer(generation)?;
             }
-            Line::Context => self.show_fill()?,
-            Line::Help => terminal::note(HELP),
-            Line::Clear => {
-                self.session.clear();
-                terminal::note("the conversation is forgotten");
+            Line::Edit(Some(text)) => {
+                let generation = self.session.edit(&text)?;
+                self.answer(generation)?;
             }
-            Line::System(Some(text)) => self.session.set_system(&text),
-            Line::System(None) => self.show_system(),
+            Line::Help => terminal::note(HELP),
             Line::Save(file) => {
                 self.session.save(Path::new(&file))?;
                 terminal::note(&format!("saved to {file}"));
@@ -98,22 +136,97 @@ impl Chat {
                 terminal::note(&format!("{} messages loaded", self.session.messages().len()));
             }
             Line::Mistake(message) => self.complain(&message),
+            setting => self.set(setting)?,
         }
         Ok(())
     }
 
+    /// What asks for no answer.
+    fn set(&mut self, line: Line) -> Result<(), Failure> {
+        match line {
+            Line::Clear => {
+                self.session.clear();
+                terminal::note("the conversation is forgotten");
+            }
+            Line::Undo => {
+                let taken = self.session.undo()?;
+                terminal::note(&format!("taken back: {taken}"));
+            }
+            Line::System(Some(text)) => self.session.set_system(&text),
+            Line::System(None) => self.show_system(),
+            Line::Context => self.show_fill()?,
+            Line::Tokens if self.last.is_empty() => terminal::note("there is no answer yet"),
+            Line::Tokens => {
+                let tokenizer = &self.session.engine().folder().tokenizer;
+                terminal::note(&tokens::table(&self.last, tokenizer, self.colours));
+            }
+            Line::Params(None) => terminal::note(&params::show(self.session.options())),
+            Line::Params(Some(text)) => self.change_params(&text)?,
+            Line::Seed(None) => self.show_seed(),
+            Line::Seed(Some(seed)) => self.change_params(&format!("seed={seed}"))?,
+            Line::Model(None) => terminal::note(&self.session.engine().folder().path.display().to_string()),
+            Line::Model(Some(name)) => self.change_model(&name)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, text: &str) -> Result<(), Failure> {
+        let before = self.session.dropped();
+        let generation = self.session.ask(text)?;
+        self.note_dropped(&before);
+        self.answer(generation)
+    }
+
     fn answer(&mut self, generation: Generation) -> Result<(), Failure> {
-        let answer = answer::read(generation, &self.interrupt, true)?;
+        let show = if self.colours { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
+        let answer = answer::read(generation, &self.interrupt, show)?;
         terminal::show("\n")?;
-        if self.verbose {
+        if self.model.verbose {
             terminal::note(&answer.timings());
         }
         let failure = answer.failure();
         if answer.finished.reason == FinishReason::Length {
             terminal::note("(cut off: the token limit or the end of the context was reached)");
         }
+        let status = answer.status();
         self.session.answered(answer.text);
+        self.last = answer.tokens;
+        if self.status {
+            let ContextFill { used, context, .. } = self.session.fill()?;
+            let line = format!("{status}, context {} %", 100 * used / context.max(1));
+            terminal::note(&if self.colours { markdown::styled("\x1b[2m", &line) } else { line });
+        }
+        if let Some(file) = &self.file {
+            self.session.save(file)?;
+        }
         failure.map_or(Ok(()), Err)
+    }
+
+    fn change_params(&mut self, text: &str) -> Result<(), Failure> {
+        let mut options = self.session.options().clone();
+        match params::change(&mut options, text) {
+            Ok(()) => self.session.set_options(options)?,
+            Err(message) => self.complain(&message),
+        }
+        Ok(())
+    }
+
+    fn change_model(&mut self, name: &str) -> Result<(), Failure> {
+        let engine = start(&self.model, Path::new(name))?;
+        let name = engine.folder().name();
+        self.session.change_model(engine)?;
+        self.last.clear();
+        terminal::note(&format!("{name} goes on"));
+        Ok(())
+    }
+
+    fn show_seed(&self) {
+        let last = self.session.last_seed().map_or_else(String::new, |seed| format!("; the last was {seed}"));
+        terminal::note(&match self.session.options().sampling.seed {
+            Some(seed) => format!("every answer has the seed {seed}"),
+            None => format!("every answer has a seed of its own{last}"),
+        });
     }
 
     /// Tells what the model has begun not to see.

@@ -1,0 +1,99 @@
+//! `/params`: the parameters of a request by name, to show and to change.
+
+use std::str::FromStr;
+
+use mlx_core::engine::RequestOptions;
+use mlx_core::sampling::SamplingOptions;
+
+/// Changes what `NAME=VALUE ...` says; `default` as a value takes a parameter back. Nothing is checked but the form.
+pub(super) fn change(options: &mut RequestOptions, text: &str) -> Result<(), String> {
+    for pair in text.split_whitespace() {
+        let form = || format!("{pair:?} is not NAME=VALUE, as in temperature=0.7");
+        let (name, value) = pair.split_once('=').ok_or_else(form)?;
+        set(options, name, value)?;
+    }
+    Ok(())
+}
+
+/// The parameters that are set, as [`change`] reads them.
+pub(super) fn show(options: &RequestOptions) -> String {
+    fn say<T: ToString>(name: &str, value: Option<T>) -> Option<String> {
+        value.map(|value| format!("{name}={}", value.to_string()))
+    }
+    let SamplingOptions { xtc, penalties, dry, .. } = &options.sampling;
+    let sampling = &options.sampling;
+    let set: Vec<String> = [
+        say("max_tokens", options.max_tokens),
+        say("seed", sampling.seed),
+        say("temperature", sampling.temperature),
+        say("top_k", sampling.top_k),
+        say("typical_p", sampling.typical_p),
+        say("top_p", sampling.top_p),
+        say("min_p", sampling.min_p),
+        say("xtc_probability", xtc.probability),
+        say("xtc_threshold", xtc.threshold),
+        say("repetition_penalty", penalties.repetition),
+        say("frequency_penalty", penalties.frequency),
+        say("presence_penalty", penalties.presence),
+        say("penalty_last_n", penalties.window),
+        say("dry_multiplier", dry.multiplier),
+        say("dry_base", dry.base),
+        say("dry_allowed_length", dry.allowed_length),
+        say("dry_penalty_last_n", dry.window),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if set.is_empty() { "all as the model asks for".to_owned() } else { set.join(" ") }
+}
+
+fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), String> {
+    let sampling = &mut options.sampling;
+    match name {
+        "max_tokens" => put(&mut options.max_tokens, name, value),
+        "seed" => put(&mut sampling.seed, name, value),
+        "temperature" => put(&mut sampling.temperature, name, value),
+        "top_k" => put(&mut sampling.top_k, name, value),
+        "typical_p" => put(&mut sampling.typical_p, name, value),
+        "top_p" => put(&mut sampling.top_p, name, value),
+        "min_p" => put(&mut sampling.min_p, name, value),
+        "xtc_probability" => put(&mut sampling.xtc.probability, name, value),
+        "xtc_threshold" => put(&mut sampling.xtc.threshold, name, value),
+        "repetition_penalty" => put(&mut sampling.penalties.repetition, name, value),
+        "frequency_penalty" => put(&mut sampling.penalties.frequency, name, value),
+        "presence_penalty" => put(&mut sampling.penalties.presence, name, value),
+        "penalty_last_n" => put(&mut sampling.penalties.window, name, value),
+        "dry_multiplier" => put(&mut sampling.dry.multiplier, name, value),
+        "dry_base" => put(&mut sampling.dry.base, name, value),
+        "dry_allowed_length" => put(&mut sampling.dry.allowed_length, name, value),
+        "dry_penalty_last_n" => put(&mut sampling.dry.window, name, value),
+        other => Err(format!("{other} is not a parameter; they are called as the flags are, with _ for -")),
+    }
+}
+
+fn put<T: FromStr>(place: &mut Option<T>, name: &str, value: &str) -> Result<(), String> {
+    *place = match value {
+        "default" => None,
+        value => Some(value.parse().map_err(|_| format!("{name} cannot be {value:?}; it must be a number"))?),
+    };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_typed_again() {
+        let mut options = RequestOptions::default();
+        assert_eq!(show(&options), "all as the model asks for");
+        let text = "max_tokens=5 seed=7 temperature=0.7 top_k=40 min_p=0.05 repetition_penalty=1.1 dry_allowed_length=3";
+        change(&mut options, text).expect("all are parameters");
+        assert_eq!(show(&options), text);
+        change(&mut options, "seed=default top_k=default").expect("both are parameters");
+        assert!(!show(&options).contains("seed") && !show(&options).contains("top_k"));
+        for wrong in ["heat=1", "temperature", "top_k=many"] {
+            assert!(change(&mut options, wrong).is_err(), "{wrong}");
+        }
+    }
+}
