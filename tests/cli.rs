@@ -473,3 +473,14 @@ fn a_chat_that_outgrows_the_context_goes_on_and_says_what_went() {
         stderr(&stopped)
     );
 }
+
+#[test]
+fn the_program_says_itself_to_shells_and_manuals() {
+    let script = mlx(&["completions", "bash"], "");
+    assert!(script.status.success() && stdout(&script).contains("--max-tokens"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let pages = mlx(&["man", folder.path().to_str().expect("utf-8")], "");
+    assert!(pages.status.success(), "{}", stderr(&pages));
+    let page = std::fs::read_to_string(folder.path().join("mlx-chat.1")).expect("a page for each command");
+    assert!(page.contains("session"));
+}

@@ -45,7 +45,25 @@ pub(crate) enum Command {
     /// Answer programs over HTTP, as OpenAI's API does
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Print what a shell needs to complete commands and flags
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages
+    Man {
+        /// Where to; one page for each command
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+    },
 }
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  mlx completions bash > ~/.local/share/bash-completion/completions/mlx
+  mlx completions zsh > ~/.zfunc/_mlx
+  mlx completions fish > ~/.config/fish/completions/mlx.fish";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

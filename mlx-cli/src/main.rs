@@ -10,6 +10,7 @@ mod generate;
 mod input;
 mod inspect;
 mod interrupt;
+mod manual;
 mod request_args;
 mod score;
 mod serve;
@@ -47,6 +48,8 @@ fn main() -> ExitCode {
             cache::run(command)
         }
         Command::Serve(args) => serve::run(args),
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { folder } => manual::pages(folder),
     };
     let Err(failure) = outcome else { return ExitCode::SUCCESS };
     if let Failure::Error(error) = &failure {

@@ -22,16 +22,24 @@ pub(crate) struct Painter {
     style: Style,
     /// Whether nothing but spaces has come since the last line break.
     at_line_start: bool,
-    heading: bool,
-    bold: bool,
-    italic: bool,
+    line: Line,
+    /// 1 for italic, 2 for bold, 3 for both: as many as there are stars.
+    emphasis: u8,
     inline_code: bool,
     /// The lines between fences, while in one.
     code: Option<Code>,
     /// Marks whose meaning the next character decides, all alike.
     run: String,
-    /// The rest of the line that opens a fence.
-    opening: bool,
+}
+
+/// What a line is.
+#[derive(Default, PartialEq)]
+enum Line {
+    #[default]
+    Text,
+    Heading,
+    /// It opens or closes lines of code.
+    Fence,
 }
 
 impl Painter {
@@ -61,8 +69,8 @@ impl Painter {
     }
 
     fn push(&mut self, character: char) {
-        let is_mark =
-            character == '`' || character == '*' && self.code.is_none() && !self.inline_code && !self.opening;
+        let is_mark = character == '`'
+            || character == '*' && self.code.is_none() && !self.inline_code && self.line != Line::Fence;
         if is_mark && self.run.chars().all(|mark| mark == character) {
             self.run.push(character);
             return;
@@ -72,12 +80,14 @@ impl Painter {
             self.run.push(character);
         } else if character == '\n' {
             self.end_line();
-        } else if let Some(code) = self.code.as_mut().filter(|_| !self.opening) {
+        } else if let Some(code) = self.code.as_mut().filter(|_| self.line != Line::Fence) {
             let painted = code.push(character);
             self.out.push_str(&painted);
             self.at_line_start &= character == ' ';
         } else {
-            self.heading |= self.at_line_start && character == '#';
+            if self.at_line_start && character == '#' {
+                self.line = Line::Heading;
+            }
             self.at_line_start &= character == ' ';
             self.put(self.prose(), character);
         }
@@ -88,10 +98,10 @@ impl Painter {
         let run = std::mem::take(&mut self.run);
         let Some(mark) = run.chars().next() else { return };
         let (count, fence) = (run.len(), mark == '`' && run.len() >= 3 && self.at_line_start);
-        if self.code.is_some() && !self.opening {
+        if self.code.is_some() && self.line != Line::Fence {
             if fence {
                 self.code = None;
-                self.opening = true;
+                self.line = Line::Fence;
                 self.write(MARKER, &run);
             } else if let Some(code) = &mut self.code {
                 let painted: String = run.chars().map(|mark| code.push(mark)).collect();
@@ -99,17 +109,16 @@ impl Painter {
             }
         } else if fence {
             self.code = Some(Code::default());
-            self.opening = true;
+            self.line = Line::Fence;
             self.write(MARKER, &run);
         } else if mark == '`' {
             self.inline_code = !self.inline_code;
             self.write(MARKER, &run);
-        } else if count == 1 && !self.italic && next.is_whitespace() || count > 3 {
+        } else if count == 1 && self.emphasis & 1 == 0 && next.is_whitespace() || count > 3 {
             // A bullet, a product, a rule.
             self.write(self.prose(), &run);
         } else {
-            self.bold ^= count >= 2;
-            self.italic ^= count != 2;
+            self.emphasis ^= count as u8;
             self.write(MARKER, &run);
         }
         self.at_line_start = false;
@@ -121,19 +130,19 @@ impl Painter {
             let rest = code.flush();
             self.out.push_str(&rest);
         }
-        (self.heading, self.bold, self.italic, self.inline_code) = (false, false, false, false);
-        (self.at_line_start, self.opening) = (true, false);
+        (self.line, self.emphasis) = (Line::Text, 0);
+        (self.inline_code, self.at_line_start) = (false, true);
         self.put("", '\n');
     }
 
     fn prose(&self) -> Style {
-        match (self.opening, self.inline_code, self.heading, self.bold, self.italic) {
-            (true, ..) => MARKER,
-            (_, true, ..) => INLINE_CODE,
-            (_, _, true, ..) => HEADING,
-            (.., true, true) => BOLD_ITALIC,
-            (.., true, false) => BOLD,
-            (.., false, true) => ITALIC,
+        match (&self.line, self.inline_code, self.emphasis) {
+            (Line::Fence, ..) => MARKER,
+            (_, true, _) => INLINE_CODE,
+            (Line::Heading, ..) => HEADING,
+            (Line::Text, _, 3) => BOLD_ITALIC,
+            (Line::Text, _, 2) => BOLD,
+            (Line::Text, _, 1) => ITALIC,
             _ => "",
         }
     }

@@ -26,6 +26,17 @@ pub enum Projections {
     ByKeyHead,
 }
 
+/// Which projections of an attention block have biases.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AttentionBiases {
+    /// Those of queries, keys and values.
+    pub qkv: bool,
+    /// That of the output.
+    pub output: bool,
+    /// Whether config.json leaves it open: there are those that the checkpoint has.
+    pub as_found: bool,
+}
+
 /// The shape of an attention block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionConfig {
@@ -37,12 +48,8 @@ pub struct AttentionConfig {
     pub head_size: usize,
     /// Where queries, keys and values come from.
     pub projections: Projections,
-    /// Whether they have biases.
-    pub qkv_bias: bool,
-    /// Whether the output projection has a bias.
-    pub output_bias: bool,
-    /// Whether config.json leaves open which biases there are: it is those that the checkpoint has.
-    pub biases_as_found: bool,
+    /// Which projections have biases.
+    pub biases: AttentionBiases,
     /// Norms of queries and keys.
     pub norm: Option<HeadNormConfig>,
     /// What the product of a query and a key is multiplied with.
@@ -94,7 +101,7 @@ impl Attention {
         let norm = config.norm.map(|norm| HeadNorm::load(weights, name, norm, heads)).transpose()?;
         Ok(Self {
             qkv: load_qkv(weights, name, hidden, config)?,
-            output: Linear::load(weights, &output, query_width, config.output_bias)?,
+            output: Linear::load(weights, &output, query_width, config.biases.output)?,
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             stretch: config.stretch.map(Stretch::new),
@@ -239,11 +246,11 @@ fn load_qkv(weights: &mut Weights, name: &str, hidden: usize, config: &Attention
         let widths = [query * size, key * size, key * size];
         let parts: Vec<Part> =
             names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs }).collect();
-        return Linear::load(weights, &parts, hidden, config.qkv_bias);
+        return Linear::load(weights, &parts, hidden, config.biases.qkv);
     }
     let part = Part { name: &names[3], outputs: (query + 2 * key) * size };
     if config.projections == Projections::InOne {
-        return Linear::load(weights, &[part], hidden, config.qkv_bias);
+        return Linear::load(weights, &[part], hidden, config.biases.qkv);
     }
     // Each key head has a block of `group` query heads, itself and its value.
     let group = query / key;
@@ -254,5 +261,5 @@ fn load_qkv(weights: &mut Weights, name: &str, hidden: usize, config: &Attention
         .chain((0..key).map(|head| block(head, group + 1)));
     let rows: Vec<i32> =
         heads.flat_map(|head| (head * size..(head + 1) * size).map(|row| row as i32)).collect();
-    Linear::load_reordered(weights, &part, hidden, config.qkv_bias, &rows)
+    Linear::load_reordered(weights, &part, hidden, config.biases.qkv, &rows)
 }

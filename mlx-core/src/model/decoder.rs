@@ -55,10 +55,10 @@ impl DecoderConfig {
         self.tensors.prepare(weights);
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
-        if self.attention.biases_as_found {
+        if self.attention.biases.as_found {
             let has = |part: &str| weights.has(&format!("model.layers.0.self_attn.{part}.bias"));
-            self.attention.qkv_bias = has("q_proj") || has("qkv_proj");
-            self.attention.output_bias = has("o_proj");
+            self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
+            self.attention.biases.output = has("o_proj");
         }
         if self.head.tied && weights.has("lm_head.weight") {
             // Some exports write the shared matrix twice; in some, config.json is wrong about it.

@@ -27,7 +27,7 @@ use safetensors::Dtype;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
-pub use attention::{AttentionConfig, Projections};
+pub use attention::{AttentionBiases, AttentionConfig, Projections};
 pub use batch::{Batch, Pass, Row};
 pub use block::BlockConfig;
 pub use decoder::{DecoderConfig, HeadConfig, LayerConfig};

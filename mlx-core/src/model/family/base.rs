@@ -3,7 +3,7 @@
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
-use crate::model::attention::{AttentionConfig, Projections};
+use crate::model::attention::{AttentionBiases, AttentionConfig, Projections};
 use crate::model::block::BlockConfig;
 use crate::model::decoder::{DecoderConfig, HeadConfig, LayerConfig};
 use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
@@ -81,9 +81,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             key_heads: derived(fields, "num_key_value_heads", defaults.key_heads, query_heads)?,
             head_size,
             projections: Projections::Apart,
-            qkv_bias: false,
-            output_bias: false,
-            biases_as_found: false,
+            biases: AttentionBiases::default(),
             norm: None,
             scale: (head_size as f32).sqrt().recip(),
             soft_cap: None,
@@ -112,7 +110,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
 pub(super) fn with_biases(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let mut config = read(fields, defaults)?;
     let bias = flag(fields, "attention_bias", false)?;
-    (config.attention.qkv_bias, config.attention.output_bias) = (bias, bias);
+    (config.attention.biases.qkv, config.attention.biases.output) = (bias, bias);
     config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
     Ok(config)
 }

@@ -87,8 +87,8 @@ pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &LLAMA)?;
     config.head.tied = true;
     let layers = config.layers.len() as f64;
-    config.attention.qkv_bias = flag(fields, "attention_bias", false)?;
-    config.attention.output_bias = config.attention.qkv_bias;
+    config.attention.biases.qkv = flag(fields, "attention_bias", false)?;
+    config.attention.biases.output = config.attention.biases.qkv;
     config.embedding_scale = Some(positive(fields, "scale_emb", 1.0)? as f32);
     config.block.multiplier = Some((positive(fields, "scale_depth", 1.0)? / layers.sqrt()) as f32);
     config.head.scale = Some((positive(fields, "dim_model_base", 1.0)? / config.hidden as f64) as f32);
@@ -125,9 +125,9 @@ pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
 pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { key_heads: Some(8), head_size: Some(128), context: 524_288, ..LLAMA };
     let mut config = base::read(fields, &defaults)?;
-    config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
-    config.attention.output_bias = flag(fields, "attention_out_bias", false)?;
-    config.attention.biases_as_found = !fields.has("attention_bias");
+    config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
+    config.attention.biases.output = flag(fields, "attention_out_bias", false)?;
+    config.attention.biases.as_found = !fields.has("attention_bias");
     config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
     Ok(config)
 }
@@ -144,7 +144,7 @@ pub(super) fn helium(fields: &Fields) -> Result<DecoderConfig> {
         ..LLAMA
     };
     let mut config = base::with_biases(fields, &defaults)?;
-    config.attention.output_bias = false;
+    config.attention.biases.output = false;
     Ok(config)
 }
 
@@ -161,7 +161,8 @@ pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
     };
     let mut config = base::read(fields, &defaults)?;
     let bias = flag(fields, "use_bias", false)?;
-    (config.attention.qkv_bias, config.attention.output_bias, config.feed_forward.bias) = (bias, bias, bias);
+    (config.attention.biases.qkv, config.attention.biases.output, config.feed_forward.bias) =
+        (bias, bias, bias);
     Ok(config)
 }
 
@@ -175,10 +176,10 @@ pub(super) fn internlm3(fields: &Fields) -> Result<DecoderConfig> {
         ..LLAMA
     };
     let mut config = base::with_biases(fields, &defaults)?;
-    config.attention.qkv_bias = flag(fields, "qkv_bias", config.attention.qkv_bias)?;
+    config.attention.biases.qkv = flag(fields, "qkv_bias", config.attention.biases.qkv)?;
     config.feed_forward.bias = flag(fields, "bias", config.feed_forward.bias)?;
-    config.attention.output_bias = config.feed_forward.bias;
+    config.attention.biases.output = config.feed_forward.bias;
     // The references disagree about which of the two flags the output follows.
-    config.attention.biases_as_found = config.attention.qkv_bias != config.feed_forward.bias;
+    config.attention.biases.as_found = config.attention.biases.qkv != config.feed_forward.bias;
     Ok(config)
 }

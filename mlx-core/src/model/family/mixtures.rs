@@ -101,9 +101,9 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     };
     let mut config = base::read(fields, &defaults)?;
     config.attention.sinks = true;
-    config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
-    config.attention.output_bias = config.attention.qkv_bias;
-    config.attention.biases_as_found = !fields.has("attention_bias");
+    config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
+    config.attention.biases.output = config.attention.biases.qkv;
+    config.attention.biases.as_found = !fields.has("attention_bias");
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
     let experts = ExpertsConfig {

@@ -13,7 +13,7 @@ const QWEN: Defaults = Defaults { key_heads: Some(32), context: 32_768, ..LLAMA 
 /// Qwen 2: queries, keys and values have biases.
 pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &QWEN)?;
-    config.attention.qkv_bias = true;
+    config.attention.biases.qkv = true;
     upper_layers_slide(fields, &mut config)?;
     Ok(config)
 }
@@ -31,8 +31,9 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
 fn upper_layers_slide(fields: &Fields, config: &mut DecoderConfig) -> Result<()> {
     let window = layers::window_if_used(fields, Some(4096))?;
     let first = fields.optional_number("max_window_layers")?.unwrap_or(28.0);
-    let mut sliding = layers::kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
-    sliding.iter_mut().for_each(|sliding| *sliding &= window.is_some());
+    let kinds = layers::kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
+    // Without a window a list of kinds says nothing.
+    let sliding: Vec<bool> = kinds.into_iter().map(|slides| slides && window.is_some()).collect();
     layers::slide(fields, config, &sliding, window)
 }
 

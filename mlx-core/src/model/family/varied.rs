@@ -51,8 +51,8 @@ const GLM: Defaults = Defaults {
 /// GLM 4 of 2024: neighbours in half of each head turn together.
 pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &GLM)?;
-    config.attention.qkv_bias = flag(fields, "attention_bias", true)?;
-    config.attention.biases_as_found = !fields.has("attention_bias");
+    config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
+    config.attention.biases.as_found = !fields.has("attention_bias");
     config.feed_forward.input = FeedForwardInput::GatedInOne;
     Ok(config)
 }
@@ -71,8 +71,8 @@ pub(super) fn glm4(fields: &Fields) -> Result<DecoderConfig> {
 /// InternLM 2 (its own `configuration_internlm2.py` is the reference): llama under other names, heads grouped in one projection.
 pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &LLAMA)?;
-    config.attention.qkv_bias = flag(fields, "bias", true)?;
-    config.attention.output_bias = config.attention.qkv_bias;
+    config.attention.biases.qkv = flag(fields, "bias", true)?;
+    config.attention.biases.output = config.attention.biases.qkv;
     config.attention.projections = Projections::ByKeyHead;
     config.block = BlockConfig {
         attention_norm: Some("attention_norm"),
@@ -105,7 +105,7 @@ pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
-    config.attention.qkv_bias = flag(fields, "use_qkv_bias", false)?;
+    config.attention.biases.qkv = flag(fields, "use_qkv_bias", false)?;
     if flag(fields, "qk_layernorm", false)? {
         base::normalise_heads(&mut config, HeadNormScope::HeadOwnTensors);
         config.tensors = TensorNames {
@@ -134,7 +134,8 @@ pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
     };
     let mut config = base::read(fields, &defaults)?;
     let bias = flag(fields, "use_bias", true)?;
-    (config.attention.qkv_bias, config.attention.output_bias, config.feed_forward.bias) = (bias, bias, bias);
+    (config.attention.biases.qkv, config.attention.biases.output, config.feed_forward.bias) =
+        (bias, bias, bias);
     config.feed_forward.input = FeedForwardInput::Plain;
     config.tensors = TensorNames {
         renamed: &[("mlp.up_proj", "mlp.c_fc"), ("mlp.down_proj", "mlp.c_proj")],

@@ -1,0 +1,66 @@
+//! A chat as a person has it: in a terminal, typed key by key.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use expectrl::session::OsSession;
+use expectrl::{Eof, Expect, Regex, Session};
+use mlx_tests::model_folder;
+
+/// A chat in a terminal of its own.
+fn chat(home: &Path, arguments: &[&str]) -> OsSession {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    command.args(["chat", "-m"]).arg(model_folder("llama-f32"));
+    command.args(["--max-tokens", "6", "--ignore-eos", "--temperature", "0"]).args(arguments);
+    command.env("HOME", home).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("XDG_STATE_HOME");
+    command.env_remove("MLX_LOG").current_dir(home);
+    let mut session = Session::spawn(command).expect("the program starts");
+    // A busy machine takes its time to load a model.
+    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    session.expect("is ready").expect("a greeting");
+    session.expect("> ").expect("a prompt");
+    session
+}
+
+/// Types a line and waits for what the answer to it must hold.
+fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
+    session.send_line(line).expect("it can be typed");
+    let found = session.expect(Regex(expected)).unwrap_or_else(|error| panic!("{line}: {expected}: {error}"));
+    String::from_utf8_lossy(found.get(0).expect("a match")).into_owned()
+}
+
+#[test]
+fn a_person_chats_and_looks_behind_the_answers() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut session = chat(home.path(), &[]);
+    type_line(&mut session, "Hello", r"6 tokens, [0-9.]+ tok/s, context [0-9]+ %");
+    type_line(&mut session, "/context", r"[0-9]+ of 256 tokens");
+    type_line(&mut session, "/tokens", r" %.*\r\n.* %");
+    type_line(&mut session, "/params top_k=40", "> ");
+    type_line(&mut session, "/params", r"max_tokens=6 temperature=0 top_k=40");
+    type_line(&mut session, "/params heat=1", "heat is not a parameter");
+    type_line(&mut session, "/seed 7", "> ");
+    type_line(&mut session, "/seed", "every answer has the seed 7");
+    type_line(&mut session, "/edit Good bye", r"tok/s");
+    type_line(&mut session, "/undo", "taken back: Good bye");
+    type_line(&mut session, "/undo", "there is no message to take back");
+    type_line(&mut session, "/model", "llama-f32");
+    type_line(&mut session, "/model nowhere", "nowhere");
+    session.send_line("/quit").expect("it can be typed");
+    session.expect(Eof).expect("the program ends");
+}
+
+#[test]
+fn a_conversation_in_a_file_goes_on() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    for turn in [2, 4] {
+        let mut session = chat(home.path(), &["--session", "talk.json", "--plain"]);
+        type_line(&mut session, "One more", "cut off");
+        type_line(&mut session, "/context", &format!("{turn} messages"));
+        session.send_line("/quit").expect("it can be typed");
+        session.expect(Eof).expect("the program ends");
+    }
+    let kept = std::fs::read_to_string(home.path().join("talk.json")).expect("it was kept");
+    assert_eq!(kept.matches("One more").count(), 2);
+}
