@@ -4,16 +4,15 @@
 use std::path::Path;
 
 use mlx_core::array::write_graph;
-use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::model::{self, Batch, Model, Pass, Row};
 use mlx_core::weights::WeightPolicy;
-use mlx_rs::Array;
 
 const PROMPT: usize = 40;
 
-/// The operations that `array` waits for.
-fn operations(array: &Array) -> usize {
+/// The operations that the rows of a pass wait for.
+fn operations(pass: &Pass) -> usize {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    write_graph(array, file.path()).expect("the graph can be written");
+    write_graph(pass.hidden(), file.path()).expect("the graph can be written");
     let text = std::fs::read_to_string(file.path()).expect("the graph is there");
     text.lines().filter(|line| line.contains("shape=rectangle")).count()
 }
@@ -28,9 +27,9 @@ fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
         cache.eval().expect("it computes");
     }
     let mut pass = model.begin(batch).expect("a pass");
-    let embedded = operations(pass.hidden());
+    let embedded = operations(&pass);
     model.advance(&mut pass, model.spec().layers, &mut [&mut cache]).expect("the layers run");
-    operations(pass.hidden()) - embedded
+    operations(&pass) - embedded
 }
 
 #[expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
