@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx_core::Result;
+use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::folder::ModelFolder;
 use mlx_core::model;
 use mlx_core::weights::WeightPolicy;
@@ -269,4 +272,30 @@ fn damaged_configs_never_panic() {
 fn damaged_tokenizers_never_panic() {
     assert_robust("llama-f32", "tokenizer.json", 100);
     assert_robust("llama-f32", "tokenizer_config.json", 100);
+}
+
+#[test]
+fn a_model_that_is_asked_for_twice_is_read_once_and_a_changed_folder_is_noticed() {
+    let _turn = device();
+    let copy = model_copy("llama-f32");
+    let reads = Arc::new(AtomicUsize::new(0));
+    let ask = || {
+        let reads = Arc::clone(&reads);
+        let progress = move |read, all| {
+            if read == all {
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        EngineHandle::shared(copy.path(), &EngineOptions::single(), progress).expect("it loads")
+    };
+    let (first, second) = (ask(), ask());
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+    let config = copy.path().join("config.json");
+    let text = std::fs::read_to_string(&config).expect("it is there");
+    std::fs::write(&config, text + "\n").expect("it can be written");
+    let third = ask();
+    assert_eq!(reads.load(Ordering::Relaxed), 2, "the folder has changed");
+    drop((first, second, third));
+    drop(ask());
+    assert_eq!(reads.load(Ordering::Relaxed), 3, "nobody used it any more");
 }

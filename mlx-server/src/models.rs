@@ -6,7 +6,8 @@ mod entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::Error;
+use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -124,20 +125,24 @@ impl Models {
         if let Some(lease) = entry.lease() {
             return Ok(lease);
         }
-        // What is still there has died.
-        entry.unload("its engine has stopped").await;
+        // What is still there has died, or its files have changed.
+        entry.unload("its engine has stopped or its folder has changed").await;
         self.make_room(entry).await?;
         let (folder, options) = (entry.folder().to_owned(), self.options.clone());
         let begin = Instant::now();
-        let start = spawn_blocking(move || EngineHandle::start(&folder, &options, |_, _| {}));
-        let engine = match start.await {
-            Ok(Ok(engine)) => engine,
+        let start = spawn_blocking(move || {
+            let stamp = FolderStamp::of(&folder)?;
+            Ok((EngineHandle::shared(&folder, &options, |_, _| {})?, stamp))
+        });
+        let started: Result<Result<_, Error>, _> = start.await;
+        let (engine, stamp) = match started {
+            Ok(Ok(started)) => started,
             Ok(Err(error)) => return Err(not_loaded(entry, &error.to_string())),
             Err(_) => return Err(not_loaded(entry, "loading it panicked")),
         };
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
-        Ok(entry.fill(engine))
+        Ok(entry.fill(engine, stamp))
     }
 
     /// Unloads models, the one used longest ago first, until `entry` fits beside the others.

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
 }
 
 fn start(args: &ModelArgs, folder: &Path) -> Result<EngineHandle, Error> {
-    EngineHandle::start(folder, &args.engine_options()?, terminal::load_bar())
+    EngineHandle::shared(folder, &args.engine_options()?, terminal::load_bar())
 }
 
 struct Chat {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::capacity::Capacity;
@@ -25,7 +25,8 @@ pub struct EngineHandle {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+/// What all clones of a handle share.
+pub(super) struct Shared {
     folder: Arc<ModelFolder>,
     spec: ModelSpec,
     exactness: Exactness,
@@ -92,6 +93,14 @@ impl EngineHandle {
         let (submissions, thread) = (Some(submissions), Some(thread));
         let shared = Shared { folder, spec, exactness, capacity, max_waiting, gauges, submissions, thread };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub(super) fn from_shared(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
     }
 
     /// The folder's tokenizer, template and defaults.

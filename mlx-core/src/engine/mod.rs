@@ -20,6 +20,7 @@ mod rewind;
 mod room;
 mod row_check;
 mod runner;
+mod running;
 mod saved;
 mod scheduler;
 mod sequence;
@@ -38,4 +39,5 @@ pub use request::{
     TokenOutput, Usage,
 };
 pub use room::Room;
+pub use running::FolderStamp;
 pub use stats::EngineStats;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
 use mlx_core::model;
 use mlx_core::weights::WeightPolicy;
 use tokio::task::spawn_blocking;
@@ -36,11 +36,13 @@ pub(crate) struct Loaded {
     pub(crate) thinks: bool,
     /// Those of the tags that are special tokens, which have no text.
     pub(crate) silent_tags: Vec<(u32, &'static str)>,
+    /// What its files were when it was read.
+    stamp: FolderStamp,
     last_used: Mutex<Instant>,
 }
 
 impl Loaded {
-    fn new(name: &str, engine: EngineHandle) -> Self {
+    fn new(name: &str, engine: EngineHandle, stamp: FolderStamp) -> Self {
         let folder = engine.folder();
         let thinks = folder.tokenizer.id(reasoning::OPEN).is_some()
             || folder.template.as_ref().is_some_and(|template| template.mentions(reasoning::CLOSE));
@@ -49,7 +51,8 @@ impl Loaded {
             .filter_map(|tag| Some((folder.tokenizer.id(tag)?, tag)))
             .filter(|(id, _)| folder.tokenizer.is_special(*id))
             .collect();
-        Self { name: name.to_owned(), engine, thinks, silent_tags, last_used: Mutex::new(Instant::now()) }
+        let last_used = Mutex::new(Instant::now());
+        Self { name: name.to_owned(), engine, thinks, silent_tags, stamp, last_used }
     }
 
     /// Bytes that it takes or has promised to those who use it, and what it keeps for them.
@@ -115,15 +118,18 @@ impl Entry {
         }
     }
 
-    /// A lease of what is loaded, if it runs.
+    /// A lease of what is loaded, if it runs. When the files have changed it ends with its last user, so that nobody's answer is of
+    /// two models.
     pub(super) fn lease(&self) -> Option<Lease> {
         let slot = self.slot();
-        slot.as_ref().filter(|loaded| loaded.engine.is_ready()).map(|loaded| Lease(Arc::clone(loaded)))
+        let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
+        let is_stale = || FolderStamp::of(&self.folder).is_ok_and(|stamp| stamp != loaded.stamp);
+        (Arc::strong_count(loaded) > 1 || !is_stale()).then(|| Lease(Arc::clone(loaded)))
     }
 
     /// Puts a loaded model in its place and gives a lease of it.
-    pub(super) fn fill(&self, engine: EngineHandle) -> Lease {
-        let loaded = Arc::new(Loaded::new(&self.name, engine));
+    pub(super) fn fill(&self, engine: EngineHandle, stamp: FolderStamp) -> Lease {
+        let loaded = Arc::new(Loaded::new(&self.name, engine, stamp));
         *self.slot() = Some(Arc::clone(&loaded));
         Lease(loaded)
     }

@@ -1,0 +1,63 @@
+//! Engines that run in this process: a model that is asked for twice is read once, and one whose files have changed is read anew.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, Weak};
+use std::time::SystemTime;
+
+use super::handle::{EngineHandle, Shared};
+use super::options::EngineOptions;
+use crate::error::{Error, Result};
+
+/// What a model folder's files looked like: name, bytes, time of the last change, in the order of their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FolderStamp(Vec<(PathBuf, u64, SystemTime)>);
+
+impl FolderStamp {
+    /// Looks at the files of `folder`; links are followed.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let about = |error| Error::io(folder, error);
+        let mut files = Vec::new();
+        for entry in folder.read_dir().map_err(about)? {
+            let path = entry.map_err(about)?.path();
+            let metadata = path.metadata().map_err(|error| Error::io(&path, error))?;
+            if metadata.is_file() {
+                files.push((path, metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)));
+            }
+        }
+        files.sort();
+        Ok(Self(files))
+    }
+}
+
+struct Running {
+    folder: PathBuf,
+    stamp: FolderStamp,
+    options: EngineOptions,
+    engine: Weak<Shared>,
+}
+
+/// Locked while a model is loaded, so that whoever asks for the same one at the same time waits for it.
+static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
+
+impl EngineHandle {
+    /// The engine that runs the model in `folder` with these options already, if its files are still the same; else one that is
+    /// started now, as [`EngineHandle::start`] does.
+    pub fn shared(
+        folder: &Path,
+        options: &EngineOptions,
+        progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Self> {
+        let Ok(place) = folder.canonicalize() else { return Self::start(folder, options, progress) };
+        let stamp = FolderStamp::of(&place)?;
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|it| it.engine.strong_count() > 0);
+        let same = |it: &&Running| it.folder == place && it.stamp == stamp && it.options == *options;
+        let known = running.iter().filter(same).find_map(|it| it.engine.upgrade()).map(Self::from_shared);
+        if let Some(engine) = known.filter(Self::is_ready) {
+            return Ok(engine);
+        }
+        let engine = Self::start(folder, options, progress)?;
+        running.push(Running { folder: place, stamp, options: options.clone(), engine: engine.downgrade() });
+        Ok(engine)
+    }
+}
