@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use mlx_core::Error;
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub;
 use mlx_core::session::ContextPolicy;
 use mlx_server::args::ServeArgs;
 use mlx_server::cache::CacheArgs;
@@ -138,8 +139,8 @@ pub(crate) struct ChatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// The model: a folder with config.json and safetensors
-    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
+    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: PathBuf,
 
     /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
@@ -157,8 +158,8 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// The model: a folder with config.json, safetensors and tokenizer.json
-    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    /// The model: a name that `mlx list` shows, or a folder with config.json, safetensors and tokenizer.json
+    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: PathBuf,
 
     /// Give the same bits as a server does under any load, where the device allows it [default: where that costs nothing]
@@ -182,6 +183,11 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// The folder of the model.
+    pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
+        hub::resolve(&self.model)
+    }
+
     /// An engine for one request after the other.
     pub(crate) fn engine_options(&self) -> Result<EngineOptions, Error> {
         let memory_budget = self.memory_budget.map(|size| size.0);

@@ -1,6 +1,7 @@
 //! `mlx inspect`: what a model is and what it would take, without loading it.
 
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub;
 use mlx_core::inspect::{Inspection, inspect};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         keep_quantized: args.keep_quantized.unwrap_or(false),
         ..EngineOptions::default()
     };
-    let found = inspect(&args.model, &options)?;
+    let found = inspect(&hub::resolve(&args.model)?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
     Ok(terminal::show(&text)?)
 }

@@ -20,7 +20,8 @@ use input::{Input, Lines};
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options()?, terminal::load_bar())?;
+    let engine =
+        EngineHandle::start(&args.model.folder()?, &args.model.engine_options()?, terminal::load_bar())?;
     let name = engine.folder().name();
     let session = ChatSession::new(engine, args.options.options(None))?;
     let mut session = session.with_policy(args.context_policy);
