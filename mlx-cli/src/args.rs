@@ -12,6 +12,8 @@ use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
 
 use crate::cache::CacheCommand;
+use crate::models::{ListArgs, RemoveArgs};
+use crate::pull::PullArgs;
 use crate::request_args::RequestArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
@@ -43,10 +45,26 @@ pub(crate) enum Command {
     /// List, save and remove prompts that later runs begin with
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Fetch a model from the Hugging Face hub, or the rest of it
+    #[command(after_help = PULL_EXAMPLES)]
+    Pull(PullArgs),
+    /// List the models that were fetched, by this or other programs
+    List(ListArgs),
+    /// Remove a model that was fetched
+    Rm(RemoveArgs),
     /// Answer programs over HTTP, as OpenAI's API does
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
 }
+
+const PULL_EXAMPLES: &str = "\
+Examples:
+  mlx pull ORG/NAME && mlx chat -m ORG/NAME
+  mlx pull ORG/NAME@REVISION
+  mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
+
+The last line of the output is the folder. Models lie where the hub's other tools keep them; all of their variables count:
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
