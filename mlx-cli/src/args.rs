@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use mlx_core::Error;
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub;
 use mlx_core::session::ContextPolicy;
 use mlx_server::args::ServeArgs;
 use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
 
 use crate::cache::CacheCommand;
+use crate::models::{ListArgs, RemoveArgs};
+use crate::pull::PullArgs;
 use crate::request_args::RequestArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
@@ -42,6 +45,13 @@ pub(crate) enum Command {
     /// List, save and remove prompts that later runs begin with
     #[command(subcommand)]
     Cache(CacheCommand),
+    /// Fetch a model from the Hugging Face hub, or the rest of it
+    #[command(after_help = PULL_EXAMPLES)]
+    Pull(PullArgs),
+    /// List the models that were fetched, by this or other programs
+    List(ListArgs),
+    /// Remove a model that was fetched
+    Rm(RemoveArgs),
     /// Answer programs over HTTP, as OpenAI's API does
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
@@ -64,6 +74,14 @@ Examples:
   mlx completions bash > ~/.local/share/bash-completion/completions/mlx
   mlx completions zsh > ~/.zfunc/_mlx
   mlx completions fish > ~/.config/fish/completions/mlx.fish";
+const PULL_EXAMPLES: &str = "\
+Examples:
+  mlx pull ORG/NAME && mlx chat -m ORG/NAME
+  mlx pull ORG/NAME@REVISION
+  mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
+
+The last line of the output is the folder. Models lie where the hub's other tools keep them; all of their variables count:
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -172,8 +190,8 @@ pub(crate) struct ChatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// The model: a folder with config.json and safetensors
-    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
+    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: PathBuf,
 
     /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
@@ -191,8 +209,8 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// The model: a folder with config.json, safetensors and tokenizer.json
-    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    /// The model: a name that `mlx list` shows, or a folder with config.json, safetensors and tokenizer.json
+    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: PathBuf,
 
     /// Give the same bits as a server does under any load, where the device allows it [default: where that costs nothing]
@@ -216,6 +234,11 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// The folder of the model.
+    pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
+        hub::resolve(&self.model)
+    }
+
     /// An engine for one request after the other.
     pub(crate) fn engine_options(&self) -> Result<EngineOptions, Error> {
         let memory_budget = self.memory_budget.map(|size| size.0);

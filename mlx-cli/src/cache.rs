@@ -88,7 +88,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
         return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
     }
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &options, terminal::load_bar())?;
+    let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
     let tokens = if args.system {
         instructions(&engine, text)?
     } else {

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options()?, terminal::load_bar())?;
+    let engine =
+        EngineHandle::start(&args.model.folder()?, &args.model.engine_options()?, terminal::load_bar())?;
     let load_seconds = begin.elapsed().as_secs_f64();
     let tokens = prompt_tokens(&engine, args, &prompt)?;
     let request = engine.request(tokens, &args.options.options(args.logprobs))?;

@@ -1,12 +1,13 @@
 //! `mlx inspect`: what a model is and what it would take, without loading it.
 
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub;
 use mlx_core::inspect::{Inspection, inspect};
 use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
 use crate::exit_code::Failure;
-use crate::terminal;
+use crate::terminal::{self, count, size};
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
@@ -15,7 +16,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         keep_quantized: args.keep_quantized.unwrap_or(false),
         ..EngineOptions::default()
     };
-    let found = inspect(&args.model, &options)?;
+    let found = inspect(&hub::resolve(&args.model)?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
     Ok(terminal::show(&text)?)
 }
@@ -89,24 +90,4 @@ fn to_text(found: &Inspection) -> String {
     ]);
     let lines: Vec<String> = lines.into_iter().map(|(what, value)| format!("{what:<16} {value}")).collect();
     lines.join("\n") + "\n"
-}
-
-/// A number of parameters for people.
-fn count(number: u64) -> String {
-    scaled(number as f64, 1000.0, &["", " K", " M", " B", " T"])
-}
-
-/// A number of bytes for people.
-fn size(bytes: u64) -> String {
-    scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
-}
-
-fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    while number >= step && unit + 1 < units.len() {
-        number /= step;
-        unit += 1;
-    }
-    let digits = if unit == 0 { 0 } else { 2 };
-    format!("{number:.digits$}{}", units[unit])
 }

@@ -4,8 +4,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx_core::engine::Canceller;
 
+use crate::terminal;
+
 /// The exit code of a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
+
+/// From now on Ctrl-C says this line and ends the program.
+pub(crate) fn explain(line: String) {
+    let on_signal = move || {
+        terminal::note(&line);
+        std::process::exit(INTERRUPTED);
+    };
+    if let Err(error) = ctrlc::set_handler(on_signal) {
+        tracing::warn!(%error, "ctrl-c ends the program without a word");
+    }
+}
 
 /// Knows which answer Ctrl-C is to end.
 #[derive(Clone, Default)]

@@ -11,6 +11,8 @@ mod input;
 mod inspect;
 mod interrupt;
 mod manual;
+mod models;
+mod pull;
 mod request_args;
 mod score;
 mod serve;
@@ -47,6 +49,12 @@ fn main() -> ExitCode {
             log(matches!(command, CacheCommand::Save(args) if args.model.verbose));
             cache::run(command)
         }
+        Command::Pull(args) => {
+            log(false);
+            pull::run(args)
+        }
+        Command::List(args) => models::list(args),
+        Command::Rm(args) => models::remove(args),
         Command::Serve(args) => serve::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { folder } => manual::pages(folder),
@@ -71,6 +79,8 @@ fn quiet_guarded_threads() {
 /// Log lines go to standard error; `MLX_LOG` chooses which, in the syntax of `tracing`'s filters.
 fn log(verbose: bool) {
     let default = if verbose { "info" } else { "warn" };
+    // What it logs is told as an error by whoever asked for a connection.
+    let default = format!("{default},rustls_platform_verifier=off");
     let filter = EnvFilter::try_from_env("MLX_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

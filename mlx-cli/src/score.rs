@@ -19,7 +19,8 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
         None => input::read_text(args.text.as_deref(), None, "--text")?,
     };
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.model, &args.model.engine_options()?, terminal::load_bar())?;
+    let engine =
+        EngineHandle::start(&args.model.folder()?, &args.model.engine_options()?, terminal::load_bar())?;
     let tokens = match &args.prompt_ids {
         Some(ids) => ids.clone(),
         None => engine.folder().tokenizer.encode(&text, true)?,

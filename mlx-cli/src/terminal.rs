@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Writes to standard output at once, so that a stream of tokens is seen as it comes.
 pub(crate) fn show(text: &str) -> std::io::Result<()> {
@@ -31,11 +31,8 @@ pub(crate) fn has_colours() -> bool {
 
 /// A bar for the bytes of a model; shown to people only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
-    let target =
-        if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(None, target);
-    let style = ProgressStyle::with_template("loading {bar:30} {bytes} of {total_bytes}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = ProgressBar::with_draw_target(None, target());
+    bar.set_style(style("loading {bar:30} {bytes} of {total_bytes}"));
     move |read, total| {
         bar.set_length(total);
         bar.set_position(read);
@@ -43,4 +40,84 @@ pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
             bar.finish_and_clear();
         }
     }
+}
+
+fn target() -> ProgressDrawTarget {
+    if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Bars of several files, one below the other; where nobody watches, a line for each file that is done.
+pub(crate) struct Bars(MultiProgress);
+
+impl Bars {
+    pub(crate) fn new() -> Self {
+        Self(MultiProgress::with_draw_target(target()))
+    }
+
+    /// A bar for a file of so many bytes.
+    pub(crate) fn file(&self, name: &str, bytes: u64) -> Bar {
+        let bar = self.0.add(ProgressBar::new(bytes).with_message(name.to_owned()));
+        bar.set_style(style("{msg:40!} {bar:20} {bytes} of {total_bytes} {bytes_per_sec} {prefix}"));
+        Bar { bars: self.0.clone(), bar }
+    }
+}
+
+/// The bar of a file.
+pub(crate) struct Bar {
+    bars: MultiProgress,
+    bar: ProgressBar,
+}
+
+impl Bar {
+    /// So many bytes are done; `what` is happening to them.
+    pub(crate) fn show(&self, what: &'static str, bytes: u64) {
+        if self.bar.prefix() != what {
+            self.bar.set_prefix(what);
+        }
+        self.bar.set_position(bytes);
+    }
+
+    /// So many bytes were done before.
+    pub(crate) fn resume(&self, bytes: u64) {
+        self.bar.set_prefix("");
+        self.bar.set_position(bytes);
+        self.bar.reset_eta();
+    }
+
+    /// A line about the file.
+    pub(crate) fn note(&self, line: &str) {
+        self.bars.suspend(|| note(&format!("{}: {line}", self.bar.message())));
+    }
+
+    /// The file is there.
+    pub(crate) fn done(&self) {
+        self.bar.finish();
+        if self.bar.is_hidden() {
+            note(&format!("{}  {}", self.bar.message(), size(self.bar.length().unwrap_or_default())));
+        }
+    }
+}
+
+/// A number of parameters for people.
+pub(crate) fn count(number: u64) -> String {
+    scaled(number as f64, 1000.0, &["", " K", " M", " B", " T"])
+}
+
+/// A number of bytes for people.
+pub(crate) fn size(bytes: u64) -> String {
+    scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
+}
+
+fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while number >= step && unit + 1 < units.len() {
+        number /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 { 0 } else { 2 };
+    format!("{number:.digits$}{}", units[unit])
 }

@@ -25,6 +25,14 @@ pub enum Error {
         /// The key in it and what is wrong with it.
         message: String,
     },
+    /// A model of the hub cannot be had.
+    #[error("{name}: {message}")]
+    Hub {
+        /// The model, by its name on the hub.
+        name: String,
+        /// What is wrong and what would help.
+        message: String,
+    },
     /// A request asks for something that cannot be done; nothing was started.
     #[error("{field}: {message}")]
     Request {
@@ -64,6 +72,11 @@ impl Error {
     /// An [`Error::File`] about `path`.
     pub fn file(path: impl AsRef<Path>, message: impl Into<String>) -> Self {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
+    }
+
+    /// An [`Error::Hub`] about the model of that name.
+    pub fn hub(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
+        Self::Hub { name: name.to_string(), message: message.into() }
     }
 
     /// An [`Error::Request`] about `field`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::sampling::{Lexicon, SamplingOptions};
 use crate::text::{ChatTemplate, Tokenizer};
 
@@ -43,8 +44,11 @@ impl ModelFolder {
         })
     }
 
-    /// The folder's last name, to show to people.
+    /// The model's name on the hub if it is in its cache, or else the folder's last name; to show to people.
     pub fn name(&self) -> String {
+        if let Some(name) = hub::name_of(&self.path) {
+            return name;
+        }
         let name = self.path.file_name().or_else(|| self.path.parent().and_then(Path::file_name));
         name.map_or_else(|| self.path.display().to_string(), |name| name.to_string_lossy().into_owned())
     }

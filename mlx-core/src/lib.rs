@@ -7,6 +7,7 @@ pub mod config;
 pub mod engine;
 pub mod error;
 pub mod folder;
+pub mod hub;
 pub mod inspect;
 mod mlx_sys;
 pub mod model;

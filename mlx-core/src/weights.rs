@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::packed::Packed;
 use crate::quantisation::{Packing, Recipe};
 use checkpoint::{Checkpoint, Entry};
+pub use checkpoint::{INDEX, files};
 pub use survey::{Kind, Kinds, Tally};
 
 /// Called with the bytes read so far and the bytes in all.

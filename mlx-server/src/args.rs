@@ -51,8 +51,9 @@ pub struct Settings {
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ModelArgs {
-    /// A model folder, or NAME=FOLDER; may be given several times; the first answers requests that name none
-    #[arg(short, long, value_name = "[NAME=]FOLDER", env = "MLX_MODEL")]
+    /// A model that was pulled, or a model folder, or NAME= and one of them; may be given several times; the first answers requests
+    /// that name none
+    #[arg(short, long, value_name = "[NAME=]MODEL", env = "MLX_MODEL")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     model: Vec<String>,
 

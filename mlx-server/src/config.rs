@@ -44,7 +44,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ModelConfig {
-    /// `[NAME=]FOLDER`, each.
+    /// `[NAME=]MODEL`, each: a folder, or a name in the hub's cache.
     pub model: Vec<String>,
     /// `ALIAS=NAME`, each.
     pub alias: Vec<String>,

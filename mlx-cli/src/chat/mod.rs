@@ -11,9 +11,9 @@ mod tokens;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use mlx_core::Error;
 use mlx_core::engine::{EngineHandle, FinishReason, Generation, TokenOutput};
 use mlx_core::session::{ChatSession, ContextFill, Role};
+use mlx_core::{Error, hub};
 
 use crate::answer::{self, Show};
 use crate::args::{ChatArgs, ModelArgs};
@@ -32,7 +32,7 @@ const ALTERNATIVES: usize = 4;
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
-    let engine = start(&args.model, &args.model.model)?;
+    let engine = start(&args.model, &args.model.folder()?)?;
     let name = engine.folder().name();
     let session = ChatSession::new(engine, args.options.options(Some(ALTERNATIVES)))?;
     let mut session = session.with_policy(args.context_policy);
@@ -213,7 +213,7 @@ impl Chat {
     }
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
-        let engine = start(&self.model, Path::new(name))?;
+        let engine = start(&self.model, &hub::resolve(Path::new(name))?)?;
         let name = engine.folder().name();
         self.session.change_model(engine)?;
         self.last.clear();

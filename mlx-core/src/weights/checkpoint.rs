@@ -14,6 +14,11 @@ use crate::error::{Error, Result};
 /// A header larger than this is refused before it is read (the format's own limit is 100 MB).
 const LARGEST_HEADER: u64 = 100 << 20;
 
+/// The file that says which tensor is in which shard.
+pub const INDEX: &str = "model.safetensors.index.json";
+/// The file of a model that has no shards.
+const SINGLE: &str = "model.safetensors";
+
 const MISSING: &str =
     "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read";
 
@@ -115,7 +120,7 @@ impl Checkpoint {
             shards => shards
                 .first()
                 .and_then(|shard| shard.path.parent())
-                .map(|folder| folder.join("model.safetensors.index.json"))
+                .map(|folder| folder.join(INDEX))
                 .unwrap_or_default(),
         }
     }
@@ -155,31 +160,50 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+impl Index {
+    /// Reads the index of a folder, if it has one.
+    fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(INDEX);
+        let Some(fields) = Fields::read_optional(&path)? else { return Ok(None) };
+        let map = fields.section("weight_map")?.ok_or_else(|| fields.error("weight_map", "is missing"))?;
+        let mut weight_map = BTreeMap::new();
+        for name in map.keys() {
+            let file = map.optional_text(name)?.ok_or_else(|| map.error(name, "is null"))?;
+            // The index comes from the network: a shard is a plain file name in this folder, nothing else.
+            if Path::new(file).file_name() != Some(file.as_ref()) {
+                return Err(
+                    map.error(name, format_args!("is {file:?}; it must be a file name in this folder"))
+                );
+            }
+            weight_map.insert(name.to_owned(), file.to_owned());
+        }
+        if weight_map.is_empty() {
+            return Err(fields.error("weight_map", "names no tensor"));
+        }
+        Ok(Some(Self { path, weight_map }))
+    }
+
+    fn files(&self) -> BTreeSet<&String> {
+        self.weight_map.values().collect()
+    }
+}
+
+/// The names of the files that hold the weights of the model in `folder`, whether they are there or not.
+pub fn files(folder: &Path) -> Result<Vec<String>> {
+    let index = Index::read(folder)?;
+    Ok(index.map_or_else(|| vec![SINGLE.to_owned()], |index| index.files().into_iter().cloned().collect()))
+}
+
 fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
-    let index_path = folder.join("model.safetensors.index.json");
-    let single = folder.join("model.safetensors");
-    let Some(fields) = Fields::read_optional(&index_path)? else {
+    let Some(index) = Index::read(folder)? else {
+        let single = folder.join(SINGLE);
         if single.is_file() {
             return Ok((vec![single], None));
         }
         return Err(Error::file(folder, format!("{MISSING}{}", others(folder))));
     };
-    let map = fields.section("weight_map")?.ok_or_else(|| fields.error("weight_map", "is missing"))?;
-    let mut weight_map = BTreeMap::new();
-    for name in map.keys() {
-        let file = map.optional_text(name)?.ok_or_else(|| map.error(name, "is null"))?;
-        // The index comes from the network: a shard is a plain file name in this folder, nothing else.
-        if Path::new(file).file_name() != Some(file.as_ref()) {
-            return Err(map.error(name, format_args!("is {file:?}; it must be a file name in this folder")));
-        }
-        weight_map.insert(name.to_owned(), file.to_owned());
-    }
-    if weight_map.is_empty() {
-        return Err(fields.error("weight_map", "names no tensor"));
-    }
-    let files: BTreeSet<&String> = weight_map.values().collect();
-    let paths = files.into_iter().map(|file| folder.join(file)).collect();
-    Ok((paths, Some(Index { path: index_path, weight_map })))
+    let paths = index.files().into_iter().map(|file| folder.join(file)).collect();
+    Ok((paths, Some(index)))
 }
 
 /// Which weights a folder has in a form that is not read.

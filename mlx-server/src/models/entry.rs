@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
-use mlx_core::model;
 use mlx_core::weights::WeightPolicy;
+use mlx_core::{hub, model};
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
@@ -164,13 +164,13 @@ impl Entry {
 /// The models that the settings name.
 pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
     if config.model.is_empty() {
-        return Err(StartError::about("--model", "is missing; name a model folder with -m FOLDER"));
+        return Err(StartError::about("--model", "is missing; name a model or its folder with -m MODEL"));
     }
     let mut entries: Vec<Entry> = Vec::new();
     for given in &config.model {
         let entry = open(given, options)?;
         if entries.iter().any(|other| other.name == entry.name) {
-            let why = format!("{} is there twice; give one another name with NAME=FOLDER", entry.name);
+            let why = format!("{} is there twice; give one another name with NAME=MODEL", entry.name);
             return Err(StartError::about("--model", why));
         }
         entries.push(entry);
@@ -192,22 +192,22 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
 
 fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
-    let (name, folder) =
-        named.map_or((None, Path::new(given)), |(name, folder)| (Some(name), Path::new(folder)));
-    let config = folder.join("config.json");
-    let Ok(metadata) = std::fs::metadata(&config) else {
+    let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
+    let folder = hub::resolve(Path::new(place)).map_err(|error| StartError::about("--model", error))?;
+    let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
         let why = "is not a model folder: it has no config.json";
         return Err(StartError::about(format_args!("--model: {}", folder.display()), why));
     };
     let written = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    let last =
-        folder.canonicalize().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let real = folder.canonicalize().ok();
+    let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
+    let own = real.as_deref().and_then(hub::name_of).or_else(last);
     Ok(Entry {
-        name: name.map(str::to_owned).or(last).unwrap_or_else(|| given.to_owned()),
+        name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),
-        weight_bytes: weight_bytes(folder, options),
+        weight_bytes: weight_bytes(&folder, options),
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        folder: folder.to_owned(),
+        folder,
         slot: Mutex::new(None),
     })
 }

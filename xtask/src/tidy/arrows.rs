@@ -22,7 +22,7 @@ const MAY_USE_MLX: [&str; 10] = [
 ];
 
 /// Crates of the front ends.
-const NOT_IN_CORE: [&str; 3] = ["axum", "tokio", "clap"];
+const NOT_IN_CORE: [&str; 4] = ["axum", "tokio", "clap", "ureq"];
 
 /// In this folder, these modules of the same crate are not mentioned.
 const APART: [(&str, &[&str]); 2] =
@@ -63,7 +63,7 @@ pub(super) fn check_manifest(file: &SourceFile) -> Vec<Violation> {
     };
     let lines = file.text.lines().enumerate();
     let banned = lines.filter(|(_, line)| NOT_IN_CORE.contains(&names(line).as_str()));
-    let rule = "axum, tokio and clap belong to the front ends, not in mlx-core";
+    let rule = "axum, tokio, clap and ureq belong to the front ends, not in mlx-core";
     banned.map(|(number, _)| Violation::new(file, number + 1, rule)).collect()
 }
 

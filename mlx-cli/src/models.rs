@@ -1,0 +1,122 @@
+//! `mlx list` and `mlx rm`: the models in the cache of the hub.
+
+use std::time::SystemTime;
+
+use clap::Args;
+use mlx_core::Result;
+use mlx_core::hub::{Cache, CachedModel, ModelName};
+use mlx_core::model;
+use mlx_core::weights::WeightPolicy;
+use serde_json::{Value, json};
+
+use crate::exit_code::Failure;
+use crate::terminal::{self, size};
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Print one JSON list instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// The models; with @REVISION, only that one of a model's revisions
+    #[arg(value_name = "ORG/NAME[@REVISION]", required = true)]
+    names: Vec<String>,
+}
+
+/// A model, and why it cannot be run, if it cannot.
+struct Row(CachedModel, Option<String>);
+
+/// Lists what is in the cache.
+pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
+    let cache = Cache::from_env()?;
+    let policy = WeightPolicy::for_device(false)?;
+    let rows: Vec<Row> = cache.list()?.into_iter().map(|model| Row::new(model, policy)).collect();
+    if args.json {
+        terminal::show(&format!("{}\n", rows.iter().map(Row::json).collect::<Value>()))?;
+        return Ok(());
+    }
+    terminal::show(&table(&rows))?;
+    terminal::note(&format!("{} in {}", rows.len(), cache.root().display()));
+    Ok(())
+}
+
+/// Removes models from the cache.
+pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
+    let cache = Cache::from_env()?;
+    let names: Vec<ModelName> = args.names.iter().map(|name| name.parse()).collect::<Result<_>>()?;
+    for name in names {
+        let bytes = cache.remove(&name)?;
+        terminal::note(&format!("{name} is removed; {} freed", size(bytes)));
+    }
+    Ok(())
+}
+
+impl Row {
+    fn new(model: CachedModel, policy: WeightPolicy) -> Self {
+        let problem = if model.missing.is_empty() {
+            model::survey(&model.folder, policy).err().map(|error| {
+                // The folder is long and says nothing here.
+                error.to_string().replace(&format!("{}/", model.folder.display()), "")
+            })
+        } else {
+            Some(format!("{} is missing; `mlx pull` gets it", model.missing.join(", ")))
+        };
+        Self(model, problem)
+    }
+
+    /// An element of what `--json` prints. Scripts rely on it: fields may be added, never changed.
+    fn json(&self) -> Value {
+        let Self(model, problem) = self;
+        let modified = model.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        json!({
+            "name": model.name,
+            "revision": model.commit,
+            "references": model.references,
+            "bytes": model.bytes,
+            "modified": modified.as_secs(),
+            "folder": model.folder,
+            "problem": problem,
+        })
+    }
+
+    fn cells(&self) -> [String; 5] {
+        let Self(model, problem) = self;
+        let short: String = model.commit.chars().take(8).collect();
+        let revision = model.references.iter().fold(short, |all, reference| format!("{all} {reference}"));
+        let state = problem.as_ref().map_or_else(|| "ready".to_owned(), |why| format!("not ready: {why}"));
+        [model.name.clone(), revision, size(model.bytes), age(model.modified), state]
+    }
+}
+
+/// All columns but the last as wide as their widest cell.
+fn table(rows: &[Row]) -> String {
+    let rows: Vec<_> = rows.iter().map(Row::cells).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [width(0), width(1), width(2), width(3)];
+    let line = |row: &[String; 5]| {
+        let [cells @ .., state] = row;
+        let cells: String = cells.iter().zip(widths).map(|(cell, width)| pad(cell, width)).collect();
+        format!("{cells}{state}\n")
+    };
+    rows.iter().map(line).collect()
+}
+
+fn pad(cell: &str, width: usize) -> String {
+    format!("{cell:width$}  ")
+}
+
+/// How long ago something was, for people.
+fn age(then: SystemTime) -> String {
+    let seconds = then.elapsed().unwrap_or_default().as_secs();
+    let units = [(86400, "day"), (3600, "hour"), (60, "minute")];
+    match units.into_iter().find(|(length, _)| seconds >= *length) {
+        Some((length, unit)) => {
+            let count = seconds / length;
+            format!("{count} {unit}{} ago", if count == 1 { "" } else { "s" })
+        }
+        None => "just now".to_owned(),
+    }
+}

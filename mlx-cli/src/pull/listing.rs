@@ -1,0 +1,133 @@
+//! What the hub says of a model: its commit, its files, their sizes and checksums. Invariant: whatever becomes part of a path is checked here.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use mlx_core::hub::{ModelName, described};
+use mlx_core::{Error, Result, weights};
+use serde::Deserialize;
+
+use super::checksum::Checksum;
+use super::client::Client;
+
+/// A model at one commit.
+pub(super) struct Listing {
+    pub(super) commit: String,
+    pub(super) files: Vec<HubFile>,
+}
+
+/// A file of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HubFile {
+    /// Its name, with folders.
+    pub(super) path: String,
+    /// The name of its content: its checksum.
+    pub(super) etag: String,
+    pub(super) size: u64,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sibling {
+    rfilename: String,
+    size: Option<u64>,
+    blob_id: Option<String>,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    sha256: Option<String>,
+    size: Option<u64>,
+}
+
+impl Listing {
+    /// Asks the hub.
+    pub(super) fn fetch(client: &Client) -> Result<Self> {
+        let text = client.listing()?;
+        let answer: Answer = serde_json::from_str(&text)
+            .map_err(|error| client.error(format!("the hub's list of files cannot be read: {error}")))?;
+        if !is_plain(&answer.sha) {
+            return Err(client.error(format!("the hub gives {:?} as its commit", answer.sha)));
+        }
+        // Others are not fetched, so it does not matter what they are called.
+        let needed = |path: &str| described(path) || is_weights(path);
+        let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
+        let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
+        Ok(Self { commit: answer.sha, files })
+    }
+
+    /// The file of that name.
+    pub(super) fn file(&self, path: &str, name: &ModelName) -> Result<&HubFile> {
+        let found = self.files.iter().find(|file| file.path == path);
+        found.ok_or_else(|| {
+            Error::hub(name, format!("{} names {path}, which the hub does not have", weights::INDEX))
+        })
+    }
+
+    /// Refuses what holds no model in the one form that is read.
+    pub(super) fn expect_model(&self, name: &ModelName) -> Result<()> {
+        let has = |wanted: &str| self.files.iter().any(|file| file.path == wanted);
+        if !has("model.safetensors") && !has(weights::INDEX) {
+            let message = "has no model.safetensors and no shards of it; other forms, such as GGUF, are not read. \
+                Look for the same model under mlx-community";
+            return Err(Error::hub(name, message));
+        }
+        if !has("config.json") {
+            return Err(Error::hub(name, "has no config.json, so nobody can tell what model it is"));
+        }
+        Ok(())
+    }
+}
+
+impl Sibling {
+    fn complete(self, client: &Client, commit: &str) -> Result<HubFile> {
+        let (sum, large) = self.lfs.map_or((None, None), |lfs| (lfs.sha256, lfs.size));
+        let (etag, size) = match (sum.or(self.blob_id), large.or(self.size)) {
+            (Some(etag), Some(size)) => (etag, size),
+            // Some mirrors do not list them.
+            _ => client.head(commit, &self.rfilename)?,
+        };
+        if !is_plain(&etag) {
+            return Err(client.error(format!("the hub gives {etag:?} as the checksum of {}", self.rfilename)));
+        }
+        Ok(HubFile { path: self.rfilename, etag, size })
+    }
+}
+
+impl HubFile {
+    /// The file that a link of a snapshot stands for.
+    pub(super) fn of_link(folder: &Path, link: &Path) -> Option<Self> {
+        let etag = fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned();
+        let path = link.strip_prefix(folder).ok()?.to_str()?.to_owned();
+        Some(Self { path, etag, size: fs::metadata(link).ok()?.len() })
+    }
+
+    /// Whether the content at `place` is this file's, byte for byte.
+    pub(super) fn is_sound(&self, place: &Path, tell: &mut dyn FnMut(u64)) -> Result<bool> {
+        let io = |error| Error::io(place, error);
+        let file = File::open(place).map_err(io)?;
+        if file.metadata().map_err(io)?.len() != self.size {
+            return Ok(false);
+        }
+        let mut checksum = Checksum::new(&self.etag, self.size);
+        checksum.read(file, tell).map_err(io)?;
+        Ok(checksum.is(&self.etag))
+    }
+}
+
+fn is_weights(path: &str) -> bool {
+    !path.contains('/') && Path::new(path).extension().is_some_and(|extension| extension == "safetensors")
+}
+
+/// Whether the name of a content or of a commit can be the name of a file.
+fn is_plain(name: &str) -> bool {
+    let plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_.".contains(symbol);
+    !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.chars().all(plain)
+}

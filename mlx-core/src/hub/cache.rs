@@ -1,0 +1,215 @@
+//! Where the cache of the hub is, by the variables that all its tools know, and how a model is found in it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::name::ModelName;
+use super::repo::{self, Repo};
+use super::wanted;
+use crate::error::{Error, Result};
+
+/// Where the hub's tools keep things: `HF_HOME`, or a folder of the user's cache.
+pub fn home() -> Result<PathBuf> {
+    if let Some(home) = folder_of("HF_HOME") {
+        return Ok(home);
+    }
+    let cache = folder_of("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let cache = cache
+        .ok_or_else(|| Error::request("HF_HOME", "is not set, and neither is HOME; say where models are"))?;
+    Ok(cache.join("huggingface"))
+}
+
+/// The folder that a variable names; an empty one counts as not set.
+fn folder_of(variable: &str) -> Option<PathBuf> {
+    let value: OsString = std::env::var_os(variable).filter(|value| !value.is_empty())?;
+    let path = PathBuf::from(value);
+    match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(rest), Some(home)) => Some(home.join(rest)),
+        _ => Some(path),
+    }
+}
+
+/// The cache of the hub on this machine.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// The cache that the hub's tools use: `HF_HUB_CACHE`, or `hub` in [`home`].
+    pub fn from_env() -> Result<Self> {
+        let named = folder_of("HF_HUB_CACHE").or_else(|| folder_of("HUGGINGFACE_HUB_CACHE"));
+        let root = named.map_or_else(|| Ok(home()?.join("hub")), Ok::<_, Error>)?;
+        Ok(Self::at(root))
+    }
+
+    /// The cache in this folder.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The place of a model, there or not.
+    pub fn repo(&self, name: &ModelName) -> Repo {
+        Repo::new(&self.root, &name.repo)
+    }
+
+    /// All models that have a place.
+    pub(super) fn repos(&self) -> Result<Vec<Repo>> {
+        let mut names: Vec<String> =
+            repo::names_in(&self.root)?.iter().filter_map(|folder| repo::name_of_folder(folder)).collect();
+        names.sort_unstable();
+        Ok(names.iter().map(|name| Repo::new(&self.root, name)).collect())
+    }
+
+    /// The folder of a model, if everything is there that is needed to run it.
+    pub fn find(&self, name: &ModelName) -> Result<PathBuf> {
+        let repo = self.repo(name);
+        let Some(commit) = repo.commit(name)? else {
+            return Err(absent(name, &repo.commits()?));
+        };
+        let folder = repo.snapshot(&commit);
+        let missing = wanted::missing(&folder)?;
+        if missing.is_empty() {
+            return Ok(folder);
+        }
+        let message = format!(
+            "is only partly in the cache, {} is missing; `mlx pull {name}` gets the rest",
+            missing.join(", ")
+        );
+        Err(Error::hub(name, message))
+    }
+}
+
+fn absent(name: &ModelName, commits: &[String]) -> Error {
+    let message = match commits {
+        [] => format!(
+            "there is no such folder, and no model of that name in the cache; `mlx pull {name}` gets it"
+        ),
+        others => format!(
+            "this revision is not in the cache, but {} is; `mlx pull {name}` gets it, and NAME@REVISION takes another",
+            others.join(", ")
+        ),
+    };
+    Error::hub(name, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "1111111111111111111111111111111111111111";
+    const TWO: &str = "1122222222222222222222222222222222222222";
+
+    fn name(text: &str) -> ModelName {
+        text.parse().expect("a name")
+    }
+
+    fn put(repo: &Repo, commit: &str, files: &[&str]) {
+        for (number, file) in files.iter().enumerate() {
+            let etag = format!("{number}{commit}");
+            std::fs::create_dir_all(repo.blob(&etag).parent().expect("a folder")).expect("writes");
+            std::fs::write(repo.blob(&etag), "{}").expect("writes");
+            repo.link(commit, file, &etag).expect("links");
+        }
+    }
+
+    #[test]
+    fn a_model_is_found_by_branch_commit_and_the_beginning_of_it() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::at(root.path());
+        let repo = cache.repo(&name("org/name"));
+        let message = cache.find(&name("org/name")).expect_err("nothing is there").to_string();
+        assert!(message.contains("mlx pull org/name"), "{message}");
+        put(&repo, ONE, &["config.json", "model.safetensors"]);
+        assert_eq!(cache.find(&name("org/name")).expect("the only one"), repo.snapshot(ONE));
+        put(&repo, TWO, &["config.json"]);
+        let message = cache.find(&name("org/name")).expect_err("which of them").to_string();
+        assert!(message.contains(ONE) && message.contains(TWO), "{message}");
+        repo.write_reference("main", ONE).expect("writes");
+        repo.write_reference("refs/pr/1", TWO).expect("writes");
+        for text in ["org/name", "org/name@main", &format!("org/name@{ONE}"), "org/name@1111111"] {
+            assert_eq!(cache.find(&name(text)).expect(text), repo.snapshot(ONE));
+        }
+        for text in ["org/name@refs/pr/1", "org/name@1122222"] {
+            let message = cache.find(&name(text)).expect_err("half").to_string();
+            assert!(message.contains("model.safetensors is missing"), "{message}");
+        }
+        assert_eq!(super::super::name_of(&repo.snapshot(ONE)).as_deref(), Some("org/name"));
+        assert_eq!(super::super::name_of(root.path()), None);
+    }
+
+    #[test]
+    fn links_are_relative_and_survive_a_move() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let old = Cache::at(root.path().join("old"));
+        let files = ["config.json", "model.safetensors", "additional_chat_templates/tool.jinja"];
+        put(&old.repo(&name("org/name")), ONE, &files);
+        std::fs::rename(old.root(), root.path().join("new")).expect("moves");
+        let repo = Cache::at(root.path().join("new")).repo(&name("org/name"));
+        for file in files {
+            assert_eq!(std::fs::read(repo.snapshot(ONE).join(file)).expect(file), b"{}");
+        }
+    }
+
+    #[test]
+    fn every_revision_is_listed_and_goes_alone() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::at(root.path());
+        assert!(cache.list().expect("nothing").is_empty());
+        let repo = cache.repo(&name("org/name"));
+        put(&repo, ONE, &["config.json", "model.safetensors"]);
+        put(&repo, TWO, &["config.json"]);
+        // A file that both have.
+        repo.link(TWO, "tokenizer.json", &format!("0{ONE}")).expect("links");
+        repo.write_reference("main", TWO).expect("writes");
+        std::fs::create_dir_all(root.path().join("datasets--org--name/snapshots/a")).expect("writes");
+        let listed = cache.list().expect("two");
+        let short: Vec<_> =
+            listed.iter().map(|model| (model.commit.as_str(), model.bytes, model.missing.len())).collect();
+        assert_eq!(short, [(ONE, 4, 0), (TWO, 4, 1)]);
+        assert_eq!(listed[1].references, ["main"]);
+        assert_eq!(cache.remove(&name(&format!("org/name@{ONE}"))).expect("goes"), 2, "one is shared");
+        assert!(repo.blob(&format!("0{ONE}")).exists() && !repo.blob(&format!("1{ONE}")).exists());
+        let rest = 4 + TWO.len() as u64;
+        assert_eq!(cache.remove(&name("org/name@main")).expect("goes"), rest, "the last one takes all");
+        assert!(cache.list().expect("nothing").is_empty());
+        let message = cache.remove(&name("org/name")).expect_err("gone").to_string();
+        assert!(message.contains("mlx list"), "{message}");
+    }
+
+    #[test]
+    fn removing_leaves_alone_what_is_elsewhere() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let elsewhere = root.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).expect("writes");
+        std::fs::write(elsewhere.join("precious"), "x").expect("writes");
+        let cache = Cache::at(root.path().join("hub"));
+        let repo = cache.repo(&name("org/name"));
+        put(&repo, ONE, &["config.json"]);
+        std::os::unix::fs::symlink(elsewhere.join("precious"), repo.blob("linked")).expect("links");
+        std::os::unix::fs::symlink(&elsewhere, repo.snapshot(ONE).join("folder")).expect("links");
+        assert_eq!(cache.remove(&name("org/name")).expect("goes"), 2);
+        std::os::unix::fs::symlink(&elsewhere, cache.root().join("models--org--other")).expect("links");
+        let message = cache.remove(&name("org/other")).expect_err("a link").to_string();
+        assert!(message.contains("link"), "{message}");
+        assert!(elsewhere.join("precious").exists());
+    }
+
+    #[test]
+    fn what_is_being_fetched_is_not_removed() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let cache = Cache::at(root.path());
+        let repo = cache.repo(&name("org/name"));
+        put(&repo, ONE, &["config.json"]);
+        let lock = repo.lock("etag", || {}).expect("locks");
+        let message = cache.remove(&name("org/name")).expect_err("in use").to_string();
+        assert!(message.contains("fetch"), "{message}");
+        drop(lock);
+        assert!(cache.remove(&name("org/name")).is_ok());
+    }
+}

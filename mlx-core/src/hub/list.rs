@@ -1,0 +1,96 @@
+//! What is in the cache.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::cache::Cache;
+use super::repo::Repo;
+use super::wanted;
+use crate::error::Result;
+
+/// A revision of a model in the cache.
+#[derive(Debug, Clone)]
+pub struct CachedModel {
+    /// `ORG/NAME`.
+    pub name: String,
+    /// The commit.
+    pub commit: String,
+    /// The branches and tags that mean it.
+    pub references: Vec<String>,
+    /// Its files.
+    pub folder: PathBuf,
+    /// Bytes of them; other revisions may share some.
+    pub bytes: u64,
+    /// When files were last added.
+    pub modified: SystemTime,
+    /// Files that are needed to run it and are not there.
+    pub missing: Vec<String>,
+}
+
+impl Cache {
+    /// Every revision of every model, by name. What cannot be read is left out.
+    pub fn list(&self) -> Result<Vec<CachedModel>> {
+        let mut models = Vec::new();
+        for repo in self.repos()? {
+            for commit in repo.commits()? {
+                models.extend(model(&repo, commit));
+            }
+        }
+        Ok(models)
+    }
+}
+
+fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
+    let folder = repo.snapshot(&commit);
+    let modified = fs::metadata(&folder).ok().filter(fs::Metadata::is_dir)?.modified().ok()?;
+    let contents: BTreeSet<PathBuf> =
+        files(&folder).iter().filter_map(|file| file.canonicalize().ok()).collect();
+    let bytes = contents.iter().filter_map(|file| Some(fs::metadata(file).ok()?.len())).sum();
+    Some(CachedModel {
+        name: repo.name().to_owned(),
+        references: references(repo)
+            .into_iter()
+            .filter(|(_, meant)| *meant == commit)
+            .map(|(name, _)| name)
+            .collect(),
+        commit,
+        bytes,
+        modified,
+        // An index that cannot be read is told by whoever tries to run it.
+        missing: wanted::missing(&folder).unwrap_or_default(),
+        folder,
+    })
+}
+
+/// All files and links below `folder`; links to folders are not followed.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(files(&entry.path())),
+            Ok(_) => found.push(entry.path()),
+            Err(_) => {}
+        }
+    }
+    found
+}
+
+/// All branches and tags with their commits.
+pub(super) fn references(repo: &Repo) -> Vec<(String, String)> {
+    let folder = repo.references_folder();
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(&folder).ok()?.to_str()?.to_owned();
+        Some((name, fs::read_to_string(&path).ok()?.trim().to_owned()))
+    };
+    let mut found: Vec<_> = files(&folder).into_iter().filter_map(read).collect();
+    found.sort_unstable();
+    found
+}
+
+/// The checksums of the contents that a commit has.
+pub(super) fn contents(repo: &Repo, commit: &str) -> BTreeSet<String> {
+    let name = |link: PathBuf| Some(fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned());
+    files(&repo.snapshot(commit)).into_iter().filter_map(name).collect()
+}

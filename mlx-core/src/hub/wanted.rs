@@ -1,0 +1,77 @@
+//! Which files of a model are needed to run it.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::weights;
+
+/// What every model has.
+const CONFIG: &str = "config.json";
+
+/// Files that are wanted under exactly this name.
+const BY_NAME: [&str; 6] = [
+    CONFIG,
+    "generation_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    weights::INDEX,
+];
+
+/// Whether a file says what a model is and how it speaks: everything that is needed besides the weights.
+pub fn described(file: &str) -> bool {
+    if let Some(template) = file.strip_prefix("additional_chat_templates/") {
+        return !template.contains('/') && ends_in(template, "jinja");
+    }
+    BY_NAME.contains(&file) || (!file.contains('/') && file.starts_with("tokenizer") && ends_in(file, "json"))
+}
+
+fn ends_in(file: &str, extension: &str) -> bool {
+    Path::new(file).extension().is_some_and(|own| own == extension)
+}
+
+/// The files without which a model in `folder` cannot run and that are not there.
+pub fn missing(folder: &Path) -> Result<Vec<String>> {
+    let mut files = vec![CONFIG.to_owned()];
+    files.extend(weights::files(folder)?);
+    files.retain(|file| !folder.join(file).is_file());
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_needed_is_wanted() {
+        for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+            assert!(described(file), "{file}");
+        }
+        assert!(described("additional_chat_templates/tool_use.jinja"));
+        for file in [
+            "README.md",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "original/config.json",
+            "onnx/tokenizer.json",
+            "tokenizer.model",
+            "additional_chat_templates/../x.jinja",
+            "model.gguf",
+            "consolidated.safetensors",
+        ] {
+            assert!(!described(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn what_the_index_names_must_be_there() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let missing = || missing(folder.path()).expect("readable");
+        assert_eq!(missing(), ["config.json", "model.safetensors"]);
+        let index =
+            r#"{"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}"#;
+        std::fs::write(folder.path().join(weights::INDEX), index).expect("writes");
+        std::fs::write(folder.path().join("two.safetensors"), "").expect("writes");
+        assert_eq!(missing(), ["config.json", "one.safetensors"]);
+    }
+}

@@ -1,0 +1,263 @@
+//! A hub of its own for each test: it speaks as much of the hub's API as a download needs, and can be made to misbehave. Everything
+//! panics that goes wrong.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+use serde_json::{Value, json};
+
+/// The commit of the one model, `org/tiny`.
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// The model of the hub and how it behaves.
+#[derive(Default)]
+pub struct Behaviour {
+    /// The files of the model.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// So many answers with weights end early, each after [`Behaviour::cut_after`] bytes.
+    pub cuts: usize,
+    /// See [`Behaviour::cuts`].
+    pub cut_after: usize,
+    /// So many answers with weights have a wrong byte.
+    pub wrong: usize,
+    /// So many answers are this status instead.
+    pub refuse: (usize, u16),
+    /// Every answer is this status with this `X-Error-Code`.
+    pub closed: Option<(u16, &'static str)>,
+    /// Weights are sent as a whole whatever is asked for.
+    pub ignores_ranges: bool,
+    /// The list of files lacks sizes and checksums, as with some mirrors.
+    pub hides_checksums: bool,
+    /// A pause after every 4 KiB of weights.
+    pub pause: Duration,
+    /// What it calls its commit, if not [`COMMIT`].
+    pub commit: Option<String>,
+    /// Every request: its line, and what it says of range and authorisation.
+    pub requests: Vec<Request>,
+    /// Bytes of each file that were sent.
+    pub sent: BTreeMap<String, usize>,
+}
+
+/// A request that was made.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Method and address.
+    pub line: String,
+    /// The header.
+    pub range: Option<String>,
+    /// The header.
+    pub authorization: Option<String>,
+}
+
+/// A running hub; it ends with the test's process.
+pub struct Hub {
+    address: String,
+    behaviour: Arc<Mutex<Behaviour>>,
+}
+
+impl Hub {
+    /// Serves the files of `folder`, and some that nobody needs, as `org/tiny`.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn start(folder: &Path) -> Self {
+        let mut files = BTreeMap::new();
+        for entry in std::fs::read_dir(folder).expect("the fixture is in the repository") {
+            let path = entry.expect("the folder can be listed").path();
+            let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
+            files.insert(name, std::fs::read(&path).expect("the file can be read"));
+        }
+        for unneeded in
+            ["README.md", "pytorch_model.bin", "original/config.json", "onnx/model.onnx", "tiny.gguf"]
+        {
+            files.insert(unneeded.to_owned(), b"nobody needs this".to_vec());
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("127.0.0.1:{}", listener.local_addr().expect("an address").port());
+        let hub =
+            Self { address, behaviour: Arc::new(Mutex::new(Behaviour { files, ..Behaviour::default() })) };
+        let behaviour = Arc::clone(&hub.behaviour);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let behaviour = Arc::clone(&behaviour);
+                // Whoever asks may go away at any time.
+                std::thread::spawn(move || answer(&stream, &behaviour).ok());
+            }
+        });
+        hub
+    }
+
+    /// For `HF_ENDPOINT`.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// How it behaves, to be looked at and changed.
+    pub fn behave(&self) -> MutexGuard<'_, Behaviour> {
+        lock(&self.behaviour)
+    }
+
+    /// Bytes of a file that were sent so far.
+    pub fn sent(&self, file: &str) -> usize {
+        self.behave().sent.get(file).copied().unwrap_or_default()
+    }
+}
+
+fn lock(behaviour: &Mutex<Behaviour>) -> MutexGuard<'_, Behaviour> {
+    behaviour.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The name of a content: SHA-256 of weights, git's SHA-1 of others.
+pub fn etag(file: &str, bytes: &[u8]) -> String {
+    let sum = if is_large(file) {
+        digest(&SHA256, bytes)
+    } else {
+        let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+        context.update(format!("blob {}\0", bytes.len()).as_bytes());
+        context.update(bytes);
+        context.finish()
+    };
+    let halves = sum.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves.filter_map(|half| char::from_digit(half.into(), 16)).collect()
+}
+
+fn is_large(file: &str) -> bool {
+    file.ends_with(".safetensors")
+}
+
+fn answer(mut stream: &TcpStream, behaviour: &Mutex<Behaviour>) -> std::io::Result<()> {
+    let request = read(stream)?;
+    let mut words = request.line.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default().to_owned());
+    let refusal = {
+        let mut now = lock(behaviour);
+        now.requests.push(request.clone());
+        let later = (now.refuse.0 > 0).then_some((now.refuse.1, ""));
+        now.refuse.0 = now.refuse.0.saturating_sub(1);
+        now.closed.or(later)
+    };
+    if let Some((status, code)) = refusal {
+        let head = format!(
+            "HTTP/1.1 {status} No\r\nx-error-code: {code}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        return stream.write_all(head.as_bytes());
+    }
+    if let Some(rest) = path.strip_prefix("/api/models/org/tiny/revision/") {
+        let revision = rest.split('?').next().unwrap_or_default();
+        let commit = lock(behaviour).commit.clone().unwrap_or_else(|| COMMIT.to_owned());
+        if revision == "main" || revision == "refs%2Fpr%2F1" || revision == commit {
+            let body = listing(&lock(behaviour), &commit).to_string();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            return stream.write_all(head.as_bytes());
+        }
+        return stream.write_all(not_found("RevisionNotFound").as_bytes());
+    }
+    let resolved = path.strip_prefix(&format!("/org/tiny/resolve/{COMMIT}/"));
+    let Some(file) = resolved.or_else(|| path.strip_prefix("/cdn/")) else {
+        return stream.write_all(not_found("RepoNotFound").as_bytes());
+    };
+    let Some(bytes) = lock(behaviour).files.get(file).cloned() else {
+        return stream.write_all(not_found("EntryNotFound").as_bytes());
+    };
+    if method == "HEAD" || (is_large(file) && resolved.is_some()) {
+        // As the hub does, from another host. Relative addresses and ports stay.
+        let place = format!("http://localhost:{}/cdn/{file}", stream.local_addr()?.port());
+        let (etag, size) = (etag(file, &bytes), bytes.len());
+        let head = format!(
+            "HTTP/1.1 302 Found\r\nlocation: {place}\r\nx-linked-etag: \"{etag}\"\r\nx-linked-size: {size}\r\n\
+             content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        return stream.write_all(head.as_bytes());
+    }
+    send(stream, behaviour, file, bytes, request.range.as_deref())
+}
+
+fn read(stream: &TcpStream) -> std::io::Result<Request> {
+    let mut lines = BufReader::new(stream).lines();
+    let line = lines.next().unwrap_or_else(|| Err(ErrorKind::UnexpectedEof.into()))?;
+    let mut request = Request { line, range: None, authorization: None };
+    for line in lines {
+        let line = line?;
+        match line.split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("range") => {
+                request.range = Some(value.to_owned());
+            }
+            Some((name, value)) if name.eq_ignore_ascii_case("authorization") => {
+                request.authorization = Some(value.to_owned());
+            }
+            _ if line.is_empty() => break,
+            _ => {}
+        }
+    }
+    Ok(request)
+}
+
+fn not_found(code: &str) -> String {
+    format!(
+        "HTTP/1.1 404 Not Found\r\nx-error-code: {code}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    )
+}
+
+fn listing(behaviour: &Behaviour, commit: &str) -> Value {
+    let sibling = |(file, bytes): (&String, &Vec<u8>)| {
+        if behaviour.hides_checksums {
+            return json!({ "rfilename": file });
+        }
+        let mut sibling = json!({ "rfilename": file, "size": bytes.len(), "blobId": etag("pointer", bytes) });
+        if is_large(file) {
+            sibling["lfs"] = json!({ "sha256": etag(file, bytes), "size": bytes.len(), "pointerSize": 134 });
+        }
+        sibling
+    };
+    let siblings: Vec<Value> = behaviour.files.iter().map(sibling).collect();
+    json!({ "id": "org/tiny", "sha": commit, "siblings": siblings })
+}
+
+fn send(
+    mut stream: &TcpStream,
+    behaviour: &Mutex<Behaviour>,
+    file: &str,
+    mut bytes: Vec<u8>,
+    range: Option<&str>,
+) -> std::io::Result<()> {
+    let total = bytes.len();
+    let mut now = lock(behaviour);
+    let start =
+        range.and_then(|range| range.strip_prefix("bytes=")?.trim_end_matches('-').parse::<usize>().ok());
+    let start = start.filter(|_| !(now.ignores_ranges && is_large(file)));
+    let (mut end, pause) = (total, if is_large(file) { now.pause } else { Duration::ZERO });
+    if is_large(file) && now.wrong > 0 {
+        now.wrong -= 1;
+        bytes[total - 1] ^= 1;
+    }
+    if is_large(file) && now.cuts > 0 {
+        now.cuts -= 1;
+        end = total.min(start.unwrap_or_default() + now.cut_after);
+    }
+    drop(now);
+    let first = start.unwrap_or_default();
+    let status = match start {
+        Some(first) => format!("206 Partial Content\r\ncontent-range: bytes {first}-{}/{total}", total - 1),
+        None => "200 OK".to_owned(),
+    };
+    let etag = etag(file, &bytes);
+    let length = total - first;
+    let head = format!(
+        "HTTP/1.1 {status}\r\netag: \"{etag}\"\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    for block in bytes[first..end].chunks(4096) {
+        stream.write_all(block)?;
+        *lock(behaviour).sent.entry(file.to_owned()).or_default() += block.len();
+        std::thread::sleep(pause);
+    }
+    Ok(())
+}
