@@ -11,6 +11,7 @@ use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
 
 use crate::cache::CacheCommand;
+use crate::convert::{self, ConvertArgs};
 use crate::request_args::RequestArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
@@ -39,6 +40,9 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Say what a model is and what it would take, without loading it
     Inspect(InspectArgs),
+    /// Quantise a model, cast it, or split it into other files
+    #[command(after_help = convert::EXAMPLES)]
+    Convert(ConvertArgs),
     /// List, save and remove prompts that later runs begin with
     #[command(subcommand)]
     Cache(CacheCommand),

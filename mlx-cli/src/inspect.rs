@@ -97,7 +97,7 @@ fn count(number: u64) -> String {
 }
 
 /// A number of bytes for people.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 

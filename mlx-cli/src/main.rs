@@ -5,6 +5,7 @@ mod answer;
 mod args;
 mod cache;
 mod chat;
+mod convert;
 mod exit_code;
 mod generate;
 mod input;
@@ -43,6 +44,10 @@ fn main() -> ExitCode {
             chat::run(args)
         }
         Command::Inspect(args) => inspect::run(args),
+        Command::Convert(args) => {
+            log(false);
+            convert::run(args)
+        }
         Command::Cache(command) => {
             log(matches!(command, CacheCommand::Save(args) if args.model.verbose));
             cache::run(command)

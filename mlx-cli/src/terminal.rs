@@ -29,13 +29,19 @@ pub(crate) fn has_colours() -> bool {
     stdout().is_terminal() && !unwanted && !dumb
 }
 
-/// A bar for the bytes of a model; shown to people only.
+/// A bar for the bytes of a model that is loaded; shown to people only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
+    bytes_bar("loading")
+}
+
+/// A bar for bytes that something is done to.
+pub(crate) fn bytes_bar(doing: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
     let target =
         if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(None, target);
-    let style = ProgressStyle::with_template("loading {bar:30} {bytes} of {total_bytes}");
+    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(doing);
     move |read, total| {
         bar.set_length(total);
         bar.set_position(read);

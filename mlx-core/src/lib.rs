@@ -4,6 +4,7 @@
 pub mod array;
 pub mod cache;
 pub mod config;
+pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod folder;
