@@ -13,6 +13,7 @@ use mlx_server::units::ByteSize;
 use crate::cache::CacheCommand;
 use crate::convert::{self, ConvertArgs};
 use crate::request_args::RequestArgs;
+use crate::score::ScoreArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
 #[derive(Debug, Parser)]
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
     /// Say how likely a model finds a given text, token by token
+    #[command(after_help = SCORE_EXAMPLES)]
     Score(ScoreArgs),
     /// Talk with a model; /help lists what can be typed
     Chat(ChatArgs),
@@ -68,6 +70,13 @@ Examples:
   mlx completions bash > ~/.local/share/bash-completion/completions/mlx
   mlx completions zsh > ~/.zfunc/_mlx
   mlx completions fish > ~/.config/fish/completions/mlx.fish";
+
+const SCORE_EXAMPLES: &str = "\
+Examples:
+  mlx score -m FOLDER -t 'The sky is green.'
+  mlx score -m FOLDER --file letter.txt --format text
+  mlx score -m FOLDER --file letter.txt --format html --logprobs 5 -o letter.html
+  cat book.txt | mlx score -m FOLDER --stride 256 --json";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -118,28 +127,6 @@ pub(crate) struct GenerateArgs {
     pub(crate) logprobs: Option<usize>,
 
     /// Print one JSON object instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ScoreArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-
-    /// The text; without it, or with -, what is piped in is the text
-    #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) text: Option<String>,
-
-    /// The text as token ids; nothing is added to them
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text")]
-    pub(crate) prompt_ids: Option<Vec<u32>>,
-
-    /// Report the N likeliest tokens at each position (0 to 20; with --json)
-    #[arg(long, value_name = "N", requires = "json")]
-    pub(crate) logprobs: Option<usize>,
-
-    /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }
