@@ -1,4 +1,4 @@
-//! The commands beside talking: what `mlx convert` and `mlx score` do, as a user runs them.
+//! The commands beside talking: what `mlx convert`, `mlx score`, `mlx bench` and `mlx doctor` do, as a user runs them.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -125,4 +125,39 @@ fn scores_can_be_read_and_looked_at() {
     assert!(page.matches("&#10;").count() >= 3 * (tokens - 1), "how likely it is, and two alternatives");
     let (code, message) = failure(&["score", "-m", &folder, "-t", text, "--logprobs", "2"]);
     assert!(code == 2 && message.contains("json and html"), "{message}");
+}
+
+#[test]
+fn bench_measures_what_it_says() {
+    let folder = model("llama-f32");
+    let flags = ["--prompt-lengths", "40,4000", "--generate", "8", "--batch", "1,3", "--repeat", "2"];
+    let base = [&["bench", "-m", &folder][..], &flags].concat();
+    let figures =
+        json(&[&base[..], &["--json", "--compare", "test -d {model} -a {prompt_tokens} = 40"]].concat(), "");
+    let results = figures["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 2, "a prompt of 4000 tokens does not fit");
+    for (result, batch) in results.iter().zip([1, 3]) {
+        assert!(
+            result["prompt_tokens"] == 40 && result["batch"] == batch && result["generate"] == 8,
+            "{result}"
+        );
+        for key in ["prefill_tps", "decode_tps", "first_token_s"] {
+            let number = |name: &str| result[key][name].as_f64().expect("a number");
+            assert!(
+                0.0 < number("least")
+                    && number("least") <= number("median")
+                    && number("median") <= number("most")
+            );
+        }
+    }
+    assert!(figures["comparisons"][0]["theirs_over_ours"].as_f64().expect("a number") < 1.0);
+    for key in ["device", "mlx_version", "blas", "commit", "dtype"] {
+        assert!(figures["about"][key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
+    }
+    let table = output(&base, "");
+    assert!(table.contains("prefill") && table.contains("    40      3"), "{table}");
+    let (code, message) = failure(&["bench", "-m", &folder, "--prompt-lengths", "4000"]);
+    assert!(code == 2 && message.contains("--prompt-lengths"), "{code}: {message}");
+    let (code, message) = failure(&[&base[..], &["--compare", "echo no such model >&2; exit 3"]].concat());
+    assert!(code == 2 && message.contains("no such model"), "{code}: {message}");
 }

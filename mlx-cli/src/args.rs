@@ -10,6 +10,7 @@ use mlx_server::args::ServeArgs;
 use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
 
+use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::convert::{self, ConvertArgs};
 use crate::request_args::RequestArgs;
@@ -42,6 +43,9 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Say what a model is and what it would take, without loading it
     Inspect(InspectArgs),
+    /// Measure how fast prompts are read and answers written
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
     /// Quantise a model, cast it, or split it into other files
     #[command(after_help = convert::EXAMPLES)]
     Convert(ConvertArgs),

@@ -3,6 +3,7 @@
 
 mod answer;
 mod args;
+mod bench;
 mod cache;
 mod chat;
 mod convert;
@@ -44,6 +45,10 @@ fn main() -> ExitCode {
             chat::run(args)
         }
         Command::Inspect(args) => inspect::run(args),
+        Command::Bench(args) => {
+            log(false);
+            bench::run(args)
+        }
         Command::Convert(args) => {
             log(false);
             convert::run(args)

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod error;
 pub mod folder;
 pub mod inspect;
+pub mod machine;
 mod mlx_sys;
 pub mod model;
 pub mod packed;

@@ -9,12 +9,28 @@ use std::sync::Once;
 use ::mlx_sys::{
     fclose, fopen, mlx_array, mlx_array_new, mlx_dequantize, mlx_export_to_dot, mlx_gather_qmm,
     mlx_node_namer_free, mlx_node_namer_new, mlx_optional_dtype, mlx_optional_int, mlx_quantize,
-    mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_vector_array_free,
-    mlx_vector_array_get, mlx_vector_array_new, mlx_vector_array_new_value, mlx_vector_array_size,
+    mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_string_data,
+    mlx_string_free, mlx_string_new, mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new,
+    mlx_vector_array_new_value, mlx_vector_array_size, mlx_version,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
+
+/// The version of MLX that runs, which need not be the one that was compiled against.
+pub(crate) fn version() -> Result<String> {
+    // SAFETY: it only makes an empty text, which is ours and freed below.
+    let mut text = unsafe { mlx_string_new() };
+    // SAFETY: the place is ours.
+    let status = unsafe { mlx_version(&raw mut text) };
+    let found = (status == 0).then(|| {
+        // SAFETY: the text is alive, ends with a zero, and is copied before it is freed.
+        unsafe { CStr::from_ptr(mlx_string_data(text)) }.to_string_lossy().into_owned()
+    });
+    // SAFETY: nobody else has the text, and nothing uses it from here on.
+    unsafe { mlx_string_free(text) };
+    found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
+}
 
 /// A packed matrix as MLX's functions take it.
 #[derive(Clone, Copy)]
