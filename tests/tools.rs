@@ -161,3 +161,23 @@ fn bench_measures_what_it_says() {
     let (code, message) = failure(&[&base[..], &["--compare", "echo no such model >&2; exit 3"]].concat());
     assert!(code == 2 && message.contains("no such model"), "{code}: {message}");
 }
+
+#[test]
+fn doctor_says_what_there_is_and_fails_if_something_is_broken() {
+    let folder = model("llama-f32");
+    let found = json(&["doctor", "--json", "-m", &folder], "");
+    assert!(found["computes"] == true && found["broken"].as_array().is_some_and(Vec::is_empty), "{found}");
+    assert!(found["gflops"]["f32"].as_f64().expect("a number") > 0.0);
+    assert!(found["default_memory_budget"].as_u64().expect("a number") > 0);
+    if found["device"] == "cpu" {
+        assert!(found["model_exactness"] == "bit-exact" && found["exact_widths"][0] == 1, "{found}");
+        assert!(!found["slow"].as_array().expect("a list").is_empty());
+    }
+    let text = output(&["doctor"], "");
+    for word in ["device", "MLX", "BLAS", "memory", "exactness", "hub cache", "broken     nothing"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let broken = mlx(&["doctor", "-m", "no-such-folder"], "");
+    let text = String::from_utf8_lossy(&broken.stdout);
+    assert!(broken.status.code() == Some(1) && text.contains("no-such-folder"), "{text}");
+}

@@ -13,6 +13,7 @@ use mlx_server::units::ByteSize;
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::convert::{self, ConvertArgs};
+use crate::doctor::DoctorArgs;
 use crate::request_args::RequestArgs;
 use crate::score::ScoreArgs;
 
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     /// Measure how fast prompts are read and answers written
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),
+    /// Say what this machine computes with, whether it does so rightly, and what is slow here
+    Doctor(DoctorArgs),
     /// Quantise a model, cast it, or split it into other files
     #[command(after_help = convert::EXAMPLES)]
     Convert(ConvertArgs),

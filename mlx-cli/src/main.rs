@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod chat;
 mod convert;
+mod doctor;
 mod exit_code;
 mod generate;
 mod input;
@@ -48,6 +49,10 @@ fn main() -> ExitCode {
         Command::Bench(args) => {
             log(false);
             bench::run(args)
+        }
+        Command::Doctor(args) => {
+            log(false);
+            doctor::run(args)
         }
         Command::Convert(args) => {
             log(false);

@@ -133,3 +133,35 @@ fn rate(product: impl Fn() -> Result<Array>) -> Result<f64> {
     }
     Ok(operations / best / 1e9)
 }
+
+/// Whether a small product comes out right.
+pub fn computes() -> Result<bool> {
+    let side = 12_usize;
+    let numbers: Vec<f32> = (0..side * side).map(|place| (place % 31) as f32 - 15.0).collect();
+    let matrix = Array::from_slice(&numbers, &[side as i32, side as i32]);
+    let expected = (0..side * side).map(|place| {
+        let (row, column) = (place / side, place % side);
+        (0..side).map(|inner| numbers[row * side + inner] * numbers[inner * side + column]).sum::<f32>()
+    });
+    let product = matmul(&matrix, &matrix)?;
+    // Whole numbers: every order of adding them up gives the same.
+    Ok(expected.map(f32::to_bits).eq(array::host::<f32>(&product)?.iter().map(|number| number.to_bits())))
+}
+
+/// The numbers of rows, out of 1 to 32 in powers of two, at which a product of small matrices gives a row the same bits.
+pub fn exact_widths() -> Result<Vec<i32>> {
+    let matrix = arange::<_, f32>(None, WIDTH * WIDTH, None)?.sin()?.reshape(&[WIDTH, WIDTH])?;
+    let row = |width| -> Result<Vec<u32>> {
+        let product = matmul(array::slice_axis(&matrix, 0, 0, width)?, &matrix)?;
+        let numbers = array::host::<f32>(&product)?;
+        Ok(numbers[..WIDTH as usize].iter().map(|number| number.to_bits()).collect())
+    };
+    let standard = row(8)?;
+    let mut widths = Vec::new();
+    for width in [1, 2, 4, 8, 16, 32] {
+        if row(width)? == standard {
+            widths.push(width);
+        }
+    }
+    Ok(widths)
+}
