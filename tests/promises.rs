@@ -2,6 +2,7 @@
 //! take turns: `mlx_tests::device()` is the turn.
 
 mod batch_draw;
+mod convert;
 mod engine;
 mod exactness;
 mod experts;

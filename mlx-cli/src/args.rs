@@ -11,10 +11,14 @@ use mlx_server::args::ServeArgs;
 use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
 
+use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
+use crate::convert::{self, ConvertArgs};
+use crate::doctor::DoctorArgs;
 use crate::models::{ListArgs, RemoveArgs};
 use crate::pull::PullArgs;
 use crate::request_args::RequestArgs;
+use crate::score::ScoreArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
 #[derive(Debug, Parser)]
@@ -37,11 +41,20 @@ pub(crate) enum Command {
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
     /// Say how likely a model finds a given text, token by token
+    #[command(after_help = SCORE_EXAMPLES)]
     Score(ScoreArgs),
     /// Talk with a model; /help lists what can be typed
     Chat(ChatArgs),
     /// Say what a model is and what it would take, without loading it
     Inspect(InspectArgs),
+    /// Measure how fast prompts are read and answers written
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
+    /// Say what this machine computes with, whether it does so rightly, and what is slow here
+    Doctor(DoctorArgs),
+    /// Quantise a model, cast it, or split it into other files
+    #[command(after_help = convert::EXAMPLES)]
+    Convert(ConvertArgs),
     /// List, save and remove prompts that later runs begin with
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -82,6 +95,13 @@ Examples:
 
 The last line of the output is the folder. Models lie where the hub's other tools keep them; all of their variables count:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
+
+const SCORE_EXAMPLES: &str = "\
+Examples:
+  mlx score -m FOLDER -t 'The sky is green.'
+  mlx score -m FOLDER --file letter.txt --format text
+  mlx score -m FOLDER --file letter.txt --format html --logprobs 5 -o letter.html
+  cat book.txt | mlx score -m FOLDER --stride 256 --json";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -132,28 +152,6 @@ pub(crate) struct GenerateArgs {
     pub(crate) logprobs: Option<usize>,
 
     /// Print one JSON object instead of text
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ScoreArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-
-    /// The text; without it, or with -, what is piped in is the text
-    #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) text: Option<String>,
-
-    /// The text as token ids; nothing is added to them
-    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "text")]
-    pub(crate) prompt_ids: Option<Vec<u32>>,
-
-    /// Report the N likeliest tokens at each position (0 to 20; with --json)
-    #[arg(long, value_name = "N", requires = "json")]
-    pub(crate) logprobs: Option<usize>,
-
-    /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -3,8 +3,11 @@
 
 mod answer;
 mod args;
+mod bench;
 mod cache;
 mod chat;
+mod convert;
+mod doctor;
 mod exit_code;
 mod generate;
 mod input;
@@ -45,6 +48,18 @@ fn main() -> ExitCode {
             chat::run(args)
         }
         Command::Inspect(args) => inspect::run(args),
+        Command::Bench(args) => {
+            log(false);
+            bench::run(args)
+        }
+        Command::Doctor(args) => {
+            log(false);
+            doctor::run(args)
+        }
+        Command::Convert(args) => {
+            log(false);
+            convert::run(args)
+        }
         Command::Cache(command) => {
             log(matches!(command, CacheCommand::Save(args) if args.model.verbose));
             cache::run(command)

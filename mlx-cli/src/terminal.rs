@@ -29,10 +29,16 @@ pub(crate) fn has_colours() -> bool {
     stdout().is_terminal() && !unwanted && !dumb
 }
 
-/// A bar for the bytes of a model; shown to people only.
+/// A bar for the bytes of a model that is loaded; shown to people only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
+    bytes_bar("loading")
+}
+
+/// A bar for bytes that something is done to.
+pub(crate) fn bytes_bar(doing: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
     let bar = ProgressBar::with_draw_target(None, target());
-    bar.set_style(style("loading {bar:30} {bytes} of {total_bytes}"));
+    bar.set_style(style("{msg} {bar:30} {bytes} of {total_bytes}"));
+    bar.set_message(doing);
     move |read, total| {
         bar.set_length(total);
         bar.set_position(read);

@@ -78,13 +78,24 @@ pub fn host<T: ArrayElement>(array: &Array) -> Result<&[T]> {
     array.try_as_slice::<T>().map_err(|error| Error::Mlx(error.to_string()))
 }
 
-/// The elements of a floating-point array, little-endian and row by row, with their type in files; waits until they are computed.
+/// The floats of a file, in type `from` there, as an array of `shape` and type `to`; both are types that [`float_dtype`] knows.
+pub fn floats(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
+    let known = |dtype| {
+        float_dtype(dtype)
+            .ok_or_else(|| Error::Mlx(format!("{dtype:?} is no type of floats that is computed with")))
+    };
+    Ok(from_bytes(bytes, known(from)?, shape)?.as_dtype(known(to)?)?)
+}
+
+/// The elements of an array of floats or packed words, little-endian and row by row, with their type in files; waits until they are computed.
 pub fn to_bytes(array: &Array) -> Result<(FileDtype, Vec<u8>)> {
     let array = array.contiguous()?;
     Ok(match array.dtype() {
         Dtype::Float32 => (FileDtype::F32, encode(host::<f32>(&array)?, f32::to_le_bytes)),
         Dtype::Float16 => (FileDtype::F16, encode(host::<f16>(&array)?, f16::to_le_bytes)),
         Dtype::Bfloat16 => (FileDtype::BF16, encode(host::<bf16>(&array)?, bf16::to_le_bytes)),
+        Dtype::Uint32 => (FileDtype::U32, encode(host::<u32>(&array)?, u32::to_le_bytes)),
+        Dtype::Uint8 => (FileDtype::U8, host::<u8>(&array)?.to_vec()),
         other => return Err(Error::Mlx(format!("{other:?} arrays cannot be written"))),
     })
 }

@@ -4,11 +4,13 @@
 pub mod array;
 pub mod cache;
 pub mod config;
+pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod folder;
 pub mod hub;
 pub mod inspect;
+pub mod machine;
 mod mlx_sys;
 pub mod model;
 pub mod packed;

@@ -8,12 +8,29 @@ use std::sync::Once;
 
 use ::mlx_sys::{
     fclose, fopen, mlx_array, mlx_array_new, mlx_dequantize, mlx_export_to_dot, mlx_gather_qmm,
-    mlx_node_namer_free, mlx_node_namer_new, mlx_optional_dtype, mlx_optional_int, mlx_quantized_matmul,
-    mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_vector_array_free, mlx_vector_array_new_value,
+    mlx_node_namer_free, mlx_node_namer_new, mlx_optional_dtype, mlx_optional_int, mlx_quantize,
+    mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_string_data,
+    mlx_string_free, mlx_string_new, mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new,
+    mlx_vector_array_new_value, mlx_vector_array_size, mlx_version,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
+
+/// The version of MLX that runs, which need not be the one that was compiled against.
+pub(crate) fn version() -> Result<String> {
+    // SAFETY: it only makes an empty text, which is ours and freed below.
+    let mut text = unsafe { mlx_string_new() };
+    // SAFETY: the place is ours.
+    let status = unsafe { mlx_version(&raw mut text) };
+    let found = (status == 0).then(|| {
+        // SAFETY: the text is alive, ends with a zero, and is copied before it is freed.
+        unsafe { CStr::from_ptr(mlx_string_data(text)) }.to_string_lossy().into_owned()
+    });
+    // SAFETY: nobody else has the text, and nothing uses it from here on.
+    unsafe { mlx_string_free(text) };
+    found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
+}
 
 /// A packed matrix as MLX's functions take it.
 #[derive(Clone, Copy)]
@@ -79,6 +96,31 @@ pub(crate) fn dequantize(packed: Operand, dtype: Dtype) -> Result<Array> {
         }
     };
     new_array(call, || about("dequantize", packed))
+}
+
+/// The words, the scales and, in affine mode, the biases of a matrix of floats `[..., output, input]`.
+pub(crate) fn quantize(matrix: &Array, group: i32, bits: i32, mode: &'static CStr) -> Result<Vec<Array>> {
+    catch_errors();
+    let stream = Stream::thread_local_or_default();
+    let message = || {
+        let shape = matrix.shape();
+        format!("quantize failed in mode {mode:?} with {bits} bits, groups of {group}, weights {shape:?}")
+    };
+    // SAFETY: it only makes an empty list, which is ours and freed below.
+    let mut parts = unsafe { mlx_vector_array_new() };
+    // SAFETY: every handle belongs to a value that outlives the call, or is empty; `mode` ends with a zero.
+    let status = unsafe {
+        let (matrix, none) = (matrix.as_ptr(), mlx_array_new());
+        mlx_quantize(&raw mut parts, matrix, given(group), given(bits), mode.as_ptr(), none, stream.as_ptr())
+    };
+    // SAFETY: the list is alive, and so it is where its members are taken.
+    let count = if status == 0 { unsafe { mlx_vector_array_size(parts) } } else { 0 };
+    // SAFETY: as above, and `index` is below the count; the array that is made shares its data with the list's.
+    let part = |index| new_array(|result| unsafe { mlx_vector_array_get(result, parts, index) }, message);
+    let arrays: Result<Vec<Array>> = (0..count).map(part).collect();
+    // SAFETY: nobody else has the list, and nothing uses it from here on.
+    unsafe { mlx_vector_array_free(parts) };
+    if status == 0 { arrays } else { Err(Error::Mlx(message())) }
 }
 
 /// `array` with `update` in place of what was at the places from `start` to `stop` of every axis. Nothing is copied if nothing else

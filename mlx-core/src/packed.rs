@@ -8,7 +8,7 @@ use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
 use crate::array;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mlx_sys::{self, Operand};
 use crate::quantisation::{Mode, Packing};
 use crate::unpack::Unpacker;
@@ -32,6 +32,21 @@ impl Packed {
     /// The caller has checked that the shapes fit.
     pub fn new(packing: Packing, weight: Array, scales: Array, biases: Option<Array>) -> Self {
         Self { packing, weight, scales, biases }
+    }
+
+    /// Packs floats `[..., output, input]`, whose rows have whole groups, as MLX's tools do.
+    pub fn pack(matrix: &Array, packing: Packing) -> Result<Self> {
+        let (group, bits) = (packing.group as i32, packing.bits as i32);
+        let mut parts = mlx_sys::quantize(matrix, group, bits, name_of(packing.mode))?.into_iter();
+        match (parts.next(), parts.next()) {
+            (Some(weight), Some(scales)) => Ok(Self::new(packing, weight, scales, parts.next())),
+            _ => Err(Error::Mlx(format!("quantize gave no scales for {packing}"))),
+        }
+    }
+
+    /// The bytes of its words, scales and, in affine mode, biases, as files have them.
+    pub fn to_bytes(&self) -> Result<Vec<Vec<u8>>> {
+        self.arrays().map(|array| Ok(array::to_bytes(array)?.1)).collect()
     }
 
     /// Whether `other` has the same packing, so that they may be stacked.
@@ -121,19 +136,23 @@ impl Packed {
     }
 
     fn operand(&self) -> Operand<'_> {
-        let mode: &CStr = match self.packing.mode {
-            Mode::Affine => c"affine",
-            Mode::Mxfp4 => c"mxfp4",
-            Mode::Mxfp8 => c"mxfp8",
-            Mode::Nvfp4 => c"nvfp4",
-        };
         Operand {
             weight: &self.weight,
             scales: &self.scales,
             biases: self.biases.as_ref(),
             group: self.packing.group as i32,
             bits: self.packing.bits as i32,
-            mode,
+            mode: name_of(self.packing.mode),
         }
+    }
+}
+
+/// MLX's name of a mode.
+fn name_of(mode: Mode) -> &'static CStr {
+    match mode {
+        Mode::Affine => c"affine",
+        Mode::Mxfp4 => c"mxfp4",
+        Mode::Mxfp8 => c"mxfp8",
+        Mode::Nvfp4 => c"nvfp4",
     }
 }

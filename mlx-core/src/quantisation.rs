@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -21,6 +22,17 @@ pub enum Mode {
 }
 
 const MODES: [Mode; 4] = [Mode::Affine, Mode::Mxfp4, Mode::Mxfp8, Mode::Nvfp4];
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        MODES.into_iter().find(|mode| mode.as_str() == name).ok_or_else(|| {
+            let known = MODES.map(Self::as_str).join(", ");
+            format!("{name:?} is not supported; supported are {known}")
+        })
+    }
+}
 
 impl Mode {
     /// The name in config.json.
@@ -87,29 +99,39 @@ impl Packing {
     fn read(fields: &Fields, partial: bool) -> Result<Self> {
         let mode = match fields.optional_text("mode")? {
             None => Mode::Affine,
-            Some(name) => MODES.into_iter().find(|mode| mode.as_str() == name).ok_or_else(|| {
-                let known = MODES.map(Mode::as_str).join(", ");
-                fields.error("mode", format_args!("{name:?} is not supported; supported are {known}"))
-            })?,
+            Some(name) => name.parse().map_err(|message: String| fields.error("mode", message))?,
         };
         if fields.optional_flag("global_scale")?.unwrap_or(false) {
             return Err(fields.error("global_scale", "is true; scales of scales are not supported"));
         }
         let usual = mode.usual();
-        let number = |key, usual, allowed: &[usize]| {
-            let given = if partial && !fields.has(key) { usual } else { fields.size(key)? };
-            if allowed.contains(&given) {
-                return Ok(given);
+        let given = |key, usual| if partial && !fields.has(key) { Ok(usual) } else { fields.size(key) };
+        let packing =
+            Self { mode, bits: given("bits", usual.bits)?, group: given("group_size", usual.group)? };
+        packing.checked().map_err(|(key, message)| fields.error(key, message))
+    }
+
+    /// What MLX's tools make with these settings; what is not given is what they usually take. On failure, the key that is wrong in
+    /// config.json's words, and why.
+    pub fn new(
+        mode: Mode,
+        bits: Option<usize>,
+        group: Option<usize>,
+    ) -> Result<Self, (&'static str, String)> {
+        let usual = mode.usual();
+        Self { mode, bits: bits.unwrap_or(usual.bits), group: group.unwrap_or(usual.group) }.checked()
+    }
+
+    fn checked(self) -> Result<Self, (&'static str, String)> {
+        let of_mode = [("bits", self.bits, self.mode.bits()), ("group_size", self.group, self.mode.groups())];
+        for (key, given, allowed) in of_mode {
+            if !allowed.contains(&given) {
+                let known = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                let mode = self.mode.as_str();
+                return Err((key, format!("is {given}; for mode {mode:?} it may be {known}")));
             }
-            let known = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-            let message = format_args!("is {given}; for mode {:?} it may be {known}", mode.as_str());
-            Err(fields.error(key, message))
-        };
-        Ok(Self {
-            mode,
-            bits: number("bits", usual.bits, mode.bits())?,
-            group: number("group_size", usual.group, mode.groups())?,
-        })
+        }
+        Ok(self)
     }
 
     /// The 32-bit words that a row of `inputs` numbers takes, if it has whole words and whole groups.
@@ -166,6 +188,11 @@ impl Recipe {
             }
         }
         Ok(recipe)
+    }
+
+    /// Whether no module is packed.
+    pub fn is_empty(&self) -> bool {
+        self.default.is_none() && self.named.is_empty()
     }
 
     /// How `module` is packed; `scaled` says whether it has scales in the files, as every packed module does. A module that is

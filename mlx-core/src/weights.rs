@@ -12,7 +12,7 @@ use crate::array::{self, FloatPolicy};
 use crate::error::{Error, Result};
 use crate::packed::Packed;
 use crate::quantisation::{Packing, Recipe};
-use checkpoint::{Checkpoint, Entry};
+pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
 pub use survey::{Kind, Kinds, Tally};
 
@@ -166,6 +166,11 @@ impl<'a> Weights<'a> {
     /// What taking all that is still there comes to, from the headers alone.
     pub fn survey(&self) -> (Tally, Kinds) {
         survey::survey(&self.checkpoint, &self.recipe, self.policy, self.tally)
+    }
+
+    /// The tensors that are still there, as they lie in the files.
+    pub(crate) fn into_checkpoint(self) -> Checkpoint {
+        self.checkpoint
     }
 
     /// Ends the reading: a tensor that nothing has taken is an error, since the model would not be the one that was saved.

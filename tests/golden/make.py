@@ -340,6 +340,8 @@ def main():
     expect_text(source, target)
     import families  # it uses what is above
     families.write_all(source, target, tokenizers["bpe"])
+    import convert
+    convert.write(target)
 
 
 if __name__ == "__main__":

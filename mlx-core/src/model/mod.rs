@@ -45,7 +45,7 @@ use crate::cache::SequenceCache;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantisation::Recipe;
-use crate::weights::{Kinds, Progress, Tally, WeightPolicy, Weights};
+use crate::weights::{Checkpoint, Kinds, Progress, Tally, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
 pub trait Model: Send {
@@ -160,6 +160,16 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     let (family, config) = family::read(&fields)?;
     let weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
+}
+
+/// The family of the model in `folder`, and the tensors that [`load`] would take, as they lie in the files.
+pub(crate) fn tensors(folder: &Path, policy: WeightPolicy) -> Result<(String, Checkpoint)> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, mut config) = family::read(&fields)?;
+    let progress = &mut |_, _| {};
+    let mut weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    config.prepare(&mut weights)?;
+    Ok((family, weights.into_checkpoint()))
 }
 
 /// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
@@ -24,13 +25,13 @@ const MISSING: &str =
 
 /// Where one tensor lies.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     file: usize,
-    pub(super) dtype: Dtype,
-    pub(super) shape: Vec<usize>,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
     start: u64,
     /// Bytes.
-    pub(super) length: usize,
+    pub(crate) length: usize,
 }
 
 struct Shard {
@@ -39,7 +40,7 @@ struct Shard {
 }
 
 /// The tensors of a folder that nobody has taken yet, by name.
-pub(super) struct Checkpoint {
+pub(crate) struct Checkpoint {
     shards: Vec<Shard>,
     entries: BTreeMap<String, Entry>,
 }
@@ -64,7 +65,7 @@ impl Checkpoint {
     }
 
     /// The tensors that are still there.
-    pub(super) fn entries(&self) -> &BTreeMap<String, Entry> {
+    pub(crate) fn entries(&self) -> &BTreeMap<String, Entry> {
         &self.entries
     }
 
@@ -90,9 +91,14 @@ impl Checkpoint {
 
     /// The bytes of a tensor.
     pub(super) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        self.read_part(entry, 0..entry.length)
+    }
+
+    /// Some of the bytes of a tensor.
+    pub(crate) fn read_part(&mut self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
         let Shard { path, file } = &mut self.shards[entry.file];
-        let mut bytes = vec![0; entry.length];
-        file.seek(SeekFrom::Start(entry.start))
+        let mut bytes = vec![0; range.len()];
+        file.seek(SeekFrom::Start(entry.start + range.start as u64))
             .and_then(|_| file.read_exact(&mut bytes))
             .map_err(|source| Error::io(path.as_path(), source))?;
         Ok(bytes)
@@ -109,12 +115,12 @@ impl Checkpoint {
     }
 
     /// An error about a tensor, naming its file.
-    pub(super) fn error(&self, entry: &Entry, message: String) -> Error {
+    pub(crate) fn error(&self, entry: &Entry, message: String) -> Error {
         Error::file(&self.shards[entry.file].path, message)
     }
 
     /// The file to name when a tensor is nowhere.
-    pub(super) fn place(&self) -> PathBuf {
+    pub(crate) fn place(&self) -> PathBuf {
         match self.shards.as_slice() {
             [only] => only.path.clone(),
             shards => shards

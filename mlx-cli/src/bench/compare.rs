@@ -1,0 +1,130 @@
+//! Another program on the same work, by turns with this one: both as whole processes, so that neither is measured by its own clock.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use mlx_core::{Error, Result};
+use serde_json::{Value, json};
+
+use super::measure::{Spread, prompt};
+use super::report::spread;
+use crate::args::ModelArgs;
+
+/// What both do.
+pub(super) struct Work<'a> {
+    pub(super) model: &'a ModelArgs,
+    /// The other program, with places to fill in.
+    pub(super) command: &'a str,
+    pub(super) vocabulary: usize,
+    pub(super) length: usize,
+    pub(super) generate: usize,
+}
+
+/// Seconds of both.
+pub(super) struct Comparison {
+    command: String,
+    length: usize,
+    generate: usize,
+    ours: Spread,
+    theirs: Spread,
+}
+
+impl Work<'_> {
+    /// Runs both `repeat` times, by turns.
+    pub(super) fn compare(&self, repeat: usize) -> Result<Comparison> {
+        let command = filled(self.command, &self.model.folder()?, self.length, self.generate);
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..repeat {
+            ours.push(seconds(self.own()?, "mlx generate")?);
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &command]);
+            theirs.push(seconds(shell, &command)?);
+        }
+        let (ours, theirs) = (Spread::of(ours), Spread::of(theirs));
+        Ok(Comparison { command, length: self.length, generate: self.generate, ours, theirs })
+    }
+
+    /// This program on the work.
+    fn own(&self) -> Result<Command> {
+        let program = std::env::current_exe().map_err(|error| Error::io("the program itself", error))?;
+        let ids: Vec<String> = prompt(self.length, 0, self.vocabulary).iter().map(u32::to_string).collect();
+        let mut command = Command::new(program);
+        command.arg("generate").arg("-m").arg(&self.model.model).args(["--prompt-ids", &ids.join(",")]);
+        command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
+        for (flag, given) in [("--exact", self.model.exact), ("--keep-quantized", self.model.keep_quantized)]
+        {
+            if let Some(given) = given {
+                command.arg(format!("{flag}={given}"));
+            }
+        }
+        Ok(command)
+    }
+}
+
+/// The wall time of a process that ends well.
+fn seconds(mut command: Command, name: &str) -> Result<f64> {
+    let begin = Instant::now();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| Error::io(name, error))?;
+    let seconds = begin.elapsed().as_secs_f64();
+    if output.status.success() {
+        return Ok(seconds);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    Err(Error::request("--compare", format!("`{name}` ended with {}: {last}", output.status)))
+}
+
+/// The command for a shell.
+fn filled(command: &str, model: &Path, length: usize, generate: usize) -> String {
+    let quoted = format!("'{}'", model.display().to_string().replace('\'', r"'\''"));
+    let counts =
+        command.replace("{prompt_tokens}", &length.to_string()).replace("{generate}", &generate.to_string());
+    counts.replace("{model}", &quoted)
+}
+
+impl Comparison {
+    pub(super) fn text(&self) -> String {
+        let Self { command, length, generate, ours, theirs } = self;
+        let show = |name: &str, it: &Spread| {
+            format!("{:>9.2} s ({:.2} - {:.2})  {name}\n", it.median, it.least, it.most)
+        };
+        format!(
+            "\nwhole processes, {length} tokens in, {generate} out:\n{}{}{:>9.2}    theirs over ours\n",
+            show("mlx generate", ours),
+            show(command, theirs),
+            theirs.median / ours.median
+        )
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "command": self.command,
+            "prompt_tokens": self.length,
+            "generate": self.generate,
+            "ours_s": spread(&self.ours),
+            "theirs_s": spread(&self.theirs),
+            "theirs_over_ours": self.theirs.median / self.ours.median,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_filled_in_and_paths_quoted() {
+        let command =
+            filled("peer {model} -p {prompt_tokens} -g {generate}", Path::new("it's here"), 128, 64);
+        assert_eq!(command, r"peer 'it'\''s here' -p 128 -g 64");
+    }
+
+    #[test]
+    fn a_command_that_fails_says_why() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo no such model >&2; exit 3"]);
+        let message = seconds(shell, "peer").expect_err("it fails").to_string();
+        assert!(message.contains("no such model") && message.contains('3'), "{message}");
+    }
+}

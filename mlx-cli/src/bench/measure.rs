@@ -1,0 +1,147 @@
+//! One measurement: requests at once, through the engine as any client's.
+
+use std::time::Instant;
+
+use mlx_core::array;
+use mlx_core::engine::{EngineHandle, Event, FinishReason, Finished, Generation, RequestOptions};
+use mlx_core::sampling::SamplingOptions;
+
+use crate::exit_code::Failure;
+use crate::terminal;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    /// Tokens of a prompt.
+    pub(super) length: usize,
+    /// Requests at once.
+    pub(super) batch: usize,
+    /// Tokens of an answer.
+    pub(super) generate: usize,
+}
+
+/// Several runs of the same.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    pub(super) case: Case,
+    /// Prompt tokens a second.
+    pub(super) prefill: Spread,
+    /// Generated tokens a second.
+    pub(super) decode: Spread,
+    /// Seconds until a request had its first token, half of them.
+    pub(super) first: Spread,
+    /// The most bytes of arrays.
+    pub(super) peak: usize,
+}
+
+/// A median, and how far apart the runs were.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+impl Spread {
+    pub(super) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |place: usize| values.get(place).copied().unwrap_or(f64::NAN);
+        let (last, half) = (values.len().saturating_sub(1), values.len() / 2);
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(at(half.saturating_sub(1)), at(half))
+        } else {
+            at(half)
+        };
+        Self { median, least: at(0), most: at(last) }
+    }
+}
+
+impl Measured {
+    pub(super) fn take(engine: &EngineHandle, case: Case, repeat: usize) -> Result<Self, Failure> {
+        let (mut prefill, mut decode, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        array::reset_peak_memory()?;
+        for round in 0..repeat {
+            let prompts = once(engine, Case { generate: 1, ..case }, 2 * round)?;
+            let whole = once(engine, case, 2 * round + 1)?;
+            prefill.push((case.batch * case.length) as f64 / prompts.seconds);
+            // What noise makes negative is beyond measuring.
+            let added = (whole.seconds - prompts.seconds).max(1e-9);
+            decode.push((case.batch * (case.generate - 1)) as f64 / added);
+            first.push(prompts.first);
+        }
+        let [prefill, decode, first] = [prefill, decode, first].map(Spread::of);
+        Ok(Self { case, prefill, decode, first, peak: array::peak_memory()? })
+    }
+}
+
+/// One run.
+pub(super) struct Run {
+    /// From the first request to the last token.
+    pub(super) seconds: f64,
+    /// Until half of the requests had their first token.
+    first: f64,
+}
+
+/// Runs a case; no two rounds have a prompt in common.
+pub(super) fn once(engine: &EngineHandle, case: Case, round: usize) -> Result<Run, Failure> {
+    let options = RequestOptions {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        max_tokens: Some(case.generate),
+        ignore_eos: true,
+        ..RequestOptions::default()
+    };
+    let vocabulary = engine.spec().vocabulary;
+    let prompt = |place: usize| prompt(case.length, round * 1009 + place, vocabulary);
+    let requests = (0..case.batch).map(|place| engine.request(prompt(place), &options));
+    let requests = requests.collect::<Result<Vec<_>, _>>()?;
+    let begin = Instant::now();
+    let generations = engine.submit_all(requests)?;
+    let ended = generations.into_iter().map(end).collect::<Result<Vec<_>, _>>()?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let first = ended.iter().map(|finished| finished.timings.queue + finished.timings.prefill);
+    Ok(Run { seconds, first: Spread::of(first.collect()).median })
+}
+
+/// Waits for the end of an answer.
+fn end(generation: Generation) -> Result<Finished, Failure> {
+    for event in generation {
+        if let Event::Done(finished) = event {
+            if let FinishReason::Error(message) = &finished.reason {
+                terminal::note(&format!("error: {message}"));
+                return Err(Failure::Reported);
+            }
+            return Ok(finished);
+        }
+    }
+    // A generation always ends with `Done`; this is for the compiler.
+    Err(Failure::Reported)
+}
+
+/// A made-up prompt.
+pub(super) fn prompt(length: usize, number: usize, vocabulary: usize) -> Vec<u32> {
+    let most = vocabulary.saturating_sub(10).max(1);
+    (0..length)
+        .map(|place| ((place * 7919 + number * 104_729 + 11) % most + 5).min(vocabulary - 1) as u32)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let spread = |values: &[f64]| Spread::of(values.to_vec());
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, least: 1.0, most: 3.0 });
+        assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), Spread { median: 2.5, least: 1.0, most: 4.0 });
+        assert_eq!(spread(&[7.0]), Spread { median: 7.0, least: 7.0, most: 7.0 });
+    }
+
+    #[test]
+    fn prompts_differ_and_are_in_the_vocabulary() {
+        assert_ne!(prompt(64, 0, 320), prompt(64, 1, 320));
+        for vocabulary in [1, 5, 12, 320] {
+            assert!(prompt(999, 3, vocabulary).iter().all(|&token| (token as usize) < vocabulary));
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `mlx bench`: how fast prompts are read and answers written here, and how that compares with another program.
+
+mod compare;
+mod measure;
+mod report;
+
+use clap::Args;
+use mlx_core::Error;
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::machine::Machine;
+use serde_json::json;
+
+use crate::args::ModelArgs;
+use crate::exit_code::Failure;
+use crate::terminal;
+use measure::{Case, Measured};
+
+/// What to show below the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx bench -m FOLDER
+  mlx bench -m FOLDER --prompt-lengths 512 --batch 1,8,32 --json > figures.json
+  mlx bench -m FOLDER --batch 1 --compare 'python -m mlx_lm benchmark --model {model} -p {prompt_tokens} -g {generate} -n 1'
+
+Prompts are made up. Prefill is prompt tokens in the time until every prompt has its first token. Decode is what comes after, in the
+time that it adds to that. The command of --compare is run by the shell, by turns with `mlx generate` on a prompt of the same length, and
+both are timed from start to end, loading included. (mlx_lm benchmark warms up with the same work once.)";
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Lengths of prompts, in tokens; those that the model's context cannot hold are left out
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [128, 512, 2048])]
+    prompt_lengths: Vec<usize>,
+
+    /// Tokens to generate after each prompt, at least 2
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    generate: usize,
+
+    /// Numbers of requests at once
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 4, 8])]
+    batch: Vec<usize>,
+
+    /// Runs of each, of which the median is shown
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    repeat: usize,
+
+    /// Another program on the same work, one request at a time; {model}, {prompt_tokens} and {generate} in it are filled in
+    #[arg(long, value_name = "COMMAND")]
+    compare: Option<String>,
+
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    args.check()?;
+    let options = EngineOptions {
+        max_running: args.batch.iter().copied().max().unwrap_or(1),
+        // Every run is to compute its prompts.
+        prefix_cache: Some(0),
+        prompt_cache: None,
+        ..args.model.engine_options()?
+    };
+    let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
+    let cases = args.cases(engine.spec().context)?;
+    let about = report::about(&Machine::look()?, &engine);
+    if !args.json {
+        terminal::show(&report::heading(&about, args.repeat))?;
+    }
+    // Whatever is done once is done here.
+    measure::once(&engine, Case { length: cases[0].length, batch: 1, generate: 2 }, 0)?;
+    let mut measured: Vec<Measured> = Vec::new();
+    for case in cases {
+        let one = Measured::take(&engine, case, args.repeat)?;
+        if !args.json {
+            terminal::show(&report::line(&one))?;
+        }
+        measured.push(one);
+    }
+    let vocabulary = engine.spec().vocabulary;
+    // The others are to have the machine to themselves.
+    drop(engine);
+    let comparisons = args.compare(&measured, vocabulary)?;
+    if args.json {
+        let results: Vec<_> = measured.iter().map(report::to_json).collect();
+        let comparisons: Vec<_> = comparisons.iter().map(compare::Comparison::to_json).collect();
+        let repeat = args.repeat;
+        let object =
+            json!({ "about": about, "repeat": repeat, "results": results, "comparisons": comparisons });
+        terminal::show(&format!("{object}\n"))?;
+    }
+    Ok(())
+}
+
+impl BenchArgs {
+    fn check(&self) -> Result<(), Error> {
+        for (flag, least, given) in [
+            ("--prompt-lengths", 1, self.prompt_lengths.iter().copied().min()),
+            ("--batch", 1, self.batch.iter().copied().min()),
+            ("--generate", 2, Some(self.generate)),
+            ("--repeat", 1, Some(self.repeat)),
+        ] {
+            if given.is_some_and(|given| given < least) {
+                return Err(Error::request(flag, format!("must be at least {least}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the model's context holds.
+    fn cases(&self, context: usize) -> Result<Vec<Case>, Error> {
+        let (fitting, others): (Vec<usize>, Vec<usize>) =
+            self.prompt_lengths.iter().partition(|length| **length + self.generate <= context);
+        if fitting.is_empty() {
+            let message = format!(
+                "leave no room for {} more tokens; the model's context holds {context}",
+                self.generate
+            );
+            return Err(Error::request("--prompt-lengths", message));
+        }
+        for length in others {
+            terminal::note(&format!(
+                "left out: a prompt of {length} tokens; the model's context holds {context}"
+            ));
+        }
+        let of_length = |length: usize| {
+            self.batch.iter().map(move |&batch| Case { length, batch, generate: self.generate })
+        };
+        Ok(fitting.into_iter().flat_map(of_length).collect())
+    }
+
+    fn compare(&self, measured: &[Measured], vocabulary: usize) -> Result<Vec<compare::Comparison>, Failure> {
+        let Some(command) = &self.compare else { return Ok(Vec::new()) };
+        let mut lengths: Vec<usize> = measured.iter().map(|one| one.case.length).collect();
+        lengths.dedup();
+        let mut all = Vec::new();
+        for length in lengths {
+            let work =
+                compare::Work { model: &self.model, command, vocabulary, length, generate: self.generate };
+            let one = work.compare(self.repeat)?;
+            if !self.json {
+                terminal::show(&one.text())?;
+            }
+            all.push(one);
+        }
+        Ok(all)
+    }
+}

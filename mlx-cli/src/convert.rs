@@ -1,0 +1,139 @@
+//! `mlx convert`: a model folder in fewer bits, another float type or other files.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
+use mlx_core::quantisation::{Mode, Packing};
+use mlx_core::{Error, hub};
+use mlx_server::units::ByteSize;
+use safetensors::Dtype;
+
+use crate::exit_code::Failure;
+use crate::terminal::{self, size};
+
+/// What to show below the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx convert FOLDER -o SMALL --bits 4
+  mlx convert FOLDER -o SMALL --bits 3 --group-size 32 --rule lm_head=8 --rule '*.down_proj=6' --rule '*.v_proj=keep'
+  mlx convert FOLDER -o SMALL --mode mxfp4 --dtype bf16 --shard-size 2GB
+  mlx convert FOLDER -o HALF --dtype bf16";
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+
+    /// The folder to write
+    #[arg(short, long, value_name = "FOLDER")]
+    output: PathBuf,
+
+    /// Quantise to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or those of the mode]
+    #[arg(long, value_name = "BITS")]
+    bits: Option<usize>,
+
+    /// Numbers that share a scale: 32, 64 or 128 in mode affine [default: 64, or those of the mode]
+    #[arg(long, value_name = "N")]
+    group_size: Option<usize>,
+
+    /// Quantise in this mode: affine, mxfp4, mxfp8 or nvfp4 [default: affine]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+
+    /// Modules whose names match a pattern take other bits, affine (PATTERN=BITS or PATTERN=BITS:GROUP), or stay as they are
+    /// (PATTERN=keep); the first rule that matches counts
+    #[arg(long = "rule", value_name = "RULE")]
+    rules: Vec<Rule>,
+
+    /// Cast what stays floats to f32, f16 or bf16 [default: as in the files]
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    dtype: Option<Dtype>,
+
+    /// Bytes of a file of weights, at most
+    #[arg(long, value_name = "SIZE", default_value = "5GB")]
+    shard_size: ByteSize,
+
+    /// Write into a folder that has files in it; those of the same name are replaced, others are left alone
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
+    let options = args.options()?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&stopped);
+    if let Err(error) = ctrlc::set_handler(move || stop.store(true, Ordering::Relaxed)) {
+        tracing::warn!(%error, "ctrl-c ends the program at once and leaves a temporary folder");
+    }
+    let mut bar = terminal::bytes_bar("converting");
+    let mut progress = |done, total| {
+        bar(done, total);
+        if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    match convert(&hub::resolve(&args.model)?, &args.output, &options, &mut progress)? {
+        Some(report) => Ok(terminal::show(&text(args, &report))?),
+        None => Err(Failure::Interrupted),
+    }
+}
+
+impl ConvertArgs {
+    fn options(&self) -> Result<ConvertOptions, Error> {
+        let quantises = self.bits.is_some() || self.mode.is_some();
+        if !quantises && (self.group_size.is_some() || !self.rules.is_empty()) {
+            return Err(Error::request(
+                "--bits",
+                "is missing; --group-size and --rule are about quantising, which takes --bits or --mode",
+            ));
+        }
+        if !quantises && self.dtype.is_none() {
+            return Err(Error::request(
+                "--bits",
+                "is missing; give --bits or --mode to quantise, or --dtype to cast",
+            ));
+        }
+        let packing = || Packing::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
+        let packing = quantises.then(packing).transpose().map_err(|(key, message)| {
+            Error::request(if key == "bits" { "--bits" } else { "--group-size" }, message)
+        })?;
+        Ok(ConvertOptions {
+            packing,
+            rules: self.rules.clone(),
+            dtype: self.dtype,
+            shard_bytes: self.shard_size.0,
+            force: self.force,
+        })
+    }
+}
+
+fn text(args: &ConvertArgs, report: &Report) -> String {
+    let Report { packed, left, shards, parameters, bytes_before, bytes_after } = report;
+    let left = match left.as_slice() {
+        [] => String::new(),
+        [first, more @ ..] => {
+            let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            format!("left as floats, by a rule or because their rows are no whole groups: {first}{rest}\n")
+        }
+    };
+    format!(
+        "{}: {} instead of {}, {:.3} bits a weight, {packed} matrices quantised, files of weights: {shards}\n{left}",
+        args.output.display(),
+        size(*bytes_after),
+        size(*bytes_before),
+        *bytes_after as f64 * 8.0 / *parameters as f64,
+    )
+}
+
+fn parse_dtype(text: &str) -> Result<Dtype, String> {
+    match text {
+        "f32" | "float32" => Ok(Dtype::F32),
+        "f16" | "float16" => Ok(Dtype::F16),
+        "bf16" | "bfloat16" => Ok(Dtype::BF16),
+        _ => Err("it must be f32, f16 or bf16".to_owned()),
+    }
+}

@@ -1,0 +1,194 @@
+//! `mlx doctor`: what this machine computes with, whether it computes right, what is slow here and why.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use mlx_core::Result;
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::hub::{self, Cache};
+use mlx_core::machine::{self, Blas, Machine, ProductRates};
+use serde_json::{Value, json};
+
+use crate::exit_code::Failure;
+use crate::terminal::{self, size};
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Load this model, too, and say whether its answers are the same bits in any company
+    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    model: Option<PathBuf>,
+
+    /// Print one JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+struct Findings {
+    machine: Machine,
+    rates: ProductRates,
+    widths: Vec<i32>,
+    /// The model's exactness, or why it does not load.
+    model: Option<Result<&'static str>>,
+    hub: Option<PathBuf>,
+    computes: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let found = Findings::gather(args)?;
+    terminal::show(&if args.json { format!("{}\n", found.to_json()) } else { found.to_text() })?;
+    if found.broken().is_empty() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+impl Findings {
+    fn gather(args: &DoctorArgs) -> Result<Self> {
+        let exactness = |folder: &PathBuf| {
+            // As a server asks for it that wants the same bits under any load.
+            let options = EngineOptions { exact: Some(true), ..EngineOptions::default() };
+            Ok(EngineHandle::start(&hub::resolve(folder)?, &options, terminal::load_bar())?
+                .exactness()
+                .as_str())
+        };
+        Ok(Self {
+            machine: Machine::look()?,
+            rates: ProductRates::measure()?,
+            widths: machine::exact_widths()?,
+            model: args.model.as_ref().map(exactness),
+            hub: Cache::from_env().ok().map(|cache| cache.root().to_path_buf()),
+            computes: machine::computes()?,
+        })
+    }
+
+    /// What does not work.
+    fn broken(&self) -> Vec<String> {
+        let product =
+            "a product of whole numbers comes out wrong: nothing that is computed here can be trusted";
+        let mut broken: Vec<String> = (!self.computes).then(|| product.to_owned()).into_iter().collect();
+        if let Some(Err(error)) = &self.model {
+            broken.push(error.to_string());
+        }
+        if let Some(hub) = self.hub.as_ref().filter(|hub| hub.exists() && !hub.is_dir()) {
+            broken.push(format!("{}: is no folder; models of the hub are looked for there", hub.display()));
+        }
+        broken
+    }
+
+    /// What is slow, and why.
+    fn slow(&self) -> Vec<String> {
+        let Self { machine, rates, .. } = self;
+        let mut slow = Vec::new();
+        if cfg!(debug_assertions) {
+            slow.push("this program is a debug build; cargo build --release makes a faster one".to_owned());
+        }
+        if machine.device == "cpu" {
+            slow.push("there is no Metal here: everything runs on the CPU".to_owned());
+            for (what, rate, remedy) in [
+                (
+                    "halves",
+                    rates.half,
+                    "models in f16 and bf16 become f32 when they are loaded, which takes twice their memory",
+                ),
+                (
+                    "packed weights of 4 bits",
+                    rates.packed,
+                    "quantised ones become f32, unless --keep-quantized puts memory first",
+                ),
+            ] {
+                if rate < rates.single / 2.0 {
+                    slow.push(format!(
+                        "products of {what} run at {:.0} % of the speed of f32: {remedy}",
+                        100.0 * rate / rates.single
+                    ));
+                }
+            }
+        }
+        if machine.blas == Blas::Unknown && machine.device == "cpu" {
+            slow.push(
+                "the BLAS of `cargo xtask setup` is not in use; MLX's own is many times slower".to_owned(),
+            );
+        }
+        slow
+    }
+
+    fn exactness(&self) -> String {
+        let widths: Vec<String> = self.widths.iter().map(i32::to_string).collect();
+        format!("a row's bits are the same in products of {} rows", widths.join(", "))
+    }
+
+    fn to_text(&self) -> String {
+        let Self { machine, rates, .. } = self;
+        let blas = match &machine.blas {
+            Blas::OpenBlas(path) => format!("{}, {}", machine.blas.name(), path.display()),
+            other => other.name().to_owned(),
+        };
+        let memory = machine.memory.map_or_else(|| "not known".to_owned(), size);
+        let hub = self.hub.as_ref().map_or_else(
+            || "nowhere: neither HF_HOME nor HOME is set".to_owned(),
+            |hub| {
+                let state = if hub.exists() { "" } else { " (not there yet)" };
+                format!("{}{state}", hub.display())
+            },
+        );
+        let mut lines = vec![
+            ("mlx", format!("{} ({})", env!("CARGO_PKG_VERSION"), env!("MLX_COMMIT"))),
+            (
+                "device",
+                format!(
+                    "{}, {} threads, {} {}",
+                    machine.device,
+                    machine.threads,
+                    std::env::consts::OS,
+                    std::env::consts::ARCH
+                ),
+            ),
+            ("MLX", machine.mlx_version.clone()),
+            ("BLAS", blas),
+            ("memory", format!("{memory}, an engine takes up to {}", size(machine.default_budget))),
+            (
+                "products",
+                format!("f32 {:.1}, f16 {:.1}, 4 bits {:.1} GFLOP/s", rates.single, rates.half, rates.packed),
+            ),
+            ("exactness", self.exactness()),
+            ("hub cache", hub),
+        ];
+        if let Some(Ok(exactness)) = &self.model {
+            lines.push(("model", format!("loads, {exactness}")));
+        }
+        lines.extend(self.slow().into_iter().map(|text| ("slow", text)));
+        let broken = self.broken();
+        if broken.is_empty() {
+            lines.push(("broken", "nothing".to_owned()));
+        }
+        lines.extend(broken.into_iter().map(|text| ("broken", text)));
+        let lines: Vec<String> = lines.into_iter().map(|(what, text)| format!("{what:<10} {text}")).collect();
+        lines.join("\n") + "\n"
+    }
+
+    /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
+    fn to_json(&self) -> Value {
+        let Self { machine, rates, widths, model, hub, computes } = self;
+        let library = match &machine.blas {
+            Blas::OpenBlas(path) => Some(path),
+            _ => None,
+        };
+        json!({
+            "tool": env!("CARGO_PKG_VERSION"),
+            "commit": env!("MLX_COMMIT"),
+            "device": machine.device,
+            "threads": machine.threads,
+            "mlx_version": machine.mlx_version,
+            "blas": machine.blas.name(),
+            "blas_library": library,
+            "memory_bytes": machine.memory,
+            "default_memory_budget": machine.default_budget,
+            "gflops": { "f32": rates.single, "f16": rates.half, "packed": rates.packed },
+            "computes": computes,
+            "exact_widths": widths,
+            "model_exactness": model.as_ref().and_then(|model| model.as_ref().ok()),
+            "hub_cache": hub,
+            "slow": self.slow(),
+            "broken": self.broken(),
+        })
+    }
+}

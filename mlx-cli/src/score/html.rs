@@ -1,0 +1,109 @@
+//! One page for a browser: the text with a background by log-probability, details under the pointer. Invariant: whatever the text and the
+//! tokens say is escaped, and nothing is loaded from elsewhere.
+
+use std::fmt::Write;
+
+use mlx_core::engine::{EngineHandle, PromptToken};
+
+use super::Scored;
+
+/// The log-probability from which on tokens look the same.
+const WORST: f32 = -10.0;
+
+const STYLE: &str = "\
+:root { color-scheme: light dark; }
+body { font: 1rem/1.7 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+pre { font: inherit; white-space: pre-wrap; overflow-wrap: anywhere; }
+span { background: rgb(228 74 40 / calc(var(--a) * 1%)); border-radius: 2px; }
+span:hover { outline: 1px solid currentcolor; }
+footer { font-size: .875rem; opacity: .8; }
+";
+
+/// The page.
+pub(super) fn page(scored: &Scored, title: &str, engine: &EngineHandle) -> String {
+    let (title, model) = (escaped(title), escaped(&engine.folder().name()));
+    let mut text = String::new();
+    for token in &scored.tokens {
+        // A string takes whatever is written to it.
+        let _ = write!(
+            text,
+            "<span style=\"--a:{}\" title=\"{}\">{}</span>",
+            strength(token),
+            details(token, engine),
+            escaped(&token.text)
+        );
+    }
+    let legend: String = [1.0, 0.5, 0.1, 0.01, 0.001, 0.0001].map(sample).concat();
+    let (count, summary) = (scored.tokens.len(), scored.summary());
+    let windows =
+        if scored.windows > 1 { format!(", read in {} windows", scored.windows) } else { String::new() };
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>{title} as {model} finds it</title>\n<style>\n{STYLE}</style>\n<h1>{title}</h1>\n<pre>{text}</pre>\n\
+         <footer><p>How likely each token is: {legend}</p>\n<p>{model}: {count} tokens{windows}, {summary}</p></footer>\n</html>\n"
+    )
+}
+
+/// The background, in percent.
+fn strength(token: &PromptToken) -> u32 {
+    token.logprob.as_ref().map_or(0, |it| percent(it.logprob))
+}
+
+fn percent(logprob: f32) -> u32 {
+    ((logprob / WORST).clamp(0.0, 1.0) * 70.0).round() as u32
+}
+
+fn sample(probability: f32) -> String {
+    format!("<span style=\"--a:{}\">&nbsp;{} %&nbsp;</span> ", percent(probability.ln()), probability * 100.0)
+}
+
+/// What is shown under the pointer: the token, how likely it is, and what else could stand there.
+fn details(token: &PromptToken, engine: &EngineHandle) -> String {
+    let mut lines = vec![format!("{:?}, token {}", token.text, token.id)];
+    match &token.logprob {
+        None => lines.push("the first: nothing foretells it".to_owned()),
+        Some(logprob) => {
+            lines.push(likelihood(logprob.logprob));
+            let tokenizer = &engine.folder().tokenizer;
+            let top = logprob.top.iter();
+            lines.extend(top.map(|(id, logprob)| {
+                format!("{:?}: {}", tokenizer.decode(&[*id], false), likelihood(*logprob))
+            }));
+        }
+    }
+    escaped(&lines.join("\n")).replace('\n', "&#10;")
+}
+
+fn likelihood(logprob: f32) -> String {
+    format!("{:.3} % ({logprob:.3})", logprob.exp() * 100.0)
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for symbol in text.chars() {
+        match symbol {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_becomes_markup() {
+        assert_eq!(escaped("<b a=\"x\" b='y'> & ☃"), "&lt;b a=&quot;x&quot; b=&#39;y&#39;&gt; &amp; ☃");
+    }
+
+    #[test]
+    fn the_less_likely_the_stronger() {
+        assert_eq!([0.0, -5.0, -10.0, -90.0, f32::NEG_INFINITY].map(percent), [0, 35, 70, 70, 70]);
+    }
+}

@@ -1,0 +1,204 @@
+//! `mlx score`: how likely a model finds a text, however long.
+
+mod html;
+mod marked;
+mod windows;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
+use mlx_core::sampling::TokenLogprob;
+use mlx_core::{Error, Result};
+use serde_json::{Value, json};
+
+use crate::answer::{self, Show};
+use crate::args::ModelArgs;
+use crate::exit_code::Failure;
+use crate::generate::top_to_json;
+use crate::interrupt::Interrupt;
+use crate::{input, terminal};
+use windows::windows;
+
+#[derive(Debug, Args)]
+pub(crate) struct ScoreArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    /// The text; without it, or with -, what is piped in is the text
+    #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    text: Option<String>,
+
+    /// The text is this file; with -, what is piped in
+    #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
+    file: Option<PathBuf>,
+
+    /// The text as token ids; nothing is added to them
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["text", "file"])]
+    prompt_ids: Option<Vec<u32>>,
+
+    /// Report the N likeliest tokens at each position (0 to 20; in formats json and html)
+    #[arg(long, value_name = "N")]
+    logprobs: Option<usize>,
+
+    /// A text that is longer than the model's context is read in windows that begin this many tokens apart [default: half of the context]
+    #[arg(long, value_name = "N")]
+    stride: Option<usize>,
+
+    /// A table of tokens, the text with its unlikely tokens marked, a page for a browser, or one JSON object
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Text,
+    Html,
+    Json,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
+    let format = if args.json { Format::Json } else { args.format };
+    if args.logprobs.is_some() && !matches!(format, Format::Json | Format::Html) {
+        return Err(Error::request("--logprobs", "is for formats json and html").into());
+    }
+    let text = args.read()?;
+    let interrupt = Interrupt::install();
+    let engine =
+        EngineHandle::start(&args.model.folder()?, &args.model.engine_options()?, terminal::load_bar())?;
+    let tokens = match &args.prompt_ids {
+        Some(ids) => ids.clone(),
+        None => engine.folder().tokenizer.encode(&text, true)?,
+    };
+    let scored = args.score(&engine, &interrupt, &tokens)?;
+    let output = match format {
+        Format::Table => scored.table(),
+        Format::Text => {
+            let colours = args.output.is_none() && terminal::has_colours();
+            marked::page(&scored, if colours { &marked::COLOURS } else { &marked::BRACKETS })
+        }
+        Format::Html => html::page(&scored, &args.title(), &engine),
+        Format::Json => format!("{}\n", scored.json()),
+    };
+    match &args.output {
+        None => Ok(terminal::show(&output)?),
+        Some(path) => Ok(std::fs::write(path, output).map_err(|error| Error::io(path, error))?),
+    }
+}
+
+impl ScoreArgs {
+    /// The text, if it is not given as tokens.
+    fn read(&self) -> Result<String> {
+        match &self.file {
+            _ if self.prompt_ids.is_some() => Ok(String::new()),
+            Some(path) if path.as_os_str() == "-" => input::read_text(Some("-"), None, "--file"),
+            file => input::read_text(self.text.as_deref(), file.as_deref(), "--text"),
+        }
+    }
+
+    /// What the page is about.
+    fn title(&self) -> String {
+        let name = self.file.as_ref().and_then(|path| path.file_name());
+        name.map_or_else(|| "a text".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Every token once, each with as many before it as its window has.
+    fn score(&self, engine: &EngineHandle, interrupt: &Interrupt, tokens: &[u32]) -> Result<Scored, Failure> {
+        let context = engine.spec().context;
+        let stride = self.stride.unwrap_or(context.div_ceil(2));
+        if stride == 0 || stride >= context.max(2) {
+            let message =
+                format!("is {stride}; it must be from 1 to {}, one less than the context", context - 1);
+            return Err(Error::request("--stride", message).into());
+        }
+        let options = RequestOptions {
+            max_tokens: Some(0),
+            prompt_logprobs: Some(self.logprobs.unwrap_or(0)),
+            ..RequestOptions::default()
+        };
+        let windows = windows(tokens.len(), context, stride);
+        let mut scored = Scored { tokens: Vec::with_capacity(tokens.len()), windows: windows.len() };
+        for window in windows {
+            let request = engine.request(tokens[window.clone()].to_vec(), &options)?;
+            let answer = answer::read(engine.submit(request)?, interrupt, Show::Nothing)?;
+            if let Some(failure) = answer.failure() {
+                return Err(failure);
+            }
+            // What the window before has scored is only context here.
+            let known = scored.tokens.len() - window.start;
+            scored.tokens.extend(answer.prompt.into_iter().skip(known));
+            if self.model.verbose {
+                terminal::note(&format!("{} of {} tokens scored", scored.tokens.len(), tokens.len()));
+            }
+        }
+        // In a window of its own, a token does not know what characters it continues.
+        let mut text = engine.folder().tokenizer.detokenizer(false);
+        for token in &mut scored.tokens {
+            token.text = text.push(token.id);
+        }
+        if let Some(last) = scored.tokens.last_mut() {
+            last.text += &text.finish();
+        }
+        Ok(scored)
+    }
+}
+
+/// A text whose tokens have log-probabilities, all but the first.
+struct Scored {
+    tokens: Vec<PromptToken>,
+    windows: usize,
+}
+
+impl Scored {
+    fn total(&self) -> f64 {
+        self.logprobs().sum()
+    }
+
+    /// `exp(-total / tokens that have a log-probability)`; none for a text of one token.
+    fn perplexity(&self) -> Option<f64> {
+        let count = self.logprobs().count();
+        (count > 0).then(|| (-self.total() / count as f64).exp())
+    }
+
+    fn logprobs(&self) -> impl Iterator<Item = f64> {
+        self.tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| f64::from(it.logprob))
+    }
+
+    /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
+    fn json(&self) -> Value {
+        let token = |PromptToken { id, text, logprob }: &PromptToken| {
+            let empty = TokenLogprob::default();
+            let top = top_to_json(&logprob.as_ref().unwrap_or(&empty).top);
+            json!({ "id": id, "text": text, "logprob": logprob.as_ref().map(|it| it.logprob), "top": top })
+        };
+        json!({
+            "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
+            "total_logprob": self.total(),
+            "perplexity": self.perplexity(),
+            "windows": self.windows,
+        })
+    }
+
+    fn table(&self) -> String {
+        let line = |PromptToken { id, text, logprob }: &PromptToken| {
+            let logprob = logprob.as_ref().map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.logprob));
+            format!("{logprob:>10} {id:>8}  {text:?}\n")
+        };
+        self.tokens.iter().map(line).chain([format!("{}\n", self.summary())]).collect()
+    }
+
+    fn summary(&self) -> String {
+        let perplexity = self.perplexity().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+        format!("total {:.4}, perplexity {perplexity}", self.total())
+    }
+}

@@ -1,0 +1,42 @@
+//! How a text that is longer than the context is cut into windows. Invariant: pure.
+
+use std::ops::Range;
+
+/// The windows of a text of `length` tokens, in their order: each begins `stride` tokens after the one before and holds `context` tokens,
+/// the last perhaps fewer. Together they cover the text, and a token that is new in a window has at least `context - stride` before it
+/// there.
+pub(super) fn windows(length: usize, context: usize, stride: usize) -> Vec<Range<usize>> {
+    let ends_before = |start: &usize| *start == 0 || start - stride + context < length;
+    let starts = (0..length.max(1)).step_by(stride).take_while(ends_before);
+    starts.map(|start| start..length.min(start + context)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_is_new_once_and_has_enough_before_it() {
+        for (context, stride) in [(8, 4), (8, 1), (8, 7), (9, 5), (2, 1), (64, 32)] {
+            for length in 1..200 {
+                let mut known = 0;
+                for window in windows(length, context, stride) {
+                    assert!(window.len() <= context && window.start <= known && known < window.end);
+                    assert!(
+                        known == 0 || known - window.start >= context - stride,
+                        "{context} {stride} {length}"
+                    );
+                    known = window.end;
+                }
+                assert_eq!(known, length);
+            }
+        }
+    }
+
+    #[test]
+    fn what_fits_is_one_window() {
+        assert_eq!(windows(8, 8, 4), vec![0..8; 1]);
+        assert_eq!(windows(9, 8, 4), [0..8, 4..9]);
+        assert_eq!(windows(0, 8, 4), vec![0..0; 1]);
+    }
+}

@@ -1,0 +1,132 @@
+//! The folder that a conversion writes. Invariant: nothing is seen under its final name before everything is written, and nothing is removed
+//! that the conversion has not made.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::ser::{PrettyFormatter, Serializer};
+
+use crate::error::{Error, Result};
+
+/// Forms of weights, which are not copied.
+const WEIGHTS: [&str; 9] = ["safetensors", "bin", "pth", "pt", "gguf", "npz", "h5", "msgpack", "onnx"];
+
+/// A temporary folder beside the one that is asked for.
+pub(super) struct Output {
+    target: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Output {
+    /// Sees that `target` may be written, and makes the temporary folder. A folder with something in it takes `force`.
+    pub(super) fn new(source: &Path, target: &Path, force: bool) -> Result<Self> {
+        let (found, given) = (fs::canonicalize(target).ok(), fs::canonicalize(source).ok());
+        if found.is_some() && found == given {
+            return Err(Error::file(target, "is the model itself; -o takes another folder"));
+        }
+        if target.exists() && !target.is_dir() {
+            return Err(Error::file(target, "is a file; -o takes a folder"));
+        }
+        let full = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some());
+        if full && !force {
+            return Err(Error::file(
+                target,
+                "is not empty; give another folder, or --force to write into this one",
+            ));
+        }
+        let name =
+            target.file_name().ok_or_else(|| Error::file(target, "is no name of a folder; -o takes one"))?;
+        let temporary = format!(".{}.{}.partial", name.to_string_lossy(), std::process::id());
+        let temporary = target.with_file_name(temporary);
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            fs::create_dir_all(parent).map_err(|error| Error::io(parent, error))?;
+        }
+        fs::create_dir(&temporary).map_err(|error| Error::io(&temporary, error))?;
+        Ok(Self { target: target.to_path_buf(), temporary })
+    }
+
+    /// Where to write.
+    pub(super) fn folder(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Refuses a target that has weights of a name that is not among `names`: mlx-lm would read them with the others.
+    pub(super) fn expect_no_other_weights(&self, names: &[&str]) -> Result<()> {
+        let is_other = |name: &str| {
+            let weights = Path::new(name).extension().is_some_and(|end| end == "safetensors");
+            name.starts_with("model") && weights && !names.contains(&name)
+        };
+        match files(&self.target).into_iter().flatten().find(|path| is_other(&text(path))) {
+            Some(path) => Err(Error::file(
+                path,
+                "would be read together with the new weights; remove it, or give another folder",
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies what stands beside the weights in `source`: tokenizer, templates, defaults, licences.
+    pub(super) fn copy_the_rest(&self, source: &Path) -> Result<()> {
+        for path in files(source).map_err(|error| Error::io(source, error))? {
+            let name = text(&path);
+            let weights = path.extension().and_then(OsStr::to_str).is_some_and(|end| WEIGHTS.contains(&end));
+            let own = name == "config.json" || name.ends_with(".index.json") || name.starts_with('.');
+            if !weights && !own {
+                // Not `copy`, which would keep a file that is read-only in some cache so.
+                let bytes = fs::read(&path).map_err(|error| Error::io(&path, error))?;
+                self.write(&name, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a JSON file as Python's `json` does with an indent of 4.
+    pub(super) fn write_json(&self, name: &str, value: &Value) -> Result<()> {
+        let mut bytes = Vec::new();
+        let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
+        value
+            .serialize(&mut serializer)
+            .map_err(|error| Error::file(self.temporary.join(name), error.to_string()))?;
+        self.write(name, &bytes)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.temporary.join(name);
+        fs::write(&path, bytes).map_err(|error| Error::io(&path, error))
+    }
+
+    /// Puts everything under its final name: the whole folder at once, or, where there is one already, file by file.
+    pub(super) fn finish(self) -> Result<()> {
+        if !self.target.exists() {
+            return fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&self.target, error));
+        }
+        for path in files(&self.temporary).map_err(|error| Error::io(&self.temporary, error))? {
+            let target = self.target.join(text(&path));
+            fs::rename(&path, &target).map_err(|error| Error::io(&target, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // After `finish` there is nothing, or an empty folder.
+        fs::remove_dir_all(&self.temporary).ok();
+    }
+}
+
+/// The files of `folder` itself, in the order of their names.
+fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let paths: std::io::Result<Vec<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
+    let mut paths: Vec<PathBuf> = paths?.into_iter().filter(|path| path.is_file()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn text(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

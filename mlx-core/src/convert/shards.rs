@@ -1,0 +1,116 @@
+//! The files of a converted checkpoint: which tensors go where, known to the byte before the first is written.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use serde_json::{Map, Value, json};
+
+use super::plan::{Tensor, Unit};
+use crate::error::{Error, Result};
+
+/// The name of the index.
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+
+/// One file.
+pub(super) struct Shard {
+    /// Its name.
+    pub(super) name: String,
+    pub(super) units: Vec<Unit>,
+}
+
+/// `units` in files of at most `most` bytes of tensors each, but for a unit that is larger by itself.
+pub(super) fn split(units: Vec<Unit>, most: u64) -> Vec<Shard> {
+    let mut groups: Vec<Vec<Unit>> = Vec::new();
+    let mut size = 0;
+    for unit in units {
+        let bytes = unit.bytes();
+        if let Some(group) = groups.last_mut().filter(|_| size + bytes <= most) {
+            group.push(unit);
+        } else {
+            size = 0;
+            groups.push(vec![unit]);
+        }
+        size += bytes;
+    }
+    let count = groups.len();
+    let name = |place: usize| match count {
+        1 => "model.safetensors".to_owned(),
+        _ => format!("model-{:05}-of-{count:05}.safetensors", place + 1),
+    };
+    groups.into_iter().enumerate().map(|(place, units)| Shard { name: name(place), units }).collect()
+}
+
+/// `model.safetensors.index.json` of these files.
+pub(super) fn index(shards: &[Shard]) -> Value {
+    let mut map = BTreeMap::new();
+    let (mut size, mut numbers) = (0, 0);
+    for shard in shards {
+        for unit in &shard.units {
+            (size, numbers) = (size + unit.bytes(), numbers + unit.numbers());
+            map.extend(unit.tensors().into_iter().map(|tensor| (tensor.name, shard.name.clone())));
+        }
+    }
+    json!({ "metadata": { "total_size": size, "total_parameters": numbers }, "weight_map": map })
+}
+
+/// A file with its header, whose tensors are written in any order.
+pub(super) struct ShardFile {
+    path: PathBuf,
+    file: File,
+    /// Where the bytes of each tensor begin.
+    begins: BTreeMap<String, u64>,
+}
+
+impl ShardFile {
+    /// Makes the file of `shard` in `folder`, as long as it is going to be.
+    pub(super) fn create(folder: &Path, shard: &Shard) -> Result<Self> {
+        let path = folder.join(&shard.name);
+        let mut tensors: Vec<Tensor> = shard.units.iter().flat_map(Unit::tensors).collect();
+        // Wide types first, so that everything begins at a multiple of its width.
+        tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.bitsize()));
+        let (header, offsets, length) = header(&tensors);
+        let data = 8 + header.len() as u64;
+        let begins = offsets.into_iter().map(|(name, offset)| (name, data + offset)).collect();
+        let create = || -> std::io::Result<File> {
+            let mut file = File::create_new(&path)?;
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(&header)?;
+            file.set_len(data + length)?;
+            Ok(file)
+        };
+        let file = create().map_err(|error| Error::io(&path, error))?;
+        Ok(Self { path, file, begins })
+    }
+
+    /// Writes `bytes` of the tensor called `name`, from its byte `offset` on.
+    pub(super) fn write(&mut self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let begin = self.begins.get(name).copied().unwrap_or_default();
+        let seek = self.file.seek(SeekFrom::Start(begin + offset));
+        seek.and_then(|_| self.file.write_all(bytes)).map_err(|error| Error::io(&self.path, error))
+    }
+
+    /// Sees that everything is on the disk.
+    pub(super) fn finish(self) -> Result<()> {
+        self.file.sync_all().map_err(|error| Error::io(&self.path, error))
+    }
+}
+
+/// The header of a file with these tensors, where each begins behind it, and how many bytes they are.
+fn header(tensors: &[Tensor]) -> (Vec<u8>, Vec<(String, u64)>, u64) {
+    let mut map = Map::from_iter([("__metadata__".to_owned(), json!({ "format": "mlx" }))]);
+    let (mut offsets, mut end) = (Vec::new(), 0);
+    for tensor in tensors {
+        let begin = end;
+        end += tensor.bytes();
+        let dtype: Dtype = tensor.dtype;
+        let entry = json!({ "dtype": dtype, "shape": tensor.shape, "data_offsets": [begin, end] });
+        map.insert(tensor.name.clone(), entry);
+        offsets.push((tensor.name.clone(), begin));
+    }
+    let mut header = Value::Object(map).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    (header, offsets, end)
+}

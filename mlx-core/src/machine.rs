@@ -1,0 +1,167 @@
+//! What this machine computes with, and how fast: for reports.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use mlx_rs::ops::{arange, matmul};
+use mlx_rs::{Array, Dtype};
+
+use crate::array;
+use crate::error::Result;
+use crate::mlx_sys;
+use crate::packed::Packed;
+use crate::quantisation::{Mode, Packing};
+
+/// What there is to compute with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// `cpu` or `gpu`.
+    pub device: &'static str,
+    /// The version of MLX that runs.
+    pub mlx_version: String,
+    /// The libraries that do the products on a CPU, as far as it can be seen.
+    pub blas: Blas,
+    /// Threads that run at once.
+    pub threads: usize,
+    /// Bytes of memory, where the system says it.
+    pub memory: Option<u64>,
+    /// Bytes that an engine may take if nobody says otherwise.
+    pub default_budget: u64,
+}
+
+/// Which library does the products on a CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blas {
+    /// Apple's, as on every Mac.
+    Accelerate,
+    /// OpenBLAS with the products of few rows that `cargo xtask setup` builds; the library.
+    OpenBlas(PathBuf),
+    /// Neither was found in this process.
+    Unknown,
+}
+
+impl Blas {
+    /// Its name in reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Accelerate => "Accelerate",
+            Self::OpenBlas(_) => "OpenBLAS with own products of few rows",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn find() -> Self {
+        if cfg!(target_os = "macos") {
+            return Self::Accelerate;
+        }
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let loaded = |name: &str| {
+            let path = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+            path.map(PathBuf::from)
+                .find(|path| path.file_name().is_some_and(|file| file.to_string_lossy().contains(name)))
+        };
+        match (loaded("libscipy_openblas"), loaded("libmlxc")) {
+            (Some(path), Some(_)) => Self::OpenBlas(path),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl Machine {
+    /// Looks at this machine.
+    pub fn look() -> Result<Self> {
+        Ok(Self {
+            device: array::device_name()?,
+            mlx_version: mlx_sys::version()?,
+            blas: Blas::find(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: memory(),
+            default_budget: array::default_memory_budget()?,
+        })
+    }
+}
+
+fn memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Products of a matrix and 64 rows, in billions of operations a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProductRates {
+    /// In f32.
+    pub single: f64,
+    /// In f16.
+    pub half: f64,
+    /// With packed weights of 4 bits.
+    pub packed: f64,
+}
+
+/// Rows and columns of the matrix that is tried.
+const WIDTH: i32 = 1024;
+const ROWS: i32 = 64;
+
+impl ProductRates {
+    /// Tries each of them for some milliseconds.
+    pub fn measure() -> Result<Self> {
+        let count = WIDTH * WIDTH;
+        let numbers = arange::<_, f32>(None, count, None)?.sin()?;
+        let matrix = numbers.reshape(&[WIDTH, WIDTH])?;
+        let rows = array::slice_axis(&matrix, 0, 0, ROWS)?;
+        let packing = Packing { mode: Mode::Affine, bits: 4, group: 64 };
+        let packed = Packed::pack(&matrix, packing)?.computed()?;
+        let [half_rows, half] = [&rows, &matrix].map(|array| array.as_dtype(Dtype::Float16));
+        let (half_rows, half) = (half_rows?, half?);
+        Ok(Self {
+            single: rate(|| Ok(matmul(&rows, &matrix)?))?,
+            half: rate(|| Ok(matmul(&half_rows, &half)?))?,
+            packed: rate(|| packed.multiply(&rows))?,
+        })
+    }
+}
+
+/// The best of a few: whatever else runs only makes it worse.
+fn rate(product: impl Fn() -> Result<Array>) -> Result<f64> {
+    let operations = 2.0 * f64::from(ROWS) * f64::from(WIDTH) * f64::from(WIDTH);
+    product()?.eval()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let begin = Instant::now();
+        product()?.eval()?;
+        best = best.min(begin.elapsed().as_secs_f64());
+    }
+    Ok(operations / best / 1e9)
+}
+
+/// Whether a small product comes out right.
+pub fn computes() -> Result<bool> {
+    let side = 12_usize;
+    let numbers: Vec<f32> = (0..side * side).map(|place| (place % 31) as f32 - 15.0).collect();
+    let matrix = Array::from_slice(&numbers, &[side as i32, side as i32]);
+    let expected = (0..side * side).map(|place| {
+        let (row, column) = (place / side, place % side);
+        (0..side).map(|inner| numbers[row * side + inner] * numbers[inner * side + column]).sum::<f32>()
+    });
+    let product = matmul(&matrix, &matrix)?;
+    // Whole numbers: every order of adding them up gives the same.
+    Ok(expected.map(f32::to_bits).eq(array::host::<f32>(&product)?.iter().map(|number| number.to_bits())))
+}
+
+/// The numbers of rows, out of 1 to 32 in powers of two, at which a product of small matrices gives a row the same bits.
+pub fn exact_widths() -> Result<Vec<i32>> {
+    let matrix = arange::<_, f32>(None, WIDTH * WIDTH, None)?.sin()?.reshape(&[WIDTH, WIDTH])?;
+    let row = |width| -> Result<Vec<u32>> {
+        let product = matmul(array::slice_axis(&matrix, 0, 0, width)?, &matrix)?;
+        let numbers = array::host::<f32>(&product)?;
+        Ok(numbers[..WIDTH as usize].iter().map(|number| number.to_bits()).collect())
+    };
+    let standard = row(8)?;
+    let mut widths = Vec::new();
+    for width in [1, 2, 4, 8, 16, 32] {
+        if row(width)? == standard {
+            widths.push(width);
+        }
+    }
+    Ok(widths)
+}

@@ -1,0 +1,183 @@
+//! The commands beside talking: what `mlx convert`, `mlx score`, `mlx bench` and `mlx doctor` do, as a user runs them.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use mlx_tests::{golden_folder, model_folder};
+use serde_json::Value;
+
+fn mlx(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx"))
+        .args(arguments)
+        .env_remove("MLX_MODEL")
+        .env_remove("MLX_LOG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // A program that refuses its arguments does not read; that is not this test's business.
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
+    child.wait_with_output().expect("the program ends")
+}
+
+/// What a command that succeeds prints.
+fn output(arguments: &[&str], input: &str) -> String {
+    let output = mlx(arguments, input);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("output is utf-8")
+}
+
+fn json(arguments: &[&str], input: &str) -> Value {
+    serde_json::from_str(&output(arguments, input)).expect("one json object")
+}
+
+/// The exit code and the message of a command that fails.
+fn failure(arguments: &[&str]) -> (i32, String) {
+    let output = mlx(arguments, "");
+    (output.status.code().expect("it ends by itself"), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn model(name: &str) -> String {
+    model_folder(name).to_str().expect("a path of this repository is utf-8").to_owned()
+}
+
+#[test]
+fn a_converted_model_is_one_that_generates() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let (source, target) = (model("llama-f32"), place.path().join("out"));
+    let target = target.to_str().expect("utf-8");
+    let report = output(&["convert", &source, "-o", target, "--bits", "4", "--dtype", "bf16"], "");
+    assert!(report.contains("2 matrices quantised") && report.contains("left as floats"), "{report}");
+    let generated =
+        output(&["generate", "-m", target, "-p", "Waves", "--max-tokens", "4", "--temperature", "0"], "");
+    assert!(!generated.trim().is_empty());
+    let inspected = json(&["inspect", "-m", target, "--json"], "");
+    let forms: Vec<&Value> =
+        inspected["weights"].as_array().expect("a list").iter().map(|kind| &kind["form"]).collect();
+    assert_eq!(forms, ["affine 4 bits, groups of 64", "bf16"]);
+    let (code, message) = failure(&["convert", &source, "-o", target, "--bits", "4"]);
+    assert!(code == 1 && message.contains("--force"), "{code}: {message}");
+    for (flags, words) in [
+        (&["--bits", "7"][..], "--bits: is 7"),
+        (&["--mode", "mxfp4", "--group-size", "64"], "--group-size: is 64"),
+        (&["--rule", "*=4"], "--bits"),
+        (&[], "--dtype"),
+    ] {
+        let (code, message) = failure(&[&["convert", &source, "-o", target][..], flags].concat());
+        assert!(code == 2 && message.contains(words), "{flags:?} {code}: {message}");
+    }
+}
+
+#[test]
+fn a_text_longer_than_the_context_is_scored_in_windows() {
+    let folder = model("llama-f32");
+    let corpus = golden_folder().join("corpus.txt");
+    let file = corpus.to_str().expect("utf-8");
+    let base = ["score", "-m", &folder, "--file", file];
+    let whole = json(&[&base[..], &["--json"]].concat(), "");
+    let tokens = whole["tokens"].as_array().expect("a list");
+    let count = tokens.len();
+    assert!(count > 3 * 256, "{count} tokens are no long text");
+    assert_eq!(whole["windows"].as_u64().expect("a number") as usize, (count - 256).div_ceil(128) + 1);
+    let text: String = tokens.iter().map(|token| token["text"].as_str().expect("a text")).collect();
+    assert_eq!(text, std::fs::read_to_string(&corpus).expect("a text"));
+    let logprob = |token: &Value| token["logprob"].as_f64();
+    assert!(logprob(&tokens[0]).is_none() && tokens[1..].iter().all(|token| logprob(token).is_some()));
+    // The tokens that are new in the second window are what scoring that window alone says of them.
+    let ids: Vec<String> = tokens[128..384].iter().map(|token| token["id"].to_string()).collect();
+    let second = json(&["score", "-m", &folder, "--json", "--prompt-ids", &ids.join(",")], "");
+    let second = second["tokens"].as_array().expect("a list");
+    for (one, other) in tokens[256..384].iter().zip(&second[128..]) {
+        assert_eq!(logprob(one), logprob(other));
+    }
+    let closer = json(&[&base[..], &["--json", "--stride", "64"]].concat(), "");
+    assert_eq!(closer["tokens"].as_array().expect("a list").len(), count);
+    assert!(closer["windows"].as_u64() > whole["windows"].as_u64());
+    for stride in ["0", "256"] {
+        let (code, message) = failure(&[&base[..], &["--stride", stride]].concat());
+        assert!(code == 2 && message.contains("--stride"), "{message}");
+    }
+}
+
+#[test]
+fn scores_can_be_read_and_looked_at() {
+    let folder = model("llama-f32");
+    let text = "The <b>keeper</b> & \"the sea\"\n";
+    let marked = output(&["score", "-m", &folder, "--format", "text", "-t", text], "");
+    assert!(
+        marked.contains("[below 1 %]") && marked.contains("perplexity") && !marked.contains('\u{1b}'),
+        "{marked}"
+    );
+    let plain: String =
+        marked.split("\n\n").next().expect("the text").chars().filter(|it| !"[]".contains(*it)).collect();
+    assert_eq!(plain.trim_end(), text.trim_end());
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let page = place.path().join("page.html");
+    let flags = ["--format", "html", "--logprobs", "2", "-o", page.to_str().expect("utf-8"), "--file", "-"];
+    assert_eq!(output(&[&["score", "-m", &folder][..], &flags].concat(), text), "");
+    let page = std::fs::read_to_string(page).expect("it was written");
+    assert!(!page.contains("<b>") && page.contains("&lt;") && !page.contains("http"), "{page}");
+    let spans = page.matches("<span style").count();
+    let tokens =
+        json(&["score", "-m", &folder, "--json", "-t", text], "")["tokens"].as_array().expect("a list").len();
+    assert_eq!(spans, tokens + 6, "one for each token, six in the legend");
+    assert!(page.matches("&#10;").count() >= 3 * (tokens - 1), "how likely it is, and two alternatives");
+    let (code, message) = failure(&["score", "-m", &folder, "-t", text, "--logprobs", "2"]);
+    assert!(code == 2 && message.contains("json and html"), "{message}");
+}
+
+#[test]
+fn bench_measures_what_it_says() {
+    let folder = model("llama-f32");
+    let flags = ["--prompt-lengths", "40,4000", "--generate", "8", "--batch", "1,3", "--repeat", "2"];
+    let base = [&["bench", "-m", &folder][..], &flags].concat();
+    let figures =
+        json(&[&base[..], &["--json", "--compare", "test -d {model} -a {prompt_tokens} = 40"]].concat(), "");
+    let results = figures["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 2, "a prompt of 4000 tokens does not fit");
+    for (result, batch) in results.iter().zip([1, 3]) {
+        assert!(
+            result["prompt_tokens"] == 40 && result["batch"] == batch && result["generate"] == 8,
+            "{result}"
+        );
+        for key in ["prefill_tps", "decode_tps", "first_token_s"] {
+            let number = |name: &str| result[key][name].as_f64().expect("a number");
+            assert!(
+                0.0 < number("least")
+                    && number("least") <= number("median")
+                    && number("median") <= number("most")
+            );
+        }
+    }
+    assert!(figures["comparisons"][0]["theirs_over_ours"].as_f64().expect("a number") < 1.0);
+    for key in ["device", "mlx_version", "blas", "commit", "dtype"] {
+        assert!(figures["about"][key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
+    }
+    let table = output(&base, "");
+    assert!(table.contains("prefill") && table.contains("    40      3"), "{table}");
+    let (code, message) = failure(&["bench", "-m", &folder, "--prompt-lengths", "4000"]);
+    assert!(code == 2 && message.contains("--prompt-lengths"), "{code}: {message}");
+    let (code, message) = failure(&[&base[..], &["--compare", "echo no such model >&2; exit 3"]].concat());
+    assert!(code == 2 && message.contains("no such model"), "{code}: {message}");
+}
+
+#[test]
+fn doctor_says_what_there_is_and_fails_if_something_is_broken() {
+    let folder = model("llama-f32");
+    let found = json(&["doctor", "--json", "-m", &folder], "");
+    assert!(found["computes"] == true && found["broken"].as_array().is_some_and(Vec::is_empty), "{found}");
+    assert!(found["gflops"]["f32"].as_f64().expect("a number") > 0.0);
+    assert!(found["default_memory_budget"].as_u64().expect("a number") > 0);
+    if found["device"] == "cpu" {
+        assert!(found["model_exactness"] == "bit-exact" && found["exact_widths"][0] == 1, "{found}");
+        assert!(!found["slow"].as_array().expect("a list").is_empty());
+    }
+    let text = output(&["doctor"], "");
+    for word in ["device", "MLX", "BLAS", "memory", "exactness", "hub cache", "broken     nothing"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let broken = mlx(&["doctor", "-m", "no-such-folder"], "");
+    let text = String::from_utf8_lossy(&broken.stdout);
+    assert!(broken.status.code() == Some(1) && text.contains("no-such-folder"), "{text}");
+}
