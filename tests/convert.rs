@@ -12,17 +12,18 @@ use mlx_core::model;
 use mlx_core::packed::Packed;
 use mlx_core::quantisation::{Mode, Packing, Recipe};
 use mlx_core::weights::WeightPolicy;
+use mlx_tests::golden::{self, FAMILIES, worst_difference};
 use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{Dice, device, golden_folder, model_folder};
 use safetensors::Dtype;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::families::logits_in_passes;
+use crate::families::{logits_in_passes, tolerance};
 
 const SHARDS: u64 = 1 << 40;
 
-fn golden() -> Value {
+fn recorded() -> Value {
     let text = fs::read_to_string(golden_folder().join("expected/convert.json")).expect("a fixture");
     serde_json::from_str(&text).expect("the fixture is json")
 }
@@ -98,7 +99,7 @@ fn recipe(folder: &Path) -> Recipe {
 #[test]
 fn every_tensor_is_mlx_lms_to_the_byte() {
     let _turn = device();
-    let golden = golden();
+    let golden = recorded();
     for case in golden["cases"].as_array().expect("a list") {
         let source = made_up(&golden["sources"][case["source"].as_str().expect("a name")]);
         let target = source.path().join("out");
@@ -158,7 +159,7 @@ fn in_memory(source: &Path, recipe: &Recipe, config: &Path) -> TempDir {
 #[test]
 fn what_is_read_back_gives_the_logits_of_quantising_in_memory() {
     let _turn = device();
-    let source = made_up(&golden()["sources"]["llama"]);
+    let source = made_up(&recorded()["sources"]["llama"]);
     let tokens: Vec<u32> = (0..24).map(|token| 7 + 11 * token).collect();
     let cases = [
         json!({"bits": 4}),
@@ -190,7 +191,7 @@ fn what_is_read_back_gives_the_logits_of_quantising_in_memory() {
 #[test]
 fn a_matrix_is_converted_in_parts() {
     let _turn = device();
-    let source = made_up(&golden()["sources"]["llama-tied"]);
+    let source = made_up(&recorded()["sources"]["llama-tied"]);
     let (rows, inputs) = (70_000_usize, 64_usize);
     let mut all = tensors::read(&source.path().join("model.safetensors"));
     let mut dice = Dice::new(1);
@@ -215,7 +216,7 @@ fn a_matrix_is_converted_in_parts() {
 #[test]
 fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
     let _turn = device();
-    let golden = golden();
+    let golden = recorded();
     let source = made_up(&golden["sources"]["llama"]);
     let parent = tempfile::tempdir().expect("a temporary folder");
     let target = parent.path().join("out");
@@ -239,7 +240,7 @@ fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
 #[test]
 fn nothing_is_overwritten_by_accident() {
     let _turn = device();
-    let source = made_up(&golden()["sources"]["llama"]);
+    let source = made_up(&recorded()["sources"]["llama"]);
     let target = source.path().join("out");
     let (four, eight) = (options(&json!({"bits": 4})), options(&json!({"bits": 8})));
     let forced = ConvertOptions { force: true, ..eight.clone() };
@@ -281,4 +282,45 @@ fn a_quantised_model_can_be_cast_and_split() {
     assert_eq!(fields.optional_text("torch_dtype").expect("a text"), Some("bfloat16"));
     model::load(target.path(), WeightPolicy::for_device(false).expect("a device"), &mut |_, _| {})
         .expect("it loads");
+}
+
+/// Unpacked numbers are MLX's own (tests/packing.rs), and the families are right in floats (tests/families.rs); so each is right
+/// with packed weights, too.
+#[test]
+fn every_family_says_the_same_packed_and_unpacked() {
+    let _turn = device();
+    // One checkpoint has rows of 48 numbers, which are no whole groups.
+    for name in FAMILIES.into_iter().filter(|name| *name != "stablelm-parallel-f32") {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let target = folder.path().join("packed");
+        let packing = Packing::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
+        let options = ConvertOptions {
+            packing: Some(packing),
+            rules: Vec::new(),
+            dtype: None,
+            shard_bytes: SHARDS,
+            force: false,
+        };
+        let report = run(&model_folder(name), &target, &options).expect("it converts");
+        assert!(report.packed > 0, "{name}: {report:?}");
+        let text = golden::logits(name, true);
+        let one_by_one: Vec<usize> = (1..text.tokens.len()).collect();
+        let logits = |folder: &Path, keep_packed, cuts: &[usize]| {
+            let policy = WeightPolicy { floats: FloatPolicy::Single, keep_packed };
+            let model =
+                model::load(folder, policy, &mut |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
+            logits_in_passes(model.as_ref(), &text.tokens, cuts)
+        };
+        let unpacked = logits(&target, false, &[]);
+        let whole = logits(&model_folder(name), false, &[]);
+        assert!(
+            worst_difference(&unpacked, &whole, text.vocabulary) > 1e-3,
+            "{name}: nothing was lost by packing"
+        );
+        for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
+            let packed = logits(&target, true, cuts);
+            let worst = worst_difference(&packed, &unpacked, text.vocabulary);
+            assert!(worst < tolerance("f32"), "{name}, {way}: {worst:e} of the spread");
+        }
+    }
 }
