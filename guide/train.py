@@ -22,7 +22,7 @@ from dialogues import Corpus
 HERE = Path(__file__).resolve().parent
 SEED = 20
 VOCABULARY = 2048
-STEPS = 4500
+STEPS = 3500
 # Rows of these lengths take turns, so that short chats are frequent and no position of the context is strange.
 LENGTHS = (256, 512, 256, 1024)
 TOKENS_PER_STEP = 2048
@@ -122,10 +122,10 @@ def evaluate(corpus, folder, limit):
 def main():
     parser = argparse.ArgumentParser(description="Train the guide, export it, and evaluate it.")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--out", type=Path, default=HERE / "guide", help="the folder of the model; reports go beside it")
+    parser.add_argument("--out", type=Path, default=HERE / "model", help="the folder of the model; reports go beside it")
     parser.add_argument("--evaluate-only", action="store_true")
     parser.add_argument("--limit", type=int, help="evaluate only so many of the held-out phrasings")
-    parser.add_argument("--threads", type=int, default=2, help="another number may give other bits")
+    parser.add_argument("--threads", type=int, default=1, help="another number may give other bits")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     corpus = Corpus(HERE / "corpus")

@@ -484,3 +484,30 @@ fn the_program_says_itself_to_shells_and_manuals() {
     let page = std::fs::read_to_string(folder.path().join("mlx-chat.1")).expect("a page for each command");
     assert!(page.contains("session"));
 }
+
+#[test]
+fn without_a_model_the_guide_answers_and_says_what_it_is() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let chat = |input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+        command.args(["chat"]).env_remove("MLX_MODEL").env_remove("XDG_CACHE_HOME").env("HOME", home.path());
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = pipes.spawn().expect("the program starts");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+        child.wait_with_output().expect("the program ends")
+    };
+    let output = chat("how do I get a real model?\nhow do I limit the memory\n");
+    let (said, notes) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{notes}");
+    assert!(said.contains("mlx pull") && said.contains("--memory-budget"), "{said}");
+    assert!(notes.contains("built-in demo") && notes.contains("mlx pull"), "{notes}");
+    // It lies in the cache now; what is damaged there is put right.
+    let cache = home.path().join(".cache/mlx");
+    let folder = cache.read_dir().expect("the cache is there").flatten().next().expect("the guide").path();
+    std::fs::write(folder.join("config.json"), "{}").expect("it can be written");
+    let again = chat("how do I get a real model?\nhow do I limit the memory\n");
+    assert_eq!(stdout(&again), said);
+    let other = mlx(&["generate", "-p", "Hello"], "");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(stderr(&other).contains("-m"), "{}", stderr(&other));
+}

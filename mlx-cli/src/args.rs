@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use mlx_core::Error;
 use mlx_core::engine::EngineOptions;
-use mlx_core::hub;
 use mlx_core::session::ContextPolicy;
+use mlx_core::{Error, guide, hub};
 use mlx_server::args::ServeArgs;
 use mlx_server::cache::CacheArgs;
 use mlx_server::units::ByteSize;
@@ -209,7 +208,7 @@ pub(crate) struct InspectArgs {
 pub(crate) struct ModelArgs {
     /// The model: a name that `mlx list` shows, or a folder with config.json, safetensors and tokenizer.json
     #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
-    pub(crate) model: PathBuf,
+    pub(crate) model: Option<PathBuf>,
 
     /// Give the same bits as a server does under any load, where the device allows it [default: where that costs nothing]
     #[arg(long, value_name = "BOOL", env = "MLX_EXACT", num_args = 0..=1, default_missing_value = "true")]
@@ -234,7 +233,15 @@ pub(crate) struct ModelArgs {
 impl ModelArgs {
     /// The folder of the model.
     pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
-        hub::resolve(&self.model)
+        let missing = || {
+            Error::request("model", "is missing; name one with -m (`mlx chat` alone talks with the guide)")
+        };
+        hub::resolve(self.model.as_deref().ok_or_else(missing)?)
+    }
+
+    /// The same, or that of the built-in model if none is named.
+    pub(crate) fn folder_or_guide(&self) -> Result<PathBuf, Error> {
+        if self.model.is_some() { self.folder() } else { guide::folder() }
     }
 
     /// An engine for one request after the other.

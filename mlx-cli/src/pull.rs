@@ -42,6 +42,10 @@ impl PullArgs {
     fn name(&self) -> Result<ModelName> {
         let name: ModelName = self.name.parse()?;
         match &self.revision {
+            Some(revision) if name.has_revision() && name.revision() != revision => Err(Error::request(
+                "--revision",
+                format!("is {revision}, but the name says {}", name.revision()),
+            )),
             Some(revision) => name.at(revision),
             None => Ok(name),
         }
@@ -101,8 +105,17 @@ fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     let folder = cache.find(name)?;
     let repo = cache.repo(name);
     let bars = Bars::new();
+    let mut unknown = 0;
     for path in hub::files(&folder) {
-        let Some(file) = HubFile::of_link(&folder, &path) else { continue };
+        if !path.exists() {
+            let message =
+                format!("{} leads nowhere; without --offline, `mlx pull {name}` fetches it", path.display());
+            return Err(Error::hub(name, message));
+        }
+        let Some(file) = HubFile::of_link(&folder, &path) else {
+            unknown += 1;
+            continue;
+        };
         let bar = bars.file(&file.path, file.size);
         if !file.is_sound(&path, &mut |bytes| bar.show("checking", bytes))? {
             let message =
@@ -111,6 +124,10 @@ fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
         }
         bar.done();
     }
-    terminal::note(&format!("{} is complete and as the hub has it; nothing was fetched", repo.name()));
+    let checked = match unknown {
+        0 => "as the hub has it".to_owned(),
+        count => format!("as the hub has it but for {count} files that have no checksum here"),
+    };
+    terminal::note(&format!("{} is complete and {checked}; nothing was fetched", repo.name()));
     Ok(folder)
 }

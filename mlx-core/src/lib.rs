@@ -8,6 +8,7 @@ pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod folder;
+pub mod guide;
 pub mod hub;
 pub mod inspect;
 pub mod machine;

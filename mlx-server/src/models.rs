@@ -3,6 +3,7 @@
 
 mod entry;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,8 @@ impl Models {
         }
         // What is still there has died, or its files have changed.
         entry.unload("its engine has stopped or its folder has changed").await;
+        let (weighed, options) = (Arc::clone(entry), self.options.clone());
+        spawn_blocking(move || weighed.weigh(&options)).await.ok();
         self.make_room(entry).await?;
         let (folder, options) = (entry.folder().to_owned(), self.options.clone());
         let begin = Instant::now();
@@ -149,7 +152,15 @@ impl Models {
     async fn make_room(&self, entry: &Entry) -> Result<(), ApiError> {
         let Some(budget) = self.budget else { return Ok(()) };
         loop {
-            let loaded: u64 = self.entries.iter().filter_map(|other| other.peek(Loaded::bytes)).sum();
+            // Two names of one folder have one engine.
+            let mut folders: Vec<(&Path, u64)> =
+                self.entries.iter().filter_map(|it| Some((it.folder(), it.peek(Loaded::bytes)?))).collect();
+            folders.sort_unstable();
+            folders.dedup_by_key(|it| it.0);
+            if folders.iter().any(|it| it.0 == entry.folder()) {
+                return Ok(());
+            }
+            let loaded: u64 = folders.iter().map(|it| it.1).sum();
             if loaded + entry.weight_bytes() <= budget.0 {
                 return Ok(());
             }

@@ -11,6 +11,9 @@ use super::measure::{Spread, prompt};
 use super::report::spread;
 use crate::args::ModelArgs;
 
+/// Linux takes no argument of a program that is longer.
+const LONGEST_ARGUMENT: usize = 128 << 10;
+
 /// What both do.
 pub(super) struct Work<'a> {
     pub(super) model: &'a ModelArgs,
@@ -49,13 +52,26 @@ impl Work<'_> {
     fn own(&self) -> Result<Command> {
         let program = std::env::current_exe().map_err(|error| Error::io("the program itself", error))?;
         let ids: Vec<String> = prompt(self.length, 0, self.vocabulary).iter().map(u32::to_string).collect();
+        let ids = ids.join(",");
+        if ids.len() > LONGEST_ARGUMENT {
+            let message = format!("a prompt of {} tokens is too long to be handed to a program", self.length);
+            return Err(Error::request("--compare", message));
+        }
         let mut command = Command::new(program);
-        command.arg("generate").arg("-m").arg(&self.model.model).args(["--prompt-ids", &ids.join(",")]);
+        command.arg("generate").arg("-m").arg(self.model.folder()?).args(["--prompt-ids", &ids]);
         command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
         for (flag, given) in [("--exact", self.model.exact), ("--keep-quantized", self.model.keep_quantized)]
         {
             if let Some(given) = given {
                 command.arg(format!("{flag}={given}"));
+            }
+        }
+        for (flag, given) in [
+            ("--memory-budget", self.model.memory_budget.map(|size| size.to_string())),
+            ("--kv-bits", self.model.cache.config().kv_bits.map(|bits| bits.to_string())),
+        ] {
+            if let Some(given) = given {
+                command.args([flag, given.as_str()]);
             }
         }
         Ok(command)

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use mlx_core::engine::{EngineHandle, FinishReason, Generation, TokenOutput};
 use mlx_core::session::{ChatSession, ContextFill, Role};
-use mlx_core::{Error, hub};
+use mlx_core::{Error, guide, hub};
 
 use crate::answer::{self, Show};
 use crate::args::{ChatArgs, ModelArgs};
@@ -32,8 +32,8 @@ const ALTERNATIVES: usize = 4;
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
-    let engine = start(&args.model, &args.model.folder()?)?;
-    let name = engine.folder().name();
+    let engine = start(&args.model, &args.model.folder_or_guide()?)?;
+    let name = if args.model.model.is_none() { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, args.options.options(Some(ALTERNATIVES)))?;
     let mut session = session.with_policy(args.context_policy);
     let kept = args.session.as_deref().filter(|file| file.exists());
@@ -43,6 +43,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     let lines = Lines::open();
     let watched = lines.is_interactive();
+    if args.model.model.is_none() {
+        terminal::note(guide::NOTE);
+    }
     if watched {
         terminal::note(&format!("{name} is ready. /help lists the commands, Ctrl-D leaves."));
     }
@@ -95,9 +98,12 @@ impl Chat {
             };
             let outcome = match line {
                 Line::Quit => return Ok(()),
+                Line::Edit(None) if !lines.is_interactive() => {
+                    self.act(Line::Mistake("/edit needs the new text where nobody can edit".into()))
+                }
                 Line::Edit(None) => {
                     let text = lines.edit(self.session.last_question().unwrap_or_default());
-                    text.map_or(Ok(()), |text| self.act(Line::Edit(Some(text))))
+                    text.map_or(Ok(()), |text| self.edit(&text))
                 }
                 line => self.act(line),
             };
@@ -122,10 +128,10 @@ impl Chat {
                 let generation = self.session.retry()?;
                 self.answer(generation)?;
             }
-            Line::Edit(Some(text)) => {
-                let generation = self.session.edit(&text)?;
-                self.answer(generation)?;
-            }
+            Line::Edit(Some(text)) => match with_files(&text) {
+                Ok(text) => self.edit(&text)?,
+                Err(message) => self.complain(&message),
+            },
             Line::Help => terminal::note(HELP),
             Line::Save(file) => {
                 self.session.save(Path::new(&file))?;
@@ -146,10 +152,12 @@ impl Chat {
         match line {
             Line::Clear => {
                 self.session.clear();
+                self.keep()?;
                 terminal::note("the conversation is forgotten");
             }
             Line::Undo => {
                 let taken = self.session.undo()?;
+                self.keep()?;
                 terminal::note(&format!("taken back: {taken}"));
             }
             Line::System(Some(text)) => self.session.set_system(&text),
@@ -178,6 +186,11 @@ impl Chat {
         self.answer(generation)
     }
 
+    fn edit(&mut self, text: &str) -> Result<(), Failure> {
+        let generation = self.session.edit(text)?;
+        self.answer(generation)
+    }
+
     fn answer(&mut self, generation: Generation) -> Result<(), Failure> {
         let show = if self.colours { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
         let answer = answer::read(generation, &self.interrupt, show)?;
@@ -192,15 +205,18 @@ impl Chat {
         let status = answer.status();
         self.session.answered(answer.text);
         self.last = answer.tokens;
-        if self.status {
-            let ContextFill { used, context, .. } = self.session.fill()?;
+        self.keep()?;
+        // A turn that fills the context leaves none to say.
+        if let (true, Ok(ContextFill { used, context, .. })) = (self.status, self.session.fill()) {
             let line = format!("{status}, context {} %", 100 * used / context.max(1));
             terminal::note(&if self.colours { markdown::styled("\x1b[2m", &line) } else { line });
         }
-        if let Some(file) = &self.file {
-            self.session.save(file)?;
-        }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Writes the conversation to its file, if it has one.
+    fn keep(&self) -> Result<(), Failure> {
+        Ok(self.file.as_ref().map_or(Ok(()), |file| self.session.save(file))?)
     }
 
     fn change_params(&mut self, text: &str) -> Result<(), Failure> {

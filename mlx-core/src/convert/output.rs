@@ -11,6 +11,9 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::error::{Error, Result};
 
+/// Where templates lie that are not the usual one.
+const TEMPLATES: &str = "additional_chat_templates";
+
 /// Forms of weights, which are not copied.
 const WEIGHTS: [&str; 9] = ["safetensors", "bin", "pth", "pt", "gguf", "npz", "h5", "msgpack", "onnx"];
 
@@ -81,6 +84,18 @@ impl Output {
                 self.write(&name, &bytes)?;
             }
         }
+        self.copy_templates(&source.join(TEMPLATES))
+    }
+
+    /// The templates that have a folder of their own.
+    fn copy_templates(&self, source: &Path) -> Result<()> {
+        let Ok(paths) = files(source) else { return Ok(()) };
+        let folder = self.temporary.join(TEMPLATES);
+        fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, error))?;
+        for path in paths {
+            let bytes = fs::read(&path).map_err(|error| Error::io(&path, error))?;
+            self.write(&format!("{TEMPLATES}/{}", text(&path)), &bytes)?;
+        }
         Ok(())
     }
 
@@ -104,12 +119,20 @@ impl Output {
         if !self.target.exists() {
             return fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&self.target, error));
         }
-        for path in files(&self.temporary).map_err(|error| Error::io(&self.temporary, error))? {
-            let target = self.target.join(text(&path));
-            fs::rename(&path, &target).map_err(|error| Error::io(&target, error))?;
-        }
-        Ok(())
+        move_files(&self.temporary, &self.target)?;
+        let templates = self.temporary.join(TEMPLATES);
+        if templates.exists() { move_files(&templates, &self.target.join(TEMPLATES)) } else { Ok(()) }
     }
+}
+
+/// Moves the files of one folder into another, in place of those of the same names.
+fn move_files(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(|error| Error::io(to, error))?;
+    for path in files(from).map_err(|error| Error::io(from, error))? {
+        let target = to.join(text(&path));
+        fs::rename(&path, &target).map_err(|error| Error::io(&target, error))?;
+    }
+    Ok(())
 }
 
 impl Drop for Output {

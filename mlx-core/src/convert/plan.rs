@@ -81,6 +81,11 @@ impl Unit {
 
 /// What becomes of all tensors of `checkpoint`, a model of this family.
 pub(super) fn plan(checkpoint: &Checkpoint, family: &str, options: &ConvertOptions) -> Result<Vec<Unit>> {
+    if let Some((name, entry)) = checkpoint.entries().iter().find(|(_, entry)| entry.shape.contains(&0)) {
+        return Err(
+            checkpoint.error(entry, format!("tensor {name} has shape {:?}: it holds nothing", entry.shape))
+        );
+    }
     let mut units = Vec::new();
     let mut stacks: BTreeMap<String, BTreeMap<usize, Entry>> = BTreeMap::new();
     for (name, entry) in checkpoint.entries() {

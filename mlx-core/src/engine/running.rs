@@ -19,8 +19,10 @@ impl FolderStamp {
         let mut files = Vec::new();
         for entry in folder.read_dir().map_err(about)? {
             let path = entry.map_err(about)?.path();
-            let metadata = path.metadata().map_err(|error| Error::io(&path, error))?;
-            if metadata.is_file() {
+            // A link that leads nowhere is some other program's business.
+            if let Ok(metadata) = path.metadata().as_ref()
+                && metadata.is_file()
+            {
                 files.push((path, metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH)));
             }
         }

@@ -26,6 +26,11 @@ impl ModelName {
         self.revision.as_deref().unwrap_or(MAIN)
     }
 
+    /// Whether a revision was named.
+    pub fn has_revision(&self) -> bool {
+        self.revision.is_some()
+    }
+
     /// The same model at this revision.
     pub fn at(self, revision: &str) -> Result<Self, Error> {
         if !is_revision(revision) {

@@ -97,9 +97,7 @@ pub(super) fn survey(
 ) -> (Tally, Kinds) {
     let mut kinds = Kinds::new();
     for (name, entry) in checkpoint.entries() {
-        let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
-        let packing = recipe.of(module, checkpoint.has(&format!("{module}.scales")));
-        let packing = packing.filter(|_| ["weight", "scales", "biases"].contains(&part));
+        let (packing, part) = packing(checkpoint, recipe, name);
         let label = packing.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
         let found = sizes(entry, part, packing, policy, tally.float_bytes());
         let kind = kinds.entry(label).or_default();
@@ -120,6 +118,21 @@ pub(super) fn survey(
     (tally, kinds)
 }
 
+/// How the tensor `name` is packed, if it is, and which part of its matrix it is.
+fn packing<'n>(checkpoint: &Checkpoint, recipe: &Recipe, name: &'n str) -> (Option<Packing>, &'n str) {
+    // gpt-oss as it was published.
+    for (end, other) in [("_blocks", "_scales"), ("_scales", "_blocks")] {
+        if let Some(module) = name.strip_suffix(end)
+            && checkpoint.has(&format!("{module}{other}"))
+        {
+            return (Some(Packing::MXFP4), if end == "_blocks" { "blocks" } else { "scales" });
+        }
+    }
+    let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
+    let packing = recipe.of(module, checkpoint.has(&format!("{module}.scales")));
+    (packing.filter(|_| ["weight", "scales", "biases"].contains(&part)), part)
+}
+
 /// What one tensor adds.
 fn sizes(entry: &Entry, part: &str, packing: Option<Packing>, policy: WeightPolicy, float: u64) -> Kind {
     let elements = entry.shape.iter().product::<usize>() as u64;
@@ -127,12 +140,14 @@ fn sizes(entry: &Entry, part: &str, packing: Option<Packing>, policy: WeightPoli
     let Some(packing) = packing else {
         return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
     };
-    if part != "weight" {
+    if part != "weight" && part != "blocks" {
         let kept = if packing.has_biases() { elements * float } else { file_bytes };
         let device_bytes = if policy.keep_packed { kept } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
-    let parameters = elements * 32 / packing.bits as u64;
+    // Blocks are counted by bytes, other packed weights by words.
+    let bits = if part == "blocks" { 8 } else { 32 };
+    let parameters = elements * bits / packing.bits as u64;
     let device_bytes = if policy.keep_packed { file_bytes } else { parameters * float };
     Kind { tensors: 1, parameters, file_bytes, device_bytes }
 }

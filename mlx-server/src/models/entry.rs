@@ -2,12 +2,13 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{hub, model};
+use mlx_core::{guide, hub, model};
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
@@ -20,7 +21,7 @@ pub(crate) struct Entry {
     aliases: Vec<String>,
     folder: PathBuf,
     /// Bytes that its weights will take in memory, from the headers of their files.
-    weight_bytes: u64,
+    weight_bytes: AtomicU64,
     /// When its folder was written, in seconds since 1970.
     created: u64,
     slot: Mutex<Option<Arc<Loaded>>>,
@@ -99,7 +100,12 @@ impl Entry {
     }
 
     pub(super) fn weight_bytes(&self) -> u64 {
-        self.weight_bytes
+        self.weight_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the files again, which may be others by now.
+    pub(super) fn weigh(&self, options: &EngineOptions) {
+        self.weight_bytes.store(weight_bytes(&self.folder, options), Ordering::Relaxed);
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
@@ -163,10 +169,12 @@ impl Entry {
 
 /// The models that the settings name.
 pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
-    if config.model.is_empty() {
-        return Err(StartError::about("--model", "is missing; name a model or its folder with -m MODEL"));
-    }
     let mut entries: Vec<Entry> = Vec::new();
+    if config.model.is_empty() {
+        tracing::warn!("no model is named; {}", guide::NOTE);
+        let folder = guide::folder().map_err(|error| StartError::about("--model", error))?;
+        entries.push(open(&format!("{}={}", guide::NAME, folder.display()), options)?);
+    }
     for given in &config.model {
         let entry = open(given, options)?;
         if entries.iter().any(|other| other.name == entry.name) {
@@ -205,7 +213,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     Ok(Entry {
         name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),
-        weight_bytes: weight_bytes(&folder, options),
+        weight_bytes: AtomicU64::new(weight_bytes(&folder, options)),
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         folder,
         slot: Mutex::new(None),
