@@ -4,24 +4,14 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use mlx_tests::{golden, model_copy, model_folder};
+use mlx_tests::{golden, model_copy, model_folder, piped};
 use serde_json::Value;
 
 /// Runs `mlx` with these arguments and this text piped in.
 fn mlx_in(folder: &Path, arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx"))
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("MLX_MODEL")
-        .env_remove("MLX_LOG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    // A program that refuses its arguments does not read; that is not this test's business.
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
-    child.wait_with_output().expect("the program ends")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    command.args(arguments).current_dir(folder);
+    piped(command, input)
 }
 
 fn mlx(arguments: &[&str], input: &str) -> Output {

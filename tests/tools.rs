@@ -1,24 +1,14 @@
 //! The commands beside talking: what `mlx convert`, `mlx score`, `mlx bench` and `mlx doctor` do, as a user runs them.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use mlx_tests::{golden_folder, model_folder};
+use mlx_tests::{golden_folder, model_folder, piped};
 use serde_json::Value;
 
 fn mlx(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_mlx"))
-        .args(arguments)
-        .env_remove("MLX_MODEL")
-        .env_remove("MLX_LOG")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    // A program that refuses its arguments does not read; that is not this test's business.
-    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
-    child.wait_with_output().expect("the program ends")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    command.args(arguments);
+    piped(command, input)
 }
 
 /// What a command that succeeds prints.

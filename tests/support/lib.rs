@@ -143,3 +143,18 @@ impl Dice {
         (self.below(rarity) == 0).then(|| value(self))
     }
 }
+
+/// Runs a program without what the environment says of models, with this text piped in.
+///
+/// # Panics
+/// When it does not start.
+pub fn piped(mut command: std::process::Command, input: &str) -> std::process::Output {
+    use std::io::Write;
+    use std::process::Stdio;
+    command.env_remove("MLX_MODEL").env_remove("MLX_LOG");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    // A program that refuses its arguments does not read; that is not this test's business.
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
+    child.wait_with_output().expect("the program ends")
+}
