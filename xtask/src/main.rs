@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
 
+mod bench;
 mod clients;
 mod golden;
 mod process;
@@ -45,6 +46,12 @@ enum Task {
     },
     /// Ask the server with other people's clients, in Python
     Clients,
+    /// Measure speed and memory beside other programs, with their packages from Python's index; see docs/benchmarks.md
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Check the house rules that a machine can check
     Tidy,
     /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
@@ -59,6 +66,7 @@ fn main() -> ExitCode {
         Task::Chat { arguments } => product::chat(&arguments),
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),
+        Task::Bench { arguments } => bench::run(&arguments),
         Task::Clients => clients::run(),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]

@@ -12,7 +12,7 @@ use super::{chunks::Chunks, sequence::Next};
 
 const DAYS: u64 = 3000;
 // What the pace promises is said again here, so that a slip there shows.
-const SHARE: f64 = 0.7;
+const SHARE: f64 = 0.6;
 const BURST: f64 = 6.0;
 const LEAST: f64 = 0.002;
 // By how much times vary, and what rounding and steps long past add.

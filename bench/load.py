@@ -1,16 +1,21 @@
 """Keeps a number of connections to an OpenAI-compatible server busy with streamed chats, and says how it did.
 
-    python mlx-server/benches/load.py PORT [--clients 1,4,8,16] [--requests 6] [--pid SERVER]
+    python bench/load.py [--clients 1,4,8,16] [--requests 6] -- SERVER COMMAND WITH {port}
 
 Each connection sends its chats one after the other: a system line and 40 random words, temperature 0. The first token is the
-first piece of text; times are in milliseconds, memory is the server's resident set (Linux). Nothing but Python is needed.
+first piece of text. The figures come as one line of JSON. Nothing but Python is needed.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import random
+import socket
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 
@@ -62,12 +67,43 @@ def share(values, part):
     return 1000 * ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-def resident(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmRSS"))
+def resident(process):
+    """Megabytes of memory that a process holds."""
+    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(process.pid)])) / 1024
 
 
-def level(clients, arguments):
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server(command, port):
+    """The server, once it answers."""
+    command = [part.replace("{port}", str(port)) for part in command]
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            wait_for(process, port)
+            yield process
+        finally:
+            process.terminate()
+
+
+def wait_for(process, port):
+    for _ in range(600):
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode}")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection.request("GET", "/v1/models")
+            if connection.getresponse().status == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError("the server does not answer")
+
+
+def level(clients, process, arguments):
     results, failures = [], []
     threads = [threading.Thread(target=client, args=(100 * clients + i, arguments, results, failures)) for i in range(clients)]
     begin = time.perf_counter()
@@ -76,31 +112,38 @@ def level(clients, arguments):
     for thread in threads:
         thread.join()
     elapsed = time.perf_counter() - begin
-    print(f"{clients} clients, {clients * arguments.requests} requests, {len(failures)} failed {failures[:2] if failures else ''}")
-    if not results:
-        return
+    if failures:
+        print(f"{clients} clients: {failures[:3]}", file=sys.stderr)
     first = [marks[0] for marks, _ in results]
-    gaps = [later - earlier for marks, _ in results for earlier, later in zip(marks, marks[1:])] or [0.0]
-    memory = f", {resident(arguments.pid)} MB" if arguments.pid else ""
-    print(
-        f"  {sum(count for _, count in results) / elapsed:.1f} tokens/s, first token p50 {1000 * statistics.median(first):.0f} p99 "
-        f"{share(first, 0.99):.0f}, between tokens p50 {share(gaps, 0.5):.1f} p99 {share(gaps, 0.99):.1f}{memory}",
-        flush=True,
-    )
+    gaps = [later - earlier for marks, _ in results for earlier, later in zip(marks, marks[1:])]
+    return {
+        f"{clients} clients, tok/s": sum(count for _, count in results) / elapsed,
+        f"{clients} clients, first token p50, ms": 1000 * statistics.median(first),
+        f"{clients} clients, first token p99, ms": share(first, 0.99),
+        f"{clients} clients, between tokens p50, ms": share(gaps, 0.5),
+        f"{clients} clients, between tokens p99, ms": share(gaps, 0.99),
+        f"{clients} clients, failed": len(failures),
+        f"{clients} clients, resident MB": resident(process),
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("port", type=int)
     parser.add_argument("--clients", default="1,4,8,16")
     parser.add_argument("--requests", type=int, default=6, help="chats of each client")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each answer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", help="the name to ask for")
-    parser.add_argument("--pid", type=int, help="the server's process, to report its memory")
+    parser.add_argument("server", nargs="+", help="the server's command, with {port} where its port belongs")
     arguments = parser.parse_args()
-    for clients in arguments.clients.split(","):
-        level(int(clients), arguments)
+    arguments.port = free_port()
+    figures = {}
+    with server(arguments.server, arguments.port) as process:
+        # The first request of a server pays for what is made once.
+        level(1, process, argparse.Namespace(**vars(arguments) | {"requests": 1}))
+        for clients in arguments.clients.split(","):
+            figures |= level(int(clients), process, arguments)
+    print(json.dumps(figures))
 
 
 main()

@@ -1,4 +1,4 @@
-//! How well a text goes on after it has slid through many contexts: `cargo bench --bench slide -- FOLDER`. Its perplexity under the model
+//! How well a text goes on after it has slid through many contexts: `slide MODEL`. Its perplexity under the model
 //! with a fresh, full context, beside that of text that begins anew from its last tokens whenever the context is full, and that of
 //! the first context, which nothing was dropped from.
 
@@ -6,43 +6,40 @@ use mlx_core::Result;
 use mlx_core::engine::{EngineHandle, EngineOptions, Event, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 
+use crate::figures::Figures;
+use crate::load::argument;
+
 const CONTEXTS: usize = 20;
-const SEEDS: u64 = 1;
+const SEED: u64 = 0;
 /// First tokens that stay.
 const KEPT: usize = 4;
 /// Tokens that a text which begins anew begins with.
 const REST: usize = 16;
 
-#[expect(clippy::print_stdout, reason = "this is what a bench is for")]
-fn main() -> Result<()> {
-    let Some(folder) = std::env::args().skip(1).find(|it| !it.starts_with("--")) else {
-        println!("cargo bench --bench slide -- FOLDER");
-        return Ok(());
-    };
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let folder: String = argument(arguments, 0, "MODEL")?;
     let options = EngineOptions { prefix_cache: Some(0), ..EngineOptions::single() };
     let engine = EngineHandle::start(folder.as_ref(), &options, |_, _| {})?;
     let context = engine.spec().context;
     let begin = engine.folder().tokenizer.encode("", true)?;
     let begin = if begin.is_empty() { vec![0] } else { begin };
-    let (mut first, mut slid, mut cut) = (Vec::new(), Vec::new(), Vec::new());
-    for seed in 0..SEEDS {
-        let text = generate(&engine, &begin, CONTEXTS * context, seed, Some(KEPT))?;
-        first.extend(scores(&engine, &begin, &text[..context - begin.len()])?);
-        slid.extend(scores(&engine, &begin, &text[context..])?);
-        cut.extend(scores(&engine, &begin, &restarted(&engine, &begin, seed)?[context..])?);
-    }
-    println!(
-        "perplexity of the second half of each context of text, {SEEDS} seed, {CONTEXTS} contexts of {context} tokens"
-    );
-    for (name, scores) in [("first context", first), ("slid", slid), ("begun anew", cut)] {
+    let text = generate(&engine, &begin, CONTEXTS * context, SEED, Some(KEPT))?;
+    let anew = restarted(&engine, &begin)?;
+    let mut figures = Figures::default();
+    for (name, text) in [
+        ("first context, from which nothing was dropped", &text[..context - begin.len()]),
+        ("slid through all of it", &text[context..]),
+        ("begun anew whenever the context was full", &anew[context..]),
+    ] {
+        let scores = scores(&engine, &begin, text)?;
         let mean = scores.iter().sum::<f64>() / scores.len() as f64;
-        println!("{name}: {:.3} over {} tokens", (-mean).exp(), scores.len());
+        figures.add(format!("{name}, perplexity of {} tokens", scores.len()), (-mean).exp());
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// A text that begins anew from its last tokens whenever the context is full.
-fn restarted(engine: &EngineHandle, begin: &[u32], seed: u64) -> Result<Vec<u32>> {
+fn restarted(engine: &EngineHandle, begin: &[u32]) -> Result<Vec<u32>> {
     let context = engine.spec().context;
     let mut text = Vec::new();
     while text.len() < CONTEXTS * context {
@@ -52,7 +49,7 @@ fn restarted(engine: &EngineHandle, begin: &[u32], seed: u64) -> Result<Vec<u32>
             engine,
             &prompt,
             context - prompt.len(),
-            seed + 1000 * text.len() as u64,
+            SEED + 1000 * text.len() as u64,
             None,
         )?);
     }

@@ -1,6 +1,4 @@
-"""mlx-lm's BatchGenerator on the loads of gaps.rs: the same streams, the same prompts, the same figures.
-
-    python mlx-core/benches/gaps_peer.py MODEL [TOY_MODEL]
+"""mlx-lm's BatchGenerator on the loads of bench/src/gaps.rs: `mlx_lm_gaps.py MODEL STREAMS`, or `mlx_lm_gaps.py MODEL first-tokens`.
 
 Its loop takes new requests between two steps, as its server does: a request waits from the moment it comes, not from its insertion.
 """
@@ -8,19 +6,11 @@ Its loop takes new requests between two steps, as its server does: a request wai
 import sys
 import time
 
+from load import percentile, prompt, report
 from mlx_lm import load
 from mlx_lm.generate import BatchGenerator
 
 WARM, ALONE, PROMPTS, PROMPT, SHORT, SHORTS = 32, 200, 3, 4000, 8, 30
-
-
-def prompt(sequence, length, vocabulary):
-    return [(place * 7919 + sequence * 104729 + 11) % (vocabulary - 10) + 5 for place in range(length)]
-
-
-def percentile(values, percent):
-    values = sorted(values)
-    return values[min(len(values) * percent // 100, len(values) - 1)]
 
 
 class Streams:
@@ -57,6 +47,7 @@ class Streams:
 
 
 def gaps(model, count):
+    Streams(model, 1).first_token(0, PROMPT)
     streams = Streams(model, count)
     streams.step()
     prompts = [streams.first_token(100 + prompt, PROMPT) / 1e3 for prompt in range(PROMPTS)]
@@ -68,31 +59,31 @@ def gaps(model, count):
         streams.step()
     alone = streams.gaps()
     median, tail = percentile(alone, 50), percentile(beside, 99)
-    print(
-        f"{count} streams: alone median {median:.2f} ms, p99 {percentile(alone, 99):.2f} ms; beside prompts median "
-        f"{percentile(beside, 50):.2f} ms, p99 {tail:.2f} ms, max {max(beside):.2f} ms, {tail / median:.2f} times the median alone; "
-        f"{len(beside)} tokens; prompts {[round(it, 2) for it in prompts]} s",
-        flush=True,
-    )
+    return {
+        "median alone, ms": median,
+        "p99 alone, ms": percentile(alone, 99),
+        "median beside prompts, ms": percentile(beside, 50),
+        "p99 beside prompts, ms": tail,
+        "longest beside prompts, ms": max(beside),
+        "p99 beside / median alone": tail / median,
+        "a prompt takes, s": percentile(prompts, 50),
+    }
 
 
 def first_tokens(model):
     streams = Streams(model, 4)
     delays = [(5000 + request * 1237 % 3000) / 1e6 for request in range(SHORTS)]
     waits = [streams.first_token(100 + request, SHORT, delay) for request, delay in enumerate(delays)]
-    print(
-        f"first token beside 4 streams: median {percentile(waits, 50):.2f} ms, p99 {percentile(waits, 99):.2f} ms; "
-        f"a step {percentile(streams.gaps(), 50):.2f} ms"
-    )
+    return {
+        "first token beside four streams, median ms": percentile(waits, 50),
+        "first token beside four streams, p99 ms": percentile(waits, 99),
+        "a step of theirs, ms": percentile(streams.gaps(), 50),
+    }
 
 
 def main():
     model, _ = load(sys.argv[1])
-    Streams(model, 1).first_token(0, PROMPT)
-    gaps(model, 1)
-    gaps(model, 4)
-    if len(sys.argv) > 2:
-        first_tokens(load(sys.argv[2])[0])
+    report(first_tokens(model) if sys.argv[2] == "first-tokens" else gaps(model, int(sys.argv[2])))
 
 
 main()

@@ -1,11 +1,13 @@
-//! How many operations the device is given for each layer: `cargo bench -p mlx-core --bench graph -- FOLDER...`. Their number is what the
-//! host's overhead grows with.
+//! How many operations the device is given for each layer: `graph FOLDER...`. Their number is what the host's overhead grows with.
 
 use std::path::Path;
 
+use mlx_core::Result;
 use mlx_core::array::write_graph;
 use mlx_core::model::{self, Batch, Model, Pass, Row};
 use mlx_core::weights::WeightPolicy;
+
+use crate::figures::Figures;
 
 const PROMPT: usize = 40;
 
@@ -32,18 +34,19 @@ fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
     operations(&pass) - embedded
 }
 
-#[expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
-fn main() {
-    let policy = WeightPolicy::for_device(false).expect("a device");
-    println!("{:<20} a layer of a step   of a chunk", "family");
-    for folder in std::env::args().skip(1).filter(|it| it != "--bench") {
-        let model = model::load(Path::new(&folder), policy, &mut |_, _| {}).expect("the model loads");
-        let layers = model.spec().layers;
+pub(crate) fn measure(folders: &[String]) -> Result<Figures> {
+    let policy = WeightPolicy::for_device(false)?;
+    let mut figures = Figures::default();
+    for folder in folders {
+        let model = model::load(Path::new(folder), policy, &mut |_, _| {})?;
+        let spec = model.spec();
         let row = Row { cache: 0, token: 7, position: PROMPT };
         let step = of_layers(model.as_ref(), Batch::step(&[row], 1), PROMPT);
         let tokens: Vec<u32> = (5..).take(PROMPT).collect();
         let chunk = of_layers(model.as_ref(), Batch::run(&tokens, 0), 0);
-        let each = |count: usize| count as f64 / layers as f64;
-        println!("{:<20} {:17.1} {:12.1}", model.spec().family, each(step), each(chunk));
+        let each = |count: usize| (count as f64 / spec.layers as f64).round();
+        figures.add(format!("{}, a layer of a step", spec.family), each(step));
+        figures.add(format!("{}, a layer of a chunk", spec.family), each(chunk));
     }
+    Ok(figures)
 }

@@ -1,0 +1,97 @@
+"""Writes the checkpoints that are measured: llamas with random weights in f32, always the same ones.
+
+    python bench/models.py FOLDER
+
+toy: 2 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
+chat template, so that servers can be asked with text.
+"""
+
+import json
+import pathlib
+import string
+import sys
+
+import numpy as np
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+SIZES = {
+    "toy": dict(hidden_size=64, num_hidden_layers=2, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=512),
+    "25m": dict(hidden_size=512, num_hidden_layers=6, intermediate_size=1408, num_attention_heads=8, num_key_value_heads=4, head_dim=64, vocab_size=8192),
+    "150m": dict(hidden_size=768, num_hidden_layers=12, intermediate_size=3072, num_attention_heads=12, num_key_value_heads=4, head_dim=64, vocab_size=32000),
+}
+SPECIAL = ["<|pad|>", "<|begin|>", "<|start|>", "<|role|>", "<|end|>"]
+TEMPLATE = (
+    "{% for message in messages %}<|start|>{{ message['role'] }}<|role|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant<|role|>{% endif %}"
+)
+
+
+def config(size):
+    return dict(
+        architectures=["LlamaForCausalLM"], model_type="llama", max_position_embeddings=65536, rms_norm_eps=1e-6, rope_theta=10000.0,
+        tie_word_embeddings=False, bos_token_id=1, eos_token_id=4, pad_token_id=0, hidden_act="silu", attention_bias=False, torch_dtype="float32", **SIZES[size],
+    )
+
+
+def shapes(config):
+    """Every tensor's name and shape; a norm's has one number."""
+    width, inner, vocabulary = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+    queries, keys = (config[heads] * config["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
+    yield "model.embed_tokens.weight", (vocabulary, width)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        for name, rows, columns in [("q", queries, width), ("k", keys, width), ("v", keys, width), ("o", width, queries)]:
+            yield f"{prefix}self_attn.{name}_proj.weight", (rows, columns)
+        for name, rows, columns in [("gate", inner, width), ("up", inner, width), ("down", width, inner)]:
+            yield f"{prefix}mlp.{name}_proj.weight", (rows, columns)
+        yield f"{prefix}input_layernorm.weight", (width,)
+        yield f"{prefix}post_attention_layernorm.weight", (width,)
+    yield "model.norm.weight", (width,)
+    yield "lm_head.weight", (vocabulary, width)
+
+
+def tensor(draw, shape, name):
+    """Random numbers of a size that keeps a pass's rows and logits at home."""
+    if len(shape) == 1:
+        return (1 + 0.1 * draw.standard_normal(shape)).astype(np.float32)
+    spread = 1.0 if "embed" in name else (2.8 if "lm_head" in name else 1.6) / np.sqrt(shape[-1])
+    return draw.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+
+
+def write_tokenizer(folder, vocabulary):
+    """Bytes, and merged letters until the vocabulary is full: what text becomes does not matter, only that most tokens are text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    letters = list(string.ascii_letters)
+    pairs = [(left, right) for left in letters for right in letters]
+    threes = [(left + right, third) for left, right in pairs for third in letters]
+    merges = (pairs + threes)[: vocabulary - len(alphabet) - len(SPECIAL)]
+    tokens = SPECIAL + alphabet + [left + right for left, right in merges]
+    ids = {token: place for place, token in enumerate(tokens)}
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    described = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token="<|begin|>", eos_token="<|end|>", pad_token="<|pad|>", chat_template=TEMPLATE)
+    (folder / "tokenizer_config.json").write_text(json.dumps(described))
+
+
+def write(folder, size):
+    folder.mkdir(parents=True, exist_ok=True)
+    described = config(size)
+    draw = np.random.default_rng(7)
+    save_file({name: tensor(draw, shape, name) for name, shape in shapes(described)}, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tokenizer(folder, described["vocab_size"])
+    # Last: whoever finds it finds the rest.
+    (folder / "config.json").write_text(json.dumps(described))
+
+
+def main():
+    for size in SIZES:
+        folder = pathlib.Path(sys.argv[1]) / size
+        if not (folder / "config.json").exists():
+            write(folder, size)
+
+
+main()

@@ -1,0 +1,16 @@
+"""The requests that are measured, for mlx-lm: the prompts of bench/src/load.rs, and figures in its form."""
+
+import json
+
+
+def prompt(sequence, length, vocabulary):
+    return [(place * 7919 + sequence * 104729 + 11) % (vocabulary - 10) + 5 for place in range(length)]
+
+
+def percentile(values, percent):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
+
+
+def report(figures):
+    print(json.dumps(figures), flush=True)

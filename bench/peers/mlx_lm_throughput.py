@@ -1,0 +1,43 @@
+"""mlx-lm's BatchGenerator on the load of bench/src/throughput.rs: `mlx_lm_throughput.py MODEL STREAMS,...`."""
+
+import sys
+import time
+
+import mlx.core as mx
+from load import prompt, report
+from mlx_lm import load
+from mlx_lm.generate import BatchGenerator
+
+PROMPT, TOKENS = 64, 128
+
+
+def run(model, vocabulary, sequences):
+    generator = BatchGenerator(model, stop_tokens=[])
+    begin = time.perf_counter()
+    generator.insert([prompt(sequence, PROMPT, vocabulary) for sequence in range(sequences)], [TOKENS] * sequences)
+    count, first = 0, 0.0
+    while responses := generator.next_generated():
+        if not count:
+            first = time.perf_counter()
+            first_count = len(responses)
+        count += len(responses)
+    end = time.perf_counter()
+    assert count == sequences * TOKENS, count
+    return count / (end - begin), (count - first_count) / (end - first)
+
+
+def main():
+    model, _ = load(sys.argv[1])
+    vocabulary = model.args.vocab_size
+    run(model, vocabulary, 1)
+    figures = {}
+    for sequences in map(int, sys.argv[2].split(",")):
+        mx.reset_peak_memory()
+        whole, decode = run(model, vocabulary, sequences)
+        figures[f"{sequences} at once, tok/s"] = whole
+        figures[f"{sequences} at once, tok/s after the prompts"] = decode
+        figures[f"{sequences} at once, peak MB"] = mx.get_peak_memory() / 2**20
+    report(figures)
+
+
+main()

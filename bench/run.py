@@ -1,0 +1,90 @@
+"""Measures what docs/benchmarks.md tells, and writes it as Markdown and JSON: `cargo xtask bench [TOPIC...] [--turns N]`.
+
+`cargo xtask bench` makes ready what this needs: the programs, built with optimisation, and Python's packages. Topics may be named by
+their beginnings; without any, all are measured. The results are in target/bench.
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+from topics import ROOT, Kit, topics
+from turns import compare, table
+
+OUTPUT = ROOT / "target/bench"
+PACKAGES = ["mlx", "mlx-lm", "llama-cpp-python"]
+
+
+def tell(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def plain_blas():
+    """The library that puts our OpenBLAS in the place of a wheel's; none where the system has a BLAS for all."""
+    libraries = sorted((ROOT / "target/native").glob("*/scipy_openblas32/lib"), key=lambda path: path.stat().st_mtime)
+    if platform.system() != "Linux" or not libraries:
+        return None
+    made = OUTPUT / "libplain_blas.so"
+    source = ROOT / "bench/plain_blas.cpp"
+    link = [f"-L{libraries[-1]}", "-l:libscipy_openblas.so", f"-Wl,-rpath,{libraries[-1]}"]
+    subprocess.run(["g++", "-O2", "-shared", "-fPIC", source, "-o", made, *link], check=True)
+    return made
+
+
+def prepare():
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    models = OUTPUT / "models"
+    subprocess.run([sys.executable, ROOT / "bench/models.py", models], check=True)
+    return Kit(pathlib.Path(sys.executable), models, plain_blas(), os.cpu_count())
+
+
+def processor():
+    if platform.system() == "Darwin":
+        return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
+    names = [line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def versions():
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    others = {name: importlib.metadata.version(name) for name in PACKAGES}
+    machine = f"{os.cpu_count()} cores of {processor()}, {platform.system()}"
+    return {"date": str(datetime.date.today()), "commit": commit, "machine": machine, "python": platform.python_version()} | others
+
+
+def write(topic, results, described):
+    text = f"## {topic.title}\n\n    cargo xtask bench {topic.name}\n\n{table(results)}\n"
+    (OUTPUT / f"{topic.name}.md").write_text(text)
+    (OUTPUT / f"{topic.name}.json").write_text(json.dumps({"versions": described, "figures": results.values}, indent=1))
+    print(text, flush=True)
+
+
+def chosen(kit, names):
+    every = list(topics(kit))
+    unknown = [name for name in names if not any(topic.name.startswith(name) for topic in every)]
+    if unknown:
+        sys.exit(f"error: no topic begins with {unknown[0]!r}; there are {', '.join(topic.name for topic in every)}")
+    return [topic for topic in every if not names or topic.name.startswith(tuple(names))]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="cargo xtask bench", description=__doc__.splitlines()[0])
+    parser.add_argument("topics", nargs="*", help="what to measure, by the beginnings of names")
+    parser.add_argument("--turns", type=int, help="how often every program runs, instead of what the topic says")
+    arguments = parser.parse_args()
+    described = versions()
+    print("  \n".join(f"{name}: {value}" for name, value in described.items()) + "\n", flush=True)
+    for topic in chosen(prepare(), arguments.topics):
+        tell(topic.name)
+        results = compare(topic.contestants, arguments.turns or topic.turns, tell)
+        topic.derive(results)
+        write(topic, results, described)
+
+
+main()

@@ -1,0 +1,111 @@
+//! How long running streams wait for their next token while long prompts arrive: `gaps MODEL STREAMS`; and how long a short request waits
+//! for its first one while others decode: `first-tokens MODEL`.
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use mlx_core::Result;
+use mlx_core::engine::{Canceller, EngineHandle, Event, Generation};
+
+use crate::figures::{Figures, median, percentile};
+use crate::load::{argument, engine, milliseconds, moments, submit};
+
+/// Tokens that every stream has had before anything is measured.
+const WARM: usize = 32;
+/// More than a stream ever gets to.
+const MOST: usize = 20_000;
+const PROMPTS: usize = 3;
+const PROMPT: usize = 4000;
+const SHORT: usize = 8;
+const SHORTS: usize = 30;
+
+/// Streams that run until they are told to stop, and the times of their tokens.
+struct Streams(Vec<(Canceller, JoinHandle<Vec<Instant>>)>);
+
+impl Streams {
+    /// Streams that have had their first tokens, and that each note `tokens` more if nobody stops them.
+    fn start(engine: &EngineHandle, count: usize, tokens: usize) -> Result<Self> {
+        let start = |sequence| submit(engine, sequence, 64, WARM + tokens);
+        let mut streams: Vec<Generation> = (0..count).map(start).collect::<Result<_>>()?;
+        for stream in &mut streams {
+            let tokens = stream.filter(|event| matches!(event, Event::Token(_)));
+            assert_eq!(tokens.take(WARM).count(), WARM);
+        }
+        let watch = |stream: Generation| (stream.canceller(), thread::spawn(move || moments(stream)));
+        Ok(Self(streams.into_iter().map(watch).collect()))
+    }
+
+    fn cancel(&self) {
+        self.0.iter().for_each(|(canceller, _)| canceller.cancel());
+    }
+
+    /// Milliseconds between tokens, and the most tokens of a stream; of the time from `begin` to `end`.
+    fn gaps(self, begin: Instant, end: Option<Instant>) -> (Vec<f64>, usize) {
+        let (mut gaps, mut most) = (Vec::new(), 0);
+        for (_, watch) in self.0 {
+            let times = watch.join().expect("a stream");
+            let pairs =
+                times.windows(2).filter(|pair| pair[1] > begin && end.is_none_or(|end| pair[0] < end));
+            let before = gaps.len();
+            gaps.extend(pairs.map(|pair| milliseconds(pair[0], pair[1])));
+            most = most.max(gaps.len() - before);
+        }
+        (gaps, most)
+    }
+}
+
+/// Milliseconds from asking to the first token.
+fn first_token(engine: &EngineHandle, sequence: usize, length: usize) -> Result<f64> {
+    let begin = Instant::now();
+    let generation = submit(engine, sequence, length, 1)?;
+    Ok(milliseconds(begin, moments(generation)[0]))
+}
+
+/// A stream's steps grow longer with its context. So the streams first run beside the prompts, which tells how many tokens come
+/// meanwhile; then they run alone, from the same prompts through just as many tokens.
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let (model, count): (String, usize) =
+        (argument(arguments, 0, "MODEL")?, argument(arguments, 1, "STREAMS")?);
+    let engine = engine(&model)?;
+    first_token(&engine, 0, PROMPT)?;
+    let streams = Streams::start(&engine, count, MOST)?;
+    let begin = Instant::now();
+    let prompts =
+        (0..PROMPTS).map(|prompt| first_token(&engine, 100 + prompt, PROMPT)).collect::<Result<Vec<_>>>()?;
+    let end = Instant::now();
+    // A gap is whole once its second token has come.
+    thread::sleep(Duration::from_millis(100));
+    streams.cancel();
+    let (beside, tokens) = streams.gaps(begin, Some(end));
+    let begin = Instant::now();
+    let (alone, _) = Streams::start(&engine, count, tokens)?.gaps(begin, None);
+    let mut figures = Figures::default();
+    figures.add("median alone, ms", median(&alone));
+    figures.add("p99 alone, ms", percentile(&alone, 99));
+    figures.add("median beside prompts, ms", median(&beside));
+    figures.add("p99 beside prompts, ms", percentile(&beside, 99));
+    figures.add("longest beside prompts, ms", percentile(&beside, 100));
+    figures.add("p99 beside / median alone", percentile(&beside, 99) / median(&alone));
+    figures.add("a prompt takes, s", median(&prompts) / 1e3);
+    Ok(figures)
+}
+
+/// Requests come at any moment of a step.
+fn short_wait(engine: &EngineHandle, request: usize) -> Result<f64> {
+    thread::sleep(Duration::from_micros(5000 + request as u64 * 1237 % 3000));
+    first_token(engine, 100 + request, SHORT)
+}
+
+pub(crate) fn measure_first_tokens(arguments: &[String]) -> Result<Figures> {
+    let engine = engine(&argument::<String>(arguments, 0, "MODEL")?)?;
+    let streams = Streams::start(&engine, 4, MOST)?;
+    let begin = Instant::now();
+    let waits = (0..SHORTS).map(|request| short_wait(&engine, request)).collect::<Result<Vec<_>>>()?;
+    streams.cancel();
+    let (steps, _) = streams.gaps(begin, None);
+    let mut figures = Figures::default();
+    figures.add("first token beside four streams, median ms", median(&waits));
+    figures.add("first token beside four streams, p99 ms", percentile(&waits, 99));
+    figures.add("a step of theirs, ms", median(&steps));
+    Ok(figures)
+}

@@ -1,0 +1,75 @@
+//! What a step with penalties costs, by length of the history: `history`. Microseconds; one token is appended and the next one drawn
+//! greedily, and the penalties look at all of the history.
+
+use std::hint::black_box;
+
+use mlx_core::Result;
+use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, Scratch};
+
+use crate::figures::Figures;
+use crate::sampling::{VOCABULARIES, history, microseconds, options, row, sampler, token};
+
+const LENGTHS: [usize; 3] = [1_000, 8_000, 64_000];
+const STEPS: usize = 100;
+const REBUILDS: usize = 15;
+
+pub(crate) fn measure(_: &[String]) -> Result<Figures> {
+    let mut figures = Figures::default();
+    for width in VOCABULARIES {
+        for length in LENGTHS {
+            for (name, options) in penalties() {
+                let name = format!("{name}, vocabulary {width}, history {length}, µs");
+                figures.add(name, step(length, width, &options)?);
+            }
+            let name = format!("all, counted anew, vocabulary {width}, history {length}, µs");
+            figures.add(name, rebuild(length, width)?);
+        }
+    }
+    Ok(figures)
+}
+
+fn penalties() -> [(&'static str, SamplingOptions); 5] {
+    let repetition = PenaltyOptions { repetition: Some(1.1), ..PenaltyOptions::default() };
+    let frequency = PenaltyOptions { frequency: Some(0.2), presence: Some(0.2), ..PenaltyOptions::default() };
+    let dry = DryOptions { multiplier: Some(0.8), ..DryOptions::default() };
+    [
+        ("none", options(0.0)),
+        ("repetition", SamplingOptions { penalties: repetition, ..options(0.0) }),
+        ("frequency and presence", SamplingOptions { penalties: frequency, ..options(0.0) }),
+        ("DRY", SamplingOptions { dry, ..options(0.0) }),
+        ("all", all()),
+    ]
+}
+
+fn all() -> SamplingOptions {
+    let penalties = PenaltyOptions {
+        repetition: Some(1.1),
+        frequency: Some(0.2),
+        presence: Some(0.2),
+        ..PenaltyOptions::default()
+    };
+    let dry = DryOptions { multiplier: Some(0.8), ..DryOptions::default() };
+    SamplingOptions { penalties, dry, ..options(0.0) }
+}
+
+fn step(length: usize, width: usize, options: &SamplingOptions) -> Result<f64> {
+    let (row, mut sampler, mut scratch) = (row(width), sampler(options)?, Scratch::default());
+    let mut history = history(length, width);
+    microseconds(STEPS, || {
+        history.push(token(history.len(), width));
+        black_box(sampler.draw_row(black_box(&row), &history, &mut scratch)?);
+        Ok(())
+    })
+}
+
+/// A rollback makes the state count the whole history again.
+fn rebuild(length: usize, width: usize) -> Result<f64> {
+    let (row, mut sampler, mut scratch) = (row(width), sampler(&all())?, Scratch::default());
+    let mut history = history(length, width);
+    microseconds(REBUILDS, || {
+        history.truncate(length - 1);
+        history.push(token(length, width));
+        black_box(sampler.draw_row(black_box(&row), &history, &mut scratch)?);
+        Ok(())
+    })
+}

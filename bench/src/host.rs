@@ -1,0 +1,106 @@
+//! Where the time of a token goes that is not the device's: `host MODEL`. On a toy model this is nearly all of it, and on a GPU it is
+//! what stays visible. Microseconds.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use mlx_core::Result;
+use mlx_core::array::Rows;
+use mlx_core::engine::EngineHandle;
+use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::sampling::Scratch;
+use mlx_core::weights::WeightPolicy;
+
+use crate::figures::{Figures, median};
+use crate::load::{argument, engine, milliseconds, moments, prompt, submit};
+use crate::sampling::{history, options, sampler};
+
+const TOKENS: usize = 100;
+const TURNS: usize = 6;
+const PROMPT: usize = 16;
+
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let folder: String = argument(arguments, 0, "MODEL")?;
+    let model = model::load(Path::new(&folder), WeightPolicy::for_device(false)?, &mut |_, _| {})?;
+    let engine = engine(&folder)?;
+    let (mut least, mut steps) = (Parts::default(), Vec::new());
+    // By turns, so that both meet the same machine.
+    for turn in 0..TURNS {
+        steps.extend(engine_gaps(&engine, turn)?);
+        least.run(model.as_ref())?;
+    }
+    let mut figures = Figures::default();
+    let step = median(&steps);
+    figures.add("a token of the engine, µs", step);
+    for (name, times) in [
+        ("building the graph", &least.build),
+        ("handing it over", &least.start),
+        ("waiting", &least.wait),
+        ("drawing", &least.draw),
+    ] {
+        figures.add(format!("the least a step needs: {name}, µs"), median(times));
+    }
+    figures.add("all else of the engine, µs", step - median(&least.whole));
+    figures.add("of that, detokenising, µs", detokenising(&engine));
+    Ok(figures)
+}
+
+/// Microseconds between the tokens of one stream.
+fn engine_gaps(engine: &EngineHandle, sequence: usize) -> Result<Vec<f64>> {
+    let times = moments(submit(engine, sequence, PROMPT, TOKENS)?);
+    Ok(times.windows(2).map(|pair| microseconds(pair[0], pair[1])).collect())
+}
+
+fn detokenising(engine: &EngineHandle) -> f64 {
+    let mut follower = engine.folder().tokenizer.detokenizer(true);
+    let ids = prompt(3, TOKENS, engine.spec().vocabulary);
+    let begin = Instant::now();
+    for &id in &ids {
+        black_box(follower.push(id));
+    }
+    microseconds(begin, Instant::now()) / TOKENS as f64
+}
+
+fn microseconds(begin: Instant, end: Instant) -> f64 {
+    milliseconds(begin, end) * 1e3
+}
+
+/// Microseconds of the parts of steps that do nothing but compute a row and draw from it.
+#[derive(Default)]
+struct Parts {
+    build: Vec<f64>,
+    start: Vec<f64>,
+    wait: Vec<f64>,
+    draw: Vec<f64>,
+    whole: Vec<f64>,
+}
+
+impl Parts {
+    fn run(&mut self, model: &dyn Model) -> Result<()> {
+        let (mut cache, mut scratch) = (model.new_cache(), Scratch::default());
+        let (mut sampler, history) = (sampler(&options(0.0))?, history(1, 2));
+        let mut token = 7;
+        for position in 0..PROMPT + TOKENS {
+            let begin = Instant::now();
+            let row = Row { cache: 0, token, position };
+            let hidden = model.forward(Batch::step(&[row], 1), &mut [&mut cache])?;
+            let rows = Rows::new(&model.logits(&hidden)?)?;
+            let built = Instant::now();
+            rows.start()?;
+            let started = Instant::now();
+            rows.wait()?;
+            let there = Instant::now();
+            token = sampler.draw_row(rows.values()?, &history, &mut scratch)?.token;
+            let end = Instant::now();
+            if position >= PROMPT {
+                self.build.push(microseconds(begin, built));
+                self.start.push(microseconds(built, started));
+                self.wait.push(microseconds(started, there));
+                self.draw.push(microseconds(there, end));
+                self.whole.push(microseconds(begin, end));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! The requests that are measured: made-up prompts that share no beginnings, greedy answers of a given length.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Instant;
+
+use mlx_core::engine::{EngineHandle, EngineOptions, Event, Generation, RequestOptions};
+use mlx_core::sampling::SamplingOptions;
+use mlx_core::{Error, Result};
+
+/// The argument at `place`, which is called `name`.
+pub(crate) fn argument<T: FromStr>(arguments: &[String], place: usize, name: &'static str) -> Result<T> {
+    let text = arguments.get(place).ok_or_else(|| Error::request(name, "is missing"))?;
+    text.parse().map_err(|_| Error::request(name, format!("cannot be {text:?}")))
+}
+
+/// The whole numbers of an argument like `1,4,8`.
+pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) -> Result<Vec<usize>> {
+    let text: String = argument(arguments, place, name)?;
+    let number = |part: &str| part.parse().map_err(|_| Error::request(name, format!("cannot be {text:?}")));
+    text.split(',').map(number).collect()
+}
+
+/// An engine as it is shipped, but for what it keeps of earlier requests: nothing.
+pub(crate) fn engine(model: &str) -> Result<EngineHandle> {
+    engine_with(model, EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })
+}
+
+pub(crate) fn engine_with(model: &str, options: EngineOptions) -> Result<EngineHandle> {
+    EngineHandle::start(Path::new(model), &options, |_, _| {})
+}
+
+/// Tokens of a prompt. The first one is different in every `sequence`. The peers' programs make the very same ones.
+pub(crate) fn prompt(sequence: usize, length: usize, vocabulary: usize) -> Vec<u32> {
+    let token = |place: usize| ((place * 7919 + sequence * 104_729 + 11) % (vocabulary - 10) + 5) as u32;
+    (0..length).map(token).collect()
+}
+
+pub(crate) fn greedy(tokens: usize) -> RequestOptions {
+    RequestOptions {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        max_tokens: Some(tokens),
+        ignore_eos: true,
+        ..RequestOptions::default()
+    }
+}
+
+/// Asks for `tokens` greedy tokens after a prompt of `length`.
+pub(crate) fn submit(
+    engine: &EngineHandle,
+    sequence: usize,
+    length: usize,
+    tokens: usize,
+) -> Result<Generation> {
+    let prompt = prompt(sequence, length, engine.spec().vocabulary);
+    engine.submit(engine.request(prompt, &greedy(tokens))?)
+}
+
+/// The moments at which tokens came.
+pub(crate) fn moments(generation: Generation) -> Vec<Instant> {
+    let tokens = generation.filter(|event| matches!(event, Event::Token(_)));
+    tokens.map(|_| Instant::now()).collect()
+}
+
+pub(crate) fn milliseconds(begin: Instant, end: Instant) -> f64 {
+    end.duration_since(begin).as_secs_f64() * 1e3
+}

@@ -1,0 +1,65 @@
+//! One measurement of this runtime, in a process of its own: `mlx-bench NAME ARGUMENT...`. It prints its figures as a line of JSON, which
+//! bench/run.py reads.
+#![forbid(unsafe_code)]
+
+mod figures;
+mod gaps;
+mod graph;
+mod growth;
+mod history;
+mod host;
+mod limits;
+mod load;
+mod off;
+mod prefixes;
+mod sampling;
+mod single;
+mod slide;
+mod throughput;
+
+use std::process::ExitCode;
+
+use figures::Figures;
+use mlx_core::{Error, Result};
+
+type Measure = fn(&[String]) -> Result<Figures>;
+
+const MEASURES: [(&str, Measure); 13] = [
+    ("gaps", gaps::measure),
+    ("first-tokens", gaps::measure_first_tokens),
+    ("graph", graph::measure),
+    ("growth", growth::measure),
+    ("history", history::measure),
+    ("host", host::measure),
+    ("limits", limits::measure),
+    ("off", off::measure),
+    ("prefixes", prefixes::measure),
+    ("sampling", sampling::measure),
+    ("single", single::measure),
+    ("slide", slide::measure),
+    ("throughput", throughput::measure),
+];
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a measurement's result is what it prints")]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(figures) => println!("{figures}"),
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(arguments: &[String]) -> Result<Figures> {
+    let names = || MEASURES.map(|(name, _)| name).join(", ");
+    let (name, rest) = arguments
+        .split_first()
+        .ok_or_else(|| Error::request("the measurement", format!("is missing; there are {}", names())))?;
+    let measure = MEASURES.iter().find(|(known, _)| known == name).map(|(_, measure)| measure);
+    let unknown =
+        || Error::request("the measurement", format!("{name:?} is not known; there are {}", names()));
+    measure.ok_or_else(unknown)?(rest)
+}

@@ -1,0 +1,110 @@
+//! What a draw costs, by vocabulary and by filter: `sampling`. Microseconds.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlx_core::Result;
+use mlx_core::sampling::{
+    Lexicon, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, uniform,
+};
+
+use crate::figures::{Figures, median};
+
+pub(crate) const VOCABULARIES: [usize; 3] = [32_000, 151_936, 262_144];
+const DRAWS: usize = 300;
+
+pub(crate) fn measure(_: &[String]) -> Result<Figures> {
+    let mut figures = Figures::default();
+    for width in VOCABULARIES {
+        for (name, options) in filters() {
+            figures.add(format!("{name}, {width}, µs"), draws(width, &options)?);
+        }
+    }
+    figures.add("sixteen rows with three penalties each, 32000, µs", sixteen_rows()?);
+    Ok(figures)
+}
+
+fn filters() -> [(&'static str, SamplingOptions); 7] {
+    let warm = || options(0.8);
+    [
+        ("greedy", options(0.0)),
+        ("temperature", warm()),
+        ("top-k 40", SamplingOptions { top_k: Some(40), ..warm() }),
+        ("top-p 0.9", SamplingOptions { top_p: Some(0.9), ..warm() }),
+        ("min-p 0.05", SamplingOptions { min_p: Some(0.05), ..warm() }),
+        ("typical-p 0.9", SamplingOptions { typical_p: Some(0.9), ..warm() }),
+        (
+            "top-k, top-p, min-p",
+            SamplingOptions { top_k: Some(40), top_p: Some(0.9), min_p: Some(0.05), ..warm() },
+        ),
+    ]
+}
+
+pub(crate) fn options(temperature: f32) -> SamplingOptions {
+    SamplingOptions { temperature: Some(temperature), seed: Some(1), ..SamplingOptions::default() }
+}
+
+pub(crate) fn sampler(options: &SamplingOptions) -> Result<Sampler> {
+    let params = SamplingParams::resolve(options, &SamplingOptions::default())?;
+    let lexicon = Lexicon { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([]) };
+    Ok(Sampler::new(params, None, &lexicon))
+}
+
+/// A row like a model's: normal, with a standard deviation of 2.8.
+pub(crate) fn row(width: usize) -> Vec<f32> {
+    let normal = |place: usize| {
+        let sum: f64 = (0..12).map(|part| uniform(part, place as u64, Stream::Draw)).sum();
+        ((sum - 6.0) * 2.8) as f32
+    };
+    (0..width).map(normal).collect()
+}
+
+/// A history of `length` tokens that repeats itself now and then, as text does.
+pub(crate) fn history(length: usize, width: usize) -> TokenHistory {
+    let mut history = TokenHistory::new(Vec::new());
+    (0..length).for_each(|place| history.push(token(place, width)));
+    history
+}
+
+pub(crate) fn token(place: usize, width: usize) -> u32 {
+    let share = uniform(99, place as u64, Stream::Draw);
+    // Few tokens are common and many are rare.
+    (share.powi(4) * width as f64) as u32
+}
+
+/// The median time of `run`, in microseconds.
+pub(crate) fn microseconds(times: usize, mut run: impl FnMut() -> Result<()>) -> Result<f64> {
+    run()?;
+    let time = |_| {
+        let begin = Instant::now();
+        run()?;
+        Ok(begin.elapsed().as_secs_f64() * 1e6)
+    };
+    Ok(median(&(0..times).map(time).collect::<Result<Vec<f64>>>()?))
+}
+
+pub(crate) fn draws(width: usize, options: &SamplingOptions) -> Result<f64> {
+    let (row, mut sampler, mut scratch) = (row(width), sampler(options)?, Scratch::default());
+    let history = history(100, width);
+    microseconds(DRAWS, || {
+        black_box(sampler.draw_row(black_box(&row), &history, &mut scratch)?);
+        Ok(())
+    })
+}
+
+fn sixteen_rows() -> Result<f64> {
+    let penalties =
+        PenaltyOptions { repetition: Some(1.1), frequency: Some(0.2), presence: Some(0.2), window: Some(20) };
+    let options = SamplingOptions { penalties, ..options(0.0) };
+    let (row, mut scratch) = (row(32_000), Scratch::default());
+    let row_of = |_| Ok((sampler(&options)?, history(500, 32_000)));
+    let mut rows = (0..16).map(row_of).collect::<Result<Vec<_>>>()?;
+    microseconds(DRAWS, || {
+        for (sampler, history) in &mut rows {
+            let token = sampler.draw_row(black_box(&row), history, &mut scratch)?.token;
+            history.push(token);
+        }
+        Ok(())
+    })
+}

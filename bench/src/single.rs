@@ -1,0 +1,31 @@
+//! One stream: `single MODEL`. How fast a prompt is read and an answer written.
+
+use std::time::Instant;
+
+use mlx_core::Result;
+
+use crate::figures::{Figures, median};
+use crate::load::{argument, engine, milliseconds, moments, submit};
+
+const PROMPT: usize = 512;
+const TOKENS: usize = 128;
+/// Tokens before those whose rate is measured: decoding starts from a short context.
+const BEFORE: usize = 32;
+const TIMES: usize = 3;
+
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let engine = engine(&argument::<String>(arguments, 0, "MODEL")?)?;
+    moments(submit(&engine, 0, BEFORE, 8)?);
+    let (mut prompts, mut answers) = (Vec::new(), Vec::new());
+    for turn in 0..TIMES {
+        let begin = Instant::now();
+        let first = moments(submit(&engine, 1 + turn, PROMPT, 1)?)[0];
+        prompts.push(PROMPT as f64 * 1e3 / milliseconds(begin, first));
+        let times = moments(submit(&engine, 100 + turn, BEFORE, TOKENS + 1)?);
+        answers.push(TOKENS as f64 * 1e3 / milliseconds(times[0], times[TOKENS]));
+    }
+    let mut figures = Figures::default();
+    figures.add(format!("prompt of {PROMPT}, tok/s"), median(&prompts));
+    figures.add(format!("answer of {TOKENS}, tok/s"), median(&answers));
+    Ok(figures)
+}

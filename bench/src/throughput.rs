@@ -1,0 +1,51 @@
+//! Many requests at once: `throughput MODEL STREAMS,... [exact|sampling]`. Tokens per second of the whole run, prompts included, and of what
+//! came after every sequence had its first token; the peak of memory.
+
+use std::time::Instant;
+
+use mlx_core::Result;
+use mlx_core::array;
+use mlx_core::engine::{EngineHandle, EngineOptions, Generation};
+
+use crate::figures::Figures;
+use crate::load::{argument, engine_with, moments, numbers, submit};
+
+const PROMPT: usize = 64;
+const TOKENS: usize = 128;
+
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let model: String = argument(arguments, 0, "MODEL")?;
+    let exact = match arguments.get(2).map(String::as_str) {
+        Some("exact") => Some(true),
+        Some("sampling") => Some(false),
+        _ => None,
+    };
+    let options = EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() };
+    let engine = engine_with(&model, options)?;
+    run(&engine, 1)?;
+    let mut figures = Figures::default();
+    for sequences in numbers(arguments, 1, "STREAMS")? {
+        array::reset_peak_memory()?;
+        let (whole, decode) = run(&engine, sequences)?;
+        figures.add(format!("{sequences} at once, tok/s"), whole);
+        figures.add(format!("{sequences} at once, tok/s after the prompts"), decode);
+        figures.add(format!("{sequences} at once, peak MB"), array::peak_memory()? as f64 / (1 << 20) as f64);
+    }
+    Ok(figures)
+}
+
+fn run(engine: &EngineHandle, sequences: usize) -> Result<(f64, f64)> {
+    let begin = Instant::now();
+    let generations: Vec<Generation> =
+        (0..sequences).map(|sequence| submit(engine, sequence, PROMPT, TOKENS)).collect::<Result<_>>()?;
+    let clock = |generation| std::thread::spawn(move || moments(generation));
+    let threads: Vec<_> = generations.into_iter().map(clock).collect();
+    let streams: Vec<Vec<Instant>> =
+        threads.into_iter().map(|thread| thread.join().expect("a stream")).collect();
+    let times = || streams.iter().flatten().copied();
+    let (count, end) = (times().count(), times().max().expect("a token"));
+    assert_eq!(count, sequences * TOKENS);
+    let all_started = streams.iter().map(|stream| stream[0]).max().expect("a stream");
+    let rate = |count: usize, begin: Instant| count as f64 / end.duration_since(begin).as_secs_f64();
+    Ok((rate(count, begin), rate(times().filter(|&time| time > all_started).count(), all_started)))
+}

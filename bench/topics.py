@@ -1,0 +1,146 @@
+"""What is measured: every topic with its programs, the first of which is ours."""
+
+import dataclasses
+import json
+import pathlib
+import platform
+from collections.abc import Callable
+
+from turns import Contestant
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEERS = ROOT / "bench/peers"
+TINY = ROOT / "tests/golden/models"
+
+
+@dataclasses.dataclass
+class Topic:
+    name: str
+    title: str
+    contestants: list
+    turns: int = 3
+    # Figures that follow from others: takes the results and adds to them.
+    derive: Callable = lambda results: None
+
+
+@dataclasses.dataclass
+class Kit:
+    """Where the programs are."""
+
+    python: pathlib.Path
+    models: pathlib.Path
+    plain_blas: pathlib.Path | None
+    threads: int
+
+    def ours(self, *arguments, name="ours"):
+        return Contestant(name, [ROOT / "target/release/mlx-bench", *arguments])
+
+    def null(self, *arguments):
+        """The same again: what its ratio is off 1 is noise."""
+        return self.ours(*arguments, name="ours again")
+
+    def same_blas(self):
+        """What makes a wheel's MLX compute with our BLAS. On a Mac both have Apple's."""
+        if not self.plain_blas:
+            return {}
+        return {"LD_PRELOAD": str(self.plain_blas), "OPENBLAS_NUM_THREADS": str(self.threads)}
+
+    def peer(self, script, *arguments):
+        return Contestant("mlx-lm, same BLAS", [self.python, PEERS / script, *arguments], self.same_blas())
+
+    def installed(self, script, *arguments):
+        return Contestant("mlx-lm as installed", [self.python, PEERS / script, *arguments])
+
+    def model(self, size):
+        return self.models / size
+
+
+def on_one_core(contestant):
+    return dataclasses.replace(contestant, command=["taskset", "-c", "1", *contestant.command])
+
+
+def weight_bytes(folder):
+    """Bytes of f32 weights that a token has to read: all but the embedding, of which it reads a row."""
+    config = json.loads((folder / "config.json").read_text())
+    width, head = config["hidden_size"], config["head_dim"]
+    attention = 2 * width * head * (config["num_attention_heads"] + config["num_key_value_heads"])
+    layer = attention + 3 * width * config["intermediate_size"] + 2 * width
+    return 4 * (config["num_hidden_layers"] * layer + width + config["vocab_size"] * width)
+
+
+def shares_of_the_roof(folder):
+    """A token reads every weight once, and takes two operations for each: what the machine's own limits make of that."""
+
+    def derive(results):
+        per_token = weight_bytes(folder)
+        read, product = (results.of("the machine", figure) for figure in ("reading, GB/s", "product of f32, GFLOP/s"))
+        for name in results.names():
+            for rate, limit, what, scale in [
+                ("answer of 128, tok/s", read, "answer, share of reading", per_token / 1e9),
+                ("prompt of 512, tok/s", product, "prompt, share of products", per_token / 2 / 1e9),
+            ]:
+                for tokens, most in zip(results.of(name, rate), limit):
+                    results.add(name, {what: tokens * scale / most})
+
+    return derive
+
+
+def topics(kit):
+    toy, small, large = (kit.model(size) for size in ("toy", "25m", "150m"))
+    linux = platform.system() == "Linux"
+    families = [folder for folder in sorted(TINY.iterdir()) if (folder / "config.json").exists()]
+    lengths = "1000,2000,4000,8000,16000,32000"
+    yield from [single(kit, model, f"single-{model.name}") for model in (small, large)]
+    for model, streams, few in [(small, "1,4,8,16,32", "1,8"), (large, "1,8,16", "1")]:
+        contestants = [kit.ours("throughput", model, streams), kit.null("throughput", model, streams), kit.peer("mlx_lm_throughput.py", model, streams)]
+        if linux:
+            contestants.append(kit.installed("mlx_lm_throughput.py", model, few))
+        yield Topic(f"throughput-{model.name}", f"Many sequences at once, {model.name}", contestants)
+    pair = [kit.ours("throughput", toy, "1"), kit.null("throughput", toy, "1"), kit.peer("mlx_lm_throughput.py", toy, "1")]
+    yield Topic("toy", "A toy of two layers", pair, turns=5)
+    if linux:
+        yield Topic("toy-one-core", "A toy of two layers, every program held to one core", [on_one_core(it) for it in pair], turns=5)
+    yield Topic("host", "Where a token's time goes on the host", [kit.ours("host", toy), kit.null("host", toy)], turns=5)
+    yield Topic("off", "Features that are off", [kit.ours("off", small)], turns=1)
+    for streams in (1, 4):
+        title = f"Streams beside long prompts: {streams}"
+        yield Topic(f"gaps-{streams}", title, [kit.ours("gaps", small, streams), kit.peer("mlx_lm_gaps.py", small, streams)], turns=1)
+    yield Topic("first-tokens", "Short requests beside streams", [kit.ours("first-tokens", toy), kit.peer("mlx_lm_gaps.py", toy, "first-tokens")])
+    yield Topic("prefixes", "Turns of a chat", [kit.ours("prefixes", small)], turns=1)
+    yield Topic("growth", "Growth with the context", [kit.ours("growth", toy, lengths)])
+    yield Topic("sampling", "Sampling", [kit.ours("sampling"), kit.null("sampling"), kit.peer("mlx_lm_sampling.py")])
+    yield Topic("history", "Penalties, by length of the history", [kit.ours("history")])
+    yield Topic("graph", "Operations a layer", [kit.ours("graph", *families), kit.peer("mlx_lm_graph.py", *families)], turns=1)
+    yield start(kit)
+    yield served(kit, small)
+    yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "guide/model")], turns=1)
+
+
+def single(kit, model, name):
+    contestants = [
+        kit.ours("single", model),
+        kit.null("single", model),
+        kit.peer("mlx_lm_single.py", model),
+        Contestant("llama.cpp", [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]),
+        kit.ours("limits", name="the machine"),
+    ]
+    if platform.system() == "Linux":
+        contestants.insert(3, kit.installed("mlx_lm_single.py", model))
+    return Topic(name, f"One stream, {model.name}", contestants, derive=shares_of_the_roof(model))
+
+
+def start(kit):
+    """From nothing to a first token, as whole processes."""
+    model, wall = ROOT / "guide/model", "start to first token, s"
+    mine = [ROOT / "target/release/mlx", "generate", "-m", model, "-p", "hello", "-n", "1"]
+    theirs = [kit.python, "-m", "mlx_lm", "generate", "--model", model, "--prompt", "hello", "-m", "1"]
+    contestants = [Contestant("ours", mine, wall=wall), Contestant("ours again", mine, wall=wall), Contestant("mlx-lm, same BLAS", theirs, kit.same_blas(), wall)]
+    return Topic("start", "From start to the first token", contestants, turns=5)
+
+
+def served(kit, model):
+    clients = [kit.python, ROOT / "bench/load.py", "--clients", "1,4,8,16", "--"]
+    mine = [*clients, ROOT / "target/release/mlx-server", "-m", f"lm={model}", "--port", "{port}", "--preload"]
+    theirs = [*clients, kit.python, "-m", "mlx_lm", "server", "--model", model, "--port", "{port}"]
+    contestants = [Contestant("ours", mine), Contestant("ours again", mine), Contestant("mlx_lm.server, same BLAS", theirs, kit.same_blas())]
+    return Topic("server", "The server", contestants)

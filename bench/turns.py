@@ -1,0 +1,89 @@
+"""Programs by turns: whatever else the machine does hits all of them. Medians, spreads and ratios of what they print."""
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import time
+
+
+@dataclasses.dataclass
+class Contestant:
+    """A program that prints its figures as the last line, in JSON; or one whose wall time is the figure."""
+
+    name: str
+    command: list
+    environment: dict = dataclasses.field(default_factory=dict)
+    wall: str = ""
+
+    def run(self):
+        begin = time.perf_counter()
+        done = subprocess.run(list(map(str, self.command)), env=os.environ | self.environment, capture_output=True, text=True)
+        seconds = time.perf_counter() - begin
+        if done.returncode:
+            raise RuntimeError(f"{self.name}: `{' '.join(map(str, self.command))}` ended with {done.returncode}\n{done.stderr[-2000:]}")
+        return {self.wall: seconds} if self.wall else json.loads(done.stdout.splitlines()[-1])
+
+
+class Results:
+    """What every contestant's figures were, turn by turn: by contestant, then by figure."""
+
+    def __init__(self, contestants):
+        self.values = {contestant.name: {} for contestant in contestants}
+
+    def add(self, name, figures):
+        for figure, value in figures.items():
+            self.values[name].setdefault(figure, []).append(value)
+
+    def names(self):
+        return list(self.values)
+
+    def figures(self):
+        """All figures, in the order in which they came first."""
+        return list(dict.fromkeys(figure for figures in self.values.values() for figure in figures))
+
+    def of(self, name, figure):
+        return self.values[name].get(figure, [])
+
+    def ratios(self, figure, name):
+        """The first contestant's value over this one's, for every turn that both had."""
+        first = self.of(self.names()[0], figure)
+        return [mine / theirs for mine, theirs in zip(first, self.of(name, figure)) if theirs]
+
+
+def compare(contestants, turns, tell):
+    results = Results(contestants)
+    for turn in range(turns):
+        # Who runs after whom changes, too.
+        for contestant in contestants if turn % 2 == 0 else reversed(contestants):
+            tell(f"  turn {turn + 1}: {contestant.name}")
+            results.add(contestant.name, contestant.run())
+    return results
+
+
+def number(value):
+    """Three digits, as many as a noisy machine can tell."""
+    if value and abs(value) < 100:
+        return f"{value:.3g}"
+    return f"{value:.0f}"
+
+
+def spread(values):
+    if not values:
+        return "-"
+    middle = number(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({number(min(values))} - {number(max(values))})"
+
+
+def table(results):
+    """Markdown: a row for every figure; after each rival's value the first one's over it."""
+    first, *rivals = results.names()
+    titles = ["", first] + [title for rival in rivals for title in (rival, "ratio")]
+    lines = [f"| {' | '.join(titles)} |", "| " + " | ".join(["---"] * len(titles)) + " |"]
+    for figure in results.figures():
+        cells = [figure, spread(results.of(first, figure))]
+        for rival in rivals:
+            cells += [spread(results.of(rival, figure)), spread(results.ratios(figure, rival))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,24 @@
+//! `cargo xtask bench`: measures what docs/benchmarks.md tells, beside the other programs.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::{python, setup, workspace};
+
+/// Builds the programs with optimisation, and runs bench/run.py with these arguments in a virtual environment under `target`.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    setup::run()?;
+    let root = workspace::root()?;
+    let bench = root.join("bench");
+    let python = python::with_packages(&root.join("target/bench-venv"), &bench.join("requirements.txt"))?;
+    let mut build = workspace::cargo();
+    build.args(["build", "--release"]).current_dir(&root);
+    for package in ["mlx-bench", "mlx-cli", "mlx-server"] {
+        build.args(["--package", package]);
+    }
+    ensure!(build.status()?.success(), "the programs do not build");
+    let status = Command::new(&python).arg(bench.join("run.py")).args(arguments).status()?;
+    ensure!(status.success(), "not everything was measured");
+    Ok(())
+}
