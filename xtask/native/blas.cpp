@@ -5,6 +5,7 @@
 
 #include "blas.h"
 #include "few_rows.h"
+#include "tiles.h"
 #include "workers.h"
 
 namespace {
@@ -40,8 +41,10 @@ extern "C" void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, i
     std::swap(lda, ldb);
   }
   if (m <= 0 || n <= 0) return;
-  if (m <= kFewRows) {
-    const int stride = trans_a == kNoTrans ? lda : 1, step = trans_a == kNoTrans ? 1 : lda;
+  const int stride = trans_a == kNoTrans ? lda : 1, step = trans_a == kNoTrans ? 1 : lda;
+  if (k > 0 && m > kVeryFewRows && m <= kTileRows && trans_b != kNoTrans && tiles_pay()) {
+    tiles(m, n, k, alpha, a, stride, step, b, ldb, beta, c, ldc);
+  } else if (m <= kFewRows) {
     few_rows(trans_b != kNoTrans, m, n, k, alpha, a, stride, step, b, ldb, beta, c, ldc);
   } else {
     many_rows(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);

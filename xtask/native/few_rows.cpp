@@ -4,9 +4,9 @@
 #include "few_rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
+#include "lanes.h"
 #include "workers.h"
 
 // Compiled once for each generation of processors; the right one is chosen when the library is loaded.
@@ -15,57 +15,8 @@
 #else
 #define FOR_EVERY_CPU
 #endif
-#define INLINE __attribute__((always_inline)) inline
-#define INLINE_LAMBDA __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
 
 namespace {
-
-constexpr int kLanes = 16;
-typedef float Lanes __attribute__((vector_size(4 * kLanes)));
-typedef float Quarter __attribute__((vector_size(16)));
-
-struct Product {
-  int m, n, k;
-  float alpha, beta;
-  const float* a;
-  int lda;
-  const float* b;
-  int ldb;
-  float* c;
-  int ldc;
-
-  INLINE void put(int row, int column, float sum) const {
-    float& out = c[static_cast<std::ptrdiff_t>(row) * ldc + column];
-    // What was never written must not matter.
-    out = beta == 0.0f ? alpha * sum : alpha * sum + beta * out;
-  }
-
-  INLINE void put(int row, int column, Quarter sums) const {
-    if (beta == 0.0f) {
-      sums *= alpha;
-      std::memcpy(&c[static_cast<std::ptrdiff_t>(row) * ldc + column], &sums, sizeof sums);
-    } else {
-      for (int i = 0; i < 4; ++i) put(row, column + i, sums[i]);
-    }
-  }
-};
-
-// Up to kLanes numbers, and zeros.
-INLINE void load(Lanes& lanes, const float* from, int count) {
-  if (count >= kLanes) {
-    std::memcpy(&lanes, from, sizeof lanes);
-  } else {
-    lanes = Lanes{};
-    std::memcpy(&lanes, from, sizeof(float) * std::max(0, count));
-  }
-}
-
-INLINE Quarter fold(const Lanes& lanes) {
-  Quarter parts[4];
-  std::memcpy(parts, &lanes, sizeof lanes);
-  return (parts[0] + parts[2]) + (parts[1] + parts[3]);
-}
 
 // The sum of all lanes, in the order of sums_of.
 INLINE float sum_of(const Lanes& lanes) {
@@ -176,15 +127,8 @@ FOR_EVERY_CPU void plain_block(const Product& p, int begin, int end) {
 void few_rows(bool transposed, int m, int n, int k, float alpha, const float* a, int stride_a, int step_a, const float* b, int ldb,
               float beta, float* c, int ldc) {
   thread_local std::vector<float> contiguous;
-  if (step_a != 1) {
-    contiguous.resize(static_cast<std::size_t>(m) * k);
-    for (int row = 0; row < m; ++row)
-      for (int i = 0; i < k; ++i)
-        contiguous[static_cast<std::size_t>(row) * k + i] =
-            a[static_cast<std::ptrdiff_t>(row) * stride_a + static_cast<std::ptrdiff_t>(i) * step_a];
-    a = contiguous.data();
-    stride_a = k;
-  }
+  a = by_row(contiguous, m, k, a, stride_a, step_a);
+  if (step_a != 1) stride_a = k;
   const Product product{m, n, k, alpha, beta, a, stride_a, b, ldb, c, ldc};
   // A block is worth handing to another thread from some tens of microseconds on.
   const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(n) * k;

@@ -6,5 +6,5 @@
 void few_rows(bool transposed, int m, int n, int k, float alpha, const float* a, int stride_a, int step_a, const float* b, int ldb,
               float beta, float* c, int ldc);
 
-// The most rows for which this is the faster way.
-constexpr int kFewRows = 32;
+// The most rows for which this is faster than a general product, and the most for which it is faster than tiles.
+constexpr int kFewRows = 32, kVeryFewRows = 16;

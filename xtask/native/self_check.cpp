@@ -11,6 +11,7 @@
 
 #include "blas.h"
 #include "few_rows.h"
+#include "tiles.h"
 
 namespace {
 
@@ -92,22 +93,26 @@ bool products_are_right() {
   return true;
 }
 
+// More than any pass of few_rows takes.
+constexpr int kTogether = 70;
+
 // A row's bits depend neither on its neighbours nor on its place.
-bool rows_are_alone(int trans_b, int n, int k) {
-  Matrix a(kFewRows, k, true);
+bool rows_are_alone(int together_rows, int trans_b, int n, int k) {
+  Matrix a(together_rows, k, true);
   Matrix b = trans_b == kNoTrans ? Matrix(k, n, true) : Matrix(n, k, true);
-  std::vector<float> together(static_cast<std::size_t>(kFewRows) * n), alone(n);
-  cblas_sgemm(kRowMajor, kNoTrans, trans_b, kFewRows, n, k, 1.0f, a.data.data(), a.leading, b.data.data(), b.leading, 0.0f,
+  std::vector<float> together(static_cast<std::size_t>(together_rows) * n), alone(n);
+  cblas_sgemm(kRowMajor, kNoTrans, trans_b, together_rows, n, k, 1.0f, a.data.data(), a.leading, b.data.data(), b.leading, 0.0f,
               together.data(), n);
-  for (int row = 0; row < kFewRows; ++row)
-    for (int m : {1, 2, 3, 7, 8}) {
-      if (row + m > kFewRows) continue;
+  for (int row = 0; row < together_rows; ++row)
+    for (int m : {1, 2, 3, 7, 8, 17, 33}) {
+      if (m > kFewRows && together_rows <= kFewRows) continue;
+      if (row + m > together_rows) continue;
       alone.assign(static_cast<std::size_t>(m) * n, 0.0f);
       cblas_sgemm(kRowMajor, kNoTrans, trans_b, m, n, k, 1.0f, &a.at(row, 0), a.leading, b.data.data(), b.leading, 0.0f,
                   alone.data(), n);
       if (std::memcmp(alone.data(), &together[static_cast<std::size_t>(row) * n], alone.size() * sizeof(float)) != 0) {
         std::printf("transpose %d, n %d, k %d: row %d in a product of %d has other bits than among %d\n", trans_b, n, k, row, m,
-                    kFewRows);
+                    together_rows);
         return false;
       }
     }
@@ -117,8 +122,8 @@ bool rows_are_alone(int trans_b, int n, int k) {
 bool all_rows_are_alone() {
   for (int trans_b : {kNoTrans, kTrans})
     for (int n : {1, 5, 64, 1031})
-      for (int k : {3, 64, 777})
-        if (!rows_are_alone(trans_b, n, k)) return false;
+      for (int k : {3, 64, 777, 1500})
+        if (!rows_are_alone(trans_b != kNoTrans && tiles_pay() ? kTogether : kFewRows, trans_b, n, k)) return false;
   return true;
 }
 

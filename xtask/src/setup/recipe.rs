@@ -19,12 +19,15 @@ const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 8] = [
+pub(super) const HELPERS: [(&str, &str); 11] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
     ("few_rows.h", include_str!("../../native/few_rows.h")),
     ("few_rows.cpp", include_str!("../../native/few_rows.cpp")),
+    ("lanes.h", include_str!("../../native/lanes.h")),
+    ("tiles.h", include_str!("../../native/tiles.h")),
+    ("tiles.cpp", include_str!("../../native/tiles.cpp")),
     ("workers.h", include_str!("../../native/workers.h")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),

@@ -22,7 +22,7 @@ const MAY_PRINT: [&str; 6] = [
     "mlx-cli/src/terminal.rs",
     "mlx-cli/src/main.rs",
     "mlx-server/src/main.rs",
-    "mlx-core/benches/",
+    "bench/src/main.rs",
     "tests/",
     "xtask/",
 ];
