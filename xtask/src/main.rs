@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
 
 mod clients;
+mod fuzz;
 mod golden;
 mod process;
 mod product;
@@ -45,6 +46,14 @@ enum Task {
     },
     /// Ask the server with other people's clients, in Python
     Clients,
+    /// Try hostile files and requests, all that a machine can think of; needs nightly and cargo-fuzz
+    Fuzz {
+        /// One target of fuzz/fuzz_targets; without it all of them, one after the other
+        target: Option<String>,
+        /// How long each of them runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// Check the house rules that a machine can check
     Tidy,
     /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
@@ -60,6 +69,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Clients => clients::run(),
+        Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
