@@ -4,6 +4,7 @@
 
 mod bench;
 mod clients;
+mod fuzz;
 mod golden;
 mod process;
 mod product;
@@ -52,6 +53,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Try hostile files and requests, all that a machine can think of; needs nightly and cargo-fuzz
+    Fuzz {
+        /// One target of fuzz/fuzz_targets; without it all of them, one after the other
+        target: Option<String>,
+        /// How long each of them runs
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// Check the house rules that a machine can check
     Tidy,
     /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
@@ -68,6 +77,7 @@ fn main() -> ExitCode {
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Clients => clients::run(),
+        Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]
         Task::Bindings(arguments) => setup::bindings::write(&arguments),

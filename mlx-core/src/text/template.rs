@@ -1,11 +1,13 @@
 //! Chat templates: messages to the text of a prompt, as transformers renders them.
 
+mod budget;
 mod clock;
 mod environment;
 mod filters;
 mod json;
 mod methods;
 mod numbers;
+mod operators;
 mod python;
 mod source;
 

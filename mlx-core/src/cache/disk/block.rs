@@ -158,6 +158,10 @@ impl Block {
         let file = SafeTensors::deserialize(bytes).map_err(|error| Damage(error.to_string()))?;
         let layer = |index: usize| {
             let view = file.tensor(&layer_name(index)).map_err(|error| Damage(error.to_string()))?;
+            // A checksum is no seal: what a file claims must not reach the device in another shape than it was made in.
+            if !matches!(view.shape(), [1, _, positions, _] if *positions == place.tokens.len()) {
+                return Err(Damage(format!("layer {index} is not of these tokens")));
+            }
             let (shape, bytes) = (view.shape().to_vec(), view.data().to_vec());
             Ok(Layer { dtype: view.dtype(), shape, bytes })
         };
@@ -226,6 +230,16 @@ mod tests {
             Place { tokens: vec![4, 5, 6], ..block.place.clone() },
         ] {
             assert!(Block::read(&bytes, &other).is_err(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_layer_of_another_shape_is_noticed_under_a_right_checksum() {
+        for shape in [vec![48 / 2], vec![2, 3, 4], vec![1, 2, 4, 3], vec![2, 1, 3, 4], vec![1, 1, 2, 3, 4]] {
+            let mut block = block();
+            block.layers[3].shape = shape;
+            let bytes = block.write().expect("it has a form");
+            assert!(Block::read(&bytes, &block.place).is_err());
         }
     }
 

@@ -1,5 +1,6 @@
 //! The Jinja environment that transformers sets up for chat templates.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::civil::DateTime;
@@ -7,11 +8,11 @@ use minijinja::value::{Kwargs, ObjectRepr, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, Template, Value};
 use serde_json::Map;
 
-use super::{clock, filters, methods, python};
+use super::{budget, clock, filters, methods, python};
 
-/// How many instructions a rendering may take: a template that loops for ever ends within seconds. Real
+/// How many instructions a rendering may take: a template that loops for ever ends within a second or two. Real
 /// templates take a few hundred per message.
-const FUEL: u64 = 50_000_000;
+const FUEL: u64 = 10_000_000;
 
 /// An environment without templates.
 pub(super) fn new() -> Environment<'static> {
@@ -22,12 +23,10 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_fuel(Some(FUEL));
     // Otherwise errors name the variable in debug builds only.
     environment.set_debug(true);
-    environment.set_formatter(|output, _, value| {
-        match value.as_str() {
-            Some(text) => output.write_str(text)?,
-            None => output.write_str(&python::str(value))?,
-        }
-        Ok(())
+    environment.set_formatter(|output, state, value| {
+        let printed: Cow<str> = value.as_str().map_or_else(|| python::str(value).into(), Cow::from);
+        budget::spend(state, printed.len())?;
+        Ok(output.write_str(&printed)?)
     });
     environment.set_unknown_method_callback(methods::call);
     filters::add(&mut environment);

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use minijinja::value::{Rest, Tuple, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
+use super::budget::{self, MADE, PRODUCT, spend};
 use super::python::{self, Arguments, bind, is_space, type_error};
 use super::source::EACH;
 use super::{json, numbers};
@@ -34,6 +35,17 @@ pub(super) fn check_widths(text: &str) -> Result<(), Error> {
 /// Adds the filters to `environment`.
 pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(EACH, each);
+    environment.add_filter(MADE, budget::made);
+    environment.add_filter(PRODUCT, budget::product);
+    // Both fill up what is missing of as many places as they are told.
+    environment.add_filter("batch", |state: &mut State, value: Value, count: usize, fill: Option<Value>| {
+        spend(state, count.saturating_mul(size_of::<Value>()))?;
+        minijinja::filters::batch(state, value, count, fill)
+    });
+    environment.add_filter("slice", |state: &mut State, value: Value, count: usize, fill: Option<Value>| {
+        spend(state, count.saturating_mul(size_of::<Value>()))?;
+        minijinja::filters::slice(state, value, count, fill)
+    });
     environment.add_filter("tojson", to_json);
     environment.add_filter(FORMAT, minijinja::filters::format);
     environment.add_filter("format", |state: &mut State, text: &str, arguments: Rest<Value>| {
@@ -64,14 +76,22 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter("escape", escape);
 }
 
-/// A loop's sequence, checked: minijinja takes `none` for an empty one.
-fn each(value: &Value) -> Result<Value, Error> {
-    if value.is_none() { Err(type_error("none is not iterable")) } else { Ok(value.clone()) }
+/// A loop's sequence, checked: minijinja takes `none` for an empty one. What a body of so many bytes may print is counted.
+fn each(state: &mut State, value: &Value, body: Option<usize>) -> Result<Value, Error> {
+    let value = iterable(value)?;
+    let value =
+        if value.is_undefined() || value.len().is_some() { value.clone() } else { elements(value)?.into() };
+    spend(state, value.len().unwrap_or(0).saturating_mul(body.unwrap_or(0)))?;
+    Ok(value)
+}
+
+fn iterable(value: &Value) -> Result<&Value, Error> {
+    if value.is_none() { Err(type_error("none is not iterable")) } else { Ok(value) }
 }
 
 /// The elements of anything that can be iterated over; undefined has none.
 fn elements(value: &Value) -> Result<Vec<Value>, Error> {
-    each(value)?.try_iter()?.checked().collect()
+    iterable(value)?.try_iter()?.checked().collect()
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers
@@ -99,16 +119,21 @@ fn to_json(value: &Value, arguments: Arguments) -> Result<String, Error> {
 }
 
 /// `join(value, d='', attribute=None)`
-fn join(value: &Value, arguments: Arguments) -> Result<String, Error> {
+fn join(state: &mut State, value: &Value, arguments: Arguments) -> Result<String, Error> {
     let [separator, attribute] = bind(["d", "attribute"], arguments)?;
-    let mut texts = Vec::new();
-    for element in elements(value)? {
-        texts.push(python::str(&match &attribute {
+    let separator = separator.as_ref().map_or_else(String::new, python::str);
+    let mut joined = String::new();
+    for (index, element) in elements(value)?.into_iter().enumerate() {
+        let text = python::str(&match &attribute {
             Some(path) => attribute_of(&element, path),
             None => element,
-        }));
+        });
+        let separator = if index == 0 { "" } else { &separator };
+        spend(state, separator.len() + text.len())?;
+        joined.push_str(separator);
+        joined.push_str(&text);
     }
-    Ok(texts.join(&separator.as_ref().map_or_else(String::new, python::str)))
+    Ok(joined)
 }
 
 fn length(value: &Value) -> Result<usize, Error> {
@@ -212,7 +237,7 @@ fn attribute_of(value: &Value, path: &Value) -> Value {
 }
 
 /// `indent(s, width=4, first=False, blank=False)`
-fn indent(value: &Value, arguments: Arguments) -> Result<String, Error> {
+fn indent(state: &mut State, value: &Value, arguments: Arguments) -> Result<String, Error> {
     let [width, first, blank] = bind(["width", "first", "blank"], arguments)?;
     let text = value.as_str().ok_or_else(|| type_error("only text can be indented"))?;
     let indentation = match width {
@@ -229,6 +254,7 @@ fn indent(value: &Value, arguments: Arguments) -> Result<String, Error> {
             output.push('\n');
         }
         if if index == 0 { first } else { blank || !line.is_empty() } {
+            spend(state, indentation.len())?;
             output.push_str(&indentation);
         }
         output.push_str(line);
@@ -237,14 +263,26 @@ fn indent(value: &Value, arguments: Arguments) -> Result<String, Error> {
 }
 
 /// `replace(s, old, new, count=None)`
-fn replace(value: &Value, arguments: Arguments) -> Result<String, Error> {
+fn replace(state: &mut State, value: &Value, arguments: Arguments) -> Result<String, Error> {
     let [old, new, count] = bind(["old", "new", "count"], arguments)?;
     let (Some(old), Some(new)) = (old, new) else { return Err(Error::from(ErrorKind::MissingArgument)) };
     let (text, old, new) = (python::str(value), python::str(&old), python::str(&new));
-    Ok(match count.map(i64::try_from).transpose()?.map(usize::try_from) {
-        Some(Ok(count)) => text.replacen(&old, &new, count),
-        _ => text.replace(&old, &new),
-    })
+    let count = count.map(i64::try_from).transpose()?.and_then(|count| usize::try_from(count).ok());
+    replaced(state, &text, &old, &new, count)
+}
+
+/// `text` with the first `count` places of `old`, or all of them, replaced by `new`; counted before it is made.
+pub(super) fn replaced(
+    state: &mut State,
+    text: &str,
+    old: &str,
+    new: &str,
+    count: Option<usize>,
+) -> Result<String, Error> {
+    let count = count.unwrap_or(usize::MAX);
+    let places = text.matches(old).take(count).count();
+    spend(state, text.len().saturating_add(places.saturating_mul(new.len())))?;
+    Ok(text.replacen(old, new, count))
 }
 
 /// `trim(value, chars=None)`

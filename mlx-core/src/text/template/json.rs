@@ -36,6 +36,9 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
+        if self.output.len() > python::MAX_LENGTH {
+            return Err(Error::new(ErrorKind::BadSerialization, "value is too long for JSON"));
+        }
         match value.kind() {
             ValueKind::None => self.output.push_str("null"),
             ValueKind::Bool => self.output.push_str(if value.is_true() { "true" } else { "false" }),
@@ -92,8 +95,8 @@ impl Writer<'_> {
     }
 
     fn open(&mut self, bracket: char) -> Result<(), Error> {
-        if self.depth == MAX_DEPTH || self.output.len() > python::MAX_LENGTH {
-            return Err(Error::new(ErrorKind::BadSerialization, "value is too deep or too long for JSON"));
+        if self.depth == MAX_DEPTH {
+            return Err(Error::new(ErrorKind::BadSerialization, "value is too deep for JSON"));
         }
         self.depth += 1;
         self.output.push(bracket);

@@ -4,7 +4,8 @@ use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
-use super::filters::check_widths;
+use super::budget::spend;
+use super::filters::{check_widths, replaced};
 use super::python::{self, bind_values, is_space, type_error};
 use super::source::SLICE;
 
@@ -22,7 +23,7 @@ pub(super) fn call(
         check_widths(text)?;
     }
     let own = match (value.as_str(), value.kind()) {
-        (Some(text), _) => text_method(text, method, arguments)?,
+        (Some(text), _) => text_method(state, text, method, arguments)?,
         (None, ValueKind::Map) => mapping_method(value, method, arguments)?,
         (None, ValueKind::Seq) => list_method(value, method, arguments)?,
         _ => None,
@@ -65,7 +66,12 @@ fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> {
     })
 }
 
-fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+fn text_method(
+    state: &mut State,
+    text: &str,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Option<Value>, Error> {
     Ok(Some(match method {
         "strip" | "lstrip" | "rstrip" => {
             let [letters] = bind_values(["chars"], arguments)?;
@@ -95,6 +101,8 @@ fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<V
             let [items] = required(["iterable"], arguments)?;
             let items =
                 items.try_iter()?.checked().map(|item| string(&item?)).collect::<Result<Vec<_>, _>>()?;
+            let separators = text.len().saturating_mul(items.len());
+            spend(state, items.iter().map(|item| item.len()).sum::<usize>().saturating_add(separators))?;
             Value::from(items.join(text))
         }
         "replace" => {
@@ -104,10 +112,7 @@ fn text_method(text: &str, method: &str, arguments: &[Value]) -> Result<Option<V
             };
             let count = count.map_or(Ok(-1), i64::try_from)?;
             let (old, new) = (string(&old)?, string(&new)?);
-            Value::from(
-                usize::try_from(count)
-                    .map_or_else(|_| text.replace(&*old, &new), |count| text.replacen(&*old, &new, count)),
-            )
+            Value::from(replaced(state, text, &old, &new, usize::try_from(count).ok())?)
         }
         "removeprefix" | "removesuffix" => {
             let [affix] = required(["affix"], arguments)?;

@@ -61,7 +61,7 @@ pub(super) fn repr(value: &Value) -> String {
 /// How deep nested values are printed: deeper ones would exhaust the stack.
 const MAX_DEPTH: usize = 200;
 /// How long a printed value gets: a list that holds itself twice at every level would take for ever.
-pub(super) const MAX_LENGTH: usize = 1 << 27;
+pub(super) const MAX_LENGTH: usize = 1 << 25;
 
 fn write_repr(output: &mut String, value: &Value, depth: usize) {
     match value.kind() {
@@ -71,7 +71,7 @@ fn write_repr(output: &mut String, value: &Value, depth: usize) {
         }
         ValueKind::String => write_quoted(output, value.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable if value.len().is_some() => {
-            if depth == MAX_DEPTH || output.len() > MAX_LENGTH {
+            if depth == MAX_DEPTH {
                 output.push_str("...");
             } else {
                 write_container(output, value, depth + 1);
@@ -91,6 +91,10 @@ fn write_container(output: &mut String, value: &Value, depth: usize) {
     output.push_str(open);
     for (index, item) in value.try_iter().into_iter().flatten().enumerate() {
         output.push_str(if index == 0 { "" } else { ", " });
+        if output.len() > MAX_LENGTH {
+            output.push_str("...");
+            break;
+        }
         write_repr(output, &item, depth);
         if is_map {
             output.push_str(": ");

@@ -2,15 +2,18 @@
 //!
 //! - newlines: `\r\n` and `\r` become `\n`
 //! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`
-//! - `{% for x in y %}` checks `y` with a filter, as iterating over `none` is an error in Python
+//! - `{% for x in y %}` checks `y` with a filter, as iterating over `none` is an error in Python; the filter is told the bytes of
+//!   the loop's body, and counts them as often as they may be printed
 //! - slices `x[a:b:c]` become a method call: minijinja's own disagree with Python's for negative steps
 //! - a unary plus is left out, which minijinja's grammar does not have
+//! - operators that let texts and lists grow are bracketed, so that what they make is counted (operators.rs)
 //! - the newline after `{% raw %}` is kept, as in Jinja
 //!
 //! Invariant: lines stay lines, so errors name the line of the original.
 
 use std::ops::Range;
 
+use super::operators::bracket;
 use crate::error::{Error, Result};
 
 /// The filter that a loop's sequence goes through.
@@ -28,13 +31,13 @@ pub(super) fn prepare(source: &str) -> Result<String> {
         return Err(Error::Template(format!("{} bytes are too many; at most {}", source.len(), LARGEST.0)));
     }
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let mut edits = Vec::new();
+    let (mut edits, mut loops) = (Vec::new(), Vec::new());
     let mut at = 0;
     while let Some(found) = source[at..].find('{') {
         let start = at + found;
         at = match source.as_bytes().get(start + 1) {
             Some(b'#') => source[start..].find("#}").map_or(source.len(), |end| start + end + 2),
-            Some(b'%') => block(&source, start + 2, &mut edits),
+            Some(b'%') => block(&source, start + 2, &mut edits, &mut loops),
             Some(b'{') => tag(&source, start + 2, "}}", &mut edits).1,
             _ => start + 1,
         };
@@ -50,7 +53,7 @@ pub(super) fn prepare(source: &str) -> Result<String> {
 }
 
 /// A replacement of a range of the source.
-type Edit = (Range<usize>, String);
+pub(super) type Edit = (Range<usize>, String);
 
 fn apply(source: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|(range, _)| (range.start, range.end));
@@ -66,14 +69,25 @@ fn apply(source: &str, mut edits: Vec<Edit>) -> String {
 }
 
 /// Handles the `{% %}` tag whose inside starts at `start`; gives the end of it, or of the whole block if it
-/// is a raw one.
-fn block(source: &str, start: usize, edits: &mut Vec<Edit>) -> usize {
+/// is a raw one. `loops` are those that are open: the edit that names the filter, and where the body begins.
+fn block(source: &str, start: usize, edits: &mut Vec<Edit>, loops: &mut Vec<(usize, usize)>) -> usize {
     let (tokens, end) = tag(source, start, "%}", edits);
     let Some(name) = tokens.first() else { return end };
     match &source[name.range.clone()] {
         "generation" => edits.push((name.range.clone(), "with".into())),
         "endgeneration" => edits.push((name.range.clone(), "endwith".into())),
-        "for" => check_loop(source, &tokens, edits),
+        "for" => {
+            check_loop(source, &tokens, edits);
+            loops.push((edits.len().saturating_sub(1), end));
+        }
+        "endfor" => {
+            if let Some((edit, body)) =
+                loops.pop().and_then(|(edit, body)| Some((edits.get_mut(edit)?, body)))
+            {
+                let length = (start - 2 - body).to_string();
+                edit.1.extend(["(", &length, ")"]);
+            }
+        }
         "raw" => {
             if source[end..].starts_with('\n') {
                 edits.push((end..end, "\n".into()));
@@ -115,8 +129,8 @@ fn check_loop(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
 }
 
 /// A name, number, string or operator inside a tag.
-struct Token {
-    range: Range<usize>,
+pub(super) struct Token {
+    pub(super) range: Range<usize>,
     /// How many brackets are open around it.
     depth: usize,
 }
@@ -139,6 +153,8 @@ fn tag(source: &str, start: usize, close: &str, edits: &mut Vec<Edit>) -> (Vec<T
         let rest = &source[at..];
         let ending = rest.strip_prefix(['+', '-']).unwrap_or(rest);
         if brackets.is_empty() && ending.starts_with(close) {
+            // A block begins with its name.
+            bracket(source, tokens.get(usize::from(close == "%}")..).unwrap_or_default(), edits);
             return (tokens, source.len() - ending.len() + close.len());
         }
         if letter.is_whitespace() {
@@ -196,7 +212,7 @@ fn slice(source: &str, bracket: &Bracket, close: usize, edits: &mut Vec<Edit>) {
 }
 
 /// Whether a plus after `before` can only be a sign.
-fn is_unary(source: &str, before: Option<&Token>) -> bool {
+pub(super) fn is_unary(source: &str, before: Option<&Token>) -> bool {
     let Some(token) = before else { return true };
     let text = &source[token.range.clone()];
     let operators = ["and", "or", "not", "in", "is", "if", "else", "elif", "set", "do", "call"];
@@ -242,11 +258,16 @@ mod tests {
             ),
             (
                 "{{ +a + +b[+1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}",
-                "{{ a + b[1] }}{{ '[1:]' ~ {'a': [1]}['a'] }}",
+                "{{ (a + b[1])|__made }}{{ ('[1:]' ~ {'a': [1]}['a'])|__made }}",
             ),
             (
                 "{% raw %}\n{{ a[1:] }}{% endraw %}{{ a[:\n2] }}",
                 "{% raw %}\n\n{{ a[1:] }}{% endraw %}{{ a.__slice(none,\n2) }}",
+            ),
+            ("{% for x in y %}abc{% endfor %}", "{% for x in (y)|__each(3) %}abc{% endfor %}"),
+            (
+                "{% if a.b + b - c ~ d * e / -f is not g %}",
+                "{% if ((a.b + b)|__made - (c ~ ((d )|__product( e) / -f is not g))|__made) %}",
             ),
             ("{{ {'a': {'b': 1}}}}} {", "{{ {'a': {'b': 1}}}}} {"),
             ("{{ 'open", "{{ 'open"),

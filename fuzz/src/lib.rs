@@ -1,0 +1,80 @@
+//! What the fuzz targets share: folders in memory, the fixtures, and the setting of panics that end a run.
+
+pub mod json;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mlx_core::text::GUARDED_THREAD;
+use tempfile::TempDir;
+
+/// Lets every panic end the run, on whatever thread, but for those that the product makes errors of: a library that
+/// panics on a guarded thread is what that thread is for.
+pub fn watch_panics() {
+    // libFuzzer's own hook ends the run at any panic.
+    drop(std::panic::take_hook());
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name() != Some(GUARDED_THREAD) {
+            told(panic);
+            std::process::abort();
+        }
+    }));
+}
+
+/// `tests/golden`.
+pub fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden")
+}
+
+/// The folder of a tiny checkpoint.
+pub fn model(name: &str) -> PathBuf {
+    golden().join("models").join(name)
+}
+
+/// The folders of all tiny checkpoints, by name.
+pub fn models() -> Vec<PathBuf> {
+    let entries = fs::read_dir(golden().join("models")).expect("the fixtures are in the repository");
+    let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    folders.sort();
+    folders
+}
+
+/// This file of every tiny checkpoint that has it.
+pub fn fixtures(file: &str) -> Vec<Vec<u8>> {
+    models().iter().filter_map(|folder| fs::read(folder.join(file)).ok()).collect()
+}
+
+/// The seeds of a target that are kept in this repository.
+pub fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    let entries = fs::read_dir(folder).expect("the seeds are in the repository");
+    entries.flatten().filter_map(|entry| fs::read(entry.path()).ok()).collect()
+}
+
+/// An empty folder that costs no disk, where the system has such a place.
+pub fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+        .expect("a temporary folder")
+}
+
+/// A folder with a tiny checkpoint whose files may be overwritten.
+pub fn copy(name: &str) -> TempDir {
+    let copy = folder();
+    for entry in fs::read_dir(model(name)).expect("the fixture is in the repository").flatten() {
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("the file can be copied");
+    }
+    copy
+}
+
+/// Writes a file of a folder.
+pub fn write(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) {
+    fs::write(folder.path().join(name), bytes).expect("the file can be written");
+}
+
+/// The part before the first zero byte, and the part behind it.
+pub fn halves(data: &[u8]) -> (&[u8], &[u8]) {
+    let middle = data.iter().position(|byte| *byte == 0);
+    middle.map_or((data, &[]), |middle| (&data[..middle], &data[middle + 1..]))
+}
