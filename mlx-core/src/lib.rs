@@ -23,5 +23,7 @@ pub mod text;
 mod turn;
 mod unpack;
 pub mod weights;
+mod whole;
 
 pub use error::{Error, Result};
+pub use whole::{keep_names, write_whole};

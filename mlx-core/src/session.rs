@@ -14,6 +14,7 @@ pub use turns::{Fitted, fit, turns};
 use crate::engine::{EngineHandle, Generation, RequestOptions};
 use crate::error::{Error, Result};
 use crate::text::TemplateInput;
+use crate::whole::write_whole;
 
 /// Who said something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,11 +195,11 @@ impl ChatSession {
         self.messages.push(Message { role: Role::Assistant, content: text });
     }
 
-    /// Writes the conversation to a file, as JSON.
+    /// Writes the conversation to a file, as JSON; what was there before stays until all of it is written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.messages)
             .map_err(|error| Error::file(path, error.to_string()))?;
-        std::fs::write(path, text + "\n").map_err(|source| Error::io(path, source))
+        write_whole(path, (text + "\n").as_bytes())
     }
 
     /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mlx_core::hub::Repo;
-use mlx_core::{Error, Result};
+use mlx_core::{Error, Result, keep_names};
 use ureq::http::{Response, StatusCode};
 
 use super::checksum::Checksum;
@@ -207,8 +207,7 @@ impl<'a> Partial<'a> {
             return Ok(false);
         }
         file.sync_all().and_then(|()| fs::rename(&path, blob)).map_err(|error| Error::io(blob, error))?;
-        // Not every system can do that with a folder; then the name may be lost in a crash, and only the name.
-        blob.parent().and_then(|folder| File::open(folder).and_then(|folder| folder.sync_all()).ok());
+        blob.parent().map(keep_names);
         Ok(true)
     }
 
