@@ -184,6 +184,7 @@ fn failures_have_one_line_and_a_code() {
         (&["--xtc-probability", "7"], "xtc_probability"),
         (&["--logit-bias", "5:1"], "logit-bias"),
         (&["--logit-bias", "5=1e9"], "logit_bias"),
+        (&["--logit-bias", "999999=5"], "logit_bias"),
         (&["--stop", ""], "stop"),
         (&["--logprobs", "21", "--json"], "logprobs"),
         (&["--max-tokens", "many"], "max-tokens"),

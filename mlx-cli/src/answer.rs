@@ -26,7 +26,7 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    fn add(&mut self, delta: &str) -> std::io::Result<()> {
+    fn add(&mut self, delta: &str) -> Result<(), Failure> {
         match self {
             Self::Plain if !delta.is_empty() => terminal::show(delta),
             Self::Painted(painter) if !delta.is_empty() => terminal::show(&painter.paint(delta)),
@@ -34,7 +34,7 @@ impl Show {
         }
     }
 
-    fn end(&mut self) -> std::io::Result<()> {
+    fn end(&mut self) -> Result<(), Failure> {
         if let Self::Painted(painter) = self { terminal::show(&painter.finish()) } else { Ok(()) }
     }
 }

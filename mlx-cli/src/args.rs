@@ -7,7 +7,7 @@ use mlx_core::engine::EngineOptions;
 use mlx_core::session::ContextPolicy;
 use mlx_core::{Error, guide, hub};
 use mlx_server::args::ServeArgs;
-use mlx_server::cache::CacheArgs;
+use mlx_server::cache::{KeptArgs, NumberArgs};
 use mlx_server::units::ByteSize;
 
 use crate::bench::{self, BenchArgs};
@@ -123,6 +123,9 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
+    #[command(flatten, next_help_heading = "Cache")]
+    pub(crate) kept: KeptArgs,
+
     /// The prompt; without it, or with -, what is piped in is the prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
     pub(crate) prompt: Option<String>,
@@ -159,6 +162,9 @@ pub(crate) struct GenerateArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    pub(crate) kept: KeptArgs,
 
     /// Instructions for the whole conversation
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -227,7 +233,7 @@ pub(crate) struct ModelArgs {
     pub(crate) verbose: bool,
 
     #[command(flatten, next_help_heading = "Cache")]
-    pub(crate) cache: CacheArgs,
+    pub(crate) numbers: NumberArgs,
 }
 
 impl ModelArgs {
@@ -245,9 +251,9 @@ impl ModelArgs {
     }
 
     /// An engine for one request after the other.
-    pub(crate) fn engine_options(&self) -> Result<EngineOptions, Error> {
+    pub(crate) fn engine_options(&self, kept: &KeptArgs) -> Result<EngineOptions, Error> {
         let memory_budget = self.memory_budget.map(|size| size.0);
-        let cache = self.cache.config();
+        let cache = kept.config(&self.numbers);
         cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
         let keep_quantized = self.keep_quantized.unwrap_or(false);
         let mut options =

@@ -7,6 +7,7 @@ use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::engine::{EngineHandle, RequestOptions};
 use mlx_core::session::{Message, Role, chat_prompt};
 use mlx_core::{Error, Result};
+use mlx_server::cache::KeptArgs;
 use mlx_server::units::ByteSize;
 
 use crate::answer::Show;
@@ -37,6 +38,9 @@ pub(crate) struct FolderArgs {
 pub(crate) struct SaveArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    kept: KeptArgs,
 
     /// The text; without it, or with -, what is piped in is the text
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -83,7 +87,7 @@ fn list(folder: &Path) -> Result<(), Failure> {
 
 fn save(args: &SaveArgs) -> Result<(), Failure> {
     let text = input::read_text(args.prompt.as_deref(), None, "--prompt")?;
-    let options = args.model.engine_options()?;
+    let options = args.model.engine_options(&args.kept)?;
     if options.prompt_cache.is_none() {
         return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
     }
@@ -114,9 +118,11 @@ fn instructions(engine: &EngineHandle, text: String) -> Result<Vec<u32>> {
         let user = Message { role: Role::User, content: first.to_owned() };
         chat_prompt(engine, &[system.clone(), user])
     };
-    let (one, other) = (prompt("A")?, prompt("1")?);
+    let (mut one, other) = (prompt("A")?, prompt("1")?);
     let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-    Ok(one[..common.max(1)].to_vec())
+    // A template may give nothing at all; the engine says so then.
+    one.truncate(common.max(1));
+    Ok(one)
 }
 
 fn remove(args: &RemoveArgs) -> Result<(), Failure> {

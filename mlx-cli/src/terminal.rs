@@ -1,14 +1,19 @@
 //! The terminal. Invariant: the only file of the program that prints.
 
-use std::io::{IsTerminal, Write, stderr, stdin, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mlx_core::Error;
+
+use crate::exit_code::Failure;
 
 /// Writes to standard output at once, so that a stream of tokens is seen as it comes.
-pub(crate) fn show(text: &str) -> std::io::Result<()> {
+pub(crate) fn show(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::OutputClosed,
+        _ => Failure::Error(Error::io("standard output", error)),
+    })
 }
 
 /// A line beside the output: an error, a note, a timing.

@@ -48,6 +48,8 @@ pub struct ChatSession {
     dropped: Range<usize>,
     /// The seed of the answer that was last begun.
     seed: Option<u64>,
+    /// Whether the last answer was broken off before its first word.
+    unanswered: bool,
 }
 
 /// How full the context is.
@@ -68,7 +70,7 @@ impl ChatSession {
     pub fn new(engine: EngineHandle, options: RequestOptions) -> Result<Self> {
         expect_template(&engine)?;
         let (messages, policy) = (Vec::new(), ContextPolicy::default());
-        Ok(Self { engine, messages, options, policy, dropped: 0..0, seed: None })
+        Ok(Self { engine, messages, options, policy, dropped: 0..0, seed: None, unanswered: false })
     }
 
     /// Goes on with another model, which must have a chat template.
@@ -138,12 +140,13 @@ impl ChatSession {
     /// Forgets everything but the system prompt.
     pub fn clear(&mut self) {
         self.messages.retain(|message| message.role == Role::System);
+        self.unanswered = false;
     }
 
     /// Adds a message of the person and starts the answer. If that fails, nothing was added.
     pub fn ask(&mut self, text: &str) -> Result<Generation> {
         // A message whose answer was broken off before its first word is said anew, not twice.
-        let unanswered = self.messages.pop_if(|last| last.role == Role::User);
+        let unanswered = self.messages.pop_if(|last| self.unanswered && last.role == Role::User);
         self.messages.push(Message { role: Role::User, content: text.to_owned() });
         self.start().inspect_err(|_| {
             self.messages.pop();
@@ -166,6 +169,7 @@ impl ChatSession {
             return Err(Error::request("undo", "there is no message to take back"));
         };
         let taken = self.messages.split_off(last).swap_remove(0);
+        self.unanswered = false;
         Ok(taken.content)
     }
 
@@ -177,22 +181,28 @@ impl ChatSession {
 
     /// Says the last message of the person in other words and starts the answer. If that fails, nothing has changed.
     pub fn edit(&mut self, text: &str) -> Result<Generation> {
-        let before = self.messages.clone();
+        let before = (self.messages.clone(), self.unanswered);
         self.undo()?;
         self.messages.push(Message { role: Role::User, content: text.to_owned() });
         let started = self.start();
         if started.is_err() {
-            self.messages = before;
+            (self.messages, self.unanswered) = before;
         }
         started
     }
 
-    /// Adds the answer that a [`Generation`] gave; a broken-off one counts as far as it went, an empty one not.
+    /// Adds the answer that a [`Generation`] gave. An empty one counts, too: the model had nothing to say, and the question stays.
     pub fn answered(&mut self, text: String) {
-        if text.is_empty() {
-            return;
-        }
         self.messages.push(Message { role: Role::Assistant, content: text });
+    }
+
+    /// Adds what came of an answer that was broken off. If nothing came, the next message takes the place of the last one.
+    pub fn broken_off(&mut self, text: String) {
+        if text.is_empty() {
+            self.unanswered = true;
+        } else {
+            self.answered(text);
+        }
     }
 
     /// Writes the conversation to a file, as JSON; what was there before stays until all of it is written.
@@ -207,6 +217,7 @@ impl ChatSession {
         let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
         self.messages = serde_json::from_str(&text)
             .map_err(|error| Error::file(path, format!("is not a saved conversation: {error}")))?;
+        self.unanswered = false;
         Ok(())
     }
 
@@ -216,7 +227,7 @@ impl ChatSession {
         let request = self.engine.request(tokens, &options)?;
         let seed = request.seed();
         let generation = self.engine.submit(request)?;
-        (self.dropped, self.seed) = (dropped, Some(seed));
+        (self.dropped, self.seed, self.unanswered) = (dropped, Some(seed), false);
         Ok(generation)
     }
 
