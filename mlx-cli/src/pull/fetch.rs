@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mlx_core::hub::Repo;
-use mlx_core::{Error, Result, keep_names};
+use mlx_core::{Error, Result, keep_names, size};
 use ureq::http::{Response, StatusCode};
 
 use super::checksum::Checksum;
 use super::client::Client;
 use super::listing::HubFile;
 use super::patience::{Patience, Trouble};
-use crate::terminal::{Bar, Bars, size};
+use crate::terminal::{Bar, Bars};
 
 /// Files that are fetched at once.
 const AT_ONCE: usize = 4;

@@ -87,7 +87,11 @@ impl Repo {
 
     /// All commits of which there are files.
     pub fn commits(&self) -> Result<Vec<String>> {
-        names_in(&self.folder.join(SNAPSHOTS))
+        let folder = self.folder.join(SNAPSHOTS);
+        let mut names = names_in(&folder)?;
+        // A Mac leaves a .DS_Store wherever somebody has looked.
+        names.retain(|name| folder.join(name).is_dir());
+        Ok(names)
     }
 
     /// The commit that a name means: by its reference, its digits, or because there is no other.
