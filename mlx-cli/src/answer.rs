@@ -1,6 +1,7 @@
 //! Reads one generation to its end, showing the text as it comes.
 
 use mlx_core::engine::{Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
+use mlx_core::{array, size};
 
 use crate::chat::Painter;
 use crate::exit_code::Failure;
@@ -93,9 +94,9 @@ impl Answer {
     /// One line of figures.
     pub(crate) fn timings(&self) -> String {
         let Finished { usage, timings, reason, exactness, .. } = &self.finished;
-        let peak = mlx_core::array::peak_memory().map_or(0.0, |bytes| bytes as f64 / f64::from(1 << 20));
+        let peak = size(array::peak_memory().unwrap_or_default() as u64);
         format!(
-            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, {}, peak memory {peak:.1} MB",
+            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, {}, peak memory {peak}",
             usage.prompt_tokens,
             usage.prefill_rate(timings),
             usage.completion_tokens,

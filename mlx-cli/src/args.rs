@@ -92,7 +92,7 @@ Examples:
   mlx pull ORG/NAME@REVISION
   mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
 
-The last line of the output is the folder. Models lie where the hub's other tools keep them; all of their variables count:
+The last line of the output is the folder. Models lie where the hub's other tools keep them. These of their variables count:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SCORE_EXAMPLES: &str = "\

@@ -6,9 +6,8 @@ use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::engine::{EngineHandle, RequestOptions};
 use mlx_core::session::{Message, Role, chat_prompt};
-use mlx_core::{Error, Result};
+use mlx_core::{Error, Result, size};
 use mlx_server::cache::KeptArgs;
-use mlx_server::units::ByteSize;
 
 use crate::answer::Show;
 use crate::args::ModelArgs;
@@ -74,10 +73,20 @@ pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
     }
 }
 
+/// For the engine a folder that is not there is an empty one; a person has mistyped its name.
+fn expect_folder(folder: &Path) -> Result<()> {
+    if folder.is_dir() {
+        Ok(())
+    } else {
+        Err(Error::request("--prompt-cache-dir", format!("{} is not a folder", folder.display())))
+    }
+}
+
 fn list(folder: &Path) -> Result<(), Failure> {
+    expect_folder(folder)?;
     let saved = list_saved(folder)?;
     let line = |text: &mlx_core::cache::SavedPrefix| {
-        let (model, tokens, bytes) = (&text.model[..8], text.tokens.len(), ByteSize(text.bytes));
+        let (model, tokens, bytes) = (&text.model[..8], text.tokens.len(), size(text.bytes));
         format!("{}  model {model}  {tokens} tokens  {bytes}\n", &text.name[..16])
     };
     terminal::show(&saved.iter().map(line).collect::<String>())?;
@@ -127,6 +136,7 @@ fn instructions(engine: &EngineHandle, text: String) -> Result<Vec<u32>> {
 
 fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let folder = &args.folder.prompt_cache_dir;
+    expect_folder(folder)?;
     let mut gone = if args.all { remove_all_saved(folder)? } else { 0 };
     for name in &args.names {
         let files = remove_saved(folder, name)?;
