@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use policy::{ChatPrompt, ContextPolicy, chat_prompt_within, room_for_answer};
-pub use turns::{Fitted, fit, turns};
+pub use turns::{Counted, Fitted, fit, turns};
 
 use crate::engine::{EngineHandle, Generation, RequestOptions};
 use crate::error::{Error, Result};
