@@ -1,17 +1,11 @@
 //! Conversations: what is said reaches the model through its template, and a failure loses nothing.
 
-use mlx_core::engine::{Event, Generation};
+use mlx_core::engine::Generation;
 use mlx_core::session::{ChatSession, Message, Role, chat_prompt};
-use mlx_tests::{device, engine, greedy};
+use mlx_tests::{collect, device, engine, greedy};
 
 fn text(generation: Generation) -> String {
-    generation
-        .map(|event| match event {
-            Event::Prompt(_) | Event::Embedding(_) => String::new(),
-            Event::Token(token) => token.delta,
-            Event::Done(finished) => finished.delta,
-        })
-        .collect()
+    collect(generation).text
 }
 
 #[test]

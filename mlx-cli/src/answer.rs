@@ -50,26 +50,23 @@ pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) ->
 
 fn collect(generation: Generation, mut show: Show) -> Result<Answer, Failure> {
     let (mut text, mut prompt, mut tokens) = (String::new(), Vec::new(), Vec::new());
-    for event in generation {
+    let finished = generation.finish(|event| {
         match event {
             Event::Prompt(token) => prompt.push(token),
-            // No command asks for one.
-            Event::Embedding(_) => {}
             Event::Token(token) => {
                 text.push_str(&token.delta);
                 show.add(&token.delta)?;
                 tokens.push(token);
             }
-            Event::Done(finished) => {
-                text.push_str(&finished.delta);
-                show.add(&finished.delta)?;
-                show.end()?;
-                return Ok(Answer { text, prompt, tokens, finished });
-            }
+            // No command asks for one; and the end is given apart.
+            Event::Embedding(_) | Event::Done(_) => {}
         }
-    }
-    // A generation always ends with `Done`; this is for the compiler.
-    Err(Failure::Reported)
+        Ok::<(), Failure>(())
+    })?;
+    text.push_str(&finished.delta);
+    show.add(&finished.delta)?;
+    show.end()?;
+    Ok(Answer { text, prompt, tokens, finished })
 }
 
 impl Answer {

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     };
     let found = inspect(&hub::resolve(&args.model)?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
-    Ok(terminal::show(&text)?)
+    terminal::show(&text)
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
         interrupt::explain(format!("interrupted; `mlx pull {name}` goes on where this stopped"));
         pull(&cache, &name)?
     };
-    Ok(terminal::show(&format!("{}\n", folder.display()))?)
+    terminal::show(&format!("{}\n", folder.display()))
 }
 
 /// As the hub's other tools read the variable.

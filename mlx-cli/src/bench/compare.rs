@@ -133,6 +133,8 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -140,6 +142,24 @@ mod tests {
         let command =
             filled("peer {model} -p {prompt_tokens} -g {generate}", Path::new("it's here"), 128, 64);
         assert_eq!(command, r"peer 'it'\''s here' -p 128 -g 64");
+    }
+
+    #[test]
+    fn ours_takes_no_prompt_from_a_round_before() {
+        #[derive(clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            model: ModelArgs,
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder.path().to_str().expect("utf-8");
+        let Program { model } = clap::Parser::parse_from(["mlx", "-m", folder]);
+        let work = Work { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };
+        let own = work.own().expect("the folder is there");
+        let removed: Vec<&OsStr> = own.get_envs().filter(|it| it.1.is_none()).map(|it| it.0).collect();
+        for variable in ["MLX_PREFIX_CACHE", "MLX_PROMPT_CACHE_DIR", "MLX_PROMPT_CACHE_SIZE"] {
+            assert!(removed.contains(&OsStr::new(variable)), "{removed:?}");
+        }
     }
 
     #[test]

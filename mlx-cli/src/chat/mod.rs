@@ -58,11 +58,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         session,
         interrupt,
         engine_options,
-        verbose: args.model.verbose,
         file: args.session.clone(),
         last: Vec::new(),
         colours: terminal::has_colours() && !args.plain,
-        status: watched && !args.plain && !args.model.verbose,
+        figures: match args.model.verbose {
+            true => Figures::All,
+            false if watched && !args.plain => Figures::Short,
+            false => Figures::None,
+        },
         failed: false,
     };
     if let Some(text) = first {
@@ -78,19 +81,25 @@ fn start(folder: &Path, options: &EngineOptions) -> Result<EngineHandle, Error> 
     EngineHandle::shared(folder, options, terminal::load_bar())
 }
 
+/// What is said of an answer below it.
+#[derive(PartialEq, Eq)]
+enum Figures {
+    None,
+    Short,
+    All,
+}
+
 struct Chat {
     session: ChatSession,
     interrupt: Interrupt,
     /// How another model would be started.
     engine_options: EngineOptions,
-    verbose: bool,
     /// Where the conversation is kept.
     file: Option<PathBuf>,
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
     colours: bool,
-    /// Whether a line of figures follows each answer.
-    status: bool,
+    figures: Figures,
     /// Whether something went wrong on the way.
     failed: bool,
 }
@@ -218,7 +227,7 @@ impl Chat {
         let show = if self.colours { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
         let answer = answer::read(generation, &self.interrupt, show)?;
         terminal::show("\n")?;
-        if self.verbose {
+        if self.figures == Figures::All {
             terminal::note(&answer.timings());
         }
         let failure = answer.failure();
@@ -233,7 +242,9 @@ impl Chat {
         self.last = answer.tokens;
         self.keep()?;
         // A turn that fills the context leaves none to say.
-        if let (true, Ok(ContextFill { used, context, .. })) = (self.status, self.session.fill()) {
+        if self.figures == Figures::Short
+            && let Ok(ContextFill { used, context, .. }) = self.session.fill()
+        {
             let line = format!("{status}, context {} %", 100 * used / context.max(1));
             terminal::note(&if self.colours { markdown::styled("\x1b[2m", &line) } else { line });
         }
