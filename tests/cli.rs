@@ -184,6 +184,7 @@ fn failures_have_one_line_and_a_code() {
         (&["--xtc-probability", "7"], "xtc_probability"),
         (&["--logit-bias", "5:1"], "logit-bias"),
         (&["--logit-bias", "5=1e9"], "logit_bias"),
+        (&["--logit-bias", "999999=5"], "logit_bias"),
         (&["--stop", ""], "stop"),
         (&["--logprobs", "21", "--json"], "logprobs"),
         (&["--max-tokens", "many"], "max-tokens"),
@@ -214,6 +215,39 @@ fn a_chat_works_over_a_pipe() {
     assert_eq!(stdout(&output), format!("{}\n{}\n", said[2], said[4]));
     let resumed = mlx_in(work.path(), &arguments, "/load chat.json\n/retry\n");
     assert_eq!(stdout(&resumed), format!("{}\n", said[4]));
+}
+
+#[test]
+fn what_changes_a_conversation_reaches_its_file_and_no_failure_ends_it() {
+    let folder = model("llama-f32");
+    let work = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(work.path().join("long.txt"), "word ".repeat(500)).expect("it can be written");
+    let chat = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos", "--session", "kept.json"];
+    let kept = || std::fs::read_to_string(work.path().join("kept.json")).expect("it was kept");
+    assert!(mlx_in(work.path(), &chat, "/system Be brief.\n/quit\n").status.success());
+    assert!(kept().contains("Be brief."), "{}", kept());
+    let output = mlx_in(work.path(), &[&chat[..], &["--prompt-file", "long.txt"]].concat(), "Hello?\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("messages") && kept().contains("Hello?"), "{}", stderr(&output));
+    std::fs::write(work.path().join("other.json"), "[{\"role\": \"user\", \"content\": \"Hm?\"}]")
+        .expect("writes");
+    assert!(mlx_in(work.path(), &chat, "/load other.json\n/quit\n").status.success());
+    assert!(kept().contains("Hm?") && !kept().contains("Hello?"), "{}", kept());
+}
+
+#[test]
+fn what_would_be_of_no_use_is_refused() {
+    let folder = model("llama-f32");
+    for (arguments, word) in [
+        (&["bench", "-m", &folder, "--prompt-cache-dir", "x"][..], "--prompt-cache-dir"),
+        (&["cache", "list", "--prompt-cache-dir", "no-such-folder"], "no-such-folder"),
+        (&["score", "-m", "no-such-folder", "-t", "x", "--json", "--logprobs", "21"], "--logprobs"),
+        (&["generate", "-m", "no-such-folder", "-p", "x", "--top-p", "2"], "top_p"),
+    ] {
+        let output = mlx(arguments, "");
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -352,7 +386,7 @@ fn quantised_weights_may_be_kept_and_what_is_not_kept_is_said() {
     assert_eq!(stdout(&unpacked), stdout(&kept));
     if mlx_core::array::device_name().expect("a device") == "cpu" {
         let said = stderr(&unpacked);
-        assert!(said.contains("--keep-quantized") && said.contains("memory_mb"), "{said}");
+        assert!(said.contains("--keep-quantized") && said.contains("memory="), "{said}");
     }
     assert!(!stderr(&kept).contains("--keep-quantized"), "{}", stderr(&kept));
 }

@@ -199,6 +199,10 @@ fn text_endpoints_agree_with_generation() {
     assert_eq!(server.post("/v1/chat/completions", &chat).body["prompt_token_ids"], rendered["tokens"]);
     let too_long = server.post("/v1/completions", &json!({"prompt": "waves ".repeat(400)}));
     assert_eq!((too_long.status, &too_long.body["error"]["param"]), (400, &json!("prompt")));
+    // A chat has no field of that name, however early it is refused.
+    let far_too_long = json!({"messages": user(&"waves ".repeat(100_000))});
+    let refused = server.post("/v1/chat/completions", &far_too_long);
+    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages")));
     let outside = server.post("/v1/completions", &json!({"prompt": "a", "logit_bias": {"99999": 1}}));
     assert_eq!((outside.status, &outside.body["error"]["param"]), (400, &json!("logit_bias")));
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 
 use mlx_core::Result;
 use mlx_core::engine::{EngineHandle, EngineOptions};
@@ -298,4 +299,25 @@ fn a_model_that_is_asked_for_twice_is_read_once_and_a_changed_folder_is_noticed(
     drop((first, second, third));
     drop(ask());
     assert_eq!(reads.load(Ordering::Relaxed), 3, "nobody used it any more");
+}
+
+#[test]
+fn a_model_that_loads_makes_nobody_wait_who_asks_for_another() {
+    let _turn = device();
+    let (slow, quick) = (model_copy("llama-f32"), model_copy("llama-f32"));
+    let ((begun, begins), (go, goes)) = (channel(), channel::<()>());
+    let path = slow.path().to_path_buf();
+    let loading = std::thread::spawn(move || {
+        let progress = move |_, _| {
+            begun.send(()).ok();
+            // Until the other side of it is gone.
+            goes.recv().ok();
+        };
+        EngineHandle::shared(&path, &EngineOptions::single(), progress).map(drop)
+    });
+    begins.recv().expect("it loads");
+    EngineHandle::shared(quick.path(), &EngineOptions::single(), |_, _| {}).expect("it loads meanwhile");
+    assert!(!loading.is_finished());
+    drop(go);
+    loading.join().expect("no panic").expect("it loads");
 }

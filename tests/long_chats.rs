@@ -168,3 +168,14 @@ fn an_answer_slides_through_twenty_contexts_in_flat_memory() {
         assert_eq!(collect(generation).ids().len(), 200);
     }
 }
+
+/// What a person asks for is the policy.
+#[test]
+fn what_cannot_slide_is_refused_in_the_name_of_the_policy() {
+    let _turn = device();
+    for (name, kept) in [("llama-f32", 200), ("gemma3_text-f32", 4)] {
+        let options = RequestOptions { slide: Some(kept), ..drawn(1) };
+        let error = mlx_tests::engine(name).request(vec![1, 2], &options).expect_err("it cannot slide");
+        assert!(error.to_string().starts_with("context_policy: slide "), "{error}");
+    }
+}

@@ -155,7 +155,7 @@ fn what_can_never_fit_is_refused_with_numbers_and_open_requests_get_what_there_i
     let refused = |prompt: usize, tokens: usize| {
         engine.request(vec![5; prompt], &greedy(tokens)).expect_err("too large").to_string()
     };
-    let numbers = |message: &str| message.contains("needs ") && message.matches(" MB").count() == 2;
+    let numbers = |message: &str| message.contains("needs ") && message.matches("iB").count() == 2;
     let message = refused(10, 1000);
     assert!(message.starts_with("max_tokens: ") && numbers(&message), "{message}");
     let message = refused(1000, 10);
@@ -170,7 +170,13 @@ fn a_model_that_does_not_fit_is_refused() {
     let _turn = device();
     let error = start(&EngineOptions { memory_budget: Some(1000), ..EngineOptions::default() });
     let message = error.err().expect("it cannot fit").to_string();
-    assert!(message.starts_with("memory_budget: is 0.0 MB"), "{message}");
+    assert!(message.starts_with("memory_budget: is 1000 B"), "{message}");
+    let enough: u64 = message
+        .rsplit_once("give at least ")
+        .and_then(|(_, size)| size.strip_suffix("MiB")?.parse().ok())
+        .expect("the least that would do");
+    let budget = Some(enough << 20);
+    assert!(start(&EngineOptions { memory_budget: budget, ..EngineOptions::default() }).is_ok());
 }
 
 #[test]

@@ -148,6 +148,11 @@ fn inspect_counts_what_fits() {
     assert!(unlimited.room.full_contexts > 1 && unlimited.room.refusal.is_none());
     let forms: Vec<&str> = unlimited.kinds.keys().map(String::as_str).collect();
     assert_eq!(forms, ["affine 4 bits, groups of 64", "f16"]);
+    // All logits of a step are there together, twice over.
+    let many = EngineOptions { max_running: 256, ..keeping() };
+    let many = inspect(&folder, &many).expect("it can be read").room;
+    let more = 2 * (256 - 32) * unlimited.spec.footprint.logits_per_row;
+    assert_eq!(unlimited.room.shared - many.shared, more);
     // An engine with this budget lets in exactly what inspect says, and not one token more.
     let fixed = unlimited.room.budget - unlimited.room.budget / 16 - unlimited.room.shared;
     let options = EngineOptions { memory_budget: Some((fixed + 400_000) * 16 / 15), ..keeping() };

@@ -1,17 +1,11 @@
 //! Conversations: what is said reaches the model through its template, and a failure loses nothing.
 
-use mlx_core::engine::{Event, Generation};
+use mlx_core::engine::Generation;
 use mlx_core::session::{ChatSession, Message, Role, chat_prompt};
-use mlx_tests::{device, engine, greedy};
+use mlx_tests::{collect, device, engine, greedy};
 
 fn text(generation: Generation) -> String {
-    generation
-        .map(|event| match event {
-            Event::Prompt(_) | Event::Embedding(_) => String::new(),
-            Event::Token(token) => token.delta,
-            Event::Done(finished) => finished.delta,
-        })
-        .collect()
+    collect(generation).text
 }
 
 #[test]
@@ -56,6 +50,31 @@ fn a_message_that_does_not_fit_is_refused_and_forgotten() {
     assert!(session.ask(&"word ".repeat(500)).is_err());
     assert!(session.messages().is_empty());
     assert!(session.ask("short").is_ok());
+}
+
+#[test]
+fn only_a_message_whose_answer_was_broken_off_is_said_anew() {
+    let _turn = device();
+    let mut session = ChatSession::new(engine("llama-f32"), greedy(6)).expect("a template");
+    let said = |session: &ChatSession| -> Vec<String> {
+        session.messages().iter().map(|message| message.content.clone()).collect()
+    };
+    drop(session.ask("My name is Ann.").expect("it starts"));
+    session.answered(String::new());
+    drop(session.ask("What is my nmae?").expect("it starts"));
+    session.broken_off(String::new());
+    drop(session.ask("What is my name?").expect("it starts"));
+    session.broken_off("An".into());
+    assert_eq!(said(&session), ["My name is Ann.", "", "What is my name?", "An"]);
+    // A file may end with a question, too.
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    session.undo().expect("there is a message");
+    drop(session.ask("Well?").expect("it starts"));
+    session.broken_off(String::new());
+    session.save(file.path()).expect("it can be written");
+    session.load(file.path()).expect("it can be read");
+    drop(session.ask("Hello?").expect("it starts"));
+    assert_eq!(said(&session), ["My name is Ann.", "", "Well?", "Hello?"]);
 }
 
 #[test]

@@ -23,11 +23,11 @@ pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) ->
 
 /// An engine as it is shipped, but for what it keeps of earlier requests: nothing.
 pub(crate) fn engine(model: &str) -> Result<EngineHandle> {
-    engine_with(model, EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })
+    engine_with(model, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })
 }
 
-pub(crate) fn engine_with(model: &str, options: EngineOptions) -> Result<EngineHandle> {
-    EngineHandle::start(Path::new(model), &options, |_, _| {})
+pub(crate) fn engine_with(model: &str, options: &EngineOptions) -> Result<EngineHandle> {
+    EngineHandle::start(Path::new(model), options, |_, _| {})
 }
 
 /// Tokens of a prompt. The first one is different in every `sequence`. The peers' programs make the very same ones.

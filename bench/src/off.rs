@@ -17,12 +17,12 @@ const TOKENS: usize = 48;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
-    let start = |options| engine_with(&model, options);
+    let start = |options: &EngineOptions| engine_with(&model, options);
     let bare = EngineOptions { prefix_cache: Some(0), exact: Some(false), ..EngineOptions::default() };
-    let plain = start(bare.clone())?;
-    let again = start(bare.clone())?;
-    let exact = start(EngineOptions { exact: Some(true), ..bare.clone() })?;
-    let keeping = start(EngineOptions { prefix_cache: None, ..bare })?;
+    let plain = start(&bare)?;
+    let again = start(&bare)?;
+    let exact = start(&EngineOptions { exact: Some(true), ..bare.clone() })?;
+    let keeping = start(&EngineOptions { prefix_cache: None, ..bare })?;
     let request = greedy(TOKENS);
     let neutral = RequestOptions {
         sampling: SamplingOptions {

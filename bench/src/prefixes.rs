@@ -40,7 +40,7 @@ fn answer(engine: &EngineHandle, prompt: &[u32]) -> Result<Answer> {
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
     let start =
-        |prefix_cache| engine_with(&model, EngineOptions { prefix_cache, ..EngineOptions::default() });
+        |prefix_cache| engine_with(&model, &EngineOptions { prefix_cache, ..EngineOptions::default() });
     let (warm, cold) = (start(None)?, start(Some(0))?);
     let range = warm.spec().vocabulary - 10;
     let word = |place: usize| ((place * 7919 + 11) % range + 5) as u32;

@@ -21,7 +21,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         _ => None,
     };
     let options = EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() };
-    let engine = engine_with(&model, options)?;
+    let engine = engine_with(&model, &options)?;
     run(&engine, 1)?;
     let mut figures = Figures::default();
     for sequences in numbers(arguments, 1, "STREAMS")? {
@@ -29,7 +29,8 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         let (whole, decode) = run(&engine, sequences)?;
         figures.add(format!("{sequences} at once, tok/s"), whole);
         figures.add(format!("{sequences} at once, tok/s after the prompts"), decode);
-        figures.add(format!("{sequences} at once, peak MB"), array::peak_memory()? as f64 / (1 << 20) as f64);
+        figures
+            .add(format!("{sequences} at once, peak MB"), array::peak_memory()? as f64 / f64::from(1 << 20));
     }
     Ok(figures)
 }

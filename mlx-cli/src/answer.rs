@@ -1,6 +1,7 @@
 //! Reads one generation to its end, showing the text as it comes.
 
 use mlx_core::engine::{Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
+use mlx_core::{array, size};
 
 use crate::chat::Painter;
 use crate::exit_code::Failure;
@@ -26,7 +27,7 @@ pub(crate) enum Show {
 }
 
 impl Show {
-    fn add(&mut self, delta: &str) -> std::io::Result<()> {
+    fn add(&mut self, delta: &str) -> Result<(), Failure> {
         match self {
             Self::Plain if !delta.is_empty() => terminal::show(delta),
             Self::Painted(painter) if !delta.is_empty() => terminal::show(&painter.paint(delta)),
@@ -34,7 +35,7 @@ impl Show {
         }
     }
 
-    fn end(&mut self) -> std::io::Result<()> {
+    fn end(&mut self) -> Result<(), Failure> {
         if let Self::Painted(painter) = self { terminal::show(&painter.finish()) } else { Ok(()) }
     }
 }
@@ -49,26 +50,23 @@ pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) ->
 
 fn collect(generation: Generation, mut show: Show) -> Result<Answer, Failure> {
     let (mut text, mut prompt, mut tokens) = (String::new(), Vec::new(), Vec::new());
-    for event in generation {
+    let finished = generation.finish(|event| {
         match event {
             Event::Prompt(token) => prompt.push(token),
-            // No command asks for one.
-            Event::Embedding(_) => {}
             Event::Token(token) => {
                 text.push_str(&token.delta);
                 show.add(&token.delta)?;
                 tokens.push(token);
             }
-            Event::Done(finished) => {
-                text.push_str(&finished.delta);
-                show.add(&finished.delta)?;
-                show.end()?;
-                return Ok(Answer { text, prompt, tokens, finished });
-            }
+            // No command asks for one; and the end is given apart.
+            Event::Embedding(_) | Event::Done(_) => {}
         }
-    }
-    // A generation always ends with `Done`; this is for the compiler.
-    Err(Failure::Reported)
+        Ok::<(), Failure>(())
+    })?;
+    text.push_str(&finished.delta);
+    show.add(&finished.delta)?;
+    show.end()?;
+    Ok(Answer { text, prompt, tokens, finished })
 }
 
 impl Answer {
@@ -93,9 +91,9 @@ impl Answer {
     /// One line of figures.
     pub(crate) fn timings(&self) -> String {
         let Finished { usage, timings, reason, exactness, .. } = &self.finished;
-        let peak = mlx_core::array::peak_memory().map_or(0.0, |bytes| bytes as f64 / f64::from(1 << 20));
+        let peak = size(array::peak_memory().unwrap_or_default() as u64);
         format!(
-            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, {}, peak memory {peak:.1} MB",
+            "prompt {} tokens at {:.1} tok/s, answer {} tokens at {:.1} tok/s, ended by {}, {}, peak memory {peak}",
             usage.prompt_tokens,
             usage.prefill_rate(timings),
             usage.completion_tokens,

@@ -7,7 +7,7 @@ use mlx_core::engine::EngineOptions;
 use mlx_core::session::ContextPolicy;
 use mlx_core::{Error, guide, hub};
 use mlx_server::args::ServeArgs;
-use mlx_server::cache::CacheArgs;
+use mlx_server::cache::{KeptArgs, NumberArgs};
 use mlx_server::units::ByteSize;
 
 use crate::bench::{self, BenchArgs};
@@ -92,7 +92,7 @@ Examples:
   mlx pull ORG/NAME@REVISION
   mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
 
-The last line of the output is the folder. Models lie where the hub's other tools keep them; all of their variables count:
+The last line of the output is the folder. Models lie where the hub's other tools keep them. These of their variables count:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SCORE_EXAMPLES: &str = "\
@@ -122,6 +122,9 @@ Exit codes: 0 done, 1 failed, 2 the command line asks for something impossible, 
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    pub(crate) kept: KeptArgs,
 
     /// The prompt; without it, or with -, what is piped in is the prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
@@ -159,6 +162,9 @@ pub(crate) struct GenerateArgs {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    pub(crate) kept: KeptArgs,
 
     /// Instructions for the whole conversation
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -227,7 +233,7 @@ pub(crate) struct ModelArgs {
     pub(crate) verbose: bool,
 
     #[command(flatten, next_help_heading = "Cache")]
-    pub(crate) cache: CacheArgs,
+    pub(crate) numbers: NumberArgs,
 }
 
 impl ModelArgs {
@@ -245,9 +251,9 @@ impl ModelArgs {
     }
 
     /// An engine for one request after the other.
-    pub(crate) fn engine_options(&self) -> Result<EngineOptions, Error> {
+    pub(crate) fn engine_options(&self, kept: &KeptArgs) -> Result<EngineOptions, Error> {
         let memory_budget = self.memory_budget.map(|size| size.0);
-        let cache = self.cache.config();
+        let cache = kept.config(&self.numbers);
         cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
         let keep_quantized = self.keep_quantized.unwrap_or(false);
         let mut options =

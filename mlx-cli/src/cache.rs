@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::engine::{EngineHandle, RequestOptions};
 use mlx_core::session::{Message, Role, chat_prompt};
-use mlx_core::{Error, Result};
-use mlx_server::units::ByteSize;
+use mlx_core::{Error, Result, size};
+use mlx_server::cache::KeptArgs;
 
 use crate::answer::Show;
 use crate::args::ModelArgs;
@@ -37,6 +37,9 @@ pub(crate) struct FolderArgs {
 pub(crate) struct SaveArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    kept: KeptArgs,
 
     /// The text; without it, or with -, what is piped in is the text
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -70,10 +73,20 @@ pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
     }
 }
 
+/// For the engine a folder that is not there is an empty one; a person has mistyped its name.
+fn expect_folder(folder: &Path) -> Result<()> {
+    if folder.is_dir() {
+        Ok(())
+    } else {
+        Err(Error::request("--prompt-cache-dir", format!("{} is not a folder", folder.display())))
+    }
+}
+
 fn list(folder: &Path) -> Result<(), Failure> {
+    expect_folder(folder)?;
     let saved = list_saved(folder)?;
     let line = |text: &mlx_core::cache::SavedPrefix| {
-        let (model, tokens, bytes) = (&text.model[..8], text.tokens.len(), ByteSize(text.bytes));
+        let (model, tokens, bytes) = (&text.model[..8], text.tokens.len(), size(text.bytes));
         format!("{}  model {model}  {tokens} tokens  {bytes}\n", &text.name[..16])
     };
     terminal::show(&saved.iter().map(line).collect::<String>())?;
@@ -83,7 +96,7 @@ fn list(folder: &Path) -> Result<(), Failure> {
 
 fn save(args: &SaveArgs) -> Result<(), Failure> {
     let text = input::read_text(args.prompt.as_deref(), None, "--prompt")?;
-    let options = args.model.engine_options()?;
+    let options = args.model.engine_options(&args.kept)?;
     if options.prompt_cache.is_none() {
         return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
     }
@@ -114,13 +127,16 @@ fn instructions(engine: &EngineHandle, text: String) -> Result<Vec<u32>> {
         let user = Message { role: Role::User, content: first.to_owned() };
         chat_prompt(engine, &[system.clone(), user])
     };
-    let (one, other) = (prompt("A")?, prompt("1")?);
+    let (mut one, other) = (prompt("A")?, prompt("1")?);
     let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-    Ok(one[..common.max(1)].to_vec())
+    // A template may give nothing at all; the engine says so then.
+    one.truncate(common.max(1));
+    Ok(one)
 }
 
 fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let folder = &args.folder.prompt_cache_dir;
+    expect_folder(folder)?;
     let mut gone = if args.all { remove_all_saved(folder)? } else { 0 };
     for name in &args.names {
         let files = remove_saved(folder, name)?;

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantisation::{Mode, Packing};
-use mlx_core::{Error, hub};
+use mlx_core::{Error, hub, size};
 use mlx_server::units::ByteSize;
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;
-use crate::terminal::{self, size};
+use crate::terminal;
 
 /// What to show below the help.
 pub(crate) const EXAMPLES: &str = "\

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx_core::Result;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
+use mlx_core::{Result, size};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::terminal::{self, size};
+use crate::terminal;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Load this model, too, and say whether its answers are the same bits in any company
-    #[arg(short, long, value_name = "FOLDER", env = "MLX_MODEL")]
+    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     model: Option<PathBuf>,
 
     /// Print one JSON object instead of lines

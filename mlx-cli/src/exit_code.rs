@@ -33,12 +33,3 @@ impl From<Error> for Failure {
         Self::Error(error)
     }
 }
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Error(Error::io("standard output", error)),
-        }
-    }
-}

@@ -17,18 +17,23 @@ use crate::terminal;
 
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
-    // Read before the model is loaded: a missing prompt should not cost a minute.
+    // Read and checked before the model is loaded: a mistake should not cost a minute.
+    let options = args.options.options(args.logprobs);
+    options.check()?;
     let prompt = match args.prompt_ids {
         Some(_) => String::new(),
         None => input::read_text(args.prompt.as_deref(), args.prompt_file.as_deref(), "--prompt")?,
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine =
-        EngineHandle::start(&args.model.folder()?, &args.model.engine_options()?, terminal::load_bar())?;
+    let engine = EngineHandle::start(
+        &args.model.folder()?,
+        &args.model.engine_options(&args.kept)?,
+        terminal::load_bar(),
+    )?;
     let load_seconds = begin.elapsed().as_secs_f64();
     let tokens = prompt_tokens(&engine, args, &prompt)?;
-    let request = engine.request(tokens, &args.options.options(args.logprobs))?;
+    let request = engine.request(tokens, &options)?;
     let seed = request.seed();
     let show = if args.json { Show::Nothing } else { Show::Plain };
     let answer = answer::read(engine.submit(request)?, &interrupt, show)?;

@@ -1,24 +1,25 @@
 //! `mlx inspect`: what a model is and what it would take, without loading it.
 
 use mlx_core::engine::EngineOptions;
-use mlx_core::hub;
 use mlx_core::inspect::{Inspection, inspect};
+use mlx_core::{hub, size};
 use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
 use crate::exit_code::Failure;
-use crate::terminal::{self, count, size};
+use crate::terminal::{self, count};
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let options = EngineOptions {
         memory_budget: args.memory_budget.map(|size| size.0),
         keep_quantized: args.keep_quantized.unwrap_or(false),
-        ..EngineOptions::default()
+        // As the other commands would run it.
+        ..EngineOptions::single()
     };
     let found = inspect(&hub::resolve(&args.model)?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
-    Ok(terminal::show(&text)?)
+    terminal::show(&text)
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

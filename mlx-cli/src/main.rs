@@ -29,56 +29,36 @@ use cache::CacheCommand;
 use clap::Parser;
 use exit_code::Failure;
 use mlx_core::text::GUARDED_THREAD;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     quiet_guarded_threads();
     let cli = Cli::parse();
-    let outcome = match &cli.command {
-        Command::Generate(args) => {
-            log(args.model.verbose);
-            generate::run(args)
-        }
-        Command::Score(args) => {
-            log(args.model.verbose);
-            score::run(args)
-        }
-        Command::Chat(args) => {
-            log(args.model.verbose);
-            chat::run(args)
-        }
+    let Err(failure) = start_log(&cli.command).and_then(|()| run(&cli.command)) else {
+        return ExitCode::SUCCESS;
+    };
+    if let Failure::Error(error) = &failure {
+        terminal::note(&format!("error: {error}"));
+    }
+    failure.exit_code()
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Generate(args) => generate::run(args),
+        Command::Score(args) => score::run(args),
+        Command::Chat(args) => chat::run(args),
         Command::Inspect(args) => inspect::run(args),
-        Command::Bench(args) => {
-            log(false);
-            bench::run(args)
-        }
-        Command::Doctor(args) => {
-            log(false);
-            doctor::run(args)
-        }
-        Command::Convert(args) => {
-            log(false);
-            convert::run(args)
-        }
-        Command::Cache(command) => {
-            log(matches!(command, CacheCommand::Save(args) if args.model.verbose));
-            cache::run(command)
-        }
-        Command::Pull(args) => {
-            log(false);
-            pull::run(args)
-        }
+        Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Convert(args) => convert::run(args),
+        Command::Cache(command) => cache::run(command),
+        Command::Pull(args) => pull::run(args),
         Command::List(args) => models::list(args),
         Command::Rm(args) => models::remove(args),
         Command::Serve(args) => serve::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { folder } => manual::pages(folder),
-    };
-    let Err(failure) = outcome else { return ExitCode::SUCCESS };
-    if let Failure::Error(error) = &failure {
-        terminal::note(&format!("error: {error}"));
     }
-    failure.exit_code()
 }
 
 /// A panic on a guarded thread becomes an error that is shown as one.
@@ -91,16 +71,30 @@ fn quiet_guarded_threads() {
     }));
 }
 
-/// Log lines go to standard error; `MLX_LOG` chooses which, in the syntax of `tracing`'s filters.
-fn log(verbose: bool) {
+/// Log lines go to standard error.
+fn start_log(command: &Command) -> Result<(), Failure> {
+    let verbose = match command {
+        Command::Generate(args) => args.model.verbose,
+        Command::Score(args) => args.model.verbose,
+        Command::Chat(args) => args.model.verbose,
+        Command::Bench(args) => args.model.verbose,
+        Command::Cache(CacheCommand::Save(args)) => args.model.verbose,
+        // It has a log of its own form.
+        Command::Serve(_) => return Ok(()),
+        _ => false,
+    };
     let default = if verbose { "info" } else { "warn" };
     // What it logs is told as an error by whoever asked for a connection.
-    let default = format!("{default},rustls_platform_verifier=off");
-    let filter = EnvFilter::try_from_env("MLX_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = mlx_server::log::filter(&format!("{default},rustls_platform_verifier=off"));
+    let filter = filter.map_err(|message| {
+        terminal::note(&format!("error: {message}"));
+        Failure::Reported
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .init();
+    Ok(())
 }

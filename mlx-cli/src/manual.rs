@@ -14,7 +14,7 @@ use crate::terminal;
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     generate(shell, &mut Cli::command(), "mlx", &mut script);
-    Ok(terminal::show(&String::from_utf8_lossy(&script))?)
+    terminal::show(&String::from_utf8_lossy(&script))
 }
 
 /// Writes a page for the program and one for each of its commands.

@@ -3,14 +3,13 @@
 use std::time::SystemTime;
 
 use clap::Args;
-use mlx_core::Result;
 use mlx_core::hub::{Cache, CachedModel, ModelName};
-use mlx_core::model;
 use mlx_core::weights::WeightPolicy;
+use mlx_core::{Result, model, size};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::terminal::{self, size};
+use crate::terminal;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {

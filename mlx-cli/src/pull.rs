@@ -13,7 +13,7 @@ use clap::Args;
 use mlx_core::config::Fields;
 use mlx_core::hub::{self, Cache, ModelName};
 use mlx_core::model::family;
-use mlx_core::{Error, Result, weights};
+use mlx_core::{Error, Result, size, weights};
 
 use crate::exit_code::Failure;
 use crate::interrupt;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
         interrupt::explain(format!("interrupted; `mlx pull {name}` goes on where this stopped"));
         pull(&cache, &name)?
     };
-    Ok(terminal::show(&format!("{}\n", folder.display()))?)
+    terminal::show(&format!("{}\n", folder.display()))
 }
 
 /// As the hub's other tools read the variable.
@@ -80,7 +80,7 @@ fn pull(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     let fetch = Fetch::new(&client, &repo, &listing.commit);
     let described: Vec<&HubFile> = listing.files.iter().filter(|file| hub::described(&file.path)).collect();
     fetch.all(&described)?;
-    say_if_unknown(&folder);
+    say_if_unknown(&folder, &listing);
     let weights = weights::files(&folder)?;
     let weights: Vec<&HubFile> =
         weights.iter().map(|file| listing.file(file, name)).collect::<Result<_>>()?;
@@ -88,13 +88,16 @@ fn pull(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     if name.revision() != listing.commit {
         repo.write_reference(name.revision(), &listing.commit)?;
     }
-    let bytes = terminal::size(described.iter().chain(&weights).map(|file| file.size).sum());
+    let bytes = size(described.iter().chain(&weights).map(|file| file.size).sum());
     terminal::note(&format!("{name} is complete: {bytes} at revision {}", listing.commit));
     Ok(folder)
 }
 
 /// Said before gigabytes are fetched: somebody may want the model for another program, so it is no error.
-fn say_if_unknown(folder: &Path) {
+fn say_if_unknown(folder: &Path, listing: &Listing) {
+    if !listing.has("tokenizer.json") {
+        terminal::note("note: this program cannot run it: the hub has no tokenizer.json of it");
+    }
     if let Err(error) = Fields::read(&folder.join("config.json")).and_then(|fields| family::read(&fields)) {
         terminal::note(&format!("note: this program cannot run it: {error}"));
     }

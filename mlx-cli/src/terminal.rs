@@ -1,14 +1,19 @@
 //! The terminal. Invariant: the only file of the program that prints.
 
-use std::io::{IsTerminal, Write, stderr, stdin, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mlx_core::{Error, size};
+
+use crate::exit_code::Failure;
 
 /// Writes to standard output at once, so that a stream of tokens is seen as it comes.
-pub(crate) fn show(text: &str) -> std::io::Result<()> {
+pub(crate) fn show(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Failure::OutputClosed,
+        _ => Failure::Error(Error::io("standard output", error)),
+    })
 }
 
 /// A line beside the output: an error, a note, a timing.
@@ -110,18 +115,10 @@ impl Bar {
 
 /// A number of parameters for people.
 pub(crate) fn count(number: u64) -> String {
-    scaled(number as f64, 1000.0, &["", " K", " M", " B", " T"])
-}
-
-/// A number of bytes for people.
-pub(crate) fn size(bytes: u64) -> String {
-    scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
-}
-
-fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
-    let mut unit = 0;
-    while number >= step && unit + 1 < units.len() {
-        number /= step;
+    let units = ["", " K", " M", " B", " T"];
+    let (mut number, mut unit) = (number as f64, 0);
+    while number >= 1000.0 && unit + 1 < units.len() {
+        number /= 1000.0;
         unit += 1;
     }
     let digits = if unit == 0 { 0 } else { 2 };

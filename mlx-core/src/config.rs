@@ -28,11 +28,16 @@ impl Fields {
         }
         let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
         let value: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| Error::file(path, format!("not valid json: {error}")))?;
+            .map_err(|error| Error::file(path, format!("is not valid JSON: {error}")))?;
         match value {
-            Value::Object(map) => Ok(Self { path: path.to_path_buf(), prefix: String::new(), map }),
-            _ => Err(Error::file(path, "must hold a json object")),
+            Value::Object(map) => Ok(Self::of(path, map)),
+            _ => Err(Error::file(path, "is not a JSON object")),
         }
+    }
+
+    /// The fields of an object that stands in this file.
+    pub(crate) fn of(path: &Path, map: Map<String, Value>) -> Self {
+        Self { path: path.to_path_buf(), prefix: String::new(), map }
     }
 
     /// Like [`Fields::read`], but `None` when there is no such file.
@@ -194,7 +199,8 @@ impl Fields {
         self.map.keys().map(String::as_str)
     }
 
-    fn get(&self, key: &str) -> Option<&Value> {
+    /// The value under `key` as it stands; none if it is `null`.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 

@@ -115,7 +115,7 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
         return Err(Error::file(path, message));
     }
     let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::file(path, format!("not valid json: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| Error::file(path, format!("is not valid JSON: {error}")))
 }
 
 /// The matrices that are not packed though the others are.

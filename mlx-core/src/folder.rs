@@ -59,7 +59,15 @@ pub(crate) fn expect_folder(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    Err(Error::file(path, "is not a folder; -m takes a folder with config.json and weights"))
+    Err(not_a_folder(path))
+}
+
+/// What is said of a path where a model should be.
+pub(crate) fn not_a_folder(path: &Path) -> Error {
+    Error::file(
+        path,
+        "is not a folder; a model is a folder with config.json and weights, or ORG/NAME as `mlx list` shows it",
+    )
 }
 
 fn lexicon(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<Lexicon> {

@@ -16,7 +16,8 @@ pub use wanted::{described, missing};
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::folder::not_a_folder;
 
 /// The folder of a model that is given as a folder, or as `ORG/NAME` or `ORG/NAME@REVISION` of the cache. A folder wins.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
@@ -25,7 +26,7 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
     match given.to_str().map(str::parse::<ModelName>) {
         Some(Ok(name)) if !given.exists() => Cache::from_env()?.find(&name),
-        _ => Err(Error::file(given, "is not a folder; -m takes a folder with config.json and weights")),
+        _ => Err(not_a_folder(given)),
     }
 }
 

@@ -18,10 +18,14 @@ pub mod packed;
 pub mod quantisation;
 pub mod sampling;
 pub mod session;
+mod size;
 pub mod text;
 #[cfg(test)]
 mod turn;
 mod unpack;
 pub mod weights;
+mod whole;
 
 pub use error::{Error, Result};
+pub use size::size;
+pub use whole::{keep_names, write_whole};

@@ -9,11 +9,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use policy::{ChatPrompt, ContextPolicy, chat_prompt_within, room_for_answer};
-pub use turns::{Fitted, fit, turns};
+pub use turns::{Counted, Fitted, fit, turns};
 
 use crate::engine::{EngineHandle, Generation, RequestOptions};
 use crate::error::{Error, Result};
 use crate::text::TemplateInput;
+use crate::whole::write_whole;
 
 /// Who said something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,8 @@ pub struct ChatSession {
     dropped: Range<usize>,
     /// The seed of the answer that was last begun.
     seed: Option<u64>,
+    /// Whether the last answer was broken off before its first word.
+    unanswered: bool,
 }
 
 /// How full the context is.
@@ -67,7 +70,7 @@ impl ChatSession {
     pub fn new(engine: EngineHandle, options: RequestOptions) -> Result<Self> {
         expect_template(&engine)?;
         let (messages, policy) = (Vec::new(), ContextPolicy::default());
-        Ok(Self { engine, messages, options, policy, dropped: 0..0, seed: None })
+        Ok(Self { engine, messages, options, policy, dropped: 0..0, seed: None, unanswered: false })
     }
 
     /// Goes on with another model, which must have a chat template.
@@ -137,12 +140,13 @@ impl ChatSession {
     /// Forgets everything but the system prompt.
     pub fn clear(&mut self) {
         self.messages.retain(|message| message.role == Role::System);
+        self.unanswered = false;
     }
 
     /// Adds a message of the person and starts the answer. If that fails, nothing was added.
     pub fn ask(&mut self, text: &str) -> Result<Generation> {
         // A message whose answer was broken off before its first word is said anew, not twice.
-        let unanswered = self.messages.pop_if(|last| last.role == Role::User);
+        let unanswered = self.messages.pop_if(|last| self.unanswered && last.role == Role::User);
         self.messages.push(Message { role: Role::User, content: text.to_owned() });
         self.start().inspect_err(|_| {
             self.messages.pop();
@@ -165,6 +169,7 @@ impl ChatSession {
             return Err(Error::request("undo", "there is no message to take back"));
         };
         let taken = self.messages.split_off(last).swap_remove(0);
+        self.unanswered = false;
         Ok(taken.content)
     }
 
@@ -176,29 +181,35 @@ impl ChatSession {
 
     /// Says the last message of the person in other words and starts the answer. If that fails, nothing has changed.
     pub fn edit(&mut self, text: &str) -> Result<Generation> {
-        let before = self.messages.clone();
+        let before = (self.messages.clone(), self.unanswered);
         self.undo()?;
         self.messages.push(Message { role: Role::User, content: text.to_owned() });
         let started = self.start();
         if started.is_err() {
-            self.messages = before;
+            (self.messages, self.unanswered) = before;
         }
         started
     }
 
-    /// Adds the answer that a [`Generation`] gave; a broken-off one counts as far as it went, an empty one not.
+    /// Adds the answer that a [`Generation`] gave. An empty one counts, too: the model had nothing to say, and the question stays.
     pub fn answered(&mut self, text: String) {
-        if text.is_empty() {
-            return;
-        }
         self.messages.push(Message { role: Role::Assistant, content: text });
     }
 
-    /// Writes the conversation to a file, as JSON.
+    /// Adds what came of an answer that was broken off. If nothing came, the next message takes the place of the last one.
+    pub fn broken_off(&mut self, text: String) {
+        if text.is_empty() {
+            self.unanswered = true;
+        } else {
+            self.answered(text);
+        }
+    }
+
+    /// Writes the conversation to a file, as JSON; what was there before stays until all of it is written.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.messages)
             .map_err(|error| Error::file(path, error.to_string()))?;
-        std::fs::write(path, text + "\n").map_err(|source| Error::io(path, source))
+        write_whole(path, (text + "\n").as_bytes())
     }
 
     /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.
@@ -206,6 +217,7 @@ impl ChatSession {
         let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
         self.messages = serde_json::from_str(&text)
             .map_err(|error| Error::file(path, format!("is not a saved conversation: {error}")))?;
+        self.unanswered = false;
         Ok(())
     }
 
@@ -215,7 +227,7 @@ impl ChatSession {
         let request = self.engine.request(tokens, &options)?;
         let seed = request.seed();
         let generation = self.engine.submit(request)?;
-        (self.dropped, self.seed) = (dropped, Some(seed));
+        (self.dropped, self.seed, self.unanswered) = (dropped, Some(seed), false);
         Ok(generation)
     }
 

@@ -58,7 +58,7 @@ pub struct ModelArgs {
     model: Vec<String>,
 
     /// Another name for a model, as ALIAS=NAME; may be given several times
-    #[arg(long, value_name = "ALIAS=NAME")]
+    #[arg(long, value_name = "ALIAS=NAME", env = "MLX_ALIAS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alias: Vec<String>,
 

@@ -9,10 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::ByteSize;
 
+/// Everything about caches.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct CacheArgs {
+    /// What outlives a request.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub kept: KeptArgs,
+    /// How numbers are kept.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub numbers: NumberArgs,
+}
+
 /// How much of past prompts and answers is kept, and where.
 #[derive(Debug, Clone, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct CacheArgs {
+pub struct KeptArgs {
     /// Bytes of past prompts and answers that are kept, so that what begins like them starts faster; 0 keeps none
     /// [default: a quarter of what requests may take]
     #[arg(long, value_name = "SIZE", env = "MLX_PREFIX_CACHE")]
@@ -29,10 +42,15 @@ pub struct CacheArgs {
     /// The most bytes that are written there in an hour [default: 4GB]
     #[arg(long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_WRITES")]
     prompt_cache_writes: Option<ByteSize>,
+}
 
+/// How the numbers of a cache are kept.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NumberArgs {
     /// Keep keys and values in 4 or 8 bits: less memory, and answers that are only approximately the model's [default: as they are]
     #[arg(long, value_name = "BITS", env = "MLX_KV_BITS")]
-    kv_bits: Option<u8>,
+    pub kv_bits: Option<u8>,
 }
 
 /// See [`CacheArgs`].
@@ -51,11 +69,11 @@ pub struct CacheConfig {
     pub kv_bits: Option<u8>,
 }
 
-impl CacheArgs {
+impl KeptArgs {
     /// The settings, where no file says anything.
-    pub fn config(&self) -> CacheConfig {
-        let Self { prefix_cache, prompt_cache_dir, prompt_cache_size, prompt_cache_writes, kv_bits } =
-            self.clone();
+    pub fn config(&self, numbers: &NumberArgs) -> CacheConfig {
+        let Self { prefix_cache, prompt_cache_dir, prompt_cache_size, prompt_cache_writes } = self.clone();
+        let kv_bits = numbers.kv_bits;
         CacheConfig { prefix_cache, prompt_cache_dir, prompt_cache_size, prompt_cache_writes, kv_bits }
     }
 }

@@ -216,8 +216,17 @@ impl Config {
             let why = "lets others than this machine connect; give --api-key or --api-key-file, too";
             return say("--host", why);
         }
+        if let Some(origin) = self.network.cors_origin.iter().find(|origin| !is_origin(origin)) {
+            let why = format!(
+                "{origin:?} is not an origin; write one as https://example.org, in small letters and without a path"
+            );
+            return say("--cors-origin", &why);
+        }
         if self.engine.max_running == 0 {
             return say("--max-running", "is 0; at least one request must run");
+        }
+        if self.engine.max_waiting == 0 {
+            return say("--max-waiting", "is 0; at least one must be allowed, since all wait for their turn");
         }
         self.cache.check().map_err(|(flag, why)| StartError::about(flag, why))?;
         for (flag, count) in
@@ -238,6 +247,18 @@ impl Config {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a browser could send this as where a page comes from: `scheme://host`, with a port or without one.
+fn is_origin(text: &str) -> bool {
+    let is_small = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_lowercase())
+            && scheme.chars().all(|it| is_small(it) || "+-.".contains(it))
+    };
+    let is_host =
+        |host: &str| !host.is_empty() && host.chars().all(|it| is_small(it) || "-._:[]".contains(it));
+    text.split_once("://").is_some_and(|(scheme, host)| is_scheme(scheme) && is_host(host))
 }
 
 fn file(path: &Path) -> Result<Table, StartError> {
@@ -316,6 +337,12 @@ mod tests {
             (&["--host", "0.0.0.0", "--api-key", " "], "--api-key"),
             (&["--host", "nowhere"], "nowhere"),
             (&["--max-running", "0"], "--max-running"),
+            (&["--max-waiting", "0"], "--max-waiting"),
+            (&["--cors-origin", "*"], "--cors-origin: \"*\""),
+            (&["--cors-origin", "https://a.example/"], "without a path"),
+            (&["--cors-origin", "a.example"], "https://"),
+            (&["--cors-origin", "https://A.example"], "small letters"),
+            (&["--cors-origin", "https://a example"], "--cors-origin"),
             (&["--keep-alive", "0"], "--keep-alive"),
             (&["--prompt-cache-size", "1GB"], "--prompt-cache-dir"),
             (&["--prompt-cache-dir", "a", "--prefix-cache", "0"], "--prefix-cache"),
@@ -328,6 +355,11 @@ mod tests {
         }
         assert!(resolve(&["--host", "0.0.0.0", "--api-key", "k"]).is_ok());
         assert!(resolve(&["--host", "::1"]).is_ok());
+        for origin in
+            ["https://a.example", "http://localhost:3000", "http://[::1]:80", "chrome-extension://abc"]
+        {
+            assert!(resolve(&["--cors-origin", origin]).is_ok(), "{origin}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod error;
 mod fields;
 mod generation;
 mod guard;
+pub mod log;
 mod metrics;
 mod models;
 mod observe;
@@ -30,12 +31,11 @@ mod writer;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::from_fn_with_state;
 use mlx_core::text::GUARDED_THREAD;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
-use tracing_subscriber::EnvFilter;
 
 use args::ServeArgs;
 use config::{Config, StartError};
@@ -58,7 +58,7 @@ pub fn run(args: &ServeArgs) -> Result<Option<String>, StartError> {
     if args.print_config {
         return Ok(Some(config.to_toml()));
     }
-    log();
+    start_log()?;
     let state = AppState::new(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -72,6 +72,7 @@ pub fn run(args: &ServeArgs) -> Result<Option<String>, StartError> {
 
 /// Pages of the listed origins may ask; for all others a browser keeps the answer to itself.
 fn cors(origins: &[String]) -> CorsLayer {
+    // All of them parse: the settings were checked.
     let origins: Vec<HeaderValue> = origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     if origins.is_empty() {
         return CorsLayer::new();
@@ -80,16 +81,12 @@ fn cors(origins: &[String]) -> CorsLayer {
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([
-            axum::http::HeaderName::from_static(observe::REQUEST_ID),
-            axum::http::HeaderName::from_static("x-exactness"),
-            axum::http::HeaderName::from_static("x-seed"),
-        ])
+        .expose_headers(observe::HEADERS.map(HeaderName::from_static))
 }
 
-/// One JSON object a line on standard error; `MLX_LOG` chooses which, in the syntax of `tracing`'s filters.
-fn log() {
-    let filter = EnvFilter::try_from_env("MLX_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+/// One JSON object a line on standard error.
+fn start_log() -> Result<(), StartError> {
+    let filter = log::filter("info").map_err(StartError)?;
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -103,4 +100,5 @@ fn log() {
             tracing::error!(panic = %panic, "a thread panicked");
         }
     }));
+    Ok(())
 }

@@ -139,7 +139,7 @@ impl Metrics {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 16] = [
     ("mlx_requests_waiting", "gauge", "Requests that wait for their turn.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are being worked on.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Requests that have ended.", |it| it.finished),
@@ -160,6 +160,12 @@ const FIGURES: [Figure; 14] = [
     ("mlx_prefix_cache_entries", "gauge", "Texts that are kept for later requests.", |it| it.prefixes as u64),
     ("mlx_prefix_cache_hits_total", "counter", "Requests that began with a kept text.", |it| it.prefix_hits),
     ("mlx_prefix_cache_evictions_total", "counter", "Kept texts that made room.", |it| it.prefix_evictions),
+    ("mlx_prompt_cache_hits_total", "counter", "Requests that began with a text from disk.", |it| {
+        it.prefix_restores
+    }),
+    ("mlx_prompt_cache_damaged_total", "counter", "Saved files that were damaged, and removed.", |it| {
+        it.damaged_blocks
+    }),
 ];
 
 /// The engines' own figures begin anew when a model is loaded again; Prometheus knows that of counters.

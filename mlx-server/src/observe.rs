@@ -1,5 +1,5 @@
 //! What happens around every request: an id, a line in the log, a count, and a net for panics. Invariant: nothing of
-//! what a client wrote reaches the log but the path, the id and `user`.
+//! what a client wrote reaches the log but the id and `user`.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,15 @@ use crate::state::AppState;
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
+/// The header that says how far an answer can be repeated.
+pub(crate) const EXACTNESS: &str = "x-exactness";
+/// The header with the seed of an answer.
+pub(crate) const SEED: &str = "x-seed";
+/// The header that says how many messages the model did not see.
+pub(crate) const DROPPED: &str = "x-dropped-messages";
+
+/// The headers that the pages of listed origins may read.
+pub(crate) const HEADERS: [&str; 5] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, "retry-after"];
 
 /// A place where an endpoint leaves the `user` of its request for the log.
 #[derive(Clone, Default)]

@@ -35,14 +35,15 @@ pub(crate) struct Prepared {
 
 /// Starts the generations of a chat.
 pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Result<Prepared, ApiError> {
-    let Chat { text, prompt, dropped } = fitted(lease, request)?;
+    // The prompt is made of the messages.
+    let of_messages = |error: ApiError| error.blaming("prompt", "messages");
+    let Chat { text, prompt, dropped } = fitted(lease, request).map_err(of_messages)?;
     let splitter = lease.thinks.then(|| Splitter::new(&text));
     let mut job = request.job.clone();
     job.options.slide = prompt.slide;
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
     let mut prepared = start(state, lease, &job, Form::Chat, vec![part], splitter.as_ref())
-        // The prompt was made of the messages.
-        .map_err(|error| error.blaming("prompt", "messages").blaming("logprobs", "top_logprobs"))
+        .map_err(|error| of_messages(error).blaming("logprobs", "top_logprobs"))
         .map_err(|error| error.blaming("max_tokens", request.limit_name))?;
     prepared.dropped = dropped;
     prepared.writer.note_dropped(dropped);
@@ -145,7 +146,6 @@ fn start(
     splitter: Option<&Splitter>,
 ) -> Result<Prepared, ApiError> {
     check_amount(state, prompts.len(), job.choices)?;
-    check_bias(lease, job)?;
     let mut options = job.options.clone();
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for prompt in &prompts {
@@ -182,18 +182,6 @@ fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), 
     let message =
         format!("asks for {choices} answers to {prompts} prompts; at most {most} are given at once");
     Err(ApiError::field(field, message))
-}
-
-/// A bias on a token that does not exist would change nothing.
-fn check_bias(lease: &Lease, job: &Job) -> Result<(), ApiError> {
-    let vocabulary = lease.engine.spec().vocabulary;
-    match job.options.sampling.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
-        None => Ok(()),
-        Some((id, _)) => {
-            let message = format!("names token {id}; the model's ids end at {}", vocabulary - 1);
-            Err(ApiError::field("logit_bias", message))
-        }
-    }
 }
 
 /// Ids differ within a run of the server by a counter, and between runs by the clock.

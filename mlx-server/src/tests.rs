@@ -166,6 +166,10 @@ fn web_pages_of_others_are_kept_out() {
     }
     let listed = reply(&[own, ("origin", "https://chat.example")]);
     assert_eq!(listed.headers["access-control-allow-origin"], "https://chat.example");
+    let readable = listed.headers["access-control-expose-headers"].to_str().expect("text");
+    for name in ["x-seed", "x-exactness", "x-dropped-messages", "x-request-id", "retry-after"] {
+        assert!(readable.contains(name), "{readable}");
+    }
 }
 
 #[test]

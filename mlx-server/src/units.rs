@@ -70,12 +70,6 @@ impl FromStr for Seconds {
     }
 }
 
-impl fmt::Display for Seconds {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.0)
-    }
-}
-
 /// A value in a file: a number or a text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "it must be a number or a string")]

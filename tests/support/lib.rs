@@ -7,6 +7,7 @@ pub mod scripted;
 pub mod server;
 pub mod tensors;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -95,13 +96,10 @@ pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> O
 }
 
 /// Everything that a generation gives.
-///
-/// # Panics
-/// When its stream has no end.
 pub fn collect(generation: Generation) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
     let mut embedding = None;
-    for event in generation {
+    let Ok(finished) = generation.finish(|event| {
         match event {
             Event::Prompt(token) => prompt_tokens.push(token),
             Event::Embedding(vector) => embedding = Some(vector),
@@ -109,13 +107,12 @@ pub fn collect(generation: Generation) -> Outcome {
                 text.push_str(&token.delta);
                 tokens.push(token);
             }
-            Event::Done(finished) => {
-                text.push_str(&finished.delta);
-                return Outcome { prompt_tokens, embedding, tokens, text, finished };
-            }
+            Event::Done(_) => {}
         }
-    }
-    panic!("the stream ended without `Done`");
+        Ok::<(), Infallible>(())
+    });
+    text.push_str(&finished.delta);
+    Outcome { prompt_tokens, embedding, tokens, text, finished }
 }
 
 /// A small source of repeatable choices.

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use clap::Args;
 use mlx_core::{Error, Result};
+use mlx_server::cache::KeptArgs;
 use serde_json::{Value, json};
 
 use super::measure::{Spread, prompt};
@@ -58,6 +60,10 @@ impl Work<'_> {
             return Err(Error::request("--compare", message));
         }
         let mut command = Command::new(program);
+        // What a round before it has saved would spare ours the prompt, and nothing spares the other program its own.
+        for flag in KeptArgs::augment_args(clap::Command::new("kept")).get_arguments() {
+            flag.get_env().map(|variable| command.env_remove(variable));
+        }
         command.arg("generate").arg("-m").arg(self.model.folder()?).args(["--prompt-ids", &ids]);
         command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
         for (flag, given) in [("--exact", self.model.exact), ("--keep-quantized", self.model.keep_quantized)]
@@ -68,7 +74,7 @@ impl Work<'_> {
         }
         for (flag, given) in [
             ("--memory-budget", self.model.memory_budget.map(|size| size.to_string())),
-            ("--kv-bits", self.model.cache.config().kv_bits.map(|bits| bits.to_string())),
+            ("--kv-bits", self.model.numbers.kv_bits.map(|bits| bits.to_string())),
         ] {
             if let Some(given) = given {
                 command.args([flag, given.as_str()]);
@@ -127,6 +133,8 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -134,6 +142,24 @@ mod tests {
         let command =
             filled("peer {model} -p {prompt_tokens} -g {generate}", Path::new("it's here"), 128, 64);
         assert_eq!(command, r"peer 'it'\''s here' -p 128 -g 64");
+    }
+
+    #[test]
+    fn ours_takes_no_prompt_from_a_round_before() {
+        #[derive(clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            model: ModelArgs,
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder.path().to_str().expect("utf-8");
+        let Program { model } = clap::Parser::parse_from(["mlx", "-m", folder]);
+        let work = Work { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };
+        let own = work.own().expect("the folder is there");
+        let removed: Vec<&OsStr> = own.get_envs().filter(|it| it.1.is_none()).map(|it| it.0).collect();
+        for variable in ["MLX_PREFIX_CACHE", "MLX_PROMPT_CACHE_DIR", "MLX_PROMPT_CACHE_SIZE"] {
+            assert!(removed.contains(&OsStr::new(variable)), "{removed:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::array;
-use mlx_core::engine::{EngineHandle, Event, FinishReason, Finished, Generation, RequestOptions};
+use mlx_core::engine::{EngineHandle, FinishReason, Finished, Generation, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 
 use crate::exit_code::Failure;
@@ -104,17 +104,12 @@ pub(super) fn once(engine: &EngineHandle, case: Case, round: usize) -> Result<Ru
 
 /// Waits for the end of an answer.
 fn end(generation: Generation) -> Result<Finished, Failure> {
-    for event in generation {
-        if let Event::Done(finished) = event {
-            if let FinishReason::Error(message) = &finished.reason {
-                terminal::note(&format!("error: {message}"));
-                return Err(Failure::Reported);
-            }
-            return Ok(finished);
-        }
+    let finished = generation.finish(|_| Ok::<(), Failure>(()))?;
+    if let FinishReason::Error(message) = &finished.reason {
+        terminal::note(&format!("error: {message}"));
+        return Err(Failure::Reported);
     }
-    // A generation always ends with `Done`; this is for the compiler.
-    Err(Failure::Reported)
+    Ok(finished)
 }
 
 /// A made-up prompt.

@@ -8,6 +8,7 @@ use clap::Args;
 use mlx_core::Error;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::machine::Machine;
+use mlx_server::cache::KeptArgs;
 use serde_json::json;
 
 use crate::args::ModelArgs;
@@ -29,7 +30,7 @@ both are timed from start to end, loading included. (mlx_lm benchmark warms up w
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
 
     /// Lengths of prompts, in tokens; those that the model's context cannot hold are left out
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [128, 512, 2048])]
@@ -63,8 +64,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         max_running: args.batch.iter().copied().max().unwrap_or(1),
         // Every run is to compute its prompts.
         prefix_cache: Some(0),
-        prompt_cache: None,
-        ..args.model.engine_options()?
+        ..args.model.engine_options(&KeptArgs::default())?
     };
     let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
     let cases = args.cases(engine.spec().context)?;
@@ -115,7 +115,7 @@ impl BenchArgs {
     /// What the model's context holds.
     fn cases(&self, context: usize) -> Result<Vec<Case>, Error> {
         let (fitting, others): (Vec<usize>, Vec<usize>) =
-            self.prompt_lengths.iter().partition(|length| **length + self.generate <= context);
+            self.prompt_lengths.iter().partition(|length| length.saturating_add(self.generate) <= context);
         if fitting.is_empty() {
             let message = format!(
                 "leave no room for {} more tokens; the model's context holds {context}",
@@ -137,6 +137,7 @@ impl BenchArgs {
     fn compare(&self, measured: &[Measured], vocabulary: usize) -> Result<Vec<compare::Comparison>, Failure> {
         let Some(command) = &self.compare else { return Ok(Vec::new()) };
         let mut lengths: Vec<usize> = measured.iter().map(|one| one.case.length).collect();
+        lengths.sort_unstable();
         lengths.dedup();
         let mut all = Vec::new();
         for length in lengths {

@@ -2,10 +2,10 @@
 
 use mlx_core::engine::EngineHandle;
 use mlx_core::machine::Machine;
+use mlx_core::size;
 use serde_json::{Value, json};
 
 use super::measure::{Measured, Spread};
-use crate::terminal::size;
 
 /// What the figures are about. Scripts rely on it: fields may be added, never changed.
 pub(super) fn about(machine: &Machine, engine: &EngineHandle) -> Value {

@@ -87,7 +87,7 @@ impl Lines {
                 Ok(line) => Ok(Input::Text(line)),
                 Err(ReadlineError::Interrupted) => Ok(Input::Interrupted),
                 Err(ReadlineError::Eof) => Ok(Input::End),
-                Err(error) => Err(Failure::from(std::io::Error::other(error))),
+                Err(error) => Err(Error::io("the terminal", std::io::Error::other(error)).into()),
             },
             Self::Pipe => {
                 let mut line = Vec::new();

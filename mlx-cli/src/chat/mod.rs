@@ -11,12 +11,12 @@ mod tokens;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use mlx_core::engine::{EngineHandle, FinishReason, Generation, TokenOutput};
+use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation, TokenOutput};
 use mlx_core::session::{ChatSession, ContextFill, Role};
 use mlx_core::{Error, guide, hub};
 
 use crate::answer::{self, Show};
-use crate::args::{ChatArgs, ModelArgs};
+use crate::args::ChatArgs;
 use crate::exit_code::Failure;
 use crate::input::read_file;
 use crate::interrupt::Interrupt;
@@ -31,10 +31,15 @@ const ALTERNATIVES: usize = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
+    // What can be wrong without the model is wrong before it is loaded.
+    let first = args.prompt_file.as_deref().map(read_file).transpose()?;
+    let (options, engine_options) =
+        (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.kept)?);
+    options.check()?;
     let interrupt = Interrupt::install();
-    let engine = start(&args.model, &args.model.folder_or_guide()?)?;
+    let engine = start(&args.model.folder_or_guide()?, &engine_options)?;
     let name = if args.model.model.is_none() { guide::NAME.to_owned() } else { engine.folder().name() };
-    let session = ChatSession::new(engine, args.options.options(Some(ALTERNATIVES)))?;
+    let session = ChatSession::new(engine, options)?;
     let mut session = session.with_policy(args.context_policy);
     let kept = args.session.as_deref().filter(|file| file.exists());
     kept.map_or(Ok(()), |file| session.load(file))?;
@@ -52,36 +57,49 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut chat = Chat {
         session,
         interrupt,
-        model: args.model.clone(),
+        engine_options,
         file: args.session.clone(),
         last: Vec::new(),
         colours: terminal::has_colours() && !args.plain,
-        status: watched && !args.plain && !args.model.verbose,
+        figures: match args.model.verbose {
+            true => Figures::All,
+            false if watched && !args.plain => Figures::Short,
+            false => Figures::None,
+        },
         failed: false,
     };
-    if let Some(file) = &args.prompt_file {
-        chat.ask(&read_file(file)?)?;
+    if let Some(text) = first {
+        let outcome = chat.ask(&text);
+        chat.go_on(outcome)?;
     }
     chat.converse(lines)?;
     // A script learns of a failure from the exit code; a person has seen it.
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
-fn start(args: &ModelArgs, folder: &Path) -> Result<EngineHandle, Error> {
-    EngineHandle::shared(folder, &args.engine_options()?, terminal::load_bar())
+fn start(folder: &Path, options: &EngineOptions) -> Result<EngineHandle, Error> {
+    EngineHandle::shared(folder, options, terminal::load_bar())
+}
+
+/// What is said of an answer below it.
+#[derive(PartialEq, Eq)]
+enum Figures {
+    None,
+    Short,
+    All,
 }
 
 struct Chat {
     session: ChatSession,
     interrupt: Interrupt,
-    model: ModelArgs,
+    /// How another model would be started.
+    engine_options: EngineOptions,
     /// Where the conversation is kept.
     file: Option<PathBuf>,
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
     colours: bool,
-    /// Whether a line of figures follows each answer.
-    status: bool,
+    figures: Figures,
     /// Whether something went wrong on the way.
     failed: bool,
 }
@@ -107,14 +125,20 @@ impl Chat {
                 }
                 line => self.act(line),
             };
-            match outcome {
-                // After an interruption the chat goes on with what was said before it.
-                Ok(()) | Err(Failure::Interrupted) => {}
-                Err(Failure::Error(error)) => self.complain(&error.to_string()),
-                Err(Failure::Reported) => self.failed = true,
-                Err(closed @ Failure::OutputClosed) => return Err(closed),
-            }
+            self.go_on(outcome)?;
         }
+    }
+
+    /// Says what went wrong; only when nobody reads any more does the chat end.
+    fn go_on(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        match outcome {
+            // After an interruption the chat goes on with what was said before it.
+            Ok(()) | Err(Failure::Interrupted) => {}
+            Err(Failure::Error(error)) => self.complain(&error.to_string()),
+            Err(Failure::Reported) => self.failed = true,
+            Err(closed @ Failure::OutputClosed) => return Err(closed),
+        }
+        Ok(())
     }
 
     fn act(&mut self, line: Line) -> Result<(), Failure> {
@@ -124,10 +148,7 @@ impl Chat {
                 Ok(text) => self.ask(&text)?,
                 Err(message) => self.complain(&message),
             },
-            Line::Retry => {
-                let generation = self.session.retry()?;
-                self.answer(generation)?;
-            }
+            Line::Retry => self.respond(ChatSession::retry)?,
             Line::Edit(Some(text)) => match with_files(&text) {
                 Ok(text) => self.edit(&text)?,
                 Err(message) => self.complain(&message),
@@ -139,6 +160,7 @@ impl Chat {
             }
             Line::Load(file) => {
                 self.session.load(Path::new(&file))?;
+                self.changed()?;
                 terminal::note(&format!("{} messages loaded", self.session.messages().len()));
             }
             Line::Mistake(message) => self.complain(&message),
@@ -152,15 +174,18 @@ impl Chat {
         match line {
             Line::Clear => {
                 self.session.clear();
-                self.keep()?;
+                self.changed()?;
                 terminal::note("the conversation is forgotten");
             }
             Line::Undo => {
                 let taken = self.session.undo()?;
-                self.keep()?;
+                self.changed()?;
                 terminal::note(&format!("taken back: {taken}"));
             }
-            Line::System(Some(text)) => self.session.set_system(&text),
+            Line::System(Some(text)) => {
+                self.session.set_system(&text);
+                self.keep()?;
+            }
             Line::System(None) => self.show_system(),
             Line::Context => self.show_fill()?,
             Line::Tokens if self.last.is_empty() => terminal::note("there is no answer yet"),
@@ -180,14 +205,21 @@ impl Chat {
     }
 
     fn ask(&mut self, text: &str) -> Result<(), Failure> {
-        let before = self.session.dropped();
-        let generation = self.session.ask(text)?;
-        self.note_dropped(&before);
-        self.answer(generation)
+        self.respond(|session| session.ask(text))
     }
 
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
-        let generation = self.session.edit(text)?;
+        self.respond(|session| session.edit(text))
+    }
+
+    /// Starts an answer, says what the model no longer sees, and reads the answer.
+    fn respond(
+        &mut self,
+        start: impl FnOnce(&mut ChatSession) -> Result<Generation, Error>,
+    ) -> Result<(), Failure> {
+        let before = self.session.dropped();
+        let generation = start(&mut self.session)?;
+        self.note_dropped(&before);
         self.answer(generation)
     }
 
@@ -195,7 +227,7 @@ impl Chat {
         let show = if self.colours { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
         let answer = answer::read(generation, &self.interrupt, show)?;
         terminal::show("\n")?;
-        if self.model.verbose {
+        if self.figures == Figures::All {
             terminal::note(&answer.timings());
         }
         let failure = answer.failure();
@@ -203,11 +235,16 @@ impl Chat {
             terminal::note("(cut off: the token limit or the end of the context was reached)");
         }
         let status = answer.status();
-        self.session.answered(answer.text);
+        match &failure {
+            None => self.session.answered(answer.text),
+            Some(_) => self.session.broken_off(answer.text),
+        }
         self.last = answer.tokens;
         self.keep()?;
         // A turn that fills the context leaves none to say.
-        if let (true, Ok(ContextFill { used, context, .. })) = (self.status, self.session.fill()) {
+        if self.figures == Figures::Short
+            && let Ok(ContextFill { used, context, .. }) = self.session.fill()
+        {
             let line = format!("{status}, context {} %", 100 * used / context.max(1));
             terminal::note(&if self.colours { markdown::styled("\x1b[2m", &line) } else { line });
         }
@@ -217,6 +254,12 @@ impl Chat {
     /// Writes the conversation to its file, if it has one.
     fn keep(&self) -> Result<(), Failure> {
         Ok(self.file.as_ref().map_or(Ok(()), |file| self.session.save(file))?)
+    }
+
+    /// The conversation is another one than the last answer was given in.
+    fn changed(&mut self) -> Result<(), Failure> {
+        self.last.clear();
+        self.keep()
     }
 
     fn change_params(&mut self, text: &str) -> Result<(), Failure> {
@@ -229,7 +272,7 @@ impl Chat {
     }
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
-        let engine = start(&self.model, &hub::resolve(Path::new(name))?)?;
+        let engine = start(&hub::resolve(Path::new(name))?, &self.engine_options)?;
         let name = engine.folder().name();
         self.session.change_model(engine)?;
         self.last.clear();

@@ -44,7 +44,24 @@ pub(super) fn show(options: &RequestOptions) -> String {
     .into_iter()
     .flatten()
     .collect();
-    if set.is_empty() { "all as the model asks for".to_owned() } else { set.join(" ") }
+    match (set.join(" "), flags(options).join(" ")) {
+        (set, flags) if set.is_empty() && flags.is_empty() => "all as the model asks for".to_owned(),
+        (set, flags) if flags.is_empty() => set,
+        (set, flags) => format!("{set}\nfrom the command line: {flags}").trim_start().to_owned(),
+    }
+}
+
+/// What cannot be changed here, as it was given.
+fn flags(options: &RequestOptions) -> Vec<String> {
+    let SamplingOptions { logit_bias, dry, .. } = &options.sampling;
+    let bias = logit_bias.iter().map(|(id, bias)| format!("--logit-bias {id}={bias}"));
+    let stop = options.stop.iter().map(|text| format!("--stop {text:?}"));
+    let ignore = options.ignore_eos.then(|| "--ignore-eos".to_owned());
+    let breakers = dry.breakers.iter().flat_map(|breakers| match breakers.as_slice() {
+        [] => vec!["--dry-sequence-breaker none".to_owned()],
+        given => given.iter().map(|text| format!("--dry-sequence-breaker {text:?}")).collect(),
+    });
+    bias.chain(stop).chain(ignore).chain(breakers).collect()
 }
 
 fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), String> {
@@ -67,14 +84,45 @@ fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), Stri
         "dry_base" => put(&mut sampling.dry.base, name, value),
         "dry_allowed_length" => put(&mut sampling.dry.allowed_length, name, value),
         "dry_penalty_last_n" => put(&mut sampling.dry.window, name, value),
-        other => Err(format!("{other} is not a parameter; they are called as the flags are, with _ for -")),
+        other => Err(format!(
+            "{other} is not a parameter that can be changed here; those that can have the names of flags that take a number, with _ for -"
+        )),
     }
 }
 
-fn put<T: FromStr>(place: &mut Option<T>, name: &str, value: &str) -> Result<(), String> {
+/// What a parameter can be.
+trait Number: FromStr {
+    /// In words.
+    const FORM: &str;
+}
+
+impl Number for f32 {
+    const FORM: &str = "a number";
+}
+
+impl Number for i64 {
+    const FORM: &str = "a whole number";
+}
+
+impl Number for u32 {
+    const FORM: &str = "a whole number from 0 on";
+}
+
+impl Number for u64 {
+    const FORM: &str = "a whole number from 0 on";
+}
+
+impl Number for usize {
+    const FORM: &str = "a whole number from 0 on";
+}
+
+fn put<T: Number>(place: &mut Option<T>, name: &str, value: &str) -> Result<(), String> {
     *place = match value {
         "default" => None,
-        value => Some(value.parse().map_err(|_| format!("{name} cannot be {value:?}; it must be a number"))?),
+        value => {
+            let wrong = |_| format!("{name} cannot be {value:?}; it must be {}, or default", T::FORM);
+            Some(value.parse().map_err(wrong)?)
+        }
     };
     Ok(())
 }
@@ -92,8 +140,27 @@ mod tests {
         assert_eq!(show(&options), text);
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
         assert!(!show(&options).contains("seed") && !show(&options).contains("top_k"));
-        for wrong in ["heat=1", "temperature", "top_k=many"] {
-            assert!(change(&mut options, wrong).is_err(), "{wrong}");
+        for (wrong, word) in [
+            ("heat=1", "heat"),
+            ("temperature", "NAME=VALUE"),
+            ("top_k=many", "many"),
+            ("seed=-1", "from 0 on"),
+            ("ignore_eos=true", "take a number"),
+        ] {
+            let message = change(&mut options, wrong).expect_err(wrong);
+            assert!(message.contains(word), "{message}");
         }
+    }
+
+    #[test]
+    fn what_only_flags_can_say_is_shown_too() {
+        let mut options =
+            RequestOptions { ignore_eos: true, stop: vec!["\n".into()], ..RequestOptions::default() };
+        options.sampling.logit_bias = vec![(5, -2.0)];
+        options.sampling.dry.breakers = Some(Vec::new());
+        let flags = "from the command line: --logit-bias 5=-2 --stop \"\\n\" --ignore-eos --dry-sequence-breaker none";
+        assert_eq!(show(&options), flags);
+        options.max_tokens = Some(5);
+        assert_eq!(show(&options), format!("max_tokens=5\n{flags}"));
     }
 }

@@ -1,12 +1,13 @@
 //! The hub over HTTP: addresses, who asks, and what its refusals mean.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::time::Duration;
 
 use mlx_core::hub::{self, ModelName};
 use mlx_core::{Error, Result};
 use ureq::config::RedirectAuthHeaders;
-use ureq::http::{HeaderMap, Response, StatusCode};
+use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
@@ -15,6 +16,7 @@ use super::patience::{Patience, Trouble};
 const ENDPOINT: &str = "https://huggingface.co";
 /// The list of a large model is a few hundred thousand bytes.
 const LARGEST_LISTING: u64 = 64 << 20;
+const NO_TOKEN: &str = "is no token, which is one word of letters, digits and signs";
 /// Tries of a question.
 const TRIES: u32 = 4;
 
@@ -29,7 +31,7 @@ pub(super) struct Client {
 impl Client {
     /// For the hub and the token that the environment names, as the hub's other tools read it.
     pub(super) fn from_env(name: &ModelName) -> Result<Self> {
-        let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+        let endpoint = endpoint(variable("HF_ENDPOINT"))?;
         // It fails only if there is one already.
         rustls::crypto::ring::default_provider().install_default().ok();
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
@@ -42,12 +44,7 @@ impl Client {
             .timeout_connect(Some(Duration::from_secs(15)))
             .timeout_recv_response(Some(Duration::from_mins(1)))
             .timeout_per_read(Some(Duration::from_secs(30)));
-        Ok(Self {
-            agent: config.build().new_agent(),
-            endpoint: endpoint.trim_end_matches('/').to_owned(),
-            token: token()?,
-            name: name.clone(),
-        })
+        Ok(Self { agent: config.build().new_agent(), endpoint, token: token()?, name: name.clone() })
     }
 
     /// An error about the model.
@@ -57,7 +54,7 @@ impl Client {
 
     /// The list of files with their sizes and checksums, as JSON.
     pub(super) fn listing(&self) -> Result<String> {
-        let revision = self.name.revision().replace('/', "%2F");
+        let revision = encoded(self.name.revision()).replace('/', "%2F");
         let address =
             format!("{}/api/models/{}/revision/{revision}?blobs=true", self.endpoint, self.name.repo);
         self.patiently(|| {
@@ -93,7 +90,7 @@ impl Client {
     }
 
     fn address(&self, commit: &str, file: &str) -> String {
-        format!("{}/{}/resolve/{commit}/{file}", self.endpoint, self.name.repo)
+        format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.name.repo, encoded(file))
     }
 
     fn get(&self, address: &str, start: u64) -> Result<Response<Body>, Trouble> {
@@ -140,7 +137,7 @@ impl Client {
                 Trouble::passing(format!("no connection to {endpoint}: {error}"))
             }
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                Trouble::Final(Error::request("HF_ENDPOINT", format!("{endpoint:?} is not an address")))
+                Trouble::Final(self.error(format!("no request to {endpoint} can be made of it: {error}")))
             }
             // Of TLS, mostly: a certificate that is not accepted will not be accepted the next time.
             other => Trouble::Final(self.error(format!("no safe connection to {endpoint}: {other}"))),
@@ -212,13 +209,89 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
+/// The hub's address, without a slash at its end.
+fn endpoint(given: Option<String>) -> Result<String> {
+    let endpoint = given.unwrap_or_else(|| ENDPOINT.to_owned());
+    let parsed: Option<Uri> = endpoint.parse().ok();
+    let usable = |it: &Uri| matches!(it.scheme_str(), Some("http" | "https")) && it.query().is_none();
+    if !parsed.is_some_and(|it| usable(&it)) {
+        let message = format!("{endpoint:?} is not an address; write one as {ENDPOINT}");
+        return Err(Error::request("HF_ENDPOINT", message));
+    }
+    Ok(endpoint.trim_end_matches('/').to_owned())
+}
+
+/// A path as it stands in an address.
+fn encoded(path: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+            char::from(byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    path.bytes().map(byte).collect()
+}
+
 /// `HF_TOKEN`, or what the hub's own tool has saved when somebody logged in.
 fn token() -> Result<Option<String>> {
-    if let Some(token) = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")) {
-        return Ok(Some(token));
+    for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
+        if let Some(token) = variable(name) {
+            return sendable(token, || Error::request(name, NO_TOKEN)).map(Some);
+        }
     }
-    let path = variable("HF_TOKEN_PATH")
-        .map_or_else(|| Ok(hub::home()?.join("token")), |path| Ok::<_, Error>(PathBuf::from(path)))?;
-    let saved = std::fs::read_to_string(path).unwrap_or_default();
-    Ok(Some(saved.trim().to_owned()).filter(|token| !token.is_empty()))
+    match variable("HF_TOKEN_PATH") {
+        Some(path) => saved_token(Path::new(&path), true),
+        None => saved_token(&hub::home()?.join("token"), false),
+    }
+}
+
+/// What a file holds, which must be there if somebody named it.
+fn saved_token(path: &Path, named: bool) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) if text.trim().is_empty() => Ok(None),
+        Ok(text) => sendable(text.trim().to_owned(), || Error::file(path, NO_TOKEN)).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound && !named => Ok(None),
+        Err(error) => Err(Error::io(path, error)),
+    }
+}
+
+fn sendable(token: String, wrong: impl FnOnce() -> Error) -> Result<String> {
+    if token.bytes().all(|byte| byte.is_ascii_graphic()) { Ok(token) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_in_addresses_as_what_they_are() {
+        assert_eq!(encoded("a/model 1.safetensors"), "a/model%201.safetensors");
+        assert_eq!(encoded("what?#é%"), "what%3F%23%C3%A9%25");
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_refused_by_name() {
+        assert_eq!(endpoint(None).expect("the hub's own"), ENDPOINT);
+        assert_eq!(
+            endpoint(Some("http://127.0.0.1:80/hub/".into())).expect("an address"),
+            "http://127.0.0.1:80/hub"
+        );
+        for wrong in ["hub", "ftp://hub", "http://", "https://a b"] {
+            let message = endpoint(Some(wrong.into())).expect_err(wrong).to_string();
+            assert!(message.starts_with("HF_ENDPOINT") && message.contains(wrong), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there_and_hold_a_token() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("token");
+        assert_eq!(saved_token(&path, false).expect("nobody has logged in"), None);
+        let message = saved_token(&path, true).expect_err("it was named").to_string();
+        assert!(message.contains("token: "), "{message}");
+        std::fs::write(&path, "hf_abc\n").expect("writes");
+        assert_eq!(saved_token(&path, true).expect("readable").as_deref(), Some("hf_abc"));
+        std::fs::write(&path, "hf_abc\nhf_def").expect("writes");
+        assert!(saved_token(&path, false).expect_err("two lines").to_string().contains("one word"));
+    }
 }

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mlx_core::hub::Repo;
-use mlx_core::{Error, Result};
+use mlx_core::{Error, Result, keep_names, size};
 use ureq::http::{Response, StatusCode};
 
 use super::checksum::Checksum;
 use super::client::Client;
 use super::listing::HubFile;
 use super::patience::{Patience, Trouble};
-use crate::terminal::{Bar, Bars, size};
+use crate::terminal::{Bar, Bars};
 
 /// Files that are fetched at once.
 const AT_ONCE: usize = 4;
@@ -207,8 +207,7 @@ impl<'a> Partial<'a> {
             return Ok(false);
         }
         file.sync_all().and_then(|()| fs::rename(&path, blob)).map_err(|error| Error::io(blob, error))?;
-        // Not every system can do that with a folder; then the name may be lost in a crash, and only the name.
-        blob.parent().and_then(|folder| File::open(folder).and_then(|folder| folder.sync_all()).ok());
+        blob.parent().map(keep_names);
         Ok(true)
     }
 

@@ -71,15 +71,19 @@ impl Listing {
         })
     }
 
+    /// Whether the hub has a file of that name.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.files.iter().any(|file| file.path == path)
+    }
+
     /// Refuses what holds no model in the one form that is read.
     pub(super) fn expect_model(&self, name: &ModelName) -> Result<()> {
-        let has = |wanted: &str| self.files.iter().any(|file| file.path == wanted);
-        if !has("model.safetensors") && !has(weights::INDEX) {
+        if !self.has("model.safetensors") && !self.has(weights::INDEX) {
             let message = "has no model.safetensors and no shards of it; other forms, such as GGUF, are not read. \
                 Look for the same model under mlx-community";
             return Err(Error::hub(name, message));
         }
-        if !has("config.json") {
+        if !self.has("config.json") {
             return Err(Error::hub(name, "has no config.json, so nobody can tell what model it is"));
         }
         Ok(())

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
-use mlx_core::sampling::TokenLogprob;
+use mlx_core::sampling::{MAX_TOP_LOGPROBS, TokenLogprob};
 use mlx_core::{Error, Result};
+use mlx_server::cache::KeptArgs;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Show};
@@ -24,6 +25,9 @@ use windows::windows;
 pub(crate) struct ScoreArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    kept: KeptArgs,
 
     /// The text; without it, or with -, what is piped in is the text
     #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
@@ -72,10 +76,17 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     if args.logprobs.is_some() && !matches!(format, Format::Json | Format::Html) {
         return Err(Error::request("--logprobs", "is for formats json and html").into());
     }
+    if let Some(count) = args.logprobs.filter(|count| *count > MAX_TOP_LOGPROBS) {
+        let message = format!("is {count}; it must be from 0 to {MAX_TOP_LOGPROBS}");
+        return Err(Error::request("--logprobs", message).into());
+    }
     let text = args.read()?;
     let interrupt = Interrupt::install();
-    let engine =
-        EngineHandle::start(&args.model.folder()?, &args.model.engine_options()?, terminal::load_bar())?;
+    let engine = EngineHandle::start(
+        &args.model.folder()?,
+        &args.model.engine_options(&args.kept)?,
+        terminal::load_bar(),
+    )?;
     let tokens = match &args.prompt_ids {
         Some(ids) => ids.clone(),
         None => engine.folder().tokenizer.encode(&text, true)?,

@@ -2,7 +2,8 @@
 //! that the conversion has not made.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -79,9 +80,7 @@ impl Output {
             let weights = path.extension().and_then(OsStr::to_str).is_some_and(|end| WEIGHTS.contains(&end));
             let own = name == "config.json" || name.ends_with(".index.json") || name.starts_with('.');
             if !weights && !own {
-                // Not `copy`, which would keep a file that is read-only in some cache so.
-                let bytes = fs::read(&path).map_err(|error| Error::io(&path, error))?;
-                self.write(&name, &bytes)?;
+                self.copy(&path, &name)?;
             }
         }
         self.copy_templates(&source.join(TEMPLATES))
@@ -93,8 +92,7 @@ impl Output {
         let folder = self.temporary.join(TEMPLATES);
         fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, error))?;
         for path in paths {
-            let bytes = fs::read(&path).map_err(|error| Error::io(&path, error))?;
-            self.write(&format!("{TEMPLATES}/{}", text(&path)), &bytes)?;
+            self.copy(&path, &format!("{TEMPLATES}/{}", text(&path)))?;
         }
         Ok(())
     }
@@ -107,6 +105,14 @@ impl Output {
             .serialize(&mut serializer)
             .map_err(|error| Error::file(self.temporary.join(name), error.to_string()))?;
         self.write(name, &bytes)
+    }
+
+    /// Not `fs::copy`, which would keep a file that is read-only in some cache so.
+    fn copy(&self, from: &Path, name: &str) -> Result<()> {
+        let mut source = File::open(from).map_err(|error| Error::io(from, error))?;
+        let path = self.temporary.join(name);
+        let copied = File::create(&path).and_then(|mut target| io::copy(&mut source, &mut target));
+        copied.map(drop).map_err(|error| Error::io(&path, error))
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {

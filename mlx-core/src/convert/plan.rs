@@ -36,7 +36,7 @@ pub(super) struct Tensor {
 
 impl Tensor {
     pub(super) fn bytes(&self) -> u64 {
-        self.shape.iter().product::<usize>() as u64 * (self.dtype.bitsize() / 8) as u64
+        self.shape.iter().product::<usize>() as u64 * self.dtype.bitsize() as u64 / 8
     }
 }
 
@@ -201,4 +201,16 @@ pub(super) fn module(unit: &Unit) -> Option<&str> {
     // The norms of cohere's heads are matrices, too.
     let matrix = unit.shape.len() == 2 && !own.contains("norm") || unit.shape.len() == 3 && stack;
     (matrix && float_dtype(unit.dtype).is_some()).then_some(module)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_types_take_their_bits() {
+        let tensor = |dtype| Tensor { name: "a".into(), dtype, shape: vec![3, 8] };
+        let bytes = [Dtype::F4, Dtype::U8, Dtype::BF16].map(|dtype| tensor(dtype).bytes());
+        assert_eq!(bytes, [12, 24, 48]);
+    }
 }

@@ -5,6 +5,10 @@ use super::chunks::Chunks;
 use super::request::GenerationRequest;
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
+use crate::size::size;
+
+/// Of the bytes that an engine may take, MLX may keep one in so many as freed arrays for reuse.
+const FREED: u64 = 16;
 
 /// A request of open length is promised room for this many tokens at a time.
 const GROWTH: usize = 1024;
@@ -14,27 +18,38 @@ const GROWTH: usize = 1024;
 pub(super) struct Capacity {
     spec: ModelSpec,
     chunks: Chunks,
-    /// All bytes that the engine may take.
+    /// All bytes that the engine may take, without those of freed arrays.
     pub(super) budget: u64,
     /// Of these, weights and what every step needs.
     pub(super) fixed: u64,
 }
 
 impl Capacity {
-    /// The capacity of an engine whose steps have at most `rows` rows, or why there is none.
-    pub(super) fn new(spec: &ModelSpec, chunks: Chunks, rows: usize, budget: u64) -> Result<Self> {
-        let footprint = spec.footprint;
-        // One step is computed while the logits of the one before are read.
-        let step = footprint.pass(rows, 0) + 2 * rows as u64 * footprint.logits_per_row;
+    /// The capacity of an engine of `given` bytes whose steps are passes of at most `rows` rows for up to `running` requests, or why
+    /// there is none.
+    pub(super) fn new(
+        spec: &ModelSpec,
+        chunks: Chunks,
+        rows: usize,
+        running: usize,
+        given: u64,
+    ) -> Result<Self> {
+        let (footprint, budget) = (spec.footprint, given - freed(given));
+        // The passes of a step come one after the other, but their logits are there together; and one step is computed while the
+        // logits of the one before are read.
+        let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
+        let step = footprint.pass(rows, 0) + logits;
         let fixed = spec.weight_bytes + step + footprint.pass(chunks.longest(), 0);
         let capacity = Self { spec: spec.clone(), chunks, budget, fixed };
         let least = capacity.need(1, 1, 0);
         if fixed + least > budget {
+            let needed = (fixed + least).saturating_mul(FREED) / (FREED - 1) + FREED;
             let message = format!(
-                "is {}; the model and its work take {} and the shortest request {}",
-                megabytes(budget),
-                megabytes(fixed),
-                megabytes(least)
+                "is {}; the model and its work take {} and the shortest request {}: give at least {}MiB",
+                size(given),
+                size(fixed),
+                size(least),
+                needed.div_ceil(1 << 20)
             );
             return Err(Error::request("memory_budget", message));
         }
@@ -88,8 +103,8 @@ impl Capacity {
             let message = format!(
                 "needs {} of memory for {prompt} tokens of prompt and what follows, and {} are there for requests; {advice}, or \
                  raise the memory budget",
-                megabytes(bytes),
-                megabytes(self.shared())
+                size(bytes),
+                size(self.shared())
             );
             Err(Error::request(field, message))
         };
@@ -150,7 +165,7 @@ pub(super) struct Promise {
     pub(super) bytes: u64,
 }
 
-/// A size for people.
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / f64::from(1 << 20))
+/// Bytes of freed arrays that MLX may keep for reuse, of all that an engine may take.
+pub(super) fn freed(budget: u64) -> u64 {
+    budget / FREED
 }

@@ -2,7 +2,7 @@
 
 use mlx_rs::Array;
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, freed};
 use super::chunks::Chunks;
 use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
@@ -25,9 +25,6 @@ pub(super) struct Device {
     pub(super) works_ahead: bool,
 }
 
-/// Bytes of freed arrays that MLX may keep for reuse, as a share of the budget.
-const FREED: u64 = 16;
-
 impl Device {
     /// Prepares to run `model`; with it comes what there is room for.
     pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
@@ -36,7 +33,7 @@ impl Device {
         // Before anything is computed: there may be no room for it.
         let spec = in_bits(model.spec(), options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
-        array::limit_freed_memory(budget(options)? / FREED)?;
+        array::limit_freed_memory(freed(budget(options)?))?;
         let widths = match options.exact {
             Some(false) => Vec::new(),
             wanted => chosen_widths(exact_widths(model.as_ref(), rows)?, rows, wanted),
@@ -151,8 +148,7 @@ pub(super) fn budget(options: &EngineOptions) -> Result<u64> {
 /// What there is room for beside a model.
 pub(super) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
     let padded = options.max_running.clamp(1, MOST_ROWS).next_power_of_two().max(8);
-    let budget = budget(options)?;
-    Capacity::new(spec, Chunks::new(array::on_gpu()?), padded, budget - budget / FREED)
+    Capacity::new(spec, Chunks::new(array::on_gpu()?), padded, options.max_running.max(1), budget(options)?)
 }
 
 /// The widths to keep to. Unless exactness was asked for, it must be free: with the widths 1, 4 and 8 no number of streams

@@ -221,17 +221,30 @@ impl Generation {
         Some(self.note(event))
     }
 
+    /// Hands every event before the last to `each`, and gives the last. An error of `each` ends the request.
+    pub fn finish<E>(mut self, mut each: impl FnMut(Event) -> Result<(), E>) -> Result<Finished, E> {
+        loop {
+            match self.next_blocking() {
+                Some(Event::Done(finished)) => return Ok(finished),
+                Some(event) => each(event)?,
+                None => return Ok(self.stopped("its end was read before")),
+            }
+        }
+    }
+
+    fn stopped(&self, why: &str) -> Finished {
+        Finished {
+            reason: FinishReason::Error(why.to_owned()),
+            delta: String::new(),
+            usage: Usage::default(),
+            timings: Timings::default(),
+            exactness: self.engine.exactness(),
+        }
+    }
+
     /// An engine that dies takes its senders with it: the stream then ends with an error, never in silence.
     fn note(&mut self, event: Option<Event>) -> Event {
-        let event = event.unwrap_or_else(|| {
-            Event::Done(Finished {
-                reason: FinishReason::Error("the engine has stopped".into()),
-                delta: String::new(),
-                usage: Usage::default(),
-                timings: Timings::default(),
-                exactness: self.engine.exactness(),
-            })
-        });
+        let event = event.unwrap_or_else(|| Event::Done(self.stopped("the engine has stopped")));
         self.done = matches!(event, Event::Done(_));
         event
     }

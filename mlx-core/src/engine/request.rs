@@ -38,6 +38,20 @@ pub struct RequestOptions {
     pub slide: Option<usize>,
 }
 
+impl RequestOptions {
+    /// Refuses what no model could run, so that a mistake is known before a model is loaded.
+    pub fn check(&self) -> Result<()> {
+        self.check_form()?;
+        SamplingParams::resolve(&self.sampling, &SamplingOptions::default()).map(drop)
+    }
+
+    fn check_form(&self) -> Result<()> {
+        check_stop(&self.stop)?;
+        check_count("logprobs", self.logprobs)?;
+        check_count("prompt_logprobs", self.prompt_logprobs)
+    }
+}
+
 /// A request that has been checked against a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerationRequest {
@@ -66,9 +80,8 @@ impl GenerationRequest {
     ) -> Result<Self> {
         let max_tokens = options.max_tokens.or(options.embed.map(|_| 0));
         check_prompt(&prompt, max_tokens, options.slide, spec)?;
-        check_stop(&options.stop)?;
-        check_count("logprobs", options.logprobs)?;
-        check_count("prompt_logprobs", options.prompt_logprobs)?;
+        options.check_form()?;
+        check_bias(&options.sampling.logit_bias, spec)?;
         // The context is a hard end of the text, never an error of a request that could start.
         let room = if options.slide.is_some() { ENDLESS } else { spec.context - prompt.len() };
         Ok(Self {
@@ -135,14 +148,15 @@ fn check_prompt(
 
 fn check_slide(kept: usize, spec: &ModelSpec) -> Result<()> {
     if !spec.slides {
-        let message = "cannot be done with this model, whose layers forget or turn in ways of their own";
-        return Err(Error::request("slide", message));
+        let message = "slide cannot be done with this model, whose layers forget or turn in ways of their own; evict-turns can";
+        return Err(Error::request("context_policy", message));
     }
     let most = spec.context / 2;
     if kept > most {
-        let message =
-            format!("keeps the first {kept} tokens; at most half of the context, {most}, may be kept");
-        return Err(Error::request("slide", message));
+        let message = format!(
+            "slide keeps the first {kept} tokens, as long as the system prompt; at most half of the context, {most}, may be kept"
+        );
+        return Err(Error::request("context_policy", message));
     }
     Ok(())
 }
@@ -156,6 +170,17 @@ fn check_stop(stop: &[String]) -> Result<()> {
         return Err(Error::request("stop", "holds an empty string; it would end every text at once"));
     }
     Ok(())
+}
+
+/// A bias on a token that does not exist would change nothing.
+fn check_bias(bias: &[(u32, f32)], spec: &ModelSpec) -> Result<()> {
+    match bias.iter().find(|(id, _)| *id as usize >= spec.vocabulary) {
+        None => Ok(()),
+        Some((id, _)) => Err(Error::request(
+            "logit_bias",
+            format!("names token {id}; the model's ids end at {}", spec.vocabulary - 1),
+        )),
+    }
 }
 
 /// What a generation reports, in order: prompt tokens and the embedding if it was asked to, tokens, then one `Done`.

@@ -1,7 +1,7 @@
 //! Engines that run in this process: a model that is asked for twice is read once, and one whose files have changed is read anew.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
 use super::handle::{EngineHandle, Shared};
@@ -35,11 +35,32 @@ struct Running {
     folder: PathBuf,
     stamp: FolderStamp,
     options: EngineOptions,
-    engine: Weak<Shared>,
+    /// Locked while the model is loaded, so that whoever asks for the same one at the same time waits for it.
+    engine: Mutex<Weak<Shared>>,
 }
 
-/// Locked while a model is loaded, so that whoever asks for the same one at the same time waits for it.
-static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
+/// Locked for as long as it takes to look something up.
+static RUNNING: Mutex<Vec<Arc<Running>>> = Mutex::new(Vec::new());
+
+impl Running {
+    /// The entry for a model, which may have no engine yet.
+    fn of(folder: PathBuf, stamp: FolderStamp, options: &EngineOptions) -> Arc<Self> {
+        let mut all = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may just be starting the engine of an entry that has none.
+        all.retain(|it| Arc::strong_count(it) > 1 || it.lock().strong_count() > 0);
+        let same = |it: &&Arc<Self>| it.folder == folder && it.stamp == stamp && it.options == *options;
+        if let Some(known) = all.iter().find(same) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(Self { folder, stamp, options: options.clone(), engine: Mutex::default() });
+        all.push(Arc::clone(&new));
+        new
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Weak<Shared>> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl EngineHandle {
     /// The engine that runs the model in `folder` with these options already, if its files are still the same; else one that is
@@ -51,15 +72,13 @@ impl EngineHandle {
     ) -> Result<Self> {
         let Ok(place) = folder.canonicalize() else { return Self::start(folder, options, progress) };
         let stamp = FolderStamp::of(&place)?;
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|it| it.engine.strong_count() > 0);
-        let same = |it: &&Running| it.folder == place && it.stamp == stamp && it.options == *options;
-        let known = running.iter().filter(same).find_map(|it| it.engine.upgrade()).map(Self::from_shared);
-        if let Some(engine) = known.filter(Self::is_ready) {
+        let running = Running::of(place, stamp, options);
+        let mut known = running.lock();
+        if let Some(engine) = known.upgrade().map(Self::from_shared).filter(Self::is_ready) {
             return Ok(engine);
         }
         let engine = Self::start(folder, options, progress)?;
-        running.push(Running { folder: place, stamp, options: options.clone(), engine: engine.downgrade() });
+        *known = engine.downgrade();
         Ok(engine)
     }
 }

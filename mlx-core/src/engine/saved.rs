@@ -8,6 +8,9 @@ use super::stats::Gauges;
 use crate::cache::{BLOCK, DiskCache, SequenceCache};
 use crate::error::Result;
 
+/// The most texts that wait to be saved. Nobody has promised their tokens any memory, and a disk may stall for ever.
+const MOST_PENDING: usize = 64;
+
 /// The folder, and what is yet to be saved.
 pub(super) struct SavedPrefixes {
     cache: DiskCache,
@@ -31,6 +34,10 @@ impl SavedPrefixes {
     pub(super) fn queue(&mut self, tokens: &[u32]) {
         let end = self.cache.find(tokens).length() + BLOCK;
         if end <= tokens.len() {
+            if self.pending.len() == MOST_PENDING {
+                // The oldest is the likeliest to have left the memory that it would be saved from.
+                self.pending.pop_front();
+            }
             self.pending.push_back(Pending { tokens: tokens.to_vec(), end });
         }
     }

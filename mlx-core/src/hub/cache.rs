@@ -125,7 +125,8 @@ mod tests {
         let repo = cache.repo(&name("org/name"));
         let message = cache.find(&name("org/name")).expect_err("nothing is there").to_string();
         assert!(message.contains("mlx pull org/name"), "{message}");
-        put(&repo, ONE, &["config.json", "model.safetensors"]);
+        put(&repo, ONE, &["config.json", "tokenizer.json", "model.safetensors"]);
+        std::fs::write(repo.snapshot(ONE).with_file_name(".DS_Store"), "").expect("writes");
         assert_eq!(cache.find(&name("org/name")).expect("the only one"), repo.snapshot(ONE));
         put(&repo, TWO, &["config.json"]);
         let message = cache.find(&name("org/name")).expect_err("which of them").to_string();
@@ -137,7 +138,7 @@ mod tests {
         }
         for text in ["org/name@refs/pr/1", "org/name@1122222"] {
             let message = cache.find(&name(text)).expect_err("half").to_string();
-            assert!(message.contains("model.safetensors is missing"), "{message}");
+            assert!(message.contains("tokenizer.json, model.safetensors is missing"), "{message}");
         }
         assert_eq!(super::super::name_of(&repo.snapshot(ONE)).as_deref(), Some("org/name"));
         assert_eq!(super::super::name_of(root.path()), None);
@@ -171,7 +172,7 @@ mod tests {
         let listed = cache.list().expect("two");
         let short: Vec<_> =
             listed.iter().map(|model| (model.commit.as_str(), model.bytes, model.missing.len())).collect();
-        assert_eq!(short, [(ONE, 4, 0), (TWO, 4, 1)]);
+        assert_eq!(short, [(ONE, 4, 1), (TWO, 4, 1)]);
         assert_eq!(listed[1].references, ["main"]);
         assert_eq!(cache.remove(&name(&format!("org/name@{ONE}"))).expect("goes"), 2, "one is shared");
         assert!(repo.blob(&format!("0{ONE}")).exists() && !repo.blob(&format!("1{ONE}")).exists());

@@ -2,11 +2,12 @@
 //! commit) and `refs` (the commits of branches and tags). Invariant: a link or a reference is there as a whole or not at all.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::name::ModelName;
 use crate::error::{Error, Result};
+use crate::whole::write_whole;
 
 pub(super) const SNAPSHOTS: &str = "snapshots";
 const PREFIX: &str = "models--";
@@ -86,7 +87,11 @@ impl Repo {
 
     /// All commits of which there are files.
     pub fn commits(&self) -> Result<Vec<String>> {
-        names_in(&self.folder.join(SNAPSHOTS))
+        let folder = self.folder.join(SNAPSHOTS);
+        let mut names = names_in(&folder)?;
+        // A Mac leaves a .DS_Store wherever somebody has looked.
+        names.retain(|name| folder.join(name).is_dir());
+        Ok(names)
     }
 
     /// The commit that a name means: by its reference, its digits, or because there is no other.
@@ -128,16 +133,7 @@ impl Repo {
     /// From now on `revision` means `commit`.
     pub fn write_reference(&self, revision: &str, commit: &str) -> Result<()> {
         let path = self.references_folder().join(revision);
-        let folder = path.parent().unwrap_or(&self.folder);
-        let temporary = temporary(&path);
-        let written = || {
-            fs::create_dir_all(folder)?;
-            let mut file = File::create(&temporary)?;
-            file.write_all(commit.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        };
-        written().map_err(|error| Error::io(&path, error))
+        write_whole(&path, commit.as_bytes())
     }
 
     /// Locks the content with this checksum, as the hub's other tools do; calls `wait` first if somebody else has the lock.

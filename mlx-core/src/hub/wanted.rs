@@ -6,11 +6,11 @@ use crate::error::Result;
 use crate::weights;
 
 /// What every model has.
-const CONFIG: &str = "config.json";
+const ALWAYS: [&str; 2] = ["config.json", "tokenizer.json"];
 
 /// Files that are wanted under exactly this name.
 const BY_NAME: [&str; 6] = [
-    CONFIG,
+    "config.json",
     "generation_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
@@ -32,7 +32,7 @@ fn ends_in(file: &str, extension: &str) -> bool {
 
 /// The files without which a model in `folder` cannot run and that are not there.
 pub fn missing(folder: &Path) -> Result<Vec<String>> {
-    let mut files = vec![CONFIG.to_owned()];
+    let mut files = ALWAYS.map(str::to_owned).to_vec();
     files.extend(weights::files(folder)?);
     files.retain(|file| !folder.join(file).is_file());
     Ok(files)
@@ -67,11 +67,11 @@ mod tests {
     fn what_the_index_names_must_be_there() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let missing = || missing(folder.path()).expect("readable");
-        assert_eq!(missing(), ["config.json", "model.safetensors"]);
+        assert_eq!(missing(), ["config.json", "tokenizer.json", "model.safetensors"]);
         let index =
             r#"{"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}"#;
         std::fs::write(folder.path().join(weights::INDEX), index).expect("writes");
         std::fs::write(folder.path().join("two.safetensors"), "").expect("writes");
-        assert_eq!(missing(), ["config.json", "one.safetensors"]);
+        assert_eq!(missing(), ["config.json", "tokenizer.json", "one.safetensors"]);
     }
 }

@@ -75,7 +75,7 @@ pub struct RopeDefaults {
     pub base: f64,
     /// The share of a head that turns, if config.json may say another; `None` where it is always all of it.
     pub share: Option<f64>,
-    /// See [`RopeConfig::interleaved`], which no config.json says.
+    /// See [`RopeConfig::interleaved`], if config.json does not say `rope_traditional`.
     pub interleaved: bool,
     /// The longest sequence, in tokens.
     pub context: usize,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-use super::turns::{fit, turns};
+use super::turns::{Counted, fit, turns};
 use crate::engine::EngineHandle;
 use crate::error::{Error, Result};
 use crate::text::TemplateInput;
@@ -24,7 +24,7 @@ pub enum ContextPolicy {
 
 impl ContextPolicy {
     /// All of them, the default first.
-    pub const ALL: [Self; 3] = [Self::EvictTurns, Self::Slide, Self::Stop];
+    const ALL: [Self; 3] = [Self::EvictTurns, Self::Slide, Self::Stop];
 
     /// The name in flags and requests.
     pub fn as_str(self) -> &'static str {
@@ -63,13 +63,24 @@ pub fn chat_prompt_within(
     max_tokens: Option<usize>,
     policy: ContextPolicy,
 ) -> Result<ChatPrompt> {
-    let tokens =
-        |messages: &[Value]| render(engine, &TemplateInput { messages: messages.to_vec(), ..input.clone() });
+    let of = |messages: &[Value]| TemplateInput { messages: messages.to_vec(), ..input.clone() };
+    let tokens = |messages: &[Value]| render(engine, &of(messages));
     if policy == ContextPolicy::Stop {
         return Ok(ChatPrompt { tokens: tokens(&input.messages)?, dropped: 0..0, slide: None });
     }
     let context = engine.spec().context;
-    let fitted = fit(&input.messages, context - room_for_answer(context, max_tokens), tokens)?;
+    let limit = context - room_for_answer(context, max_tokens);
+    // What is far too long is not tokenised, which would take a while, and several times so.
+    let counted = |messages: &[Value]| {
+        let (text, tokenizer) = (render_text(engine, &of(messages))?, &engine.folder().tokenizer);
+        let fewest = tokenizer.fewest_tokens(&text);
+        Ok(if fewest > limit {
+            Counted::AtLeast(fewest)
+        } else {
+            Counted::Tokens(tokenizer.encode_chat(&text)?)
+        })
+    };
+    let fitted = fit(&input.messages, limit, counted)?;
     let slide = match policy {
         ContextPolicy::Slide => Some(head_tokens(&input.messages, &fitted.prompt, tokens)?),
         _ => None,
@@ -85,11 +96,15 @@ pub fn room_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
 
 /// The tokens of a conversation that waits for an answer.
 pub(super) fn render(engine: &EngineHandle, input: &TemplateInput) -> Result<Vec<u32>> {
+    engine.folder().tokenizer.encode_chat(&render_text(engine, input)?)
+}
+
+fn render_text(engine: &EngineHandle, input: &TemplateInput) -> Result<String> {
     let folder = engine.folder();
     let template = folder.template.as_ref().ok_or_else(|| {
         Error::file(&folder.path, "has no chat template; give the text as it is (--raw on the command line)")
     })?;
-    folder.tokenizer.encode_chat(&template.render(input)?)
+    template.render(input)
 }
 
 /// How many tokens of a prompt are the system prompt with what surrounds it: those that stay the same whatever is said behind it.

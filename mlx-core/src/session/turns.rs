@@ -1,6 +1,7 @@
 //! Which messages of a conversation go when it outgrows the context. Invariant: pure; turns go whole, the oldest first: a message of the
 //! person with the answers to it, calls of tools with their results. System messages at the beginning and the latest turn stay.
 
+use std::fmt;
 use std::ops::Range;
 
 use serde_json::Value;
@@ -22,6 +23,34 @@ pub struct Fitted {
     pub dropped: Range<usize>,
 }
 
+/// What a conversation becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counted {
+    /// Its tokens.
+    Tokens(Vec<u32>),
+    /// So many tokens or more, which is too much to write them down.
+    AtLeast(usize),
+}
+
+impl Counted {
+    /// The tokens, if they are at most `limit`.
+    fn within(self, limit: usize) -> Result<Vec<u32>, Self> {
+        match self {
+            Self::Tokens(tokens) if tokens.len() <= limit => Ok(tokens),
+            other => Err(other),
+        }
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tokens(tokens) => write!(out, "{} tokens", tokens.len()),
+            Self::AtLeast(count) => write!(out, "at least {count} tokens"),
+        }
+    }
+}
+
 /// Where the turns begin: at each message of the person that does not follow another one of theirs, and at what was said before the
 /// first of these. Gives the number of leading system messages, and the ranges of the turns behind them.
 pub fn turns(messages: &[Value]) -> (usize, Vec<Range<usize>>) {
@@ -35,43 +64,39 @@ pub fn turns(messages: &[Value]) -> (usize, Vec<Range<usize>>) {
 
 /// Leaves out as many of the oldest turns as it takes for the prompt to have at most `limit` tokens. `tokens` gives the prompt of a
 /// conversation; fewer messages must not give more tokens.
-pub fn fit(
-    messages: &[Value],
-    limit: usize,
-    tokens: impl Fn(&[Value]) -> Result<Vec<u32>>,
-) -> Result<Fitted> {
-    let all = tokens(messages)?;
+pub fn fit(messages: &[Value], limit: usize, tokens: impl Fn(&[Value]) -> Result<Counted>) -> Result<Fitted> {
     let (head, turns) = turns(messages);
-    if all.len() <= limit {
-        return Ok(Fitted { prompt: all, dropped: head..head });
-    }
-    let without = |first: usize| {
-        let kept = [&messages[..head], &messages[first..]].concat();
-        Ok(Fitted { prompt: tokens(&kept)?, dropped: head..first })
+    let all = match tokens(messages)?.within(limit) {
+        Ok(prompt) => return Ok(Fitted { prompt, dropped: head..head }),
+        Err(all) => all,
     };
+    let without = |first: usize| tokens(&[&messages[..head], &messages[first..]].concat());
     let cuts = cuts(messages, &turns, limit);
     // The first cut that is enough, by halving what is left.
     let (mut low, mut high, mut best) = (0, cuts.len(), None);
     while low < high {
         let middle = usize::midpoint(low, high);
-        let fitted: Fitted = without(cuts[middle])?;
-        if fitted.prompt.len() <= limit {
-            (high, best) = (middle, Some(fitted));
-        } else {
-            low = middle + 1;
+        match without(cuts[middle])?.within(limit) {
+            Ok(prompt) => (high, best) = (middle, Some(Fitted { prompt, dropped: head..cuts[middle] })),
+            Err(_) => low = middle + 1,
         }
     }
-    best.map_or_else(|| Err(too_long(&without, &cuts, all.len(), limit)), Ok)
+    best.map_or_else(|| Err(too_long(&without, &cuts, all, limit)), Ok)
 }
 
-fn too_long(without: &impl Fn(usize) -> Result<Fitted>, cuts: &[usize], all: usize, limit: usize) -> Error {
+fn too_long(
+    without: &impl Fn(usize) -> Result<Counted>,
+    cuts: &[usize],
+    all: Counted,
+    limit: usize,
+) -> Error {
     let least = match cuts.last().map(|last| without(*last)) {
-        Some(Ok(fitted)) => fitted.prompt.len(),
+        Some(Ok(least)) => least,
         Some(Err(error)) => return error,
         None => all,
     };
     let message = format!(
-        "have {least} tokens with nothing but the system prompt and the latest turn; {limit} fit beside an answer"
+        "have {least} with nothing but the system prompt and the latest turn; {limit} fit beside an answer"
     );
     Error::request("messages", message)
 }
@@ -110,9 +135,12 @@ mod tests {
 
     /// A token for each character, and three around each message.
     #[expect(clippy::unnecessary_wraps, reason = "templates can fail")]
-    fn tokens(messages: &[Value]) -> Result<Vec<u32>> {
-        let length = |message: &Value| 3 + message["content"].as_str().map_or(0, str::len);
-        Ok(vec![0; messages.iter().map(length).sum()])
+    fn tokens(messages: &[Value]) -> Result<Counted> {
+        Ok(Counted::Tokens(vec![0; count(messages)]))
+    }
+
+    fn count(messages: &[Value]) -> usize {
+        messages.iter().map(|message| 3 + message["content"].as_str().map_or(0, str::len)).sum()
     }
 
     #[test]
@@ -159,7 +187,7 @@ mod tests {
                 messages.push(said("user", question));
                 let fitted = fit(&messages, limit, tokens).expect("a turn always fits");
                 prop_assert!(fitted.prompt.len() <= limit);
-                let all = tokens(&messages).expect("they have tokens").len();
+                let all = count(&messages);
                 prop_assert_eq!(fitted.dropped.is_empty(), all <= limit);
                 prop_assert_eq!(fitted.dropped.start, 1);
                 prop_assert_eq!(messages[fitted.dropped.end.min(messages.len() - 1)]["role"].as_str(), Some("user"));
@@ -169,6 +197,13 @@ mod tests {
                 before = visible;
                 messages.push(said("assistant", answer));
             }
+            messages.push(said("user", 1));
+            let rough = |messages: &[Value]| match count(messages) {
+                many if many > limit => Ok(Counted::AtLeast(many / 2)),
+                _ => tokens(messages),
+            };
+            let fit = |tokens: &dyn Fn(&[Value]) -> Result<Counted>| fit(&messages, limit, tokens);
+            prop_assert_eq!(fit(&rough).expect("it fits"), fit(&tokens).expect("it fits"));
             // A cut takes a stride of text with it, so few of the prompts begin in a new place.
             let text: usize = messages.iter().map(|message| message.to_string().len()).sum();
             prop_assert!(moves <= 1 + text / (limit * BYTES_PER_TOKEN / STRIDE), "{moves} moves");

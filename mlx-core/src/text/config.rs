@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
+use crate::config::Fields;
 use crate::error::{Error, Result};
 
 /// The keys that name a special token, in transformers' order.
@@ -32,60 +33,52 @@ pub(super) struct TokenizerConfig {
 impl TokenizerConfig {
     /// Reads what is there; a folder with neither file gives an empty configuration.
     pub(super) fn load(folder: &Path) -> Result<Self> {
-        let config = read_object(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-        let map = read_object(&folder.join("special_tokens_map.json"))?.unwrap_or_default();
-        Ok(Self::from_objects(&config, &map))
+        let read = |name: &str| -> Result<Fields> {
+            let path = folder.join(name);
+            Ok(Fields::read_optional(&path)?.unwrap_or_else(|| Fields::of(&path, Map::new())))
+        };
+        Self::from_fields(&read("tokenizer_config.json")?, &read("special_tokens_map.json")?)
     }
 
-    fn from_objects(config: &Map<String, Value>, map: &Map<String, Value>) -> Self {
+    fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {
         // As in transformers, special_tokens_map.json only overrules folders from before
         // `added_tokens_decoder`.
-        let legacy = !config.contains_key("added_tokens_decoder");
+        let legacy = !config.has("added_tokens_decoder");
         let (first, second) = if legacy { (map, config) } else { (config, map) };
         let mut special_tokens = Map::new();
         for name in NAMES {
-            if let Some(text) = token_text(first.get(name)).or_else(|| token_text(second.get(name))) {
+            if let Some(text) = special_token(first, name)?.or(special_token(second, name)?) {
                 special_tokens.insert(name.to_string(), text.into());
             }
         }
         for name in LISTS {
             match config.get(name).or_else(|| map.get(name)) {
                 Some(Value::Array(tokens)) => {
-                    let texts: Vec<_> = tokens.iter().filter_map(|token| token_text(Some(token))).collect();
+                    let texts: Vec<_> = tokens.iter().filter_map(token_text).collect();
                     special_tokens.insert(name.to_string(), texts.into());
                 }
                 // transformers also allows names of the model's own, such as `image_token`.
-                Some(Value::Object(tokens)) => special_tokens.extend(
-                    tokens
+                Some(Value::Object(tokens)) => {
+                    let named = tokens
                         .iter()
-                        .filter_map(|(name, token)| Some((name.clone(), token_text(Some(token))?.into()))),
-                ),
+                        .filter_map(|(name, token)| Some((name.clone(), token_text(token)?.into())));
+                    special_tokens.extend(named);
+                }
                 _ => {}
             }
         }
-        let flag = |name| config.get(name).and_then(Value::as_bool);
-        Self {
-            added_tokens: added_tokens(config.get("added_tokens_decoder"), &special_tokens),
+        Ok(Self {
+            added_tokens: added_tokens(config, &special_tokens)?,
             special_tokens,
-            add_bos: flag("add_bos_token"),
-            add_eos: flag("add_eos_token"),
-            chat_template: config.get("chat_template").filter(|template| !template.is_null()).cloned(),
-        }
+            add_bos: config.optional_flag("add_bos_token")?,
+            add_eos: config.optional_flag("add_eos_token")?,
+            chat_template: config.get("chat_template").cloned(),
+        })
     }
 
     /// The text of a named special token.
     pub(super) fn special_token(&self, name: &str) -> Option<&str> {
         self.special_tokens.get(name).and_then(Value::as_str)
-    }
-}
-
-/// Reads a JSON object; `None` when there is no such file.
-pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
-    let Some(text) = read_optional(path)? else { return Ok(None) };
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(object)) => Ok(Some(object)),
-        Ok(_) => Err(Error::file(path, "is not a JSON object")),
-        Err(error) => Err(Error::file(path, format!("is not valid JSON: {error}"))),
     }
 }
 
@@ -100,19 +93,26 @@ pub(super) fn read_optional(path: &Path) -> Result<Option<String>> {
 }
 
 /// A special token is given as a string or as an object with `content`.
-fn token_text(value: Option<&Value>) -> Option<String> {
-    let value = value?;
+fn token_text(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_string)
 }
 
+/// The text of the special token under this key. One that cannot be read would be lacking in every prompt.
+fn special_token(fields: &Fields, name: &str) -> Result<Option<String>> {
+    let wrong = || fields.error(name, "must be a string, or an object with the string `content`");
+    fields.get(name).map(|value| token_text(value).ok_or_else(wrong)).transpose()
+}
+
 /// The tokens of `added_tokens_decoder` and the special tokens that are not among them.
-fn added_tokens(decoder: Option<&Value>, special_tokens: &Map<String, Value>) -> Vec<AddedToken> {
-    let mut numbered: Vec<(u64, AddedToken)> = decoder
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter_map(|(id, token)| Some((id.parse().ok()?, added_token(token)?)))
-        .collect();
+fn added_tokens(config: &Fields, special_tokens: &Map<String, Value>) -> Result<Vec<AddedToken>> {
+    let decoder = config.section("added_tokens_decoder")?;
+    let mut numbered: Vec<(u64, AddedToken)> = Vec::new();
+    for id in decoder.iter().flat_map(Fields::keys) {
+        let wrong =
+            || config.error("added_tokens_decoder", format_args!("has {id:?}, which is no id with a token"));
+        let token = decoder.as_ref().and_then(|tokens| added_token(tokens.get(id)?));
+        numbered.push((id.parse().map_err(|_| wrong())?, token.ok_or_else(wrong)?));
+    }
     numbered.sort_by_key(|(id, _)| *id);
     let mut tokens: Vec<AddedToken> = numbered.into_iter().map(|(_, token)| token).collect();
     let named = special_tokens.values().flat_map(|value| match value {
@@ -125,7 +125,7 @@ fn added_tokens(decoder: Option<&Value>, special_tokens: &Map<String, Value>) ->
             None => tokens.push(AddedToken::from(text, true)),
         }
     }
-    tokens
+    Ok(tokens)
 }
 
 fn added_token(value: &Value) -> Option<AddedToken> {
@@ -147,10 +147,34 @@ mod tests {
 
     use super::*;
 
+    fn read(config: &Value, map: &Value) -> Result<TokenizerConfig> {
+        let fields = |name: &str, value: &Value| {
+            Fields::of(Path::new(name), value.as_object().cloned().unwrap_or_default())
+        };
+        TokenizerConfig::from_fields(
+            &fields("tokenizer_config.json", config),
+            &fields("special_tokens_map.json", map),
+        )
+    }
+
     fn config(config: &Value, map: &Value) -> TokenizerConfig {
-        let empty = Map::new();
-        let object = |value: &Value| value.as_object().unwrap_or(&empty).clone();
-        TokenizerConfig::from_objects(&object(config), &object(map))
+        read(config, map).expect("it can be read")
+    }
+
+    #[test]
+    fn what_would_be_lacking_in_every_prompt_is_refused_by_name() {
+        for (wrong, word) in [
+            (json!({"add_bos_token": "true"}), "add_bos_token"),
+            (json!({"bos_token": 5}), "bos_token"),
+            (json!({"eos_token": {"text": "</s>"}}), "eos_token"),
+            (json!({"added_tokens_decoder": {"x": {"content": "a"}}}), "added_tokens_decoder"),
+            (json!({"added_tokens_decoder": {"5": {}}}), "added_tokens_decoder"),
+            (json!({"added_tokens_decoder": []}), "added_tokens_decoder"),
+        ] {
+            let message = read(&wrong, &json!({})).expect_err("it must be refused").to_string();
+            assert!(message.starts_with("tokenizer_config.json: ") && message.contains(word), "{message}");
+        }
+        assert!(read(&json!({"bos_token": null, "add_bos_token": null}), &json!({})).is_ok());
     }
 
     #[test]

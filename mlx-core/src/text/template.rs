@@ -17,8 +17,9 @@ use jiff::civil::DateTime;
 use minijinja::Environment;
 use serde_json::{Map, Value};
 
-use super::config::{TokenizerConfig, read_object, read_optional};
+use super::config::{TokenizerConfig, read_optional};
 use super::guarded::guarded;
+use crate::config::Fields;
 use crate::error::{Error, Result};
 
 /// The template that is used unless another one fits better.
@@ -66,8 +67,9 @@ impl ChatTemplate {
         }
         if sources.is_empty() {
             let path = folder.join("chat_template.json");
-            let object = read_object(&path)?.unwrap_or_default();
-            sources = object.get("chat_template").map_or(Ok(Vec::new()), |value| listed(value, &path))?;
+            let fields = Fields::read_optional(&path)?;
+            let template = fields.as_ref().and_then(|fields| fields.get("chat_template"));
+            sources = template.map_or(Ok(Vec::new()), |value| listed(value, &path))?;
         }
         if sources.is_empty() { Ok(None) } else { Self::new(sources, config.special_tokens).map(Some) }
     }

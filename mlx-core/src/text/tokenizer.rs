@@ -155,11 +155,6 @@ impl Tokenizer {
         self.id(self.eos_token()?)
     }
 
-    /// All named special tokens, as chat templates see them: `bos_token`, `eos_token`, and so on.
-    pub fn special_tokens(&self) -> &Map<String, Value> {
-        &self.shared.special_tokens
-    }
-
     pub(super) fn chain(&self) -> &Chain {
         &self.shared.chain
     }

@@ -8,6 +8,7 @@ use super::WeightPolicy;
 use super::checkpoint::{Checkpoint, Entry};
 use crate::array::FloatPolicy;
 use crate::quantisation::{Packing, Recipe};
+use crate::size::size;
 
 /// The sums over all weights of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,20 +53,19 @@ impl Tally {
 
     /// Says what it costs that weights are not held as they are in the files.
     pub(super) fn log(&self) {
-        let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
-        let (file_mb, memory_mb) = (megabytes(self.file_bytes), megabytes(self.device_bytes));
+        let (files, memory) = (size(self.file_bytes), size(self.device_bytes));
         if self.unpacked_bytes > 0 {
             tracing::info!(
-                file_mb,
-                packed_mb = megabytes(self.unpacked_bytes),
-                memory_mb,
+                files,
+                packed = size(self.unpacked_bytes),
+                memory,
                 "quantised weights become floats on this backend, where products with packed ones are slow; \
                  --keep-quantized keeps them as small as they are"
             );
         } else if self.device_bytes > self.file_bytes {
             tracing::info!(
-                file_mb,
-                memory_mb,
+                files,
+                memory,
                 "weights become f32 on this backend, where half precision has no fast kernels"
             );
         }

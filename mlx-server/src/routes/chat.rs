@@ -47,7 +47,8 @@ pub(crate) async fn render(State(state): State<AppState>, request: Request) -> R
     let lease = state.models.lease(request.model.as_deref()).await?;
     let rendered = blocking(move || {
         let prompt = prepare::render(&lease, &request.conversation, request.generation_prompt)?;
-        let tokens = lease.engine.folder().tokenizer.encode_chat(&prompt)?;
+        let tokens = lease.engine.folder().tokenizer.encode_chat(&prompt);
+        let tokens = tokens.map_err(|error| ApiError::from(error).blaming("prompt", "messages"))?;
         Ok(RenderResponse { count: tokens.len(), prompt, tokens })
     });
     Ok(json(rendered.await?))

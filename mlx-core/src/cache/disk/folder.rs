@@ -2,15 +2,15 @@
 //! temporary file, which is swept up later.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::block::Key;
 use crate::error::{Error, Result};
+use crate::whole::TEMPORARY;
 
 const EXTENSION: &str = "safetensors";
-const TEMPORARY: &str = "tmp";
 /// Ours are a few thousand bytes.
 const LARGEST_HEADER: u64 = 1 << 20;
 /// Nobody takes so long to write a block: what is older was left by a crash.
@@ -30,28 +30,6 @@ pub(crate) struct FileEntry {
 /// Where the block of `key` of a model with this fingerprint is.
 pub(crate) fn path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
     folder.join(fingerprint.to_string()).join(format!("{key}.{EXTENSION}"))
-}
-
-/// Writes a file so that it is there as a whole or not at all, also if the machine stops.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(|error| Error::io(folder, error))?;
-    // Two programs that write the same block write the same bytes, each to a file of its own.
-    let temporary = path.with_extension(format!("{}.{TEMPORARY}", std::process::id()));
-    let written = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&temporary, path)?;
-        // Not every system can do that with a folder; then the name may be lost in a crash, and only the name.
-        File::open(folder).and_then(|folder| folder.sync_all()).ok();
-        Ok(())
-    };
-    written().map_err(|error| {
-        fs::remove_file(&temporary).ok();
-        Error::io(path, error)
-    })
 }
 
 /// The header of a safetensors file, without the tensors behind it.
@@ -79,14 +57,19 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
 }
 
 /// All blocks of all models in the folder, the one used longest ago first. Temporary files that a crash has left are swept up.
+///
+/// Somebody may point us at a folder with files of theirs, and what is listed may be removed: only what has a name of ours counts.
 pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
     let mut files = Vec::new();
     for model in entries(folder)? {
-        if !model.path().is_dir() {
+        if !has_key(&model.path()) || !model.path().is_dir() {
             continue;
         }
         for entry in entries(&model.path())? {
             let path = entry.path();
+            if !has_key(&path) {
+                continue;
+            }
             // Whatever somebody else takes away meanwhile is simply not there.
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -101,6 +84,13 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
     }
     files.sort_by(|one, other| (one.used, &one.path).cmp(&(other.used, &other.path)));
     Ok(files)
+}
+
+/// Whether a name is a key, up to its first dot.
+fn has_key(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let key = name.split('.').next().unwrap_or_default();
+    key.len() == 32 && key.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>> {
@@ -128,6 +118,7 @@ pub(crate) fn shrink_to(folder: &Path, bytes: u64) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::whole::write_whole;
 
     #[test]
     fn files_are_whole_and_the_oldest_go_first() {
@@ -135,7 +126,7 @@ mod tests {
         let path = |name: u128| path_of(folder.path(), Key::root(1), Key::root(name));
         let begin = SystemTime::now();
         for name in 0..5 {
-            write(&path(name), &[7; 100]).expect("it can be written");
+            write_whole(&path(name), &[7; 100]).expect("it can be written");
             touch(&path(name), begin + Duration::from_secs(name as u64));
         }
         // What is of use is young again.
@@ -152,12 +143,31 @@ mod tests {
     #[test]
     fn what_a_crash_leaves_is_swept_up() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let model = folder.path().join("model");
-        let (old, new) = (model.join("a.1.tmp"), model.join("b.2.tmp"));
-        write(&old, b"half").expect("it can be written");
-        write(&new, b"half").expect("it can be written");
+        let block = |name| path_of(folder.path(), Key::root(1), Key::root(name));
+        let (old, new) = (block(1).with_extension("1.tmp"), block(2).with_extension("2.tmp"));
+        write_whole(&old, b"half").expect("it can be written");
+        write_whole(&new, b"half").expect("it can be written");
         touch(&old, SystemTime::now() - Duration::from_hours(1));
         assert_eq!(list(folder.path()).expect("a list"), []);
         assert!(!old.exists() && new.exists(), "the other one may still be being written");
+    }
+
+    #[test]
+    fn what_has_no_name_of_ours_is_not_touched() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let block = path_of(folder.path(), Key::root(1), Key::root(2));
+        let foreign = [
+            folder.path().join("llama/model.safetensors"),
+            folder.path().join("llama/download.tmp"),
+            block.with_file_name("model-00001-of-00002.safetensors"),
+            block.with_file_name(format!("{:031x}.safetensors", 2)),
+        ];
+        for path in foreign.iter().chain([&block]) {
+            write_whole(path, &[7; 100]).expect("it can be written");
+            touch(path, SystemTime::now() - Duration::from_hours(1));
+        }
+        assert_eq!(list(folder.path()).expect("a list").len(), 1);
+        assert_eq!(shrink_to(folder.path(), 0).expect("it can be written"), 0);
+        assert!(!block.exists() && foreign.iter().all(|path| path.exists()));
     }
 }

@@ -11,6 +11,7 @@ use super::block::{Block, Damage};
 use super::quota::Quota;
 use super::{DiskOptions, folder};
 use crate::error::Result;
+use crate::whole::write_whole;
 
 /// Blocks that may wait to be written.
 const QUEUE: usize = 4;
@@ -119,7 +120,7 @@ impl Disk {
             self.total = folder::shrink_to(&self.options.folder, aim)?;
         }
         self.written += 1;
-        folder::write(path, &bytes)?;
+        write_whole(path, &bytes)?;
         self.total += size;
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! What most families say in the same words: a decoder like llama, from which a family changes what it does otherwise.
 
+use serde_json::Value;
+
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
@@ -50,6 +52,11 @@ pub(super) const LLAMA: Defaults = Defaults {
     interleaved: false,
     activation: ("hidden_act", "silu"),
 };
+
+/// The same fields, with a family's usual section about rope where config.json has none under either of its names.
+pub(super) fn with_usual_rope(fields: &Fields, usual: Value) -> Fields {
+    if fields.has("rope_scaling") { fields.clone() } else { fields.with_default("rope_parameters", usual) }
+}
 
 /// A decoder like llama without biases, all of whose layers are alike.
 pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {

@@ -32,11 +32,7 @@ pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0,
         "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
     });
-    let fields = &if fields.has("rope_scaling") {
-        fields.clone()
-    } else {
-        fields.with_default("rope_parameters", usual)
-    };
+    let fields = &base::with_usual_rope(fields, usual);
     let defaults =
         Defaults { head_size: Some(128), context: 262_144, epsilon: ("rms_norm_eps", 1e-5), ..MISTRAL };
     let mut config = base::read(fields, &defaults)?;

@@ -86,11 +86,7 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
         "original_max_position_embeddings": 4096,
     });
-    let fields = &if fields.has("rope_scaling") {
-        fields.clone()
-    } else {
-        fields.with_default("rope_parameters", usual)
-    };
+    let fields = &base::with_usual_rope(fields, usual);
     let defaults = Defaults {
         key_heads: Some(8),
         head_size: Some(64),

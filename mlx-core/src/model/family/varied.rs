@@ -151,11 +151,7 @@ pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
         "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     });
-    let fields = &if fields.has("rope_scaling") {
-        fields.clone()
-    } else {
-        fields.with_default("rope_parameters", usual)
-    };
+    let fields = &base::with_usual_rope(fields, usual);
     let defaults = Defaults {
         context: 65_536,
         epsilon: ("rms_norm_eps", 1e-5),
