@@ -23,8 +23,12 @@ fn chat(home: &Path, arguments: &[&str]) -> OsSession {
     session
 }
 
+/// Nobody types faster; keys that come within a millisecond before the prompt can be lost.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Types a line and waits for what the answer to it must hold.
 fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
+    std::thread::sleep(PAUSE);
     session.send_line(line).expect("it can be typed");
     let found = session.expect(Regex(expected)).unwrap_or_else(|error| panic!("{line}: {expected}: {error}"));
     String::from_utf8_lossy(found.get(0).expect("a match")).into_owned()
