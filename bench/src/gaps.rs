@@ -9,6 +9,7 @@ use mlx_core::engine::{Canceller, EngineHandle, Event, Generation};
 
 use crate::figures::{Figures, median, percentile};
 use crate::load::{argument, engine, milliseconds, moments, submit};
+use crate::quiet::{Disturbed, Watch};
 
 /// Tokens that every stream has had before anything is measured.
 const WARM: usize = 32;
@@ -39,19 +40,25 @@ impl Streams {
         self.0.iter().for_each(|(canceller, _)| canceller.cancel());
     }
 
-    /// Milliseconds between tokens, and the most tokens of a stream; of the time from `begin` to `end`.
-    fn gaps(self, begin: Instant, end: Option<Instant>) -> (Vec<f64>, usize) {
-        let (mut gaps, mut most) = (Vec::new(), 0);
-        for (_, watch) in self.0 {
+    /// What lies between every two tokens from `begin` to `end`, stream by stream.
+    fn gaps(self, begin: Instant, end: Option<Instant>) -> Vec<Vec<Gap>> {
+        let of_stream = |(_, watch): (_, JoinHandle<Vec<Instant>>)| {
             let times = watch.join().expect("a stream");
-            let pairs =
-                times.windows(2).filter(|pair| pair[1] > begin && end.is_none_or(|end| pair[0] < end));
-            let before = gaps.len();
-            gaps.extend(pairs.map(|pair| milliseconds(pair[0], pair[1])));
-            most = most.max(gaps.len() - before);
-        }
-        (gaps, most)
+            let pairs = times.windows(2).map(|pair| (pair[0], pair[1]));
+            pairs.filter(|pair| pair.1 > begin && end.is_none_or(|end| pair.0 < end)).collect()
+        };
+        self.0.into_iter().map(of_stream).collect()
     }
+}
+
+/// A token and the next one.
+type Gap = (Instant, Instant);
+
+/// Milliseconds of all streams' gaps, and of those in which the host left the machine alone.
+fn lengths(gaps: &[Vec<Gap>], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
+    let length = |&(begin, end): &Gap| milliseconds(begin, end);
+    let spared = gaps.iter().flatten().filter(|&&(begin, end)| disturbed.spares(begin, end));
+    (gaps.iter().flatten().map(length).collect(), spared.map(length).collect())
 }
 
 /// Milliseconds from asking to the first token.
@@ -68,6 +75,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         (argument(arguments, 0, "MODEL")?, argument(arguments, 1, "STREAMS")?);
     let engine = engine(&model)?;
     first_token(&engine, 0, PROMPT)?;
+    let watch = Watch::start();
     let streams = Streams::start(&engine, count, MOST)?;
     let begin = Instant::now();
     let prompts =
@@ -76,18 +84,39 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     // A gap is whole once its second token has come.
     thread::sleep(Duration::from_millis(100));
     streams.cancel();
-    let (beside, tokens) = streams.gaps(begin, Some(end));
+    let beside = streams.gaps(begin, Some(end));
+    let tokens = beside.iter().map(Vec::len).max().unwrap_or(0);
     let begin = Instant::now();
-    let (alone, _) = Streams::start(&engine, count, tokens)?.gaps(begin, None);
+    let alone = Streams::start(&engine, count, tokens)?.gaps(begin, None);
+    let disturbed = watch.end();
+    let (alone, quiet_alone) = lengths(&alone, &disturbed);
+    let (beside, quiet_beside) = lengths(&beside, &disturbed);
     let mut figures = Figures::default();
-    figures.add("median alone, ms", median(&alone));
-    figures.add("p99 alone, ms", percentile(&alone, 99));
-    figures.add("median beside prompts, ms", median(&beside));
-    figures.add("p99 beside prompts, ms", percentile(&beside, 99));
-    figures.add("longest beside prompts, ms", percentile(&beside, 100));
-    figures.add("p99 beside / median alone", percentile(&beside, 99) / median(&alone));
+    add(&mut figures, "", &alone, &beside);
     figures.add("a prompt takes, s", median(&prompts) / 1e3);
+    let counts = [quiet_alone.len(), quiet_beside.len()];
+    figures.add(
+        "share of the gaps undisturbed",
+        (counts[0] + counts[1]) as f64 / (alone.len() + beside.len()) as f64,
+    );
+    // The p99 of fewer is one of the ten longest.
+    if counts.iter().all(|&count| count >= 1000) {
+        add(&mut figures, "undisturbed: ", &quiet_alone, &quiet_beside);
+    }
     Ok(figures)
+}
+
+fn add(figures: &mut Figures, which: &str, alone: &[f64], beside: &[f64]) {
+    for (name, gaps, percent) in [
+        ("median alone", alone, 50),
+        ("p99 alone", alone, 99),
+        ("median beside prompts", beside, 50),
+        ("p99 beside prompts", beside, 99),
+        ("longest beside prompts", beside, 100),
+    ] {
+        figures.add(format!("{which}{name}, ms"), percentile(gaps, percent));
+    }
+    figures.add(format!("{which}p99 beside / median alone"), percentile(beside, 99) / median(alone));
 }
 
 /// Requests come at any moment of a step.
@@ -102,7 +131,8 @@ pub(crate) fn measure_first_tokens(arguments: &[String]) -> Result<Figures> {
     let begin = Instant::now();
     let waits = (0..SHORTS).map(|request| short_wait(&engine, request)).collect::<Result<Vec<_>>>()?;
     streams.cancel();
-    let (steps, _) = streams.gaps(begin, None);
+    let steps: Vec<f64> =
+        streams.gaps(begin, None).iter().flatten().map(|&(begin, end)| milliseconds(begin, end)).collect();
     let mut figures = Figures::default();
     figures.add("first token beside four streams, median ms", median(&waits));
     figures.add("first token beside four streams, p99 ms", percentile(&waits, 99));

@@ -12,6 +12,7 @@ mod limits;
 mod load;
 mod off;
 mod prefixes;
+mod quiet;
 mod sampling;
 mod single;
 mod slide;

@@ -9,22 +9,9 @@
 #include "lanes.h"
 #include "workers.h"
 
-// Compiled once for each generation of processors; the right one is chosen when the library is loaded.
-#if defined(__x86_64__) && !defined(__clang__)
-#define FOR_EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_EVERY_CPU
-#endif
-
 namespace {
 
-// The sum of all lanes, in the order of sums_of.
-INLINE float sum_of(const Lanes& lanes) {
-  const Quarter x = fold(lanes);
-  return (x[0] + x[2]) + (x[1] + x[3]);
-}
-
-// The sums of four vectors: the same additions, four at a time.
+// The sums of four vectors: the additions of sum_of, four at a time.
 INLINE Quarter sums_of(const Lanes (&lanes)[4]) {
   const Quarter a = fold(lanes[0]), b = fold(lanes[1]), c = fold(lanes[2]), d = fold(lanes[3]);
   const Quarter left = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);

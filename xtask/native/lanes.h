@@ -10,6 +10,13 @@
 #define INLINE_LAMBDA __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
+// Compiled once for each generation of processors; the right one is chosen when the library is loaded.
+#if defined(__x86_64__) && !defined(__clang__)
+#define FOR_EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EVERY_CPU
+#endif
+
 namespace {
 
 constexpr int kLanes = 16;
@@ -56,6 +63,11 @@ INLINE Quarter fold(const Lanes& lanes) {
   Quarter parts[4];
   std::memcpy(parts, &lanes, sizeof lanes);
   return (parts[0] + parts[2]) + (parts[1] + parts[3]);
+}
+
+INLINE float sum_of(const Lanes& lanes) {
+  const Quarter x = fold(lanes);
+  return (x[0] + x[2]) + (x[1] + x[3]);
 }
 
 // a with its rows in one piece: itself, or a copy in `memory`.

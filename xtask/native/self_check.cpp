@@ -1,4 +1,4 @@
-// Run once after linking: the product that libmlx.so gets must be ours, and right for every layout.
+// Run once after linking: the product that libmlx.so gets must be ours, and right for every layout; so must our functions of rows.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "blas.h"
 #include "few_rows.h"
+#include "pointwise.h"
 #include "tiles.h"
 
 namespace {
@@ -127,6 +128,66 @@ bool all_rows_are_alone() {
   return true;
 }
 
+bool is_near(const char* name, double x, float got, double want, double tolerance) {
+  if (std::abs(got - want) <= tolerance) return true;
+  std::printf("%s of %g is %.9g instead of %.9g\n", name, x, got, want);
+  return false;
+}
+
+bool norms_are_right() {
+  for (int count : {1, 15, 16, 33, 1000}) {
+    std::vector<float> x(static_cast<std::size_t>(count)), weight(x.size()), out(x.size());
+    double squares = 0;
+    for (float& number : x) squares += (number = draw() * 9) * static_cast<double>(number);
+    for (float& number : weight) number = draw();
+    norm_row(x.data(), out.data(), count, weight.data(), 0.5f);
+    for (int i = 0; i < count; ++i)
+      if (!is_near("norm", x[i], out[i], x[i] / std::sqrt(squares / count + 0.5) * weight[i], 2e-6)) return false;
+  }
+  return true;
+}
+
+bool functions_are_right() {
+  for (int count : {1, 2, 15, 16, 17, 100, 1000})
+    for (float range : {0.01f, 1.0f, 20.0f, 200.0f}) {
+      std::vector<float> x(static_cast<std::size_t>(count)), out(x.size());
+      double sum = 0;
+      for (float& number : x) number = draw() * range;
+      const double most = *std::max_element(x.begin(), x.end());
+      for (float number : x) sum += std::exp(number - most);
+      sigmoid_row(x.data(), out.data(), count);
+      for (int i = 0; i < count; ++i)
+        if (!is_near("sigmoid", x[i], out[i], 1 / (1 + std::exp(-static_cast<double>(x[i]))), 2e-7)) return false;
+      tanh_row(x.data(), out.data(), count);
+      for (int i = 0; i < count; ++i)
+        if (!is_near("tanh", x[i], out[i], std::tanh(static_cast<double>(x[i])), 3e-7 * std::min(1.0f, std::abs(x[i])))) return false;
+      out = x;
+      softmax_row(out.data(), out.data(), count);
+      for (int i = 0; i < count; ++i) {
+        const double want = std::exp(x[i] - most) / sum;
+        if (!is_near("softmax", x[i], out[i], want, 2e-7 * (4 + most - x[i]) * want + 1e-37)) return false;
+      }
+    }
+  return norms_are_right();
+}
+
+// What is hidden has no share, what is not a number spreads.
+bool edges_are_right() {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  float hidden[] = {-infinity, 1.0f, -infinity, 1.0f}, none[] = {-infinity, -infinity}, broken[] = {0.0f, nan, 1.0f};
+  softmax_row(hidden, hidden, 4);
+  softmax_row(none, none, 2);
+  softmax_row(broken, broken, 3);
+  float ends[] = {-infinity, infinity, nan}, bent[] = {-infinity, infinity, nan};
+  sigmoid_row(ends, ends, 3);
+  tanh_row(bent, bent, 3);
+  const bool right = hidden[0] == 0.0f && hidden[1] == 0.5f && hidden[3] == 0.5f && std::isnan(none[0]) && std::isnan(none[1]) &&
+                     std::isnan(broken[0]) && std::isnan(broken[2]) && ends[0] == 0.0f && ends[1] == 1.0f && std::isnan(ends[2]) &&
+                     bent[0] == -1.0f && bent[1] == 1.0f && std::isnan(bent[2]);
+  if (!right) std::printf("infinities or NaN come out wrong\n");
+  return right;
+}
+
 // The library an address came from: what the dynamic linker hands to libmlx.so is what it hands to everybody.
 bool product_is_ours() {
   Dl_info found{};
@@ -140,4 +201,7 @@ bool product_is_ours() {
 
 }  // namespace
 
-int main() { return products_are_right() && all_rows_are_alone() && product_is_ours() ? 0 : 1; }
+int main() {
+  const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && product_is_ours();
+  return right ? 0 : 1;
+}

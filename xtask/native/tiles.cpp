@@ -161,7 +161,7 @@ void tiles(int m, int n, int k, float alpha, const float* a, int stride_a, int s
   in_parallel(groups, [&](int group) { copy_group(p, to, group, steps); });
   const Left left{to, groups, steps};
   const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(n) * k;
-  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 65536, 1, 64));
+  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 16384, 1, 64));
   const int width = ((n + blocks - 1) / blocks + 47) / 48 * 48;
   in_parallel((n + width - 1) / width,
               [&](int block) { block_of_tiles(p, left, block * width, std::min(n, block * width + width)); });

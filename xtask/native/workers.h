@@ -67,6 +67,8 @@ class Workers {
         idle = 0;
       } else {
         pause();
+        // There may be more threads than cores, and others have work.
+        if (idle % 256 == 0) std::this_thread::yield();
       }
     }
   }
@@ -77,8 +79,9 @@ class Workers {
 #endif
   }
 
-  // About a tenth of a millisecond: the next product of a step comes sooner.
-  static constexpr int kSpins = 3000;
+  // One or two milliseconds: the next product of a step comes sooner. Waking a thread takes longer, above all on a virtual machine, whose host
+  // gives the processor away when it sleeps.
+  static constexpr int kSpins = 30000;
 
   std::mutex turn_;
   const int threads_;

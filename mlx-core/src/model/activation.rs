@@ -1,14 +1,12 @@
 //! The functions between the projections of a feed-forward block.
 
-use std::f32::consts::{E, FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use mlx_rs::Array;
-use mlx_rs::ops::{
-    add, divide, erf, expm1, logaddexp, minimum, multiply, power, select, sigmoid, subtract, tanh,
-};
+use mlx_rs::ops::{add, erf, expm1, logaddexp, minimum, multiply, select, sigmoid, subtract, tanh};
 use mlx_rs::transforms::eval;
 
-use crate::array::{on_gpu, scalar_like};
+use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -42,10 +40,7 @@ impl Activation {
 
 /// A function with what it has learned.
 pub(super) enum Activated {
-    /// Whether the device computes a sigmoid as fast as anything else.
-    Silu {
-        fused: bool,
-    },
+    Silu,
     Gelu,
     GeluTanh,
     /// All of shape `[1]`.
@@ -61,7 +56,7 @@ impl Activated {
     /// Takes the factors of xielu from `{name}.act_fn`; the others have none.
     pub(super) fn load(weights: &mut Weights, name: &str, activation: Activation) -> Result<Self> {
         Ok(match activation {
-            Activation::Silu => Self::Silu { fused: on_gpu()? },
+            Activation::Silu => Self::Silu,
             Activation::Gelu => Self::Gelu,
             Activation::GeluTanh => Self::GeluTanh,
             Activation::Xielu => xielu(weights, &format!("{name}.act_fn"))?,
@@ -72,7 +67,7 @@ impl Activated {
     pub(super) fn forward(&self, input: &Array) -> Result<Array> {
         let number = |value: f32| scalar_like(value, input);
         match self {
-            Self::Silu { fused } => silu(input, *fused),
+            Self::Silu => Ok(multiply(input, sigmoid(input)?)?),
             Self::Gelu => {
                 let inner = erf(multiply(input, number(FRAC_1_SQRT_2)?)?)?;
                 Ok(multiply(multiply(input, number(0.5)?)?, add(inner, number(1.0)?)?)?)
@@ -93,16 +88,6 @@ impl Activated {
             }
         }
     }
-}
-
-/// `x * sigmoid(x)`. The CPU backend's own sigmoid takes twice as long as the way around it, in which the power is infinite far
-/// below zero and the quotient 0.
-fn silu(input: &Array, fused: bool) -> Result<Array> {
-    if fused {
-        return Ok(multiply(input, sigmoid(input)?)?);
-    }
-    let power = power(scalar_like(E.recip(), input)?, input)?;
-    Ok(divide(input, add(power, scalar_like(1.0, input)?)?)?)
 }
 
 fn xielu(weights: &mut Weights, name: &str) -> Result<Activated> {

@@ -19,7 +19,7 @@ const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 11] = [
+pub(super) const HELPERS: [(&str, &str); 15] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
@@ -29,6 +29,10 @@ pub(super) const HELPERS: [(&str, &str); 11] = [
     ("tiles.h", include_str!("../../native/tiles.h")),
     ("tiles.cpp", include_str!("../../native/tiles.cpp")),
     ("workers.h", include_str!("../../native/workers.h")),
+    ("pointwise.h", include_str!("../../native/pointwise.h")),
+    ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
+    ("operations.cpp", include_str!("../../native/operations.cpp")),
+    ("arenas.cpp", include_str!("../../native/arenas.cpp")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];

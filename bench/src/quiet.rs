@@ -1,0 +1,66 @@
+//! When the host left this machine alone. A virtual machine is told how much of its processors' time its host gave to others; what was
+//! measured meanwhile tells about the host. Chosen by that time alone, never by what was measured.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often the host's account is read.
+const STRETCH: Duration = Duration::from_millis(500);
+/// Of the time of a stretch on all processors, what the host may take before the stretch counts as disturbed.
+const ALLOWED: f64 = 0.02;
+
+/// Seconds that the host has taken since the machine started, over all processors; `None` where nobody says.
+fn taken() -> Option<f64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    // In hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal.
+    let ticks: f64 = text.lines().next()?.split_whitespace().nth(8)?.parse().ok()?;
+    Some(ticks / 100.0)
+}
+
+/// Reads the host's account until it is asked for what it saw.
+pub(crate) struct Watch {
+    stop: Arc<AtomicBool>,
+    disturbed: JoinHandle<Vec<(Instant, Instant)>>,
+}
+
+/// The stretches of a time in which the host took more than is allowed.
+pub(crate) struct Disturbed(Vec<(Instant, Instant)>);
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        Self { stop, disturbed: thread::spawn(move || watch(&stopped)) }
+    }
+
+    pub(crate) fn end(self) -> Disturbed {
+        self.stop.store(true, Ordering::Relaxed);
+        Disturbed(self.disturbed.join().expect("the watch"))
+    }
+}
+
+fn watch(stop: &AtomicBool) -> Vec<(Instant, Instant)> {
+    let processors = thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
+    let mut disturbed = Vec::new();
+    let (mut begin, mut before) = (Instant::now(), taken());
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(STRETCH);
+        let (end, after) = (Instant::now(), taken());
+        let share = before.zip(after).map(|(before, after)| (after - before) / processors);
+        if share.is_some_and(|taken| taken > ALLOWED * (end - begin).as_secs_f64()) {
+            disturbed.push((begin, end));
+        }
+        (begin, before) = (end, after);
+    }
+    disturbed
+}
+
+impl Disturbed {
+    /// Whether nothing was taken between these two moments.
+    pub(crate) fn spares(&self, begin: Instant, end: Instant) -> bool {
+        self.0.iter().all(|&(from, to)| end <= from || to <= begin)
+    }
+}

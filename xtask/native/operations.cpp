@@ -1,0 +1,158 @@
+// MLX operations that run on the functions of pointwise.cpp and on all cores. As with the product, these definitions stand ahead of
+// libmlx.so's in the search order; what they do not do themselves, they hand on to those.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "mlx/backend/common/utils.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/fast.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+#include "mlx/utils.h"
+#include "pointwise.h"
+#include "workers.h"
+
+namespace mlx::core {
+
+namespace {
+
+// Makes of a row in one place one of the same length in another.
+using RowFunction = std::function<void(const float*, float*, std::ptrdiff_t)>;
+
+// The rows of `from` from `begin` to `end`, along its last axis and wherever they lie: what `function` makes of them, one behind the other.
+void apply_to_some(const RowFunction& function, const array& from, float* to, std::ptrdiff_t begin, std::ptrdiff_t end) {
+  const int last = static_cast<int>(from.ndim()) - 1;
+  const std::ptrdiff_t length = from.shape(last), step = from.strides(last);
+  for (std::ptrdiff_t row = begin; row < end; ++row) {
+    const float* in = from.data<float>();
+    std::ptrdiff_t place = row;
+    for (int axis = last - 1; axis >= 0; place /= from.shape(axis--)) in += place % from.shape(axis) * from.strides(axis);
+    float* out = to + row * length;
+    if (step != 1) {
+      for (std::ptrdiff_t i = 0; i < length; ++i) out[i] = in[i * step];
+      in = out;
+    }
+    function(in, out, length);
+  }
+}
+
+void apply_to_rows(const RowFunction& function, const array& in, array& out) {
+  const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(in.size()) / in.shape().back();
+  // A block is worth handing to another thread from some microseconds on.
+  constexpr std::ptrdiff_t kWorthSharing = 8192;
+  const std::ptrdiff_t most = std::min<std::ptrdiff_t>(count, 64);
+  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(in.size()) / kWorthSharing, 1, most);
+  float* to = out.data<float>();
+  in_parallel(static_cast<int>(blocks), [&](int block) {
+    apply_to_some(function, in, to, count * block / blocks, count * (block + 1) / blocks);
+  });
+}
+
+// A function of each row of the first input, which gives it its shape.
+class RowOperation : public UnaryPrimitive {
+ public:
+  RowOperation(Stream stream, const char* name, RowFunction function)
+      : UnaryPrimitive(stream), name_(name), function_(std::move(function)) {}
+
+  void eval_cpu(const std::vector<array>& inputs, array& out) override {
+    const array& in = inputs[0];
+    if (in.flags().row_contiguous && is_donatable(in, out)) {
+      out.copy_shared_buffer(in);
+    } else {
+      out.set_data(allocator::malloc(out.nbytes()));
+    }
+    auto& encoder = cpu::get_command_encoder(stream());
+    encoder.set_input_array(in);
+    encoder.set_output_array(out);
+    encoder.dispatch([function = with(inputs), in = array::unsafe_weak_copy(in), out = array::unsafe_weak_copy(out)]() mutable {
+      apply_to_rows(function, in, out);
+    });
+  }
+
+  void eval_gpu(const std::vector<array>&, array&) override { throw std::runtime_error("this operation is one of the CPU"); }
+
+  const char* name() const override { return name_; }
+
+  std::vector<Shape> output_shapes(const std::vector<array>& inputs) override { return {inputs[0].shape()}; }
+
+ protected:
+  // The function, once the other inputs are known.
+  virtual RowFunction with(const std::vector<array>&) const { return function_; }
+
+ private:
+  const char* name_;
+  RowFunction function_;
+};
+
+// Division by the root mean square; the second input is what the quotients are multiplied with.
+class Norm : public RowOperation {
+ public:
+  Norm(Stream stream, float epsilon) : RowOperation(stream, "RMSNorm", nullptr), epsilon_(epsilon) {}
+
+ protected:
+  RowFunction with(const std::vector<array>& inputs) const override {
+    const array weight = array::unsafe_weak_copy(inputs[1]);
+    return [weight, epsilon = epsilon_](const float* from, float* to, std::ptrdiff_t count) {
+      norm_row(from, to, count, weight.data<float>(), epsilon);
+    };
+  }
+
+ private:
+  float epsilon_;
+};
+
+bool is_ours(const array& a, const StreamOrDevice& s) {
+  return a.dtype() == float32 && a.ndim() > 0 && a.size() > 0 && to_stream(s).device == Device::cpu;
+}
+
+array row_operation(const array& a, const StreamOrDevice& s, const char* name, RowFunction function) {
+  return array(a.shape(), float32, std::make_shared<RowOperation>(to_stream(s), name, std::move(function)), {a});
+}
+
+// The definition behind ours.
+template <class Function>
+Function* next(Function* ours) {
+  Dl_info info{};
+  void* found = dladdr(reinterpret_cast<void*>(ours), &info) == 0 ? nullptr : dlsym(RTLD_NEXT, info.dli_sname);
+  if (found == nullptr) throw std::runtime_error("libmlx.so lacks an operation that it is known to have");
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+array softmax(const array& a, const std::vector<int>& axes, bool precise, StreamOrDevice s) {
+  const int last = static_cast<int>(a.ndim()) - 1;
+  if (is_ours(a, s) && axes.size() == 1 && (axes[0] == -1 || axes[0] == last)) return row_operation(a, s, "Softmax", softmax_row);
+  using Softmax = array(const array&, const std::vector<int>&, bool, StreamOrDevice);
+  static Softmax* const others = next<Softmax>(&softmax);
+  return others(a, axes, precise, s);
+}
+
+array sigmoid(const array& a, StreamOrDevice s) {
+  if (is_ours(a, s)) return row_operation(a, s, "Sigmoid", sigmoid_row);
+  static const auto others = next(&sigmoid);
+  return others(a, s);
+}
+
+array tanh(const array& a, StreamOrDevice s) {
+  if (is_ours(a, s)) return row_operation(a, s, "Tanh", tanh_row);
+  using Tanh = array(const array&, StreamOrDevice);
+  static Tanh* const others = next<Tanh>(&tanh);
+  return others(a, s);
+}
+
+array fast::rms_norm(const array& x, const std::optional<array>& weight, float epsilon, StreamOrDevice s) {
+  if (is_ours(x, s) && weight && weight->dtype() == float32 && weight->ndim() == 1 && weight->size() == x.shape().back()) {
+    return array(x.shape(), float32, std::make_shared<Norm>(to_stream(s), epsilon), {x, contiguous(*weight, false, s)});
+  }
+  static const auto others = next(&fast::rms_norm);
+  return others(x, weight, epsilon, s);
+}
+
+}  // namespace mlx::core

@@ -1,0 +1,11 @@
+// Functions of the elements of a row, in vectors. `from` and `to` may be the same memory.
+#pragma once
+
+#include <cstddef>
+
+// e^x over the sum of all e^x. NaN anywhere, +inf, or -inf everywhere make the whole row NaN.
+void softmax_row(const float* from, float* to, std::ptrdiff_t count);
+void sigmoid_row(const float* from, float* to, std::ptrdiff_t count);
+void tanh_row(const float* from, float* to, std::ptrdiff_t count);
+// Each x over the root of `epsilon` and the mean of all x^2, times its weight.
+void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, float epsilon);
