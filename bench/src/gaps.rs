@@ -1,5 +1,5 @@
-//! How long running streams wait for their next token while long prompts arrive: `gaps MODEL STREAMS`; and how long a short request waits
-//! for its first one while others decode: `first-tokens MODEL`.
+//! How long running streams wait for their next token while long prompts arrive: `gaps MODEL STREAMS ROUNDS`; and how long a short request
+//! waits for its first one while others decode: `first-tokens MODEL`.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -55,10 +55,10 @@ impl Streams {
 type Gap = (Instant, Instant);
 
 /// Milliseconds of all streams' gaps, and of those in which the host left the machine alone.
-fn lengths(gaps: &[Vec<Gap>], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
+fn lengths(gaps: &[Gap], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
     let length = |&(begin, end): &Gap| milliseconds(begin, end);
-    let spared = gaps.iter().flatten().filter(|&&(begin, end)| disturbed.spares(begin, end));
-    (gaps.iter().flatten().map(length).collect(), spared.map(length).collect())
+    let spared = gaps.iter().filter(|&&(begin, end)| disturbed.spares(begin, end));
+    (gaps.iter().map(length).collect(), spared.map(length).collect())
 }
 
 /// Milliseconds from asking to the first token.
@@ -68,37 +68,56 @@ fn first_token(engine: &EngineHandle, sequence: usize, length: usize) -> Result<
     Ok(milliseconds(begin, moments(generation)[0]))
 }
 
-/// A stream's steps grow longer with its context. So the streams first run beside the prompts, which tells how many tokens come
-/// meanwhile; then they run alone, from the same prompts through just as many tokens.
+/// What was between the tokens of streams, and how long the prompts took beside them.
+#[derive(Default)]
+struct Waits {
+    alone: Vec<Gap>,
+    beside: Vec<Gap>,
+    prompts: Vec<f64>,
+}
+
+impl Waits {
+    /// A stream's steps grow longer with its context. So the streams first run beside the prompts, which tells how many tokens come
+    /// meanwhile; then they run alone, from the same prompts through just as many tokens.
+    fn round(&mut self, engine: &EngineHandle, count: usize) -> Result<()> {
+        let streams = Streams::start(engine, count, MOST)?;
+        let begin = Instant::now();
+        for prompt in 0..PROMPTS {
+            self.prompts.push(first_token(engine, 100 + prompt, PROMPT)?);
+        }
+        let end = Instant::now();
+        // A gap is whole once its second token has come.
+        thread::sleep(Duration::from_millis(100));
+        streams.cancel();
+        let beside = streams.gaps(begin, Some(end));
+        let tokens = beside.iter().map(Vec::len).max().unwrap_or(0);
+        self.beside.extend(beside.into_iter().flatten());
+        let begin = Instant::now();
+        let alone = Streams::start(engine, count, tokens)?.gaps(begin, None);
+        self.alone.extend(alone.into_iter().flatten());
+        Ok(())
+    }
+}
+
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
-    let (model, count): (String, usize) =
-        (argument(arguments, 0, "MODEL")?, argument(arguments, 1, "STREAMS")?);
+    let model: String = argument(arguments, 0, "MODEL")?;
+    let (count, rounds): (usize, usize) =
+        (argument(arguments, 1, "STREAMS")?, argument(arguments, 2, "ROUNDS")?);
     let engine = engine(&model)?;
     first_token(&engine, 0, PROMPT)?;
-    let watch = Watch::start();
-    let streams = Streams::start(&engine, count, MOST)?;
-    let begin = Instant::now();
-    let prompts =
-        (0..PROMPTS).map(|prompt| first_token(&engine, 100 + prompt, PROMPT)).collect::<Result<Vec<_>>>()?;
-    let end = Instant::now();
-    // A gap is whole once its second token has come.
-    thread::sleep(Duration::from_millis(100));
-    streams.cancel();
-    let beside = streams.gaps(begin, Some(end));
-    let tokens = beside.iter().map(Vec::len).max().unwrap_or(0);
-    let begin = Instant::now();
-    let alone = Streams::start(&engine, count, tokens)?.gaps(begin, None);
+    let (watch, mut waits) = (Watch::start(), Waits::default());
+    for _ in 0..rounds {
+        waits.round(&engine, count)?;
+    }
     let disturbed = watch.end();
-    let (alone, quiet_alone) = lengths(&alone, &disturbed);
-    let (beside, quiet_beside) = lengths(&beside, &disturbed);
+    let (alone, quiet_alone) = lengths(&waits.alone, &disturbed);
+    let (beside, quiet_beside) = lengths(&waits.beside, &disturbed);
     let mut figures = Figures::default();
     add(&mut figures, "", &alone, &beside);
-    figures.add("a prompt takes, s", median(&prompts) / 1e3);
+    figures.add("a prompt takes, s", median(&waits.prompts) / 1e3);
     let counts = [quiet_alone.len(), quiet_beside.len()];
-    figures.add(
-        "share of the gaps undisturbed",
-        (counts[0] + counts[1]) as f64 / (alone.len() + beside.len()) as f64,
-    );
+    let share = (counts[0] + counts[1]) as f64 / (alone.len() + beside.len()) as f64;
+    figures.add("share of the gaps undisturbed", share);
     // The p99 of fewer is one of the ten longest.
     if counts.iter().all(|&count| count >= 1000) {
         add(&mut figures, "undisturbed: ", &quiet_alone, &quiet_beside);
