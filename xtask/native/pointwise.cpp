@@ -14,7 +14,7 @@ typedef std::int32_t Whole __attribute__((vector_size(4 * kLanes)));
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// e^x, within 2 units in the last place: x = n ln 2 + r with |r| <= ln(2) / 2, and e^r by the polynomial of Moshier's Cephes library.
+// e^x: x = n ln 2 + r with |r| <= ln(2) / 2, and e^r by the polynomial of Moshier's Cephes library.
 // Below -87.3, where results would lose digits, it is 0, above 88 infinite.
 INLINE Lanes exponential(const Lanes& x) {
   constexpr float kLeast = -87.3f, kMost = 88.0f;
