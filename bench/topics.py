@@ -101,7 +101,7 @@ def topics(kit):
     if linux:
         yield Topic("toy-one-core", "A toy of two layers, every program held to one core", [on_one_core(it) for it in pair], turns=5)
     yield Topic("host", "Where a token's time goes on the host", [kit.ours("host", toy), kit.null("host", toy)], turns=5)
-    yield Topic("off", "Features that are off", [kit.ours("off", small)], turns=1)
+    yield Topic("off", "Features that are off", [kit.ours("off", small, toy)], turns=1)
     # So many rounds give thousands of gaps: on a machine that is shared, few of them may be undisturbed.
     for streams, rounds in ((1, 3), (4, 1)):
         title = f"Streams beside long prompts: {streams}"

@@ -368,6 +368,11 @@ fn inspect_tells_what_a_model_is_without_reading_its_weights() {
     assert!(
         sum(std::slice::from_ref(&kept), "device_bytes") < sum(std::slice::from_ref(&object), "device_bytes")
     );
+    let half = json(&["inspect", "-m", folder, "--json", "--dtype", "bfloat16"], "");
+    assert_eq!(
+        (&half["device_dtype"], &half["device_bytes"]),
+        (&"bf16".into(), &Value::from(object["parameters"].as_u64().expect("a count") * 2))
+    );
     let text = stdout(&mlx(&["inspect", "-m", folder, "--memory-budget", "1KB"], ""));
     assert!(text.contains("affine 6 bits, groups of 64") && text.contains("memory_budget"), "{text}");
     let missing = mlx(&["inspect", "-m", "no-such-folder"], "");
@@ -389,6 +394,33 @@ fn quantised_weights_may_be_kept_and_what_is_not_kept_is_said() {
         assert!(said.contains("--keep-quantized") && said.contains("memory="), "{said}");
     }
     assert!(!stderr(&kept).contains("--keep-quantized"), "{}", stderr(&kept));
+}
+
+#[test]
+fn the_float_type_can_be_chosen() {
+    let folder = model("llama-f16");
+    let answer = |arguments: &[&str]| {
+        let mut all = vec!["generate", "-m", &folder, "--raw", "-p", "The", "--json", "--logprobs", "2"];
+        all.extend(GREEDY);
+        all.extend(arguments);
+        json(&all, "")["tokens"].clone()
+    };
+    let [single, half, own] = ["f32", "float16", "checkpoint"].map(|name| answer(&["--dtype", name]));
+    assert_eq!(half, own);
+    assert_ne!(half, single, "log-probabilities to the last digit");
+    let refused = mlx(&["generate", "-m", &folder, "-p", "The", "--dtype", "int8"], "");
+    assert!(
+        stderr(&refused).contains("--dtype") && stderr(&refused).contains("bf16"),
+        "{}",
+        stderr(&refused)
+    );
+    assert_eq!(refused.status.code(), Some(2));
+    if mlx_core::array::device_name().expect("a device") == "cpu" {
+        let refused =
+            mlx(&["generate", "-m", &model("mixtral-f32"), "--raw", "-p", "The", "--dtype", "f16"], "");
+        assert!(stderr(&refused).contains("dtype: cannot be float16"), "{}", stderr(&refused));
+        assert_eq!(refused.status.code(), Some(2));
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, Priority, RequestOptions};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
+use mlx_core::weights::FloatPolicy;
 use mlx_tests::{Dice, Outcome, collect, device, model_folder, run};
 
 /// A random request of every kind there is.
@@ -137,7 +138,7 @@ fn run_under_load(engine: &EngineHandle, requests: &[Request]) -> Vec<Outcome> {
 }
 
 /// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations.
-fn models() -> Vec<PathBuf> {
+fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
     let kinds = [
         "llama-f32",
@@ -151,7 +152,10 @@ fn models() -> Vec<PathBuf> {
         "llama-mixed-f32",
         "llama-mxfp4-bf16",
     ];
-    kinds.map(model_folder).into_iter().chain(own).collect()
+    let as_they_are = kinds.map(model_folder).into_iter().chain(own).map(|folder| (folder, None));
+    let halves =
+        [FloatPolicy::F16, FloatPolicy::Bf16].map(|floats| (model_folder("llama-rope3-f32"), Some(floats)));
+    as_they_are.chain(halves).collect()
 }
 
 fn count() -> usize {
@@ -163,10 +167,11 @@ fn count() -> usize {
 fn a_request_gives_the_same_bits_alone_and_under_load() {
     let _turn = device();
     let (mut runs, mut preemptions, mut restores) = (0, 0, 0);
-    for folder in models() {
-        let name = folder.display();
+    for (folder, dtype) in models() {
         // Alone and with nothing known of any other request.
-        let single = start(&folder, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::single() });
+        let alone = EngineOptions { prefix_cache: Some(0), dtype, ..EngineOptions::single() };
+        let single = start(&folder, &alone);
+        let name = format!("{} in {}", folder.display(), single.spec().dtype);
         if single.exactness() == Exactness::Sampling {
             // The engine itself found that this device cannot; then it must not claim it.
             continue;
@@ -180,6 +185,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
         let crowded = EngineOptions {
             // So few places that higher priorities take them from lower ones, and so little room for what is known that it often goes.
             max_running: 5,
+            dtype,
             prefix_cache: Some(3 * known),
             prompt_cache: Some(DiskOptions::new(disk.path().to_owned())),
             ..EngineOptions::default()

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use half::f16;
-use mlx_core::array::FloatPolicy;
+
 use mlx_core::config::Fields;
 use mlx_core::packed::Packed;
 use mlx_core::quantisation::{Mode, Packing, Recipe};
-use mlx_core::weights::{WeightPolicy, Weights};
+use mlx_core::weights::{FloatPolicy, WeightPolicy, Weights};
 use mlx_rs::{Array, Dtype};
 use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{Dice, device};
@@ -92,7 +92,7 @@ fn load(packing: Packing, tensors: &BTreeMap<String, Tensor>, outputs: usize) ->
     let path = folder.path().join("config.json");
     std::fs::write(&path, config.to_string()).expect("it can be written");
     let recipe = Recipe::read(&Fields::read(&path).expect("a config")).expect("a recipe");
-    let policy = WeightPolicy { floats: FloatPolicy::Single, keep_packed: true };
+    let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: true };
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder.path(), recipe, policy, progress).expect("good headers");
     weights.take_packed("m", &[outputs, INPUTS]).expect("a good matrix").expect("it is packed")

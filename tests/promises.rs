@@ -9,6 +9,7 @@ mod experts;
 mod failures;
 mod families;
 mod family_configs;
+mod halves;
 mod kv_bits;
 mod loading;
 mod long_chats;

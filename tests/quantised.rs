@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use mlx_core::array::{self, FloatPolicy};
+use mlx_core::array;
 use mlx_core::config::Fields;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::inspect::inspect;
-use mlx_core::model::{self, Batch, Model, ModelSpec, Row};
+use mlx_core::model::{self, Model, ModelSpec};
 use mlx_core::quantisation::Recipe;
-use mlx_core::weights::{WeightPolicy, Weights};
-use mlx_rs::{Array, Dtype};
+use mlx_core::weights::{FloatPolicy, WeightPolicy, Weights};
+use mlx_rs::Array;
 use mlx_tests::golden::{self, MODELS, QUANTISED, worst_difference};
 use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{device, greedy, model_folder, run};
@@ -18,8 +18,8 @@ use safetensors::Dtype as FileDtype;
 
 use crate::families::{logits_in_passes, tolerance};
 
-const KEPT: WeightPolicy = WeightPolicy { floats: FloatPolicy::Single, keep_packed: true };
-const UNPACKED: WeightPolicy = WeightPolicy { floats: FloatPolicy::Single, keep_packed: false };
+const KEPT: WeightPolicy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: true };
+const UNPACKED: WeightPolicy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: false };
 const AS_IN_FILES: WeightPolicy = WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true };
 
 fn load(name: &str, policy: WeightPolicy) -> Box<dyn Model> {
@@ -60,47 +60,6 @@ fn greedy_tokens_are_the_references_with_packed_weights() {
                 "{name}"
             );
         }
-    }
-}
-
-/// An f32 scalar or table would make f32 of every layer after it, at several times the cost.
-#[test]
-fn half_precision_stays_half_precision_from_layer_to_layer() {
-    let _turn = device();
-    let halves = MODELS.into_iter().chain(QUANTISED).filter(|name| !name.ends_with("f32"));
-    for name in halves {
-        let model = load(name, AS_IN_FILES);
-        let dtype = if name.ends_with("bf16") { Dtype::Bfloat16 } else { Dtype::Float16 };
-        let mut cache = model.new_cache();
-        for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
-            let mut pass = model.begin(batch).expect("the pass begins");
-            assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
-            for layer in 0..model.spec().layers {
-                model.advance(&mut pass, 1, &mut [&mut cache]).expect("the layer runs");
-                assert_eq!(pass.hidden().dtype(), dtype, "{name}: layer {layer}");
-            }
-            let logits = model.logits(pass.hidden()).expect("the head runs");
-            assert_eq!(logits.dtype(), dtype, "{name}: the logits");
-            logits.eval().expect("the pass runs");
-        }
-        let per_token = model.spec().footprint.cache_per_token as usize;
-        assert_eq!(cache.bytes(), per_token * mlx_core::cache::capacity(4), "{name}: the cache");
-    }
-}
-
-/// Two ways to round the same computation: ours may be as far from f32 as the reference's own is, or a little more.
-#[test]
-fn halves_as_they_are_are_as_good_as_the_references() {
-    let _turn = device();
-    for name in QUANTISED.into_iter().filter(|name| !name.ends_with("f32")) {
-        let model = load(name, AS_IN_FILES);
-        let [single, half] = [true, false].map(|widened| golden::logits(name, widened));
-        let values = logits_in_passes(model.as_ref(), &single.tokens, &[]);
-        let [ours, theirs] =
-            [&values, &half.values].map(|rows| worst_difference(rows, &single.values, single.vocabulary));
-        // The reference unpacks 4-bit floats to bf16; beside f16 that makes f32 of all its layers, and no difference.
-        let bound = 1.5 * theirs.max(5e-2);
-        assert!(ours < bound, "{name}: {ours:e} of the spread, the reference's is {theirs:e}");
     }
 }
 

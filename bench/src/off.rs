@@ -1,5 +1,6 @@
-//! What a feature costs whoever does not use it: `off MODEL`. The medians of many short runs by turns, with the feature there but unused
-//! and with it taken out as far as it can be; and, for what is part of every draw, the draw beside the bare search for the largest.
+//! What a feature costs whoever does not use it: `off MODEL TOY`. On the toy a token is little but host work, so what a feature adds
+//! there, by turns with a run without it, is counted against a token of the model; and, for what is part of every draw, the draw
+//! beside the bare search for the largest.
 
 use std::hint::black_box;
 
@@ -11,13 +12,17 @@ use crate::figures::{Figures, median};
 use crate::load::{argument, engine_with, greedy, milliseconds, moments, prompt};
 use crate::sampling::{draws, microseconds, options, row};
 
-const TURNS: usize = 40;
+const TURNS: usize = 200;
+/// Of the model whose tokens are the measure.
+const MODEL_TURNS: usize = 20;
 const PROMPT: usize = 32;
 const TOKENS: usize = 48;
+/// Of the row of logits that is drawn from.
+const WIDTH: usize = 32_000;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
-    let model: String = argument(arguments, 0, "MODEL")?;
-    let start = |options: &EngineOptions| engine_with(&model, options);
+    let (model, toy): (String, String) = (argument(arguments, 0, "MODEL")?, argument(arguments, 1, "TOY")?);
+    let start = |options: &EngineOptions| engine_with(&toy, options);
     let bare = EngineOptions { prefix_cache: Some(0), exact: Some(false), ..EngineOptions::default() };
     let plain = start(&bare)?;
     let again = start(&bare)?;
@@ -42,42 +47,47 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         ("keeping beginnings", &keeping, &request),
         ("penalties that do nothing", &plain, &neutral),
     ];
+    let step = step(&model, &request)?;
     let mut figures = Figures::default();
+    figures.add("a token of the model, µs", step);
     for (name, engine, options) in rivals {
-        let (with, without) = by_turns((engine, options), (&plain, &request))?;
-        figures.add(format!("a token, {name} / without"), with / without);
+        let added = added((engine, options), (&plain, &request))?;
+        figures.add(format!("{name}, µs more"), added);
+        figures.add(format!("{name}, of a token"), added / step);
     }
-    let width = plain.spec().vocabulary;
-    let (draw, largest) = (draws(width, &options(0.0))?, search(width)?);
-    let step =
-        median(&(0..TURNS).map(|turn| token_time(&plain, &request, turn)).collect::<Result<Vec<_>>>()?);
+    let (draw, largest) = (draws(WIDTH, &options(0.0))?, search(WIDTH)?);
     figures.add("a greedy draw with all features off, µs", draw);
     figures.add("the bare search for the largest, µs", largest);
-    figures.add("all that is off in a draw / a step", (draw - largest) / (step * 1e3));
+    figures.add("all that is off in a draw, of a token", (draw - largest) / step);
     Ok(figures)
+}
+
+/// Microseconds of a token of `model`, the median of some runs.
+fn step(model: &str, request: &RequestOptions) -> Result<f64> {
+    let engine = engine_with(model, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })?;
+    let times =
+        (0..MODEL_TURNS).map(|turn| token_time(&engine, request, turn)).collect::<Result<Vec<_>>>()?;
+    Ok(median(&times))
 }
 
 type Rival<'a> = (&'a EngineHandle, &'a RequestOptions);
 
-/// The medians of both; who goes first changes with every turn.
-fn by_turns(with: Rival, without: Rival) -> Result<(f64, f64)> {
-    let (mut times, mut others) = (Vec::new(), Vec::new());
+/// What a token takes longer with than without, in microseconds: the median over turns; who goes first changes with every turn.
+fn added(with: Rival, without: Rival) -> Result<f64> {
+    let mut differences = Vec::new();
     for turn in 0..TURNS {
         let (first, second) = if turn % 2 == 0 { (with, without) } else { (without, with) };
         let (one, two) = (token_time(first.0, first.1, turn)?, token_time(second.0, second.1, turn)?);
-        let (with, without) = if turn % 2 == 0 { (one, two) } else { (two, one) };
-        times.push(with);
-        others.push(without);
+        differences.push(if turn % 2 == 0 { one - two } else { two - one });
     }
-    Ok((median(&times), median(&others)))
+    Ok(median(&differences))
 }
 
-/// Milliseconds of a token, the median of a run. No two turns share a beginning.
+/// Microseconds of a token in one run. No two turns share a beginning.
 fn token_time(engine: &EngineHandle, options: &RequestOptions, turn: usize) -> Result<f64> {
     let prompt = prompt(turn + 1, PROMPT, engine.spec().vocabulary);
     let times = moments(engine.submit(engine.request(prompt, options)?)?);
-    let gaps: Vec<f64> = times.windows(2).map(|pair| milliseconds(pair[0], pair[1])).collect();
-    Ok(median(&gaps))
+    Ok(milliseconds(times[0], times[times.len() - 1]) * 1e3 / (times.len() - 1) as f64)
 }
 
 fn search(width: usize) -> Result<f64> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use mlx_core::engine::EngineOptions;
 use mlx_core::session::ContextPolicy;
+use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, guide, hub};
 use mlx_server::args::ServeArgs;
 use mlx_server::cache::{KeptArgs, NumberArgs};
@@ -201,6 +202,10 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     pub(crate) memory_budget: Option<ByteSize>,
 
+    /// As if it computed in f32, f16, bf16 or, as checkpoint, in the type of its files [default: as the device likes it]
+    #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
+    pub(crate) dtype: Option<FloatPolicy>,
+
     /// As if quantised weights were kept packed on a CPU, too [default: false]
     #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) keep_quantized: Option<bool>,
@@ -223,6 +228,11 @@ pub(crate) struct ModelArgs {
     /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     pub(crate) memory_budget: Option<ByteSize>,
+
+    /// The float type to compute in: f32, f16, bf16, or checkpoint for that of the files; halves are slow on a CPU
+    /// [default: checkpoint on a GPU, f32 on a CPU]
+    #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
+    pub(crate) dtype: Option<FloatPolicy>,
 
     /// Keep quantised weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
     #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
@@ -255,9 +265,13 @@ impl ModelArgs {
         let memory_budget = self.memory_budget.map(|size| size.0);
         let cache = kept.config(&self.numbers);
         cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
-        let keep_quantized = self.keep_quantized.unwrap_or(false);
-        let mut options =
-            EngineOptions { exact: self.exact, memory_budget, keep_quantized, ..EngineOptions::single() };
+        let mut options = EngineOptions {
+            exact: self.exact,
+            memory_budget,
+            dtype: self.dtype,
+            keep_quantized: self.keep_quantized.unwrap_or(false),
+            ..EngineOptions::single()
+        };
         cache.apply(&mut options);
         Ok(options)
     }

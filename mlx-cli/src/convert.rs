@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantisation::{Mode, Packing};
+use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, hub, size};
 use mlx_server::units::ByteSize;
 use safetensors::Dtype;
@@ -130,10 +131,6 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
 }
 
 fn parse_dtype(text: &str) -> Result<Dtype, String> {
-    match text {
-        "f32" | "float32" => Ok(Dtype::F32),
-        "f16" | "float16" => Ok(Dtype::F16),
-        "bf16" | "bfloat16" => Ok(Dtype::BF16),
-        _ => Err("it must be f32, f16 or bf16".to_owned()),
-    }
+    let policy = text.parse::<FloatPolicy>().ok();
+    policy.and_then(FloatPolicy::dtype).ok_or_else(|| "it must be f32, f16 or bf16".to_owned())
 }

@@ -13,6 +13,7 @@ use crate::terminal::{self, count};
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let options = EngineOptions {
         memory_budget: args.memory_budget.map(|size| size.0),
+        dtype: args.dtype,
         keep_quantized: args.keep_quantized.unwrap_or(false),
         // As the other commands would run it.
         ..EngineOptions::single()

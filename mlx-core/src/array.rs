@@ -15,22 +15,6 @@ impl From<mlx_rs::error::Exception> for Error {
     }
 }
 
-/// Which float type a model computes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FloatPolicy {
-    /// The checkpoint's own.
-    Checkpoint,
-    /// Always 32 bits: MLX's CPU kernels have no fast path for halves.
-    Single,
-}
-
-impl FloatPolicy {
-    /// The right policy for the default device: a GPU keeps the checkpoint's type, a CPU computes in f32.
-    pub fn for_device() -> Result<Self> {
-        Ok(if on_gpu()? { Self::Checkpoint } else { Self::Single })
-    }
-}
-
 /// Whether the default device is a GPU, whose fused kernels replace chains of operations.
 pub fn on_gpu() -> Result<bool> {
     Ok(matches!(Device::try_default()?.get_type()?, DeviceType::Gpu))

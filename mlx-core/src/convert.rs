@@ -15,14 +15,14 @@ use serde_json::Value;
 
 pub use rule::Rule;
 
-use crate::array::{self, FloatPolicy};
+use crate::array;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::model;
 use crate::packed::Packed;
 use crate::quantisation::{Packing, Recipe};
-use crate::weights::{Checkpoint, WeightPolicy};
+use crate::weights::{Checkpoint, FloatPolicy, WeightPolicy};
 use output::Output;
 use plan::Unit;
 use shards::{Shard, ShardFile};

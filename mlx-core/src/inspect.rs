@@ -7,7 +7,7 @@ use crate::engine::{EngineOptions, Room};
 use crate::error::Result;
 use crate::folder::expect_folder;
 use crate::model::{self, ModelSpec};
-use crate::weights::{Kinds, WeightPolicy};
+use crate::weights::Kinds;
 
 /// What there is to know about a model folder before it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Inspection {
 /// Looks into `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
-    let (spec, kinds) = model::survey(folder, WeightPolicy::for_device(options.keep_quantized)?)?;
+    let (spec, kinds) = model::survey(folder, options.weights()?)?;
     let room = Room::of(&spec, options)?;
     Ok(Inspection { spec, kinds, device: array::device_name()?, room })
 }

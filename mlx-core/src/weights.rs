@@ -1,6 +1,7 @@
 //! Reads the weights of a model folder, one tensor at a time, as the device is to hold them.
 
 mod checkpoint;
+mod floats;
 mod survey;
 
 use std::path::Path;
@@ -8,12 +9,13 @@ use std::path::Path;
 use mlx_rs::{Array, Dtype};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::array::{self, FloatPolicy};
+use crate::array;
 use crate::error::{Error, Result};
 use crate::packed::Packed;
 use crate::quantisation::{Packing, Recipe};
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
+pub use floats::FloatPolicy;
 pub use survey::{Kind, Kinds, Tally};
 
 /// Called with the bytes read so far and the bytes in all.
@@ -33,6 +35,12 @@ impl WeightPolicy {
     /// become floats, unless they are to be kept.
     pub fn for_device(keep_packed: bool) -> Result<Self> {
         Ok(Self { floats: FloatPolicy::for_device()?, keep_packed: keep_packed || array::on_gpu()? })
+    }
+
+    /// The same, but for the type of floats if one is given.
+    #[must_use]
+    pub fn with_floats(self, floats: Option<FloatPolicy>) -> Self {
+        Self { floats: floats.unwrap_or(self.floats), ..self }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use mlx_core::engine::EngineOptions;
+use mlx_core::weights::FloatPolicy;
 use serde::Serialize;
 
 use crate::cache::CacheArgs;
@@ -119,6 +120,11 @@ pub struct EngineArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     memory_budget: Option<ByteSize>,
 
+    /// The float type to compute in: f32, f16, bf16, or checkpoint for that of the files; halves are slow on a CPU
+    /// [default: checkpoint on a GPU, f32 on a CPU]
+    #[arg(long, env = "MLX_DTYPE", value_name = "TYPE")]
+    dtype: Option<FloatPolicy>,
+
     /// Keep quantised weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
     #[arg(long, env = "MLX_KEEP_QUANTIZED", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     keep_quantized: Option<bool>,
@@ -139,6 +145,7 @@ impl EngineArgs {
         EngineOptions {
             exact: self.exact.or(default.exact),
             memory_budget: self.memory_budget.map(|size| size.0).or(default.memory_budget),
+            dtype: self.dtype.or(default.dtype),
             keep_quantized: self.keep_quantized.unwrap_or(default.keep_quantized),
             max_running: self.max_running.unwrap_or(default.max_running),
             max_waiting: self.max_waiting.unwrap_or(default.max_waiting),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use mlx_core::engine::EngineOptions;
+use mlx_core::weights::FloatPolicy;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -95,6 +96,8 @@ pub struct EngineConfig {
     pub exact: Option<bool>,
     /// Bytes for weights, caches and work.
     pub memory_budget: Option<ByteSize>,
+    /// The float type to compute in; what suits the device if nothing is said.
+    pub dtype: Option<FloatPolicy>,
     /// Keep quantised weights packed on a CPU, too.
     pub keep_quantized: bool,
     /// The most requests that run.
@@ -105,9 +108,10 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let EngineOptions { exact, memory_budget, keep_quantized, max_running, max_waiting, .. } =
+        let EngineOptions { exact, memory_budget, dtype, keep_quantized, max_running, max_waiting, .. } =
             EngineOptions::default();
-        Self { exact, memory_budget: memory_budget.map(ByteSize), keep_quantized, max_running, max_waiting }
+        let memory_budget = memory_budget.map(ByteSize);
+        Self { exact, memory_budget, dtype, keep_quantized, max_running, max_waiting }
     }
 }
 
@@ -177,10 +181,12 @@ impl Config {
 
     /// What engines are started with.
     pub fn engine_options(&self) -> EngineOptions {
-        let EngineConfig { exact, memory_budget, keep_quantized, max_running, max_waiting } = self.engine;
+        let EngineConfig { exact, memory_budget, dtype, keep_quantized, max_running, max_waiting } =
+            self.engine;
         let mut options = EngineOptions {
             exact,
             memory_budget: memory_budget.map(|size| size.0),
+            dtype,
             keep_quantized,
             max_running,
             max_waiting,
@@ -320,8 +326,18 @@ mod tests {
 
     #[test]
     fn what_is_printed_can_be_read_again_and_hides_keys() {
-        let arguments =
-            ["-m", "a=b", "--api-key", "geheim", "--models-budget", "8GB", "--idle-timeout", "0.5"];
+        let arguments = [
+            "-m",
+            "a=b",
+            "--api-key",
+            "geheim",
+            "--models-budget",
+            "8GB",
+            "--idle-timeout",
+            "0.5",
+            "--dtype",
+            "bf16",
+        ];
         let config = resolve(&arguments).expect("valid");
         let printed = config.to_toml();
         assert!(!printed.contains("geheim"), "{printed}");

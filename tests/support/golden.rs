@@ -86,6 +86,9 @@ pub const FAMILIES: [&str; 34] = [
     "starcoder2-f32",
 ];
 
+/// Those of them that have experts.
+pub const MIXTURES: [&str; 4] = ["gpt_oss-f32", "mixtral-f32", "olmoe-f32", "qwen3_moe-f32"];
+
 /// The names of all checkpoints that are quantised, too.
 pub const QUANTISED: [&str; 7] = [
     "llama-q4-f16",

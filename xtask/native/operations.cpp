@@ -99,7 +99,7 @@ class Norm : public RowOperation {
   RowFunction with(const std::vector<array>& inputs) const override {
     const array weight = array::unsafe_weak_copy(inputs[1]);
     return [weight, epsilon = epsilon_](const float* from, float* to, std::ptrdiff_t count) {
-      norm_row(from, to, count, weight.data<float>(), epsilon);
+      norm_row(from, to, count, weight.data<float>(), weight.strides(0), epsilon);
     };
   }
 
@@ -149,7 +149,7 @@ array tanh(const array& a, StreamOrDevice s) {
 
 array fast::rms_norm(const array& x, const std::optional<array>& weight, float epsilon, StreamOrDevice s) {
   if (is_ours(x, s) && weight && weight->dtype() == float32 && weight->ndim() == 1 && weight->size() == x.shape().back()) {
-    return array(x.shape(), float32, std::make_shared<Norm>(to_stream(s), epsilon), {x, contiguous(*weight, false, s)});
+    return array(x.shape(), float32, std::make_shared<Norm>(to_stream(s), epsilon), {x, *weight});
   }
   static const auto others = next(&fast::rms_norm);
   return others(x, weight, epsilon, s);

@@ -100,13 +100,17 @@ FOR_EVERY_CPU void tanh_row(const float* from, float* to, std::ptrdiff_t count) 
            [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA { store(to + i, hyperbolic_tangent(x), filled); });
 }
 
-FOR_EVERY_CPU void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, float epsilon) {
+FOR_EVERY_CPU void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, std::ptrdiff_t step, float epsilon) {
   Lanes squares{};
   by_lanes(from, count, 0.0f, [&](const Lanes& x, std::ptrdiff_t, int) INLINE_LAMBDA { squares += x * x; });
   const float factor = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(count) + epsilon);
   by_lanes(from, count, 0.0f, [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
-    Lanes weights;
-    load(weights, weight + i, filled);
+    Lanes weights{};
+    if (step == 1) {
+      load(weights, weight + i, filled);
+    } else {
+      for (int lane = 0; lane < filled; ++lane) weights[lane] = weight[(i + lane) * step];
+    }
     store(to + i, x * factor * weights, filled);
   });
 }

@@ -7,5 +7,5 @@
 void softmax_row(const float* from, float* to, std::ptrdiff_t count);
 void sigmoid_row(const float* from, float* to, std::ptrdiff_t count);
 void tanh_row(const float* from, float* to, std::ptrdiff_t count);
-// Each x over the root of `epsilon` and the mean of all x^2, times its weight.
-void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, float epsilon);
+// Each x over the root of `epsilon` and the mean of all x^2, times its weight; weights are `step` apart.
+void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, std::ptrdiff_t step, float epsilon);

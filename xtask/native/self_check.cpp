@@ -1,4 +1,4 @@
-// Run once after linking: the product that libmlx.so gets must be ours, and right for every layout; so must our functions of rows.
+// Run once after linking: the product and the operations that MLX and mlx-c get must be ours, and right.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 
 #include "blas.h"
 #include "few_rows.h"
+#include "mlx/fast.h"
+#include "mlx/ops.h"
 #include "pointwise.h"
 #include "tiles.h"
 
@@ -136,13 +138,15 @@ bool is_near(const char* name, double x, float got, double want, double toleranc
 
 bool norms_are_right() {
   for (int count : {1, 15, 16, 33, 1000}) {
-    std::vector<float> x(static_cast<std::size_t>(count)), weight(x.size()), out(x.size());
+    std::vector<float> x(static_cast<std::size_t>(count)), weight(x.size() * 3), out(x.size());
     double squares = 0;
     for (float& number : x) squares += (number = draw() * 9) * static_cast<double>(number);
     for (float& number : weight) number = draw();
-    norm_row(x.data(), out.data(), count, weight.data(), 0.5f);
-    for (int i = 0; i < count; ++i)
-      if (!is_near("norm", x[i], out[i], x[i] / std::sqrt(squares / count + 0.5) * weight[i], 2e-6)) return false;
+    for (int step : {1, 3, 0}) {
+      norm_row(x.data(), out.data(), count, weight.data(), step, 0.5f);
+      for (int i = 0; i < count; ++i)
+        if (!is_near("norm", x[i], out[i], x[i] / std::sqrt(squares / count + 0.5) * weight[i * step], 2e-6)) return false;
+    }
   }
   return true;
 }
@@ -188,20 +192,30 @@ bool edges_are_right() {
   return right;
 }
 
-// The library an address came from: what the dynamic linker hands to libmlx.so is what it hands to everybody.
-bool product_is_ours() {
+// What the dynamic linker hands to this program is what it hands to libmlx.so and to mlx-c.
+bool is_ours(const char* name, const void* address) {
   Dl_info found{};
-  void* symbol = dlsym(RTLD_DEFAULT, "cblas_sgemm");
-  if (symbol == nullptr || dladdr(symbol, &found) == 0) return false;
-  const char* name = std::strrchr(found.dli_fname, '/');
-  if (std::strcmp(name == nullptr ? found.dli_fname : name + 1, "libmlxc.so") == 0) return true;
-  std::printf("cblas_sgemm was found in %s instead of libmlxc.so\n", found.dli_fname);
+  if (address == nullptr || dladdr(address, &found) == 0) return false;
+  const char* file = std::strrchr(found.dli_fname, '/');
+  if (std::strcmp(file == nullptr ? found.dli_fname : file + 1, "libmlxc.so") == 0) return true;
+  std::printf("%s was found in %s instead of libmlxc.so\n", name, found.dli_fname);
   return false;
+}
+
+bool all_are_ours() {
+  using mlx::core::array;
+  using Place = mlx::core::StreamOrDevice;
+  array (*const softmax)(const array&, const std::vector<int>&, bool, Place) = &mlx::core::softmax;
+  array (*const tanh)(const array&, Place) = &mlx::core::tanh;
+  const auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
+  return is_ours("cblas_sgemm", dlsym(RTLD_DEFAULT, "cblas_sgemm")) && is_ours("softmax", address(softmax)) &&
+         is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
+         is_ours("rms_norm", address(&mlx::core::fast::rms_norm));
 }
 
 }  // namespace
 
 int main() {
-  const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && product_is_ours();
+  const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

@@ -73,6 +73,7 @@ impl Work<'_> {
             }
         }
         for (flag, given) in [
+            ("--dtype", self.model.dtype.map(|dtype| dtype.to_string())),
             ("--memory-budget", self.model.memory_budget.map(|size| size.to_string())),
             ("--kv-bits", self.model.numbers.kv_bits.map(|bits| bits.to_string())),
         ] {

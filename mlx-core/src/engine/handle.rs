@@ -17,7 +17,6 @@ use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, Model, ModelSpec};
-use crate::weights::WeightPolicy;
 
 /// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
 #[derive(Clone)]
@@ -48,10 +47,8 @@ impl EngineHandle {
         options: &EngineOptions,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self> {
-        let (path, keep) = (folder.to_path_buf(), options.keep_quantized);
-        Self::start_with(folder, options, move || {
-            WeightPolicy::for_device(keep).and_then(|policy| model::load(&path, policy, &mut progress))
-        })
+        let (path, of_weights) = (folder.to_path_buf(), options.clone());
+        Self::start_with(folder, options, move || model::load(&path, of_weights.weights()?, &mut progress))
     }
 
     /// Starts an engine on a model of the caller's making, with the tokenizer, template and defaults of `folder`.

@@ -1,6 +1,8 @@
 //! How an engine runs: what the program that starts it chooses once, for all requests.
 
 use crate::cache::DiskOptions;
+use crate::error::Result;
+use crate::weights::{FloatPolicy, WeightPolicy};
 
 /// Choices for a whole engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +11,8 @@ pub struct EngineOptions {
     pub exact: Option<bool>,
     /// Bytes that weights, caches and work may take together. None: a share of the machine's memory.
     pub memory_budget: Option<u64>,
+    /// The float type that is computed in. None: what suits the device.
+    pub dtype: Option<FloatPolicy>,
     /// Whether quantised weights stay packed where the device would rather have them as floats.
     pub keep_quantized: bool,
     /// Bytes of the beginnings of texts that are kept for later requests; 0 keeps none. What is promised to requests comes first,
@@ -29,6 +33,7 @@ impl Default for EngineOptions {
         Self {
             exact: None,
             memory_budget: None,
+            dtype: None,
             keep_quantized: false,
             prefix_cache: None,
             prompt_cache: None,
@@ -43,6 +48,11 @@ impl EngineOptions {
     /// For a program that asks one thing after the other.
     pub fn single() -> Self {
         Self { max_running: 1, ..Self::default() }
+    }
+
+    /// How weights are held.
+    pub fn weights(&self) -> Result<WeightPolicy> {
+        Ok(WeightPolicy::for_device(self.keep_quantized)?.with_floats(self.dtype))
     }
 }
 

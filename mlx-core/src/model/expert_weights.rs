@@ -1,11 +1,12 @@
 //! The weights of all experts of a layer, side by side, and the product of a row with those that were chosen for it. Invariant:
 //! how checkpoints lay experts out is known here and nowhere else.
 
-use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, gather_mm, stack};
+use mlx_rs::{Array, Dtype};
 
 use super::moe::ExpertsConfig;
-use crate::error::Result;
+use crate::array::on_gpu;
+use crate::error::{Error, Result};
 use crate::packed::Packed;
 use crate::weights::Weights;
 
@@ -87,7 +88,20 @@ impl ExpertTensors {
         hidden: usize,
         config: &ExpertsConfig,
     ) -> Result<(ExpertLinear, ExpertLinear)> {
-        let mut taker = Taker { weights, name, hidden, config };
+        let dtype = weights.dtype();
+        let (gate_up, down) = self.take(Taker { weights, name, hidden, config })?;
+        let dense =
+            [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_)));
+        if dense && dtype != Dtype::Float32 && !on_gpu()? {
+            let name = format!("{dtype:?}").to_lowercase();
+            let why = "MLX multiplies floats of experts in f32 only on a CPU; leave it out";
+            return Err(Error::request("dtype", format!("cannot be {name} for this model: {why}")));
+        }
+        Ok((gate_up, down))
+    }
+
+    fn take(self, mut taker: Taker) -> Result<(ExpertLinear, ExpertLinear)> {
+        let name = taker.name;
         match self {
             Self::Each(_) if taker.weights.has(&format!("{name}.switch_mlp.gate_proj.weight")) => {
                 taker.stacked("switch_mlp")

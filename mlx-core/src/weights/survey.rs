@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use safetensors::Dtype;
 
-use super::WeightPolicy;
 use super::checkpoint::{Checkpoint, Entry};
-use crate::array::FloatPolicy;
+use super::{FloatPolicy, WeightPolicy};
 use crate::quantisation::{Packing, Recipe};
 use crate::size::size;
 
@@ -34,14 +33,11 @@ impl Tally {
             let same = checkpoint.entries().values().filter(|entry| entry.dtype == dtype);
             same.map(|entry| entry.length).sum()
         };
-        let dtype = match policy {
-            FloatPolicy::Single => Dtype::F32,
+        let dtype = policy.dtype().unwrap_or_else(|| {
             // The most used; of those that are used alike, the last.
-            FloatPolicy::Checkpoint => {
-                let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
-                candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)
-            }
-        };
+            let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
+            candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)
+        });
         let file_bytes = checkpoint.entries().values().map(|entry| entry.length as u64).sum();
         Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0, hash: 0 }
     }
@@ -66,7 +62,8 @@ impl Tally {
             tracing::info!(
                 files,
                 memory,
-                "weights become f32 on this backend, where half precision has no fast kernels"
+                "weights become f32, since half precision has no fast kernels on a CPU; \
+                 --dtype checkpoint keeps them as they are"
             );
         }
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
-use mlx_core::weights::WeightPolicy;
 use mlx_core::{guide, hub, model};
 use tokio::task::spawn_blocking;
 
@@ -221,8 +220,7 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
 }
 
 fn weight_bytes(folder: &Path, options: &EngineOptions) -> u64 {
-    let policy = WeightPolicy::for_device(options.keep_quantized);
-    if let Ok((spec, _)) = policy.and_then(|policy| model::survey(folder, policy)) {
+    if let Ok((spec, _)) = options.weights().and_then(|policy| model::survey(folder, policy)) {
         return spec.weight_bytes;
     }
     // Loading it will say what is wrong with it.

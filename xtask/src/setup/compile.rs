@@ -73,7 +73,8 @@ impl<'a> Compiler<'a> {
     pub(super) fn self_check(&self, home: &Path) -> Result<PathBuf> {
         let program = home.join("self_check");
         let mut command = self.command();
-        command.args(["-std=c++20", "-O1", "-o"]).arg(&program).arg(home.join("helpers/self_check.cpp"));
+        command.args(["-std=c++20", "-O1", "-fPIC", "-w", "-o"]).arg(&program);
+        command.arg(home.join("helpers/self_check.cpp")).arg("-I").arg(home.join("mlx/include"));
         command.arg(home.join("libmlxc.so")).arg("-ldl");
         // The linker looks into the libraries behind the library, and knows them by these folders.
         for folder in ["mlx/lib", "scipy_openblas32/lib"] {

@@ -1,0 +1,123 @@
+//! Halves: a model in f16 or bf16 computes in that type from end to end, as a GPU runs it, and is as near to its f32 self as the
+//! reference's halves are.
+
+use mlx_core::array;
+use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::weights::{FloatPolicy, WeightPolicy};
+use mlx_rs::Dtype;
+use mlx_tests::golden::{self, FAMILIES, MIXTURES, MODELS, QUANTISED, worst_difference};
+use mlx_tests::{device, greedy, model_folder, run};
+
+use crate::families::{logits_in_passes, tolerance};
+
+const HALVES: [(FloatPolicy, Dtype); 2] =
+    [(FloatPolicy::F16, Dtype::Float16), (FloatPolicy::Bf16, Dtype::Bfloat16)];
+
+/// None for mixtures of experts on a CPU, which say that they cannot.
+fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
+    let policy = WeightPolicy { floats, keep_packed: true };
+    let loaded = model::load(&model_folder(name), policy, &mut |_, _| {});
+    if MIXTURES.contains(&name) && array::device_name().expect("a device") == "cpu" {
+        let error = loaded.err().expect("this is refused").to_string();
+        assert!(error.starts_with("dtype: ") && error.contains("experts"), "{name}: {error}");
+        return None;
+    }
+    Some(loaded.unwrap_or_else(|error| panic!("{name}: {error}")))
+}
+
+/// An f32 scalar or table would make f32 of every layer after it, at several times the cost.
+#[test]
+fn every_family_keeps_the_type_from_layer_to_layer() {
+    let _turn = device();
+    for (name, (floats, dtype)) in
+        MODELS.into_iter().chain(FAMILIES).chain(QUANTISED).flat_map(|name| HALVES.map(|half| (name, half)))
+    {
+        let Some(model) = load(name, floats) else { continue };
+        let mut cache = model.new_cache();
+        for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
+            let mut pass = model.begin(batch).expect("the pass begins");
+            assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
+            for layer in 0..model.spec().layers {
+                model.advance(&mut pass, 1, &mut [&mut cache]).expect("the layer runs");
+                assert_eq!(pass.hidden().dtype(), dtype, "{name}: layer {layer}");
+            }
+            let logits = model.logits(pass.hidden()).expect("the head runs");
+            assert_eq!(logits.dtype(), dtype, "{name}: the logits");
+            logits.eval().expect("the pass runs");
+        }
+        let per_token = model.spec().footprint.cache_per_token as usize;
+        assert!(cache.bytes() <= per_token * mlx_core::cache::capacity(4), "{name}: the cache");
+    }
+}
+
+fn all_ways(tokens: usize) -> [(&'static str, Vec<usize>); 3] {
+    [("one pass", vec![]), ("chunks", vec![7, 8, 31, 40]), ("one by one", (1..tokens).collect())]
+}
+
+/// Two ways to round the same computation: ours may be as far from f32 as the reference's own is, or a little more.
+#[test]
+fn halves_are_as_good_as_the_references() {
+    let _turn = device();
+    for name in MODELS.into_iter().chain(QUANTISED).filter(|name| !name.ends_with("f32")) {
+        let model = load(name, FloatPolicy::Checkpoint).expect("it has no experts");
+        let [single, half] = [true, false].map(|widened| golden::logits(name, widened));
+        let theirs = worst_difference(&half.values, &single.values, single.vocabulary);
+        for (way, cuts) in all_ways(single.tokens.len()) {
+            let values = logits_in_passes(model.as_ref(), &single.tokens, &cuts);
+            let ours = worst_difference(&values, &single.values, single.vocabulary);
+            // The reference unpacks 4-bit floats to bf16; beside f16 that makes f32 of all its layers, and no difference.
+            let bound = 1.5 * theirs.max(5e-2);
+            assert!(ours < bound, "{name}, {way}: {ours:e} of the spread, the reference's is {theirs:e}");
+            let apart = worst_difference(&values, &half.values, single.vocabulary);
+            let bound = tolerance(model.spec().dtype);
+            assert!(
+                apart < bound || theirs == 0.0,
+                "{name}, {way}: {apart:e} of the spread from the reference's"
+            );
+        }
+    }
+}
+
+/// A constant of the wrong size, an overflow or a lost digit would show in some family. In bf16 the reference's own distance is up to
+/// 1.2 of the spread, which would hide them.
+#[test]
+fn every_family_in_f16_is_near_its_f32() {
+    let _turn = device();
+    for name in FAMILIES {
+        let Some(model) = load(name, FloatPolicy::F16) else { continue };
+        let expected = golden::logits(name, true);
+        for (way, cuts) in all_ways(expected.tokens.len()) {
+            let values = logits_in_passes(model.as_ref(), &expected.tokens, &cuts);
+            let worst = worst_difference(&values, &expected.values, expected.vocabulary);
+            assert!(worst < 0.1, "{name}, {way}: {worst:e} of the spread");
+        }
+    }
+}
+
+/// The type is the engine's to choose, and every answer follows it.
+#[test]
+fn an_engine_computes_in_the_type_that_is_asked_for() {
+    let _turn = device();
+    let start = |name: &str, dtype| {
+        let options = EngineOptions { dtype, ..EngineOptions::default() };
+        EngineHandle::start(&model_folder(name), &options, |_, _| {}).expect("the model loads")
+    };
+    let prompt = golden::cases("llama-f32").cases.remove(0).prompt_ids;
+    let mut options = greedy(16);
+    options.logprobs = Some(3);
+    for (floats, name) in [(FloatPolicy::F16, "f16"), (FloatPolicy::Bf16, "bf16")] {
+        // The same numbers: rounded when they were written, or when they are loaded.
+        let [rounded, as_written] =
+            [("llama-f32", floats), (&format!("llama-{name}"), FloatPolicy::Checkpoint)].map(
+                |(model, floats)| {
+                    let engine = start(model, Some(floats));
+                    assert_eq!(engine.spec().dtype, name);
+                    run(&engine, &prompt, &options).tokens
+                },
+            );
+        let [one, other] = [rounded, as_written]
+            .map(|all| all.into_iter().map(|it| (it.id, it.logprob)).collect::<Vec<_>>());
+        assert_eq!(one, other, "{name}");
+    }
+}
