@@ -418,7 +418,9 @@ fn the_float_type_can_be_chosen() {
     if mlx_core::array::device_name().expect("a device") == "cpu" {
         let refused =
             mlx(&["generate", "-m", &model("mixtral-f32"), "--raw", "-p", "The", "--dtype", "f16"], "");
-        assert!(stderr(&refused).contains("dtype: cannot be float16"), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("dtype: cannot be f16"), "{}", stderr(&refused));
+        let unseen = mlx(&["inspect", "-m", &model("mixtral-f32"), "--dtype", "f16"], "");
+        assert_eq!(stderr(&unseen), stderr(&refused));
         assert_eq!(refused.status.code(), Some(2));
     }
 }

@@ -1,5 +1,4 @@
-//! Halves: a model in f16 or bf16 computes in that type from end to end, as a GPU runs it, and is as near to its f32 self as the
-//! reference's halves are.
+//! Halves: a model in f16 or bf16 computes in that type from end to end, and is as near to its f32 self as the type allows.
 
 use mlx_core::array;
 use mlx_core::engine::{EngineHandle, EngineOptions};
@@ -18,7 +17,10 @@ const HALVES: [(FloatPolicy, Dtype); 2] =
 fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
     let policy = WeightPolicy { floats, keep_packed: true };
     let loaded = model::load(&model_folder(name), policy, &mut |_, _| {});
-    if MIXTURES.contains(&name) && array::device_name().expect("a device") == "cpu" {
+    if MIXTURES.contains(&name)
+        && floats != FloatPolicy::F32
+        && array::device_name().expect("a device") == "cpu"
+    {
         let error = loaded.err().expect("this is refused").to_string();
         assert!(error.starts_with("dtype: ") && error.contains("experts"), "{name}: {error}");
         return None;
@@ -26,28 +28,35 @@ fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
     Some(loaded.unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
+/// Runs three tokens and one more; the bytes of the cache.
+fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> usize {
+    let mut cache = model.new_cache();
+    for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
+        let mut pass = model.begin(batch).expect("the pass begins");
+        assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
+        for layer in 0..model.spec().layers {
+            model.advance(&mut pass, 1, &mut [&mut cache]).expect("the layer runs");
+            assert_eq!(pass.hidden().dtype(), dtype, "{name}: layer {layer}");
+        }
+        let logits = model.logits(pass.hidden()).expect("the head runs");
+        assert_eq!(logits.dtype(), dtype, "{name}: the logits");
+        logits.eval().expect("the pass runs");
+    }
+    cache.bytes()
+}
+
 /// An f32 scalar or table would make f32 of every layer after it, at several times the cost.
 #[test]
 fn every_family_keeps_the_type_from_layer_to_layer() {
     let _turn = device();
-    for (name, (floats, dtype)) in
-        MODELS.into_iter().chain(FAMILIES).chain(QUANTISED).flat_map(|name| HALVES.map(|half| (name, half)))
-    {
-        let Some(model) = load(name, floats) else { continue };
-        let mut cache = model.new_cache();
-        for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
-            let mut pass = model.begin(batch).expect("the pass begins");
-            assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
-            for layer in 0..model.spec().layers {
-                model.advance(&mut pass, 1, &mut [&mut cache]).expect("the layer runs");
-                assert_eq!(pass.hidden().dtype(), dtype, "{name}: layer {layer}");
-            }
-            let logits = model.logits(pass.hidden()).expect("the head runs");
-            assert_eq!(logits.dtype(), dtype, "{name}: the logits");
-            logits.eval().expect("the pass runs");
+    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
+        let single = load(name, FloatPolicy::F32).expect("every model computes in f32");
+        let bytes = expect_type_in_every_layer(name, single.as_ref(), Dtype::Float32);
+        for (floats, dtype) in HALVES {
+            let Some(model) = load(name, floats) else { continue };
+            let half = expect_type_in_every_layer(name, model.as_ref(), dtype);
+            assert_eq!(2 * half, bytes, "{name} in {floats}: the cache");
         }
-        let per_token = model.spec().footprint.cache_per_token as usize;
-        assert!(cache.bytes() <= per_token * mlx_core::cache::capacity(4), "{name}: the cache");
     }
 }
 
@@ -79,13 +88,14 @@ fn halves_are_as_good_as_the_references() {
     }
 }
 
-/// A constant of the wrong size, an overflow or a lost digit would show in some family. In bf16 the reference's own distance is up to
+/// A constant of the wrong size or a lost digit would show in some family. In bf16 the reference's own distance is up to
 /// 1.2 of the spread, which would hide them.
 #[test]
 fn every_family_in_f16_is_near_its_f32() {
     let _turn = device();
-    for name in FAMILIES {
-        let Some(model) = load(name, FloatPolicy::F16) else { continue };
+    // Rounding may send a token to another expert: tests/experts.rs looks at those.
+    for name in FAMILIES.into_iter().filter(|name| !MIXTURES.contains(name)) {
+        let model = load(name, FloatPolicy::F16).expect("it has no experts");
         let expected = golden::logits(name, true);
         for (way, cuts) in all_ways(expected.tokens.len()) {
             let values = logits_in_passes(model.as_ref(), &expected.tokens, &cuts);

@@ -3,6 +3,7 @@
 
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::engine::{EngineHandle, EngineOptions, EngineStats, FinishReason, Generation, RequestOptions};
+use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, Result};
 use mlx_tests::{Dice, collect, device, greedy, model_copy, model_folder, run};
 
@@ -17,12 +18,11 @@ fn start_model(name: &str, options: &EngineOptions) -> Result<EngineHandle> {
 }
 
 /// An engine with room for its model and `bytes` of requests.
-fn with_room_for(name: &str, bytes: u64) -> EngineHandle {
-    let at_rest = start_model(name, &EngineOptions::default()).expect("it loads").stats().reserved_bytes;
+fn with_room_for(name: &str, bytes: u64, options: EngineOptions) -> EngineHandle {
+    let at_rest = start_model(name, &options).expect("it loads").stats().reserved_bytes;
     // A sixteenth is for what MLX keeps of freed arrays.
     let budget = (at_rest + bytes) * 16 / 15 + 16;
-    start_model(name, &EngineOptions { memory_budget: Some(budget), ..EngineOptions::default() })
-        .expect("it fits")
+    start_model(name, &EngineOptions { memory_budget: Some(budget), ..options }).expect("it fits")
 }
 
 fn idle(engine: &EngineHandle) -> EngineStats {
@@ -40,14 +40,23 @@ fn under_load_the_peak_stays_under_the_budget_and_everything_comes_back() {
     let _turn = device();
     // Windows with norms around everything and bent scores; experts.
     for name in [MODEL, "gemma2-f32", "qwen3_moe-f32"] {
-        crowd(name);
+        crowd(name, EngineOptions::default());
+    }
+    for (dtype, kv_bits) in [
+        (FloatPolicy::F16, None),
+        (FloatPolicy::F16, Some(4)),
+        (FloatPolicy::Bf16, Some(8)),
+        (FloatPolicy::F32, Some(4)),
+    ] {
+        crowd(MODEL, EngineOptions { dtype: Some(dtype), kv_bits, ..EngineOptions::default() });
     }
 }
 
 /// Eighty requests where there is room for a few.
-fn crowd(name: &str) {
+fn crowd(model: &str, options: EngineOptions) {
     let before = active_memory().expect("a figure") as u64;
-    let engine = with_room_for(name, 1_300_000);
+    let name = format!("{model} in {:?} with {:?} bits", options.dtype, options.kv_bits);
+    let engine = with_room_for(model, 1_300_000, options);
     let resting = engine.stats();
     reset_peak_memory().expect("a device");
     let mut dice = Dice::new(3);

@@ -87,7 +87,7 @@ impl Findings {
                 (
                     "halves",
                     rates.half,
-                    "models in f16 and bf16 become f32 when they are loaded, which takes twice their memory",
+                    "models in f16 and bf16 become f32, which takes twice their memory, unless --dtype checkpoint puts memory first",
                 ),
                 (
                     "packed weights of 4 bits",

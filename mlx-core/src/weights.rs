@@ -70,6 +70,11 @@ impl<'a> Weights<'a> {
         Ok(Self { checkpoint, renamed: Vec::new(), recipe, policy, dtype, tally, read: 0, hash, progress })
     }
 
+    /// What [`Weights::dtype`] is called.
+    pub fn label(&self) -> &'static str {
+        self.tally.label()
+    }
+
     /// The float type that every tensor is handed out in.
     pub fn dtype(&self) -> Dtype {
         self.dtype

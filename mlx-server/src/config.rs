@@ -317,7 +317,9 @@ mod tests {
             [engine]\nexact = true\nmemory-budget = 1000\n";
         std::fs::write(&path, text).expect("writes");
         let path = path.to_str().expect("utf-8");
-        let config = resolve(&["--config", path, "--port", "9001", "--exact=false"]).expect("valid");
+        let config = resolve(&["--config", path, "--port", "9001", "--exact=false", "--dtype", "bf16"])
+            .expect("valid");
+        assert_eq!(config.engine_options().dtype, Some(FloatPolicy::Bf16));
         assert_eq!((config.network.port, config.limits.max_body.0), (9001, 2_000_000));
         assert_eq!(config.limits.keep_alive, Seconds(3.0));
         assert_eq!((config.engine.exact, config.engine.memory_budget), (Some(false), Some(ByteSize(1000))));

@@ -64,8 +64,8 @@ impl Measured {
             let prompts = once(engine, Case { generate: 1, ..case }, 2 * round)?;
             let whole = once(engine, case, 2 * round + 1)?;
             prefill.push((case.batch * case.length) as f64 / prompts.seconds);
-            // What noise makes negative is beyond measuring.
-            let added = (whole.seconds - prompts.seconds).max(1e-9);
+            // Noise may shorten the difference, but no answer took less time than from its first token to its last.
+            let added = (whole.seconds - prompts.seconds).max(whole.shortest);
             decode.push((case.batch * (case.generate - 1)) as f64 / added);
             first.push(prompts.first);
         }
@@ -80,6 +80,8 @@ pub(super) struct Run {
     pub(super) seconds: f64,
     /// Until half of the requests had their first token.
     first: f64,
+    /// The shortest time from a first token to the last of the same answer.
+    shortest: f64,
 }
 
 /// Runs a case; no two rounds have a prompt in common.
@@ -99,7 +101,8 @@ pub(super) fn once(engine: &EngineHandle, case: Case, round: usize) -> Result<Ru
     let ended = generations.into_iter().map(end).collect::<Result<Vec<_>, _>>()?;
     let seconds = begin.elapsed().as_secs_f64();
     let first = ended.iter().map(|finished| finished.timings.queue + finished.timings.prefill);
-    Ok(Run { seconds, first: Spread::of(first.collect()).median })
+    let shortest = ended.iter().map(|finished| finished.timings.decode).fold(f64::INFINITY, f64::min);
+    Ok(Run { seconds, first: Spread::of(first.collect()).median, shortest })
 }
 
 /// Waits for the end of an answer.

@@ -1,8 +1,8 @@
 //! The weights of all experts of a layer, side by side, and the product of a row with those that were chosen for it. Invariant:
 //! how checkpoints lay experts out is known here and nowhere else.
 
+use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, gather_mm, stack};
-use mlx_rs::{Array, Dtype};
 
 use super::moe::ExpertsConfig;
 use crate::array::on_gpu;
@@ -88,14 +88,10 @@ impl ExpertTensors {
         hidden: usize,
         config: &ExpertsConfig,
     ) -> Result<(ExpertLinear, ExpertLinear)> {
-        let dtype = weights.dtype();
+        let dtype = weights.label();
         let (gate_up, down) = self.take(Taker { weights, name, hidden, config })?;
-        let dense =
-            [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_)));
-        if dense && dtype != Dtype::Float32 && !on_gpu()? {
-            let name = format!("{dtype:?}").to_lowercase();
-            let why = "MLX multiplies floats of experts in f32 only on a CPU; leave it out";
-            return Err(Error::request("dtype", format!("cannot be {name} for this model: {why}")));
+        if [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_))) {
+            expect_type_of_floats(dtype)?;
         }
         Ok((gate_up, down))
     }
@@ -221,6 +217,15 @@ impl Taker<'_, '_> {
         let both = apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
         Ok((Some(both), Some(self.take("experts.down_proj_bias", &[count, hidden])?)))
     }
+}
+
+/// Whether experts that are not packed can be computed with in this type.
+pub(super) fn expect_type_of_floats(dtype: &str) -> Result<()> {
+    if dtype == "f32" || on_gpu()? {
+        return Ok(());
+    }
+    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantised and --keep-quantized keeps them so";
+    Err(Error::request("dtype", format!("cannot be {dtype} for this model: {why}")))
 }
 
 /// The parts in one along `axis`, computed.

@@ -72,8 +72,9 @@ impl Footprint {
         let (numbers, group) = (full_per_token / self.size, cache::GROUP as u64);
         let even = numbers > 0 && (self.layer_per_token / self.size).is_multiple_of(group);
         let packed = numbers * u64::from(bits) / 8 + numbers / group * 2 * self.size;
-        // As they come out of their packing, and in the order that attention reads them.
-        let unpacked_per_token = 2 * self.layer_per_token;
+        // As they come out of their packing, which MLX's CPU does in words of 32 bits whatever the type, and in the order that
+        // attention reads them.
+        let unpacked_per_token = 8 * self.layer_per_token / self.size;
         even.then_some(Self { cache_per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
     }
 

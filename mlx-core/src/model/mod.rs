@@ -23,7 +23,6 @@ mod wavelengths;
 use std::path::Path;
 
 use mlx_rs::Array;
-use safetensors::Dtype;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
@@ -129,11 +128,6 @@ impl ModelSpec {
     }
 
     fn new(family: &str, config: &DecoderConfig, tally: &Tally) -> Self {
-        let dtype = match tally.dtype {
-            Dtype::F16 => "f16",
-            Dtype::BF16 => "bf16",
-            _ => "f32",
-        };
         Self {
             family: family.to_owned(),
             vocabulary: config.vocabulary,
@@ -141,7 +135,7 @@ impl ModelSpec {
             rope_border: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.border()),
             layers: config.layers.len(),
             hidden: config.hidden,
-            dtype,
+            dtype: tally.label(),
             parameters: tally.parameters,
             weight_bytes: tally.device_bytes,
             file_bytes: tally.file_bytes,
@@ -159,7 +153,16 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
     let weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    expect_type(&config, &weights)?;
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
+}
+
+/// Some types are refused before anything is read.
+fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
+    if config.experts.is_none() || weights.keeps_packed() {
+        return Ok(());
+    }
+    expert_weights::expect_type_of_floats(weights.label())
 }
 
 /// The family of the model in `folder`, and the tensors that [`load`] would take, as they lie in the files.
@@ -178,6 +181,7 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    expect_type(&config, &weights)?;
     config.prepare(&mut weights)?;
     let (tally, kinds) = weights.survey();
     Ok((ModelSpec::new(&family, &config, &tally), kinds))

@@ -42,6 +42,15 @@ impl Tally {
         Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0, hash: 0 }
     }
 
+    /// What the float type is called: `f32`, `f16` or `bf16`.
+    pub fn label(&self) -> &'static str {
+        match self.dtype {
+            Dtype::F16 => "f16",
+            Dtype::BF16 => "bf16",
+            _ => "f32",
+        }
+    }
+
     /// Bytes of a float on the device.
     pub fn float_bytes(&self) -> u64 {
         if self.dtype == Dtype::F32 { 4 } else { 2 }
@@ -62,8 +71,7 @@ impl Tally {
             tracing::info!(
                 files,
                 memory,
-                "weights become f32, since half precision has no fast kernels on a CPU; \
-                 --dtype checkpoint keeps them as they are"
+                "weights become f32, which is a CPU's fastest type and this device's unless --dtype chooses another"
             );
         }
     }

@@ -69,7 +69,7 @@ fn build(recipe: &Recipe) -> Result<()> {
     say("checking the result");
     let program = compiler.self_check(&recipe.folder)?;
     output(&mut Command::new(program), "")
-        .context("the native libraries were built but compute wrong products")?;
+        .context("the native libraries were built but do not compute what they should")?;
     write_whole(&recipe.cargo_config(), &cargo_config(recipe))
 }
 
