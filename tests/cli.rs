@@ -369,9 +369,9 @@ fn inspect_tells_what_a_model_is_without_reading_its_weights() {
         sum(std::slice::from_ref(&kept), "device_bytes") < sum(std::slice::from_ref(&object), "device_bytes")
     );
     let half = json(&["inspect", "-m", folder, "--json", "--dtype", "bfloat16"], "");
-    assert_eq!(
-        (&half["device_dtype"], &half["device_bytes"]),
-        (&"bf16".into(), &Value::from(object["parameters"].as_u64().expect("a count") * 2))
+    assert_eq!(half["device_dtype"], "bf16");
+    assert!(
+        sum(std::slice::from_ref(&half), "device_bytes") < sum(std::slice::from_ref(&object), "device_bytes")
     );
     let text = stdout(&mlx(&["inspect", "-m", folder, "--memory-budget", "1KB"], ""));
     assert!(text.contains("affine 6 bits, groups of 64") && text.contains("memory_budget"), "{text}");
