@@ -1,17 +1,24 @@
-// Run once after linking: the product and the operations that MLX and mlx-c get must be ours, and right.
+// Run once after linking: the product, the operations and the scheduler that MLX and mlx-c get must be ours, and right.
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "blas.h"
 #include "few_rows.h"
+#include "mlx/backend/cpu/encoder.h"
 #include "mlx/fast.h"
+#include "mlx/memory.h"
 #include "mlx/ops.h"
 #include "pointwise.h"
 #include "tiles.h"
@@ -192,6 +199,45 @@ bool edges_are_right() {
   return right;
 }
 
+// Operations wait for others, all of them run, and of an error the first is told.
+bool operations_are_held() {
+  namespace mx = mlx::core;
+  const mx::Stream stream = mx::new_stream(mx::Device::cpu);
+  auto& encoder = mx::cpu::get_command_encoder(stream);
+  std::atomic<int> done{0};
+  encoder.dispatch([&done] { ++done; });
+  encoder.dispatch([&done] { ++done; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const bool held = done == 0;
+  encoder.dispatch([] { throw std::runtime_error("the first"); });
+  encoder.dispatch([] { throw std::runtime_error("the second"); });
+  encoder.dispatch([&done] { ++done; });
+  bool told = false;
+  try {
+    mx::synchronize(stream);
+    mx::scheduler::check_error(stream);
+  } catch (const std::exception& error) {
+    told = std::strcmp(error.what(), "the first") == 0;
+  }
+  if (!held) std::printf("operations are handed on one by one\n");
+  if (!told || done != 3) std::printf("%d of 3 operations ran, and the first error is %s\n", done.load(), told ? "told" : "lost");
+  return held && told && done == 3;
+}
+
+// Above the limit of memory MLX waits for its own notices after every operation: none may be held.
+bool nobody_waits_for_ever() {
+  namespace mx = mlx::core;
+  alarm(60);
+  const std::size_t limit = mx::set_memory_limit(0);
+  mx::array sum = mx::zeros({64});
+  for (int i = 0; i < 200; ++i) sum = sum + 1.0f;
+  const float got = mx::sum(sum).item<float>();
+  mx::set_memory_limit(limit);
+  alarm(0);
+  if (got != 12800.0f) std::printf("200 additions to 64 numbers make %g\n", got);
+  return got == 12800.0f;
+}
+
 // What the dynamic linker hands to this program is what it hands to libmlx.so and to mlx-c.
 bool is_ours(const char* name, const void* address) {
   Dl_info found{};
@@ -216,6 +262,7 @@ bool all_are_ours() {
 }  // namespace
 
 int main() {
-  const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && all_are_ours();
+  const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && all_are_ours() &&
+                     operations_are_held() && nobody_waits_for_ever();
   return right ? 0 : 1;
 }

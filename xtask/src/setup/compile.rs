@@ -49,6 +49,7 @@ impl<'a> Compiler<'a> {
                 "few_rows.cpp",
                 "tiles.cpp",
                 "pointwise.cpp",
+                "scheduler.cpp",
                 "arenas.cpp",
                 "clock.cpp",
             ]
@@ -75,10 +76,9 @@ impl<'a> Compiler<'a> {
         let mut command = self.command();
         command.args(["-std=c++20", "-O1", "-fPIC", "-w", "-o"]).arg(&program);
         command.arg(home.join("helpers/self_check.cpp")).arg("-I").arg(home.join("mlx/include"));
-        command.arg(home.join("libmlxc.so")).arg("-ldl");
-        // The linker looks into the libraries behind the library, and knows them by these folders.
+        command.args(["libmlxc.so", "mlx/lib/libmlx.so"].map(|library| home.join(library))).arg("-ldl");
         for folder in ["mlx/lib", "scipy_openblas32/lib"] {
-            linker(&mut command, "-rpath-link").arg("-Xlinker").arg(home.join(folder));
+            linker(&mut command, "-rpath").arg("-Xlinker").arg(home.join(folder));
         }
         output(&mut command, INSTALL_COMPILER).context("the self-check could not be built")?;
         Ok(program)

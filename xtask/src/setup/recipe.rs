@@ -19,7 +19,7 @@ const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 15] = [
+pub(super) const HELPERS: [(&str, &str); 16] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
@@ -32,6 +32,7 @@ pub(super) const HELPERS: [(&str, &str); 15] = [
     ("pointwise.h", include_str!("../../native/pointwise.h")),
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
+    ("scheduler.cpp", include_str!("../../native/scheduler.cpp")),
     ("arenas.cpp", include_str!("../../native/arenas.cpp")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
