@@ -79,6 +79,13 @@ impl Error {
         Self::Hub { name: name.to_string(), message: message.into() }
     }
 
+    /// An [`Error::Mlx`] about numbers that a model should never give: its weights are broken, or f16 does not reach as far as they do.
+    pub(crate) fn not_finite(what: &str) -> Self {
+        Self::Mlx(format!(
+            "the model gave {what} that is not a number or infinite; where it computes in f16, --dtype bf16 or f32 reaches further"
+        ))
+    }
+
     /// An [`Error::Request`] about `field`.
     pub fn request(field: &'static str, message: impl Into<String>) -> Self {
         Self::Request { field, message: message.into() }

@@ -3,12 +3,15 @@
 #include "mlx/scheduler.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -89,6 +92,22 @@ class Held {
 };
 
 }  // namespace
+
+// Errors reach those who wait, by the events that follow. MLX throws them, too, at whatever the thread that made the scheduler puts into a stream next, and
+// forgets what that was; held pieces would be lost with it. So the scheduler is made by a thread that does nothing else, and never ends: another could
+// be given its name.
+Scheduler& scheduler() {
+  static Scheduler* const made = [] {
+    std::promise<Scheduler*> promise;
+    auto future = promise.get_future();
+    std::thread([promise = std::move(promise)]() mutable {
+      promise.set_value(new Scheduler);
+      for (;;) pause();
+    }).detach();
+    return future.get();
+  }();
+  return *made;
+}
 
 void Scheduler::enqueue(Stream stream, Task task) {
   if (is_operation(task)) {

@@ -199,8 +199,8 @@ bool edges_are_right() {
   return right;
 }
 
-// Operations wait for others, all of them run, and of an error the first is told.
-bool operations_are_held() {
+// Pieces of operations wait for each other, all of them run, and of their errors the first is told, once and to those who wait.
+bool pieces_are_held() {
   namespace mx = mlx::core;
   const mx::Stream stream = mx::new_stream(mx::Device::cpu);
   auto& encoder = mx::cpu::get_command_encoder(stream);
@@ -211,17 +211,23 @@ bool operations_are_held() {
   const bool held = done == 0;
   encoder.dispatch([] { throw std::runtime_error("the first"); });
   encoder.dispatch([] { throw std::runtime_error("the second"); });
-  encoder.dispatch([&done] { ++done; });
+  // No piece of an operation, so that the error is there before the next ones come.
+  mx::scheduler::enqueue(stream, [&done] { ++done; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   bool told = false;
+  mx::array three = mx::full({1}, 3.0f, stream);
   try {
-    mx::synchronize(stream);
-    mx::scheduler::check_error(stream);
+    three.eval();
   } catch (const std::exception& error) {
     told = std::strcmp(error.what(), "the first") == 0;
   }
-  if (!held) std::printf("operations are handed on one by one\n");
-  if (!told || done != 3) std::printf("%d of 3 operations ran, and the first error is %s\n", done.load(), told ? "told" : "lost");
-  return held && told && done == 3;
+  const bool works = three.item<float>() == 3.0f && mx::add(three, three, stream).item<float>() == 6.0f;
+  if (!held) std::printf("pieces of operations are handed on one by one\n");
+  if (!told || !works || done != 3) {
+    std::printf("%d of 3 pieces ran, the first error is %s, and the stream %s\n", done.load(), told ? "told" : "lost",
+                works ? "works" : "is broken");
+  }
+  return held && told && works && done == 3;
 }
 
 // Above the limit of memory MLX waits for its own notices after every operation: none may be held.
@@ -263,6 +269,6 @@ bool all_are_ours() {
 
 int main() {
   const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && all_are_ours() &&
-                     operations_are_held() && nobody_waits_for_ever();
+                     pieces_are_held() && nobody_waits_for_ever();
   return right ? 0 : 1;
 }

@@ -59,7 +59,7 @@ impl Embedding {
         if vector.iter().all(|value| value.is_finite()) {
             Ok(vector)
         } else {
-            Err(Error::Mlx("the model gave a hidden state that is not a number or infinite".into()))
+            Err(Error::not_finite("a hidden state"))
         }
     }
 }

@@ -31,7 +31,7 @@ pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Re
 /// A row that holds no distribution is an error, never a random token.
 pub(super) fn check_row(row: &[f32]) -> Result<()> {
     if is_broken(row) {
-        return Err(Error::Mlx("the model gave a logit that is not a number or infinite".into()));
+        return Err(Error::not_finite("a logit"));
     }
     if largest(row) == f32::NEG_INFINITY {
         return Err(Error::Mlx("the model gave no token any probability".into()));
