@@ -1,10 +1,12 @@
 //! Failures: what goes wrong for one request ends that request, with an error and never with "stop", and no other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use mlx_core::Error;
-use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions};
+use mlx_core::engine::{
+    Canceller, EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
+};
 use mlx_tests::scripted::scripted;
 use mlx_tests::{Outcome, collect, device, engine, greedy, model_copy, model_folder, run};
 use safetensors::{Dtype, SafeTensors, serialize};
@@ -89,6 +91,77 @@ fn a_step_that_fails_in_company_is_repeated_alone() {
         assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
     }
     assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
+}
+
+/// Puts work into this thread's stream that will fail there: an array of a file whose numbers are gone when they are to be read.
+fn fail_on_the_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("numbers.npy");
+    let head = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (4096,), }");
+    let bytes = [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), head.as_bytes(), &[0; 4 * 4096]].concat();
+    std::fs::write(&path, bytes).expect("it can be written");
+    let array = mlx_rs::Array::load_numpy(&path).expect("the head is good");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_len(128))
+        .expect("it can be cut");
+    mlx_rs::transforms::async_eval([&array]).expect("nothing is read yet");
+}
+
+#[test]
+fn a_step_that_fails_on_the_device_is_repeated() {
+    let _turn = device();
+    if mlx_core::array::on_gpu().expect("a device") {
+        return; // Files are read in a stream of the CPU, where nothing waits for what fails.
+    }
+    let failures = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&failures);
+    let engine = scripted(MODEL, move |caches| {
+        if caches.len() > 2 && count.fetch_add(1, Ordering::Relaxed) < 3 {
+            fail_on_the_device();
+        }
+        Ok(())
+    });
+    let running: Vec<Generation> =
+        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
+    for (generation, expected) in running.into_iter().zip(expected(30)) {
+        let outcome = collect(generation);
+        assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
+    }
+    assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
+    assert!(engine.stats().preemptions >= 3, "and was noticed");
+}
+
+#[test]
+fn a_step_is_repeated_whose_failure_another_wait_was_told_of() {
+    let _turn = device();
+    if mlx_core::array::on_gpu().expect("a device") {
+        return; // Files are read in a stream of the CPU, where nothing waits for what fails.
+    }
+    let cancelled: Arc<Mutex<Option<Canceller>>> = Arc::default();
+    let script = Arc::clone(&cancelled);
+    let engine = scripted(MODEL, move |caches| {
+        if caches.len() == prompts().len()
+            && let Some(canceller) = script.lock().expect("no panic").take()
+        {
+            // Before this step is waited for, what the cancelled stream leaves is kept, and that waits first.
+            fail_on_the_device();
+            canceller.cancel();
+        }
+        Ok(())
+    });
+    let mut running: Vec<Generation> =
+        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(200))).collect();
+    *cancelled.lock().expect("no panic") = Some(running[2].canceller());
+    let gone = collect(running.remove(2));
+    assert_eq!(gone.finished.reason, FinishReason::Cancelled);
+    let mut expected = expected(200);
+    expected.remove(2);
+    for (generation, expected) in running.into_iter().zip(expected) {
+        assert_eq!(collect(generation).ids(), expected.ids());
+    }
+    assert_eq!(engine.stats().preemptions, 5, "every row of the step starts over");
 }
 
 #[test]

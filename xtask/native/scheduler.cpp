@@ -93,15 +93,15 @@ class Held {
 
 }  // namespace
 
-// Errors reach those who wait, by the events that follow. MLX throws them, too, at whatever the thread that made the scheduler puts into a stream next, and
-// forgets what that was; held pieces would be lost with it. So the scheduler is made by a thread that does nothing else, and never ends: another could
-// be given its name.
+// Errors reach those who wait for a stream, by the events that follow in it. MLX throws them, too, at the thread that made the scheduler when it puts
+// something into the stream, and forgets what that was; held pieces would be lost with it. So the scheduler is made by a thread that does nothing else,
+// and never ends: another could be given its name.
 Scheduler& scheduler() {
   static Scheduler* const made = [] {
-    std::promise<Scheduler*> promise;
-    auto future = promise.get_future();
-    std::thread([promise = std::move(promise)]() mutable {
-      promise.set_value(new Scheduler);
+    std::packaged_task<Scheduler*()> make([] { return new Scheduler; });
+    auto future = make.get_future();
+    std::thread([make = std::move(make)]() mutable {
+      make();
       for (;;) pause();
     }).detach();
     return future.get();

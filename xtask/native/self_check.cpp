@@ -230,6 +230,27 @@ bool pieces_are_held() {
   return held && told && works && done == 3;
 }
 
+// Whoever waits for all of a stream learns of an error in it.
+bool errors_come_before_the_end() {
+  namespace mx = mlx::core;
+  const mx::Stream stream = mx::new_stream(mx::Device::cpu);
+  auto& encoder = mx::cpu::get_command_encoder(stream);
+  for (int i = 0; i < 200; ++i) {
+    encoder.dispatch([] { throw std::runtime_error("an error"); });
+    bool told = false;
+    try {
+      mx::synchronize(stream);
+      mx::scheduler::check_error(stream);
+    } catch (const std::exception&) {
+      told = true;
+    }
+    if (told) continue;
+    std::printf("a stream was waited for whose error came later\n");
+    return false;
+  }
+  return true;
+}
+
 // Above the limit of memory MLX waits for its own notices after every operation: none may be held.
 bool nobody_waits_for_ever() {
   namespace mx = mlx::core;
@@ -269,6 +290,6 @@ bool all_are_ours() {
 
 int main() {
   const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && all_are_ours() &&
-                     pieces_are_held() && nobody_waits_for_ever();
+                     pieces_are_held() && errors_come_before_the_end() && nobody_waits_for_ever();
   return right ? 0 : 1;
 }

@@ -8,7 +8,7 @@ use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use crate::array::Rows;
 use crate::cache::SequenceCache;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Row;
 use crate::sampling::{Draw, Sampler, TokenHistory};
 
@@ -16,6 +16,8 @@ use crate::sampling::{Draw, Sampler, TokenHistory};
 pub(super) struct Step {
     groups: Vec<Group>,
     started: Instant,
+    /// An error that may be this step's, although another wait was told of it.
+    doubt: Option<String>,
 }
 
 /// One pass: row `i` belongs to sequence `ids[i]`; ids rise.
@@ -43,7 +45,19 @@ impl Engine {
             }
         }
         self.pace.stepped(step.started.elapsed().as_secs_f64());
-        step.groups
+        let Some(message) = step.doubt else { return step.groups };
+        for id in step.groups.iter().flat_map(|group| &group.ids) {
+            self.start_over(*id, &message);
+        }
+        Vec::new()
+    }
+
+    /// MLX tells an error of the device once, to whoever waits first. One that comes to light in work that nobody depends on may be
+    /// that of the step on the device, which nobody will be told of any more: its rows are computed again.
+    pub(super) fn doubt_step(&mut self, error: &Error) {
+        if let (Error::Mlx(message), Some(step)) = (error, &mut self.step) {
+            step.doubt = Some(message.clone());
+        }
     }
 
     /// Draws a token for every row of the step that was waited for.
@@ -116,7 +130,7 @@ impl Engine {
         if !groups.is_empty() {
             let started = Instant::now();
             let groups = groups.into_iter().map(|ids| self.start_group(ids)).collect();
-            self.step = Some(Step { groups, started });
+            self.step = Some(Step { groups, started, doubt: None });
         }
     }
 
@@ -148,18 +162,22 @@ impl Engine {
         Group { ids, logits }
     }
 
-    /// A pass over several sequences failed, and nobody knows whose fault it was: each starts over from its tokens and runs
-    /// its next step alone. Who was alone already ends.
+    /// A pass over several sequences failed, and nobody knows whose fault it was: each starts over. Who was alone already ends.
     fn pass_failed(&mut self, ids: &[u64], message: &str) {
-        for &id in ids {
-            let Some(sequence) = self.sequences.get_mut(&id) else { continue };
-            if sequence.suspect || ids.len() == 1 {
-                self.end(id, FinishReason::Error(message.to_owned()));
-            } else {
-                sequence.suspect = true;
-                self.scheduler.put_back(id);
-                self.stop(id);
-            }
+        match ids {
+            [id] => self.end(*id, FinishReason::Error(message.to_owned())),
+            ids => ids.iter().for_each(|&id| self.start_over(id, message)),
         }
+    }
+
+    /// Computes a sequence again from its tokens, and its next step alone. Who does so already ends.
+    fn start_over(&mut self, id: u64, message: &str) {
+        let Some(sequence) = self.sequences.get_mut(&id).filter(|it| it.run.is_some()) else { return };
+        if sequence.suspect {
+            return self.end(id, FinishReason::Error(message.to_owned()));
+        }
+        sequence.suspect = true;
+        self.scheduler.put_back(id);
+        self.stop(id);
     }
 }

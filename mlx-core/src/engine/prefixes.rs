@@ -86,7 +86,7 @@ impl Engine {
     }
 
     /// A copy of a known beginning, if it is still there.
-    pub(super) fn copy_of_beginning(&self, id: u64, hit: Option<Hit>) -> Option<SequenceCache> {
+    pub(super) fn copy_of_beginning(&mut self, id: u64, hit: Option<Hit>) -> Option<SequenceCache> {
         let hit = hit?;
         let beyond = self.device.model.spec().is_beyond(self.sequences.get(&id)?.history.len());
         let copy = || -> Result<Option<SequenceCache>> {
@@ -97,6 +97,7 @@ impl Engine {
         let copy = copy().unwrap_or_else(|error| {
             // A known beginning is a saving, never a need.
             tracing::warn!(%error, "a known beginning could not be copied");
+            self.doubt_step(&error);
             None
         });
         if copy.is_some() {
@@ -145,7 +146,10 @@ impl Engine {
                 }
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "the beginning of a text could not be kept"),
+            Err(error) => {
+                tracing::warn!(%error, "the beginning of a text could not be kept");
+                self.doubt_step(&error);
+            }
         }
         // A cache may take more than was reckoned.
         self.make_room();

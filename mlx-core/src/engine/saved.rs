@@ -73,6 +73,7 @@ impl Engine {
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "a saved beginning could not be restored");
+                self.doubt_step(&error);
                 None
             }
         }
@@ -97,14 +98,16 @@ impl Engine {
             let Some(layers) = cache.export(*end - BLOCK..*end)? else { return Ok(false) };
             Ok(saved.cache.save(beginning, layers))
         };
-        let goes_on = save().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the beginning of a text could not be saved");
-            false
-        });
+        let result = save();
         *end += BLOCK;
-        if !goes_on || *end > tokens.len() {
+        if !matches!(result, Ok(true)) || *end > tokens.len() {
             saved.pending.pop_front();
         }
-        !saved.pending.is_empty()
+        let more = !saved.pending.is_empty();
+        if let Err(error) = result {
+            tracing::warn!(%error, "the beginning of a text could not be saved");
+            self.doubt_step(&error);
+        }
+        more
     }
 }
