@@ -115,6 +115,7 @@ fn a_step_that_fails_on_the_device_is_repeated() {
     if mlx_core::array::on_gpu().expect("a device") {
         return; // Files are read in a stream of the CPU, where nothing waits for what fails.
     }
+    let expected = expected(30);
     let failures = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&failures);
     let engine = scripted(MODEL, move |caches| {
@@ -125,7 +126,7 @@ fn a_step_that_fails_on_the_device_is_repeated() {
     });
     let running: Vec<Generation> =
         prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
-    for (generation, expected) in running.into_iter().zip(expected(30)) {
+    for (generation, expected) in running.into_iter().zip(expected) {
         let outcome = collect(generation);
         assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
     }
@@ -139,6 +140,8 @@ fn a_step_is_repeated_whose_failure_another_wait_was_told_of() {
     if mlx_core::array::on_gpu().expect("a device") {
         return; // Files are read in a stream of the CPU, where nothing waits for what fails.
     }
+    let mut expected = expected(200);
+    expected.remove(2);
     let cancelled: Arc<Mutex<Option<Canceller>>> = Arc::default();
     let script = Arc::clone(&cancelled);
     let engine = scripted(MODEL, move |caches| {
@@ -151,17 +154,44 @@ fn a_step_is_repeated_whose_failure_another_wait_was_told_of() {
         }
         Ok(())
     });
+    let mut third = cancelled.lock().expect("no panic");
     let mut running: Vec<Generation> =
         prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(200))).collect();
-    *cancelled.lock().expect("no panic") = Some(running[2].canceller());
+    *third = Some(running[2].canceller());
+    drop(third);
     let gone = collect(running.remove(2));
     assert_eq!(gone.finished.reason, FinishReason::Cancelled);
-    let mut expected = expected(200);
-    expected.remove(2);
     for (generation, expected) in running.into_iter().zip(expected) {
         assert_eq!(collect(generation).ids(), expected.ids());
     }
     assert_eq!(engine.stats().preemptions, 5, "every row of the step starts over");
+}
+
+#[test]
+fn prompts_that_fail_on_the_device_end_or_are_read_again() {
+    let _turn = device();
+    if mlx_core::array::on_gpu().expect("a device") {
+        return; // As above.
+    }
+    let expected = expected(1);
+    let failures = AtomicUsize::new(0);
+    let engine = scripted(MODEL, move |caches| {
+        if caches.len() == 1 && failures.fetch_add(1, Ordering::Relaxed) % 4 == 3 {
+            fail_on_the_device();
+        }
+        Ok(())
+    });
+    let running: Vec<Generation> =
+        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(1))).collect();
+    let mut failed = 0;
+    for (generation, expected) in running.into_iter().zip(expected) {
+        let outcome = collect(generation);
+        match outcome.finished.reason {
+            FinishReason::Length => assert_eq!(outcome.ids(), expected.ids()),
+            _ => failed += usize::from(message(&outcome).contains("[read]")),
+        }
+    }
+    assert!((1..6).contains(&failed), "{failed} of 6 failed");
 }
 
 #[test]

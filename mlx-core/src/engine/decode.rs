@@ -8,7 +8,7 @@ use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use crate::array::Rows;
 use crate::cache::SequenceCache;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Row;
 use crate::sampling::{Draw, Sampler, TokenHistory};
 
@@ -16,8 +16,6 @@ use crate::sampling::{Draw, Sampler, TokenHistory};
 pub(super) struct Step {
     groups: Vec<Group>,
     started: Instant,
-    /// An error that may be this step's, although another wait was told of it.
-    doubt: Option<String>,
 }
 
 /// One pass: row `i` belongs to sequence `ids[i]`; ids rise.
@@ -33,31 +31,43 @@ pub(super) struct Drawn {
     ended: Option<FinishReason>,
 }
 
-impl Engine {
-    /// Waits for the step on the device, if there is one.
-    pub(super) fn wait_for_step(&mut self) -> Vec<Group> {
-        let Some(mut step) = self.step.take() else { return Vec::new() };
-        for group in &mut step.groups {
+impl Step {
+    /// Waits for all passes; false if one failed. MLX tells an error of the device once, to whoever waits first: whoever would wait for
+    /// something else while a step is there lets the step be waited for before.
+    pub(super) fn settle(&mut self) -> bool {
+        for group in &mut self.groups {
             if let Ok(rows) = &group.logits
                 && let Err(error) = rows.wait()
             {
                 group.logits = Err(error);
             }
         }
-        self.pace.stepped(step.started.elapsed().as_secs_f64());
-        let Some(message) = step.doubt else { return step.groups };
-        for id in step.groups.iter().flat_map(|group| &group.ids) {
-            self.start_over(*id, &message);
-        }
-        Vec::new()
+        self.groups.iter().all(|group| group.logits.is_ok())
+    }
+}
+
+impl Engine {
+    /// Waits for the step on the device and leaves it there; false if something of it failed.
+    pub(super) fn settle_step(&mut self) -> bool {
+        self.step.as_mut().is_none_or(Step::settle)
     }
 
-    /// MLX tells an error of the device once, to whoever waits first. One that comes to light in work that nobody depends on may be
-    /// that of the step on the device, which nobody will be told of any more: its rows are computed again.
-    pub(super) fn doubt_step(&mut self, error: &Error) {
-        if let (Error::Mlx(message), Some(step)) = (error, &mut self.step) {
-            step.doubt = Some(message.clone());
+    /// Takes the step from the device, if there is one: the passes that can be drawn from. Where one failed, all are computed again,
+    /// since the error of one may hide another's.
+    pub(super) fn wait_for_step(&mut self) -> Vec<Group> {
+        let good = self.settle_step();
+        let Some(step) = self.step.take() else { return Vec::new() };
+        self.pace.stepped(step.started.elapsed().as_secs_f64());
+        if good {
+            return step.groups;
         }
+        for Group { ids, logits } in step.groups {
+            match logits {
+                Ok(_) => ids.into_iter().for_each(|id| self.compute_again(id)),
+                Err(error) => self.pass_failed(&ids, &error.to_string()),
+            }
+        }
+        Vec::new()
     }
 
     /// Draws a token for every row of the step that was waited for.
@@ -66,7 +76,10 @@ impl Engine {
         for Group { ids, logits } in groups {
             match logits.and_then(|rows| self.draw_rows(&ids, &rows)) {
                 Ok(tokens) => drawn.extend(tokens),
-                Err(error) => self.pass_failed(&ids, &error.to_string()),
+                Err(error) => {
+                    self.fault = true;
+                    self.pass_failed(&ids, &error.to_string());
+                }
             }
         }
         drawn
@@ -130,7 +143,7 @@ impl Engine {
         if !groups.is_empty() {
             let started = Instant::now();
             let groups = groups.into_iter().map(|ids| self.start_group(ids)).collect();
-            self.step = Some(Step { groups, started, doubt: None });
+            self.step = Some(Step { groups, started });
         }
     }
 
@@ -162,22 +175,25 @@ impl Engine {
         Group { ids, logits }
     }
 
-    /// A pass over several sequences failed, and nobody knows whose fault it was: each starts over. Who was alone already ends.
+    /// A pass over several sequences failed, and nobody knows whose fault it was: each starts over from its tokens and runs
+    /// its next step alone. Who was alone already ends.
     fn pass_failed(&mut self, ids: &[u64], message: &str) {
-        match ids {
-            [id] => self.end(*id, FinishReason::Error(message.to_owned())),
-            ids => ids.iter().for_each(|&id| self.start_over(id, message)),
+        for &id in ids {
+            let Some(sequence) = self.sequences.get_mut(&id) else { continue };
+            if sequence.suspect || ids.len() == 1 {
+                self.end(id, FinishReason::Error(message.to_owned()));
+            } else {
+                sequence.suspect = true;
+                self.compute_again(id);
+            }
         }
     }
 
-    /// Computes a sequence again from its tokens, and its next step alone. Who does so already ends.
-    fn start_over(&mut self, id: u64, message: &str) {
-        let Some(sequence) = self.sequences.get_mut(&id).filter(|it| it.run.is_some()) else { return };
-        if sequence.suspect {
-            return self.end(id, FinishReason::Error(message.to_owned()));
+    /// Puts a sequence back in line, to be computed again from its tokens.
+    pub(super) fn compute_again(&mut self, id: u64) {
+        if self.sequences.get(&id).is_some_and(|sequence| sequence.run.is_some()) {
+            self.scheduler.put_back(id);
+            self.stop(id);
         }
-        sequence.suspect = true;
-        self.scheduler.put_back(id);
-        self.stop(id);
     }
 }

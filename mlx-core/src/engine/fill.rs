@@ -1,6 +1,7 @@
 //! Fills: prompts, and tokens that a preempted sequence had generated, run through the model between decode steps. A pass may
 //! stop after any layer, so that no prompt holds up the streams for longer than the pace allows.
 
+use std::mem;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use super::stats::Gauges;
 use crate::array::Rows;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Pass;
 use crate::sampling::Sampler;
 
@@ -39,6 +40,7 @@ impl Engine {
     /// without them one pass.
     pub(super) fn start_fills(&mut self, streams: bool) -> Fills {
         self.follow_leaders();
+        self.fault = false;
         let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started: Instant::now() };
         let allowance = self.pace.allowance(self.to_fill().into_iter().map(|id| self.rest(id)));
         while let Some(&id) = self.to_fill().first() {
@@ -51,10 +53,10 @@ impl Engine {
                     if let Some(pass) = pass
                         && let Err(error) = self.pass_issued(id, &piece, &pass, &mut fills)
                     {
-                        self.end(id, FinishReason::Error(error.to_string()));
+                        self.fill_failed(id, &error);
                     }
                 }
-                Err(error) => self.end(id, FinishReason::Error(error.to_string())),
+                Err(error) => self.fill_failed(id, &error),
             }
             if !streams {
                 break;
@@ -196,13 +198,29 @@ impl Engine {
                 None => Ok(()),
             };
             if let Err(error) = waited {
-                self.end(*id, FinishReason::Error(error.to_string()));
+                self.fill_failed(*id, &error);
+            }
+        }
+        for (id, logits) in &fills.ends {
+            if let Err(error) = logits.wait() {
+                self.fill_failed(*id, &error);
             }
         }
         if !fills.ids.is_empty() {
             self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
         }
+        if mem::take(&mut self.fault) {
+            // What was told to one may have been another's.
+            let ends = fills.ends.iter().map(|it| it.0);
+            fills.ids.iter().copied().chain(ends).for_each(|id| self.compute_again(id));
+            return Vec::new();
+        }
         fills.ends.into_iter().filter_map(|(id, logits)| self.draw_first(id, &logits)).collect()
+    }
+
+    fn fill_failed(&mut self, id: u64, error: &Error) {
+        self.fault = true;
+        self.end(id, FinishReason::Error(error.to_string()));
     }
 
     fn draw_first(&mut self, id: u64, logits: &Rows) -> Option<Drawn> {

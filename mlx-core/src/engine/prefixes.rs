@@ -89,6 +89,7 @@ impl Engine {
     pub(super) fn copy_of_beginning(&mut self, id: u64, hit: Option<Hit>) -> Option<SequenceCache> {
         let hit = hit?;
         let beyond = self.device.model.spec().is_beyond(self.sequences.get(&id)?.history.len());
+        self.settle_step();
         let copy = || -> Result<Option<SequenceCache>> {
             let known = self.prefixes.tree.get(&hit).filter(|known| known.is_beyond() == beyond);
             let Some(known) = known else { return Ok(None) };
@@ -97,7 +98,6 @@ impl Engine {
         let copy = copy().unwrap_or_else(|error| {
             // A known beginning is a saving, never a need.
             tracing::warn!(%error, "a known beginning could not be copied");
-            self.doubt_step(&error);
             None
         });
         if copy.is_some() {
@@ -136,6 +136,9 @@ impl Engine {
             return;
         }
         self.shrink_to((limit - bytes).min(unpromised - at_once));
+        if !self.settle_step() {
+            return;
+        }
         match settled(cache, least < held) {
             Ok(Some(value)) => {
                 let kept = Kept { bytes: value.bytes() as u64, shortest: value.shortest_cut(), value };
@@ -148,7 +151,7 @@ impl Engine {
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "the beginning of a text could not be kept");
-                self.doubt_step(&error);
+                self.fault = true;
             }
         }
         // A cache may take more than was reckoned.

@@ -65,6 +65,7 @@ impl Engine {
         }
         blocks.truncate(length.div_ceil(BLOCK));
         let mut cache = self.device.new_cache_for(0);
+        self.settle_step();
         match cache.import(&blocks) {
             Ok(()) if cache.truncate(length) => {
                 Gauges::add(&self.gauges.prefix_restores, 1);
@@ -73,7 +74,6 @@ impl Engine {
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, "a saved beginning could not be restored");
-                self.doubt_step(&error);
                 None
             }
         }
@@ -87,7 +87,7 @@ impl Engine {
             return true;
         }
         let beginning = &tokens[..*end];
-        let save = || -> Result<bool> {
+        let mut save = || -> Result<bool> {
             // It may have made room meanwhile, or have been saved for another text.
             let known = self.prefixes.tree.peek(beginning);
             // What is longer than the model was first trained on turns another way, and is not saved.
@@ -95,19 +95,20 @@ impl Engine {
             if saved.cache.has(beginning) {
                 return Ok(true);
             }
+            if let Some(step) = &mut self.step {
+                step.settle();
+            }
             let Some(layers) = cache.export(*end - BLOCK..*end)? else { return Ok(false) };
             Ok(saved.cache.save(beginning, layers))
         };
-        let result = save();
+        let goes_on = save().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the beginning of a text could not be saved");
+            false
+        });
         *end += BLOCK;
-        if !matches!(result, Ok(true)) || *end > tokens.len() {
+        if !goes_on || *end > tokens.len() {
             saved.pending.pop_front();
         }
-        let more = !saved.pending.is_empty();
-        if let Err(error) = result {
-            tracing::warn!(%error, "the beginning of a text could not be saved");
-            self.doubt_step(&error);
-        }
-        more
+        !saved.pending.is_empty()
     }
 }

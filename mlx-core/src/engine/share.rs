@@ -98,7 +98,10 @@ impl Engine {
                 }
             }
             // Sharing is a saving, never a need.
-            _ => self.set_leader(id, None),
+            other => {
+                self.fault |= other.is_err();
+                self.set_leader(id, None);
+            }
         }
     }
 
