@@ -195,6 +195,22 @@ fn prompts_that_fail_on_the_device_end_or_are_read_again() {
 }
 
 #[test]
+fn equal_prompts_that_always_fail_all_end() {
+    let _turn = device();
+    if mlx_core::array::on_gpu().expect("a device") {
+        return; // As above.
+    }
+    let engine = scripted(MODEL, |_| {
+        fail_on_the_device();
+        Ok(())
+    });
+    let running: Vec<Generation> = (0..4).map(|_| submit(&engine, &[7, 8, 9], &greedy(5))).collect();
+    for generation in running {
+        assert!(message(&collect(generation)).contains("[read]"));
+    }
+}
+
+#[test]
 fn a_broken_sequence_ends_alone() {
     let _turn = device();
     // Whoever comes to position 60 breaks every pass it is in.

@@ -1,6 +1,8 @@
 //! The border between Rust memory and device arrays. Invariant: no other file copies weights or
 //! logits in or out.
 
+use std::sync::{Mutex, PoisonError};
+
 use half::{bf16, f16};
 use mlx_rs::ops::concatenate;
 use mlx_rs::transforms::async_eval;
@@ -181,6 +183,14 @@ pub fn default_memory_budget() -> Result<u64> {
 
 /// Keeps MLX from hoarding more than this many freed bytes for reuse.
 pub fn limit_freed_memory(bytes: u64) -> Result<()> {
-    mlx_rs::memory::set_cache_limit(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+    static LIMIT: Mutex<Option<u64>> = Mutex::new(None);
+    let mut limit = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
+    if *limit != Some(bytes) {
+        // Before the change MLX waits for the streams of all threads, and tells of what failed in them, one stream at a time: none of it
+        // is this caller's.
+        let change = || mlx_rs::memory::set_cache_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
+        (0..32).fold(change(), |done, _| done.or_else(|_| change()))?;
+        *limit = Some(bytes);
+    }
     Ok(())
 }

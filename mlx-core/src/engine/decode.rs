@@ -115,14 +115,14 @@ impl Engine {
         }
     }
 
-    /// Tells what was drawn, and ends the sequences whose last token it was.
+    /// Tells what was drawn, then ends the sequences whose last token it was.
     pub(super) fn tell(&mut self, drawn: Vec<Drawn>) {
+        let mut over = Vec::new();
         for Drawn { id, draw, ended } in drawn {
             let Some(sequence) = self.sequences.get_mut(&id) else { continue };
-            if let Some(reason) = tell(sequence, draw, ended) {
-                self.end(id, reason);
-            }
+            over.extend(tell(sequence, draw, ended).map(|reason| (id, reason)));
         }
+        over.into_iter().for_each(|(id, reason)| self.end(id, reason));
     }
 
     /// Starts the next step for all that go on.
@@ -133,7 +133,9 @@ impl Engine {
         let ready: Vec<u64> = self.sequences.iter().filter(steps).map(|(&id, _)| id).collect();
         for &id in ready.iter().filter(|&&id| !over(id)) {
             // Whoever has to go back in line for this has nothing to step any more.
-            self.has_room_to_grow(id);
+            if self.has_room_to_grow(id) {
+                self.slide_if_full(id);
+            }
         }
         let ready = self.sequences.iter().filter(steps).filter(|(id, _)| !over(**id));
         let (suspects, others): (Vec<_>, Vec<_>) = ready.partition(|(_, sequence)| sequence.suspect);
@@ -164,9 +166,6 @@ impl Engine {
         let (mut rows, mut caches): (Vec<Row>, Vec<&mut SequenceCache>) = (Vec::new(), Vec::new());
         for (_, sequence) in members {
             let Some(run) = &mut sequence.run else { continue };
-            if let Err(error) = self.device.slide_if_full(&mut run.cache, sequence.limits.slide) {
-                return Group { ids, logits: Err(error) };
-            }
             let token = sequence.history.tokens()[run.cache.seen()];
             rows.push(Row { cache: rows.len(), token, position: run.cache.offset() });
             caches.push(&mut run.cache);

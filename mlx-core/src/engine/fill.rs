@@ -53,7 +53,7 @@ impl Engine {
                     if let Some(pass) = pass
                         && let Err(error) = self.pass_issued(id, &piece, &pass, &mut fills)
                     {
-                        self.fill_failed(id, &error);
+                        self.end(id, FinishReason::Error(error.to_string()));
                     }
                 }
                 Err(error) => self.fill_failed(id, &error),
@@ -150,6 +150,11 @@ impl Engine {
             return Ok(());
         };
         Gauges::add(&self.gauges.prompt_tokens, piece.range.len());
+        if sequence.reader.is_on() {
+            // What is read here is waited for here.
+            self.settle_fills(&fills.ids);
+        }
+        let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
         let Sequence { reader, history, .. } = &mut *sequence;
         let (model, prompt) = (self.device.model.as_ref(), &history.tokens()[..length]);
         if let Some(score) = &mut reader.score {
@@ -175,6 +180,10 @@ impl Engine {
             return Ok(());
         }
         let end = self.device.last_logits(pass.hidden())?;
+        if self.is_followed(id) {
+            // Copies are waited for, too.
+            self.settle_fills(&fills.ids);
+        }
         let followers = self.followers_to_the_end(id);
         fills.ends.extend(followers.into_iter().chain([id]).map(|id| (id, end.clone())));
         Ok(())
@@ -192,25 +201,16 @@ impl Engine {
 
     /// Waits for what was issued, and draws the first tokens of prompts that came to their end.
     pub(super) fn end_fills(&mut self, fills: Fills) -> Vec<Drawn> {
-        for id in &fills.ids {
-            let waited = match self.sequences.get(id).and_then(|sequence| sequence.run.as_ref()) {
-                Some(run) => run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait),
-                None => Ok(()),
-            };
-            if let Err(error) = waited {
-                self.fill_failed(*id, &error);
-            }
+        self.settle_fills(&fills.ids);
+        if !fills.ids.is_empty() {
+            self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
         }
         for (id, logits) in &fills.ends {
             if let Err(error) = logits.wait() {
                 self.fill_failed(*id, &error);
             }
         }
-        if !fills.ids.is_empty() {
-            self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
-        }
         if mem::take(&mut self.fault) {
-            // What was told to one may have been another's.
             let ends = fills.ends.iter().map(|it| it.0);
             fills.ids.iter().copied().chain(ends).for_each(|id| self.compute_again(id));
             return Vec::new();
@@ -218,6 +218,21 @@ impl Engine {
         fills.ends.into_iter().filter_map(|(id, logits)| self.draw_first(id, &logits)).collect()
     }
 
+    /// Waits for fills in the order in which they were issued, so that an error is told to the one it is of. What else would be waited
+    /// for while they are on the device lets them be waited for before.
+    fn settle_fills(&mut self, ids: &[u64]) {
+        for &id in ids {
+            let waited = match self.sequences.get(&id).and_then(|sequence| sequence.run.as_ref()) {
+                Some(run) => run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait),
+                None => Ok(()),
+            };
+            if let Err(error) = waited {
+                self.fill_failed(id, &error);
+            }
+        }
+    }
+
+    /// Ends a sequence; its error may hide those of the fills beside it.
     fn fill_failed(&mut self, id: u64, error: &Error) {
         self.fault = true;
         self.end(id, FinishReason::Error(error.to_string()));

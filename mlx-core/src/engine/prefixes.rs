@@ -149,10 +149,7 @@ impl Engine {
                 }
             }
             Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(%error, "the beginning of a text could not be kept");
-                self.fault = true;
-            }
+            Err(error) => tracing::warn!(%error, "the beginning of a text could not be kept"),
         }
         // A cache may take more than was reckoned.
         self.make_room();

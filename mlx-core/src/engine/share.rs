@@ -66,6 +66,12 @@ impl Engine {
         }
     }
 
+    /// Whether anybody waits for a sequence.
+    pub(super) fn is_followed(&self, leader: u64) -> bool {
+        let mut runs = self.sequences.values().filter_map(|sequence| sequence.run.as_ref());
+        runs.any(|run| run.leader.is_some_and(|it| it.0 == leader))
+    }
+
     /// Those that wait for the whole prompt of `leader`, each with a copy of its cache.
     pub(super) fn followers_to_the_end(&mut self, leader: u64) -> Vec<u64> {
         let Some(shared) = self.sequences.get(&leader).map(|it| it.history.prompt_length()) else {
@@ -98,10 +104,7 @@ impl Engine {
                 }
             }
             // Sharing is a saving, never a need.
-            other => {
-                self.fault |= other.is_err();
-                self.set_leader(id, None);
-            }
+            _ => self.set_leader(id, None),
         }
     }
 

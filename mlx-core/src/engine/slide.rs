@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use super::device::Device;
 use super::options::Exactness;
+use super::request::FinishReason;
+use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use crate::cache::SequenceCache;
 use crate::error::Result;
@@ -54,5 +56,16 @@ impl Device {
             Next::Step | Next::Nothing => return None,
         };
         Some(seen..seen + range.len())
+    }
+}
+
+impl Engine {
+    /// Makes room for a sequence's next step, before anything of that step is on the device: a slide is waited for.
+    pub(super) fn slide_if_full(&mut self, id: u64) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let Some(run) = &mut sequence.run else { return };
+        if let Err(error) = self.device.slide_if_full(&mut run.cache, sequence.limits.slide) {
+            self.end(id, FinishReason::Error(error.to_string()));
+        }
     }
 }
