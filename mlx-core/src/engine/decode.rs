@@ -122,7 +122,9 @@ impl Engine {
             let Some(sequence) = self.sequences.get_mut(&id) else { continue };
             over.extend(tell(sequence, draw, ended).map(|reason| (id, reason)));
         }
-        over.into_iter().for_each(|(id, reason)| self.end(id, reason));
+        for (id, reason) in over {
+            self.end(id, reason);
+        }
     }
 
     /// Starts the next step for all that go on.
