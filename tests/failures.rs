@@ -1,13 +1,16 @@
 //! Failures: what goes wrong for one request ends that request, with an error and never with "stop", and no other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use mlx_core::Error;
+use mlx_core::cache::SequenceCache;
 use mlx_core::engine::{
     Canceller, EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
 };
-use mlx_tests::scripted::scripted;
+use mlx_rs::Array;
+use mlx_tests::scripted::{scripted, twisted};
 use mlx_tests::{Outcome, collect, device, engine, greedy, model_copy, model_folder, run};
 use safetensors::{Dtype, SafeTensors, serialize};
 
@@ -98,12 +101,14 @@ fn device_can_fail() -> bool {
     !mlx_core::array::on_gpu().expect("a device")
 }
 
-/// Puts work into this thread's stream that will fail there: an array of a file whose numbers are gone when they are to be read.
-fn fail_on_the_device() {
+/// Puts work into this thread's stream that will fail there, and gives what would have come of it: an array of a file whose numbers
+/// are gone when they are to be read.
+fn fail_on_the_device() -> Array {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("numbers.npy");
     let head = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (4096,), }");
-    let bytes = [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), head.as_bytes(), &[0; 4 * 4096]].concat();
+    let bytes =
+        [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), head.as_bytes(), &1f32.to_le_bytes().repeat(4096)].concat();
     std::fs::write(&path, bytes).expect("it can be written");
     let array = mlx_rs::Array::load_numpy(&path).expect("the head is good");
     std::fs::OpenOptions::new()
@@ -112,6 +117,7 @@ fn fail_on_the_device() {
         .and_then(|file| file.set_len(128))
         .expect("it can be cut");
     mlx_rs::transforms::async_eval([&array]).expect("nothing is read yet");
+    array
 }
 
 #[test]
@@ -199,6 +205,68 @@ fn prompts_that_fail_on_the_device_end_or_are_read_again() {
         }
     }
     assert!((1..6).contains(&failed), "{failed} of 6 failed");
+}
+
+#[test]
+fn prompts_that_fail_side_by_side_are_read_again_one_by_one() {
+    let _turn = device();
+    if !device_can_fail() {
+        return;
+    }
+    let prompts = [vec![30, 31], vec![40, 41, 42]];
+    let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
+    // Passes over prompts: the stream's, one of each, and one of each again.
+    for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
+        let (engine, step) = engine_with_failing_prompts(failing);
+        let mut stream = submit(&engine, &[9; 50], &greedy(60));
+        stream.next_blocking().expect("it runs");
+        // Both come to the engine in the middle of a step, and so are read side by side.
+        step.wait();
+        let both = prompts.each_ref().map(|prompt| submit(&engine, prompt, &greedy(1)));
+        step.wait();
+        let [one, other] = both.map(collect);
+        assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));
+        if fails_again {
+            assert!(message(&other).contains("[read]"));
+        } else {
+            assert_eq!((other.ids(), &other.finished.reason), (expected[1].clone(), &FinishReason::Length));
+        }
+        assert_eq!(collect(stream).finished.reason, FinishReason::Length);
+        assert_eq!(engine.stats().preemptions, 2, "both start over");
+    }
+}
+
+/// The logits of some of its prompts are made from what has failed on the device before anybody waits. Its tenth step waits twice, at the
+/// beginning and the end of what is to happen meanwhile; the steps before are slow, so that there is time for two prompts between two of
+/// them.
+fn engine_with_failing_prompts(failing: &'static [usize]) -> (EngineHandle, Arc<Barrier>) {
+    let barrier = Arc::new(Barrier::new(2));
+    let waits = Arc::clone(&barrier);
+    let (prompts, steps, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(Mutex::new(None)));
+    let fault = Arc::clone(&failed);
+    let script = move |caches: &mut [&mut SequenceCache]| {
+        if caches[0].offset() > 0 {
+            let step = steps.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(if step < 10 { 10 } else { 0 }));
+            if step == 10 {
+                waits.wait();
+                waits.wait();
+            }
+        } else if failing.contains(&prompts.fetch_add(1, Ordering::Relaxed)) {
+            *failed.lock().expect("no panic") = Some(fail_on_the_device());
+        }
+        Ok(())
+    };
+    let twist = move |logits: Array| match fault.lock().expect("no panic").take() {
+        Some(array) => {
+            let logits = logits.multiply(array.max(false)?)?;
+            mlx_rs::transforms::async_eval([&logits])?;
+            std::thread::sleep(Duration::from_millis(50));
+            Ok(logits)
+        }
+        None => Ok(logits),
+    };
+    (twisted(MODEL, script, twist), barrier)
 }
 
 #[test]

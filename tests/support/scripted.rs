@@ -12,9 +12,13 @@ use crate::model_folder;
 /// What is to happen, decided by the caches of a pass.
 type Script = Box<dyn Fn(&mut [&mut SequenceCache]) -> Result<()> + Send>;
 
+/// What becomes of the logits of a pass.
+type Twist = Box<dyn Fn(Array) -> Result<Array> + Send>;
+
 struct Scripted {
     inner: Box<dyn Model>,
     script: Script,
+    twist: Twist,
 }
 
 impl Model for Scripted {
@@ -46,7 +50,7 @@ impl Model for Scripted {
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        self.inner.logits(hidden)
+        (self.twist)(self.inner.logits(hidden)?)
     }
 }
 
@@ -58,13 +62,25 @@ pub fn scripted(
     name: &str,
     script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static,
 ) -> EngineHandle {
+    twisted(name, script, Ok)
+}
+
+/// An engine on a tiny checkpoint that runs `script` in every pass and lets `twist` change all logits.
+///
+/// # Panics
+/// When the checkpoint does not load.
+pub fn twisted(
+    name: &str,
+    script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static,
+    twist: impl Fn(Array) -> Result<Array> + Send + 'static,
+) -> EngineHandle {
     // The check of the rows' bits runs passes too, and they are not meant.
     let options = EngineOptions { exact: Some(false), ..EngineOptions::default() };
     let folder = model_folder(name);
     let path = folder.clone();
     let load = move || {
         let inner = model::load(&path, WeightPolicy::for_device(false)?, &mut |_, _| {})?;
-        Ok(Box::new(Scripted { inner, script: Box::new(script) }) as Box<dyn Model>)
+        Ok(Box::new(Scripted { inner, script: Box::new(script), twist: Box::new(twist) }) as Box<dyn Model>)
     };
     EngineHandle::start_with(&folder, &options, load).expect("the fixture loads")
 }

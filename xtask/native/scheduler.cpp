@@ -39,7 +39,7 @@ void hand_on(Scheduler* scheduler, Stream stream, Task task) {
 }
 
 // The encoder binds every piece of an operation to its arguments. All else that enters a stream (notices, waits, a promise to keep) is a bare lambda.
-bool is_operation(const Task& task) { return std::strncmp(task.target_type().name(), "St5_Bind", 8) == 0; }
+bool is_piece(const Task& task) { return std::strncmp(task.target_type().name(), "St5_Bind", 8) == 0; }
 
 // Every task runs, whatever the others do; of their errors MLX keeps the first.
 void run_all(std::vector<Task>& tasks) {
@@ -110,7 +110,7 @@ Scheduler& scheduler() {
 }
 
 void Scheduler::enqueue(Stream stream, Task task) {
-  if (is_operation(task)) {
+  if (is_piece(task)) {
     Held::get().add(this, stream, std::move(task));
   } else {
     Held::get().before(this, [&] { hand_on(this, stream, std::move(task)); });

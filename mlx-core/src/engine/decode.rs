@@ -19,10 +19,13 @@ pub(super) struct Step {
 }
 
 /// One pass: row `i` belongs to sequence `ids[i]`; ids rise.
-pub(super) struct Group {
+struct Group {
     ids: Vec<u64>,
     logits: Result<Rows>,
 }
+
+/// The logits of a pass that was waited for, and whose they are.
+pub(super) type Ready = (Vec<u64>, Rows);
 
 /// A token that was drawn and taken, and is yet to be told.
 pub(super) struct Drawn {
@@ -54,12 +57,13 @@ impl Engine {
 
     /// Takes the step from the device, if there is one: the passes that can be drawn from. Where one failed, all are computed again,
     /// since the error of one may hide another's.
-    pub(super) fn wait_for_step(&mut self) -> Vec<Group> {
+    pub(super) fn wait_for_step(&mut self) -> Vec<Ready> {
         let good = self.settle_step();
         let Some(step) = self.step.take() else { return Vec::new() };
         self.pace.stepped(step.started.elapsed().as_secs_f64());
         if good {
-            return step.groups;
+            let ready = step.groups.into_iter().filter_map(|group| Some((group.ids, group.logits.ok()?)));
+            return ready.collect();
         }
         for Group { ids, logits } in step.groups {
             match logits {
@@ -71,15 +75,12 @@ impl Engine {
     }
 
     /// Draws a token for every row of the step that was waited for.
-    pub(super) fn draw(&mut self, groups: Vec<Group>) -> Vec<Drawn> {
+    pub(super) fn draw(&mut self, ready: Vec<Ready>) -> Vec<Drawn> {
         let mut drawn = Vec::new();
-        for Group { ids, logits } in groups {
-            match logits.and_then(|rows| self.draw_rows(&ids, &rows)) {
+        for (ids, logits) in ready {
+            match self.draw_rows(&ids, &logits) {
                 Ok(tokens) => drawn.extend(tokens),
-                Err(error) => {
-                    self.fault = true;
-                    self.pass_failed(&ids, &error.to_string());
-                }
+                Err(error) => self.pass_failed(&ids, &error.to_string()),
             }
         }
         drawn
@@ -131,24 +132,32 @@ impl Engine {
     pub(super) fn start_step(&mut self, drawn: &[Drawn]) {
         self.start_over_beyond();
         let over = |id: u64| drawn.iter().any(|it| it.id == id && it.ended.is_some());
-        let steps = |(_, sequence): &(&u64, &Sequence)| sequence.next() == Next::Step;
-        let ready: Vec<u64> = self.sequences.iter().filter(steps).map(|(&id, _)| id).collect();
-        for &id in ready.iter().filter(|&&id| !over(id)) {
+        let mut ready = self.ready();
+        ready.retain(|&id| !over(id));
+        for &id in &ready {
             // Whoever has to go back in line for this has nothing to step any more.
             if self.has_room_to_grow(id) {
                 self.slide_if_full(id);
             }
         }
-        let ready = self.sequences.iter().filter(steps).filter(|(id, _)| !over(**id));
-        let (suspects, others): (Vec<_>, Vec<_>) = ready.partition(|(_, sequence)| sequence.suspect);
-        let ids = |rows: &[(&u64, &Sequence)]| rows.iter().map(|(id, _)| **id).collect::<Vec<u64>>();
-        let mut groups: Vec<Vec<u64>> = others.chunks(self.device.most_rows()).map(ids).collect();
-        groups.extend(suspects.chunks(1).map(ids));
+        ready = self.ready();
+        ready.retain(|&id| !over(id));
+        if let Some(&suspect) = ready.iter().find(|&&id| self.is_suspect(id)) {
+            // Nobody runs beside it, so that what fails is its own.
+            ready = vec![suspect];
+        }
+        let groups: Vec<_> = ready.chunks(self.device.most_rows()).map(<[u64]>::to_vec).collect();
         if !groups.is_empty() {
             let started = Instant::now();
             let groups = groups.into_iter().map(|ids| self.start_group(ids)).collect();
             self.step = Some(Step { groups, started });
         }
+    }
+
+    /// Whose caches hold all but the newest token.
+    fn ready(&self) -> Vec<u64> {
+        let steps = |(_, sequence): &(&u64, &Sequence)| sequence.next() == Next::Step;
+        self.sequences.iter().filter(steps).map(|(&id, _)| id).collect()
     }
 
     /// What has grown beyond the border of LongRoPE is computed again from its first token, as transformers does.
@@ -176,9 +185,9 @@ impl Engine {
         Group { ids, logits }
     }
 
-    /// A pass over several sequences failed, and nobody knows whose fault it was: each starts over from its tokens and runs
-    /// its next step alone. Who was alone already ends.
-    fn pass_failed(&mut self, ids: &[u64], message: &str) {
+    /// What several sequences had on the device failed, and nobody knows whose fault it was: each starts over from its tokens and
+    /// runs alone until its next token. Who was alone already ends.
+    pub(super) fn pass_failed(&mut self, ids: &[u64], message: &str) {
         for &id in ids {
             let Some(sequence) = self.sequences.get_mut(&id) else { continue };
             if sequence.suspect || ids.len() == 1 {
@@ -188,6 +197,11 @@ impl Engine {
                 self.compute_again(id);
             }
         }
+    }
+
+    /// Whether a sequence was there when something failed, and has to run alone.
+    pub(super) fn is_suspect(&self, id: u64) -> bool {
+        self.sequences.get(&id).is_some_and(|sequence| sequence.suspect)
     }
 
     /// Puts a sequence back in line, to be computed again from its tokens.

@@ -20,8 +20,8 @@ pub(super) struct Device {
     most_rows: usize,
     /// In how many bits caches keep their numbers, if not as they are.
     kv_bits: Option<u8>,
-    /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes ten operations at most
-    /// before it makes the caller wait.
+    /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes about fifty operations before it
+    /// makes the caller wait, fewer than a step has: what was drawn would be told late, and nothing be gained.
     pub(super) works_ahead: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Fills: prompts, and tokens that a preempted sequence had generated, run through the model between decode steps. A pass may
 //! stop after any layer, so that no prompt holds up the streams for longer than the pace allows.
 
-use std::mem;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use super::stats::Gauges;
 use crate::array::Rows;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Pass;
 use crate::sampling::Sampler;
 
@@ -23,6 +23,8 @@ pub(super) struct Fills {
     ends: Vec<(u64, Rows)>,
     work: f64,
     started: Instant,
+    /// What one of them was told of, though it may be another's fault.
+    fault: Option<String>,
 }
 
 /// Layers to issue for a sequence.
@@ -40,25 +42,22 @@ impl Engine {
     /// without them one pass.
     pub(super) fn start_fills(&mut self, streams: bool) -> Fills {
         self.follow_leaders();
-        self.fault = false;
-        let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started: Instant::now() };
+        let started = Instant::now();
+        let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started, fault: None };
         let allowance = self.pace.allowance(self.to_fill().into_iter().map(|id| self.rest(id)));
         while let Some(&id) = self.to_fill().first() {
+            if !self.may_run_beside(id, &fills.ids) {
+                break;
+            }
             let limit = streams.then_some(allowance - fills.work);
             let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
-            match self.issue(id, &piece) {
-                Ok((work, pass)) => {
-                    fills.work += work;
-                    fills.ids.push(id);
-                    if let Some(pass) = pass
-                        && let Err(error) = self.pass_issued(id, &piece, &pass, &mut fills)
-                    {
-                        self.end(id, FinishReason::Error(error.to_string()));
-                    }
-                }
-                Err(error) => self.fill_failed(id, &error),
-            }
-            if !streams {
+            fills.ids.push(id);
+            let told = self.issue(id, &piece).and_then(|(work, pass)| {
+                fills.work += work;
+                pass.map_or(Ok(()), |pass| self.pass_issued(id, &piece, &pass, &mut fills))
+            });
+            note(&mut fills.fault, told);
+            if !streams || fills.fault.is_some() {
                 break;
             }
         }
@@ -150,9 +149,9 @@ impl Engine {
             return Ok(());
         };
         Gauges::add(&self.gauges.prompt_tokens, piece.range.len());
-        if sequence.reader.is_on() {
-            // What is read here is waited for here.
-            self.settle_fills(&fills.ids);
+        // What is read here is waited for here.
+        if sequence.reader.is_on() && !self.settle_fills(fills) {
+            return Ok(());
         }
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
         let Sequence { reader, history, .. } = &mut *sequence;
@@ -180,11 +179,11 @@ impl Engine {
             return Ok(());
         }
         let end = self.device.last_logits(pass.hidden())?;
-        if self.is_followed(id) {
-            // Copies are waited for, too.
-            self.settle_fills(&fills.ids);
+        // Copies are waited for, too.
+        if !self.followers_to_the_end(id).is_empty() && !self.settle_fills(fills) {
+            return Ok(());
         }
-        let followers = self.followers_to_the_end(id);
+        let followers = self.copy_to_followers(id);
         fills.ends.extend(followers.into_iter().chain([id]).map(|id| (id, end.clone())));
         Ok(())
     }
@@ -200,42 +199,36 @@ impl Engine {
     }
 
     /// Waits for what was issued, and draws the first tokens of prompts that came to their end.
-    pub(super) fn end_fills(&mut self, fills: Fills) -> Vec<Drawn> {
-        self.settle_fills(&fills.ids);
+    pub(super) fn end_fills(&mut self, mut fills: Fills) -> Vec<Drawn> {
+        self.settle_fills(&mut fills);
         if !fills.ids.is_empty() {
             self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
         }
-        for (id, logits) in &fills.ends {
-            if let Err(error) = logits.wait() {
-                self.fill_failed(*id, &error);
-            }
+        for (_, logits) in &fills.ends {
+            note(&mut fills.fault, logits.wait());
         }
-        if mem::take(&mut self.fault) {
-            let ends = fills.ends.iter().map(|it| it.0);
-            fills.ids.iter().copied().chain(ends).for_each(|id| self.compute_again(id));
+        if let Some(message) = &fills.fault {
+            let ids: BTreeSet<u64> = fills.ids.into_iter().collect();
+            self.pass_failed(&Vec::from_iter(ids), message);
+            fills.ends.into_iter().for_each(|(id, _)| self.compute_again(id));
             return Vec::new();
         }
         fills.ends.into_iter().filter_map(|(id, logits)| self.draw_first(id, &logits)).collect()
     }
 
-    /// Waits for fills in the order in which they were issued, so that an error is told to the one it is of. What else would be waited
-    /// for while they are on the device lets them be waited for before.
-    fn settle_fills(&mut self, ids: &[u64]) {
-        for &id in ids {
-            let waited = match self.sequences.get(&id).and_then(|sequence| sequence.run.as_ref()) {
-                Some(run) => run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait),
-                None => Ok(()),
-            };
-            if let Err(error) = waited {
-                self.fill_failed(id, &error);
-            }
+    /// Waits for fills; false if one failed. What else would be waited for while they are on the device, and be told of their errors, lets
+    /// them be waited for before.
+    fn settle_fills(&self, fills: &mut Fills) -> bool {
+        let runs = fills.ids.iter().filter_map(|id| self.sequences.get(id)?.run.as_ref());
+        for run in runs {
+            note(&mut fills.fault, run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait));
         }
+        fills.fault.is_none()
     }
 
-    /// Ends a sequence; its error may hide those of the fills beside it.
-    fn fill_failed(&mut self, id: u64, error: &Error) {
-        self.fault = true;
-        self.end(id, FinishReason::Error(error.to_string()));
+    /// Whether a fill may be on the device together with `others`: what has failed in company runs alone.
+    fn may_run_beside(&self, id: u64, others: &[u64]) -> bool {
+        others.iter().all(|&other| other == id || !self.is_suspect(id) && !self.is_suspect(other))
     }
 
     fn draw_first(&mut self, id: u64, logits: &Rows) -> Option<Drawn> {
@@ -247,5 +240,12 @@ impl Engine {
         };
         let outcome = draws.pop()?;
         self.take(id, outcome)
+    }
+}
+
+/// Keeps the first error.
+fn note(fault: &mut Option<String>, outcome: Result<()>) {
+    if let (None, Err(error)) = (&fault, outcome) {
+        *fault = Some(error.to_string());
     }
 }

@@ -7,7 +7,7 @@ const ROW_COST: usize = 256;
 const LEAST: f64 = 0.002;
 
 /// How much of a step's time a long prompt may take before the next step.
-const SHARE: f64 = 0.6;
+const SHARE: f64 = 0.5;
 
 /// Prompts whose rest takes at most this many steps' time, all together, are finished in one go: their first tokens come sooner, and
 /// the steps that follow have more rows.
@@ -86,7 +86,7 @@ mod tests {
         pace.stepped(0.010);
         pace.filled(work(64, 0), 0.001);
         let fast = allowance(&pace, &[1e9]);
-        assert!((fast - work(64, 0) * 6.0).abs() < 1.0);
+        assert!((fast - work(64, 0) * 5.0).abs() < 1.0);
         let short = work(64, 0) * 20.0;
         assert!((allowance(&pace, &[short]) - short).abs() < 1.0, "a short rest runs in one go");
         assert!((allowance(&pace, &[short; 9]) - 3.0 * short).abs() < 1.0, "so do several, within bounds");

@@ -39,8 +39,6 @@ pub(super) struct Engine {
     pub(super) prefixes: Prefixes,
     /// The decode step that is on the device.
     pub(super) step: Option<Step>,
-    /// Somebody was told of an error of the device while fills were on it, and it may be theirs.
-    pub(super) fault: bool,
     pub(super) pace: Pace,
     /// Counts starts and chunks, so that chunks go to whoever has waited longest.
     pub(super) places: u64,
@@ -72,7 +70,6 @@ impl Engine {
             capacity,
             sequences: BTreeMap::new(),
             step: None,
-            fault: false,
             pace: Pace::default(),
             places: 0,
             scratch: Scratch::default(),

@@ -66,14 +66,8 @@ impl Engine {
         }
     }
 
-    /// Whether anybody waits for a sequence.
-    pub(super) fn is_followed(&self, leader: u64) -> bool {
-        let mut runs = self.sequences.values().filter_map(|sequence| sequence.run.as_ref());
-        runs.any(|run| run.leader.is_some_and(|it| it.0 == leader))
-    }
-
-    /// Those that wait for the whole prompt of `leader`, each with a copy of its cache.
-    pub(super) fn followers_to_the_end(&mut self, leader: u64) -> Vec<u64> {
+    /// Those that wait for the whole prompt of `leader`.
+    pub(super) fn followers_to_the_end(&self, leader: u64) -> Vec<u64> {
         let Some(shared) = self.sequences.get(&leader).map(|it| it.history.prompt_length()) else {
             return Vec::new();
         };
@@ -81,12 +75,18 @@ impl Engine {
             sequence.run.as_ref().is_some_and(|run| run.leader == Some((leader, shared)))
                 && sequence.history.prompt_length() == shared
         };
-        let followers: Vec<u64> =
-            self.sequences.iter().filter(|(_, it)| follows(it)).map(|(&id, _)| id).collect();
+        self.sequences.iter().filter(|(_, it)| follows(it)).map(|(&id, _)| id).collect()
+    }
+
+    /// Gives those that wait for the whole prompt of `leader` a copy of its cache, each; says who took it.
+    pub(super) fn copy_to_followers(&mut self, leader: u64) -> Vec<u64> {
+        let mut followers = self.followers_to_the_end(leader);
+        let shared = self.sequences.get(&leader).map_or(0, |it| it.history.prompt_length());
         for &id in &followers {
             self.take_over(id, leader, shared);
         }
-        followers.into_iter().filter(|id| self.has_taken(*id, shared)).collect()
+        followers.retain(|&id| self.has_taken(id, shared));
+        followers
     }
 
     fn has_taken(&self, id: u64, shared: usize) -> bool {
