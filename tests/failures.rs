@@ -101,9 +101,13 @@ fn device_can_fail() -> bool {
     !mlx_core::array::on_gpu().expect("a device")
 }
 
-/// Puts work into this thread's stream that will fail there, and gives what would have come of it: an array of a file whose numbers
-/// are gone when they are to be read.
-fn fail_on_the_device() -> Array {
+/// Puts work into this thread's stream that will fail there.
+fn fail_on_the_device() {
+    mlx_rs::transforms::async_eval([&failing_array()]).expect("nothing is read yet");
+}
+
+/// What will fail on the device: an array of a file whose numbers are gone when they are to be read.
+fn failing_array() -> Array {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("numbers.npy");
     let head = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (4096,), }");
@@ -116,7 +120,6 @@ fn fail_on_the_device() -> Array {
         .open(&path)
         .and_then(|file| file.set_len(128))
         .expect("it can be cut");
-    mlx_rs::transforms::async_eval([&array]).expect("nothing is read yet");
     array
 }
 
@@ -217,7 +220,7 @@ fn prompts_that_fail_side_by_side_are_read_again_one_by_one() {
     let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
     // Passes over prompts: the stream's, one of each, and one of each again.
     for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
-        let (engine, step) = engine_with_failing_prompts(failing);
+        let (engine, step) = engine_with_failing_prompts(failing, true);
         let mut stream = submit(&engine, &[9; 50], &greedy(60));
         stream.next_blocking().expect("it runs");
         // Both come to the engine in the middle of a step, and so are read side by side.
@@ -236,10 +239,30 @@ fn prompts_that_fail_side_by_side_are_read_again_one_by_one() {
     }
 }
 
-/// The logits of some of its prompts are made from what has failed on the device before anybody waits. Its tenth step waits twice, at the
-/// beginning and the end of what is to happen meanwhile; the steps before are slow, so that there is time for two prompts between two of
-/// them.
-fn engine_with_failing_prompts(failing: &'static [usize]) -> (EngineHandle, Arc<Barrier>) {
+#[test]
+fn a_prompt_whose_end_fails_is_not_believed_by_those_who_wait_for_it() {
+    let _turn = device();
+    if !device_can_fail() {
+        return;
+    }
+    let prompt = [40, 41, 42];
+    let expected = run(&engine(MODEL), &prompt, &greedy(1)).ids();
+    let (engine, step) = engine_with_failing_prompts(&[1], false);
+    let mut stream = submit(&engine, &[9; 50], &greedy(60));
+    stream.next_blocking().expect("it runs");
+    step.wait();
+    let both = [(); 2].map(|()| submit(&engine, &prompt, &greedy(1)));
+    step.wait();
+    let [one, other] = both.map(collect);
+    assert!(message(&one).contains("[read]"), "it was alone on the device");
+    assert_eq!((other.ids(), other.finished.reason), (expected, FinishReason::Length));
+    assert_eq!(collect(stream).finished.reason, FinishReason::Length);
+}
+
+/// The logits of some of its prompts fail on the device, `early` ones before anything else is asked of it. Its tenth step waits twice, at
+/// the beginning and the end of what is to happen meanwhile; the steps before are slow, so that there is time for two prompts between two
+/// of them.
+fn engine_with_failing_prompts(failing: &'static [usize], early: bool) -> (EngineHandle, Arc<Barrier>) {
     let barrier = Arc::new(Barrier::new(2));
     let waits = Arc::clone(&barrier);
     let (prompts, steps, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(Mutex::new(None)));
@@ -253,15 +276,17 @@ fn engine_with_failing_prompts(failing: &'static [usize]) -> (EngineHandle, Arc<
                 waits.wait();
             }
         } else if failing.contains(&prompts.fetch_add(1, Ordering::Relaxed)) {
-            *failed.lock().expect("no panic") = Some(fail_on_the_device());
+            *failed.lock().expect("no panic") = Some(failing_array());
         }
         Ok(())
     };
     let twist = move |logits: Array| match fault.lock().expect("no panic").take() {
         Some(array) => {
             let logits = logits.multiply(array.max(false)?)?;
-            mlx_rs::transforms::async_eval([&logits])?;
-            std::thread::sleep(Duration::from_millis(50));
+            if early {
+                mlx_rs::transforms::async_eval([&logits])?;
+                std::thread::sleep(Duration::from_millis(50));
+            }
             Ok(logits)
         }
         None => Ok(logits),

@@ -60,16 +60,14 @@ impl Engine {
     pub(super) fn wait_for_step(&mut self) -> Vec<Ready> {
         let good = self.settle_step();
         let Some(step) = self.step.take() else { return Vec::new() };
-        self.pace.stepped(step.started.elapsed().as_secs_f64());
         if good {
+            self.pace.stepped(step.started.elapsed().as_secs_f64());
             let ready = step.groups.into_iter().filter_map(|group| Some((group.ids, group.logits.ok()?)));
             return ready.collect();
         }
-        for Group { ids, logits } in step.groups {
-            match logits {
-                Ok(_) => ids.into_iter().for_each(|id| self.compute_again(id)),
-                Err(error) => self.pass_failed(&ids, &error.to_string()),
-            }
+        let ids: Vec<u64> = step.groups.iter().flat_map(|group| &group.ids).copied().collect();
+        if let Some(error) = step.groups.into_iter().find_map(|group| group.logits.err()) {
+            self.pass_failed(&ids, &error.to_string());
         }
         Vec::new()
     }

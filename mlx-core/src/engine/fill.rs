@@ -149,24 +149,37 @@ impl Engine {
             return Ok(());
         };
         Gauges::add(&self.gauges.prompt_tokens, piece.range.len());
-        // What is read here is waited for here.
-        if sequence.reader.is_on() && !self.settle_fills(fills) {
-            return Ok(());
+        let at_its_end = piece.range.end == length && sequence.awaits_first_token();
+        if sequence.reader.is_on() {
+            // What is read here is waited for here, and what goes wrong from then on is its own.
+            if !self.settle_fills(fills) {
+                return Ok(());
+            }
+            if let Err(error) = self.read(id, piece.range.clone(), length, pass) {
+                self.end(id, FinishReason::Error(error.to_string()));
+                return Ok(());
+            }
         }
+        if at_its_end { self.prompt_ended(id, pass, fills) } else { Ok(()) }
+    }
+
+    /// Scores or embeds the tokens `range` of a prompt of `length` tokens.
+    fn read(&mut self, id: u64, range: Range<usize>, length: usize, pass: &Pass) -> Result<()> {
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
-        let Sequence { reader, history, .. } = &mut *sequence;
+        let at_its_end = range.end == length && sequence.awaits_first_token();
+        let Sequence { reader, history, outlet, .. } = &mut *sequence;
         let (model, prompt) = (self.device.model.as_ref(), &history.tokens()[..length]);
         if let Some(score) = &mut reader.score {
-            score.extend(model, pass.hidden(), piece.range.clone(), prompt, &mut self.scratch)?;
+            score.extend(model, pass.hidden(), range.clone(), prompt, &mut self.scratch)?;
         }
         if let Some(embedding) = &mut reader.embedding {
-            embedding.extend(model, pass.hidden(), piece.range.clone())?;
+            embedding.extend(model, pass.hidden(), range)?;
+            if at_its_end {
+                // Nobody listens any more when the front end is gone; the next turn notices.
+                outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
+            }
         }
-        if piece.range.end < length || !sequence.awaits_first_token() {
-            return Ok(());
-        }
-        self.tell_embedding(id)?;
-        self.prompt_ended(id, pass, fills)
+        Ok(())
     }
 
     /// The end of a prompt has been issued: whoever waits for the same prompt gets a copy, and all draw from its last row.
@@ -179,22 +192,16 @@ impl Engine {
             return Ok(());
         }
         let end = self.device.last_logits(pass.hidden())?;
-        // Copies are waited for, too.
-        if !self.followers_to_the_end(id).is_empty() && !self.settle_fills(fills) {
-            return Ok(());
+        if !self.followers_to_the_end(id).is_empty() {
+            // Copies are waited for, too, and would be told of what went wrong here.
+            self.settle_fills(fills);
+            note(&mut fills.fault, end.wait());
+            if fills.fault.is_some() {
+                return Ok(());
+            }
         }
         let followers = self.copy_to_followers(id);
         fills.ends.extend(followers.into_iter().chain([id]).map(|id| (id, end.clone())));
-        Ok(())
-    }
-
-    fn tell_embedding(&self, id: u64) -> Result<()> {
-        if let Some(sequence) = self.sequences.get(&id)
-            && let Some(embedding) = &sequence.reader.embedding
-        {
-            // Nobody listens any more when the front end is gone; the next turn notices.
-            sequence.outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
-        }
         Ok(())
     }
 
