@@ -34,6 +34,12 @@ fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
     String::from_utf8_lossy(found.get(0).expect("a match")).into_owned()
 }
 
+fn quit(session: &mut OsSession) {
+    std::thread::sleep(PAUSE);
+    session.send_line("/quit").expect("it can be typed");
+    session.expect(Eof).expect("the program ends");
+}
+
 #[test]
 fn a_person_chats_and_looks_behind_the_answers() {
     let home = tempfile::tempdir().expect("a temporary folder");
@@ -51,8 +57,7 @@ fn a_person_chats_and_looks_behind_the_answers() {
     type_line(&mut session, "/undo", "there is no message to take back");
     type_line(&mut session, "/model", "llama-f32");
     type_line(&mut session, "/model nowhere", "nowhere");
-    session.send_line("/quit").expect("it can be typed");
-    session.expect(Eof).expect("the program ends");
+    quit(&mut session);
 }
 
 #[test]
@@ -62,8 +67,7 @@ fn a_conversation_in_a_file_goes_on() {
         let mut session = chat(home.path(), &["--session", "talk.json", "--plain"]);
         type_line(&mut session, "One more", "cut off");
         type_line(&mut session, "/context", &format!("{turn} messages"));
-        session.send_line("/quit").expect("it can be typed");
-        session.expect(Eof).expect("the program ends");
+        quit(&mut session);
     }
     let kept = std::fs::read_to_string(home.path().join("talk.json")).expect("it was kept");
     assert_eq!(kept.matches("One more").count(), 2);

@@ -55,8 +55,8 @@ impl Engine {
         self.step.as_mut().is_none_or(Step::settle)
     }
 
-    /// Takes the step from the device, if there is one: the passes that can be drawn from. Where one failed, all are computed again,
-    /// since the error of one may hide another's.
+    /// Takes the step from the device, if there is one: the passes that can be drawn from. Where one failed, no row of the step is
+    /// believed, since the error of one may hide another's.
     pub(super) fn wait_for_step(&mut self) -> Vec<Ready> {
         let good = self.settle_step();
         let Some(step) = self.step.take() else { return Vec::new() };
