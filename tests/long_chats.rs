@@ -66,9 +66,11 @@ fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>,
 }
 
 fn assert_flat(peaks: &[usize]) {
-    let (first, last) = (peaks[1], peaks[3]);
+    // Of a single quarter it is a matter of luck how much of an old pass was still there when the next one began.
+    let (early, late) = peaks.split_at(peaks.len() / 2);
+    let (early, late) = (early.iter().max(), late.iter().max());
     // A little for the digits of later questions.
-    assert!(last <= first + first / 20, "the peak of memory grows: {peaks:?}");
+    assert!(late <= early.map(|early| early + early / 20).as_ref(), "the peak of memory grows: {peaks:?}");
 }
 
 #[test]
