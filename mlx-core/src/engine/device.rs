@@ -21,7 +21,7 @@ pub(super) struct Device {
     /// In how many bits caches keep their numbers, if not as they are.
     kv_bits: Option<u8>,
     /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes about fifty operations before it
-    /// makes the caller wait, fewer than a step has: what was drawn would be told late, and nothing be gained.
+    /// makes the caller wait, fewer than a step has; working ahead was measured to gain nothing there.
     pub(super) works_ahead: bool,
 }
 
