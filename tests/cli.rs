@@ -1,5 +1,7 @@
 //! The program itself, run as a user runs it: what it prints, what it says on failure, how it exits.
 
+mod piped_chats;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -200,42 +202,6 @@ fn failures_have_one_line_and_a_code() {
 }
 
 #[test]
-fn a_chat_works_over_a_pipe() {
-    let folder = model("llama-f32");
-    let work = tempfile::tempdir().expect("a temporary folder");
-    let arguments = ["chat", "-m", &folder, "--temperature", "0", "--max-tokens", "5", "--ignore-eos"];
-    let script = "/system Be brief.\nOne?\n\"\"\"\nTwo\nlines?\n\"\"\"\n/save chat.json\n/quit\nnever said\n";
-    let output = mlx_in(work.path(), &arguments, script);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let saved = std::fs::read_to_string(work.path().join("chat.json")).expect("it was saved");
-    let messages: Vec<Value> = serde_json::from_str(&saved).expect("it is json");
-    let said: Vec<&str> = messages.iter().map(|message| message["content"].as_str().expect("text")).collect();
-    assert_eq!((said.len(), said[0], said[1], said[3]), (5, "Be brief.", "One?", "Two\nlines?"));
-    // The answers, each with its line end, are all there is on standard output.
-    assert_eq!(stdout(&output), format!("{}\n{}\n", said[2], said[4]));
-    let resumed = mlx_in(work.path(), &arguments, "/load chat.json\n/retry\n");
-    assert_eq!(stdout(&resumed), format!("{}\n", said[4]));
-}
-
-#[test]
-fn what_changes_a_conversation_reaches_its_file_and_no_failure_ends_it() {
-    let folder = model("llama-f32");
-    let work = tempfile::tempdir().expect("a temporary folder");
-    std::fs::write(work.path().join("long.txt"), "word ".repeat(500)).expect("it can be written");
-    let chat = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos", "--session", "kept.json"];
-    let kept = || std::fs::read_to_string(work.path().join("kept.json")).expect("it was kept");
-    assert!(mlx_in(work.path(), &chat, "/system Be brief.\n/quit\n").status.success());
-    assert!(kept().contains("Be brief."), "{}", kept());
-    let output = mlx_in(work.path(), &[&chat[..], &["--prompt-file", "long.txt"]].concat(), "Hello?\n");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("messages") && kept().contains("Hello?"), "{}", stderr(&output));
-    std::fs::write(work.path().join("other.json"), "[{\"role\": \"user\", \"content\": \"Hm?\"}]")
-        .expect("writes");
-    assert!(mlx_in(work.path(), &chat, "/load other.json\n/quit\n").status.success());
-    assert!(kept().contains("Hm?") && !kept().contains("Hello?"), "{}", kept());
-}
-
-#[test]
 fn what_would_be_of_no_use_is_refused() {
     let folder = model("llama-f32");
     for (arguments, word) in [
@@ -248,28 +214,6 @@ fn what_would_be_of_no_use_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains(word), "{}", stderr(&output));
     }
-}
-
-#[test]
-fn mistakes_in_a_piped_chat_are_said_and_the_chat_goes_on() {
-    let folder = model("llama-f32");
-    let arguments = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos"];
-    let output = mlx(&arguments, "/frobnicate\n/load nothing.json\nHello?\n");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("/frobnicate") && stderr(&output).contains("nothing.json"));
-    assert!(!stdout(&output).is_empty());
-}
-
-#[test]
-fn odd_input_of_a_piped_chat_loses_nothing_else() {
-    let folder = model("llama-f32");
-    let work = tempfile::tempdir().expect("a temporary folder");
-    let arguments = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos"];
-    let output =
-        mlx_in(work.path(), &arguments, "\"\"\"\n    indented\n\"\"\"\n/save a.json\n\"\"\"\nno end\n");
-    assert!(stderr(&output).contains("no end"), "{}", stderr(&output));
-    let saved = std::fs::read_to_string(work.path().join("a.json")).expect("it was saved");
-    assert!(saved.contains("\"    indented\""), "{saved}");
 }
 
 /// A failing answer is one line on standard error, and standard error may be closed.
@@ -317,21 +261,6 @@ fn a_tokenizer_that_contradicts_itself_is_one_line() {
         }
     }
     assert!(refused >= 2, "{refused} of three were refused");
-}
-
-#[test]
-fn a_base_model_says_that_it_cannot_chat() {
-    let copy = mlx_tests::model_copy("llama-f32");
-    let config = copy.path().join("tokenizer_config.json");
-    let mut value: Value = serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
-    value.as_object_mut().expect("an object").remove("chat_template");
-    std::fs::write(&config, value.to_string()).expect("it can be written");
-    let folder = copy.path().to_str().expect("utf-8");
-    let output = mlx(&["chat", "-m", folder], "Hello\n");
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("chat template"), "{}", stderr(&output));
-    let output = mlx(&["generate", "-m", folder, "-p", "Hello", "--max-tokens", "2"], "");
-    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]
@@ -513,26 +442,6 @@ fn files(folder: &str) -> usize {
 }
 
 #[test]
-fn a_chat_that_outgrows_the_context_goes_on_and_says_what_went() {
-    let folder = model("llama-f32");
-    let arguments = ["chat", "-m", &folder, "--temperature", "0", "--max-tokens", "20", "--ignore-eos"];
-    let script =
-        format!("/context\n/system Be brief.\n{}/context\n", "Tell me more of the sea.\n".repeat(12));
-    let output = mlx(&arguments, &script);
-    let notes = stderr(&output);
-    assert!(output.status.success(), "{notes}");
-    assert!(notes.starts_with("0 of 256 tokens (0 %), 0 messages\n"), "{notes}");
-    assert!(notes.contains("the model no longer sees the oldest"), "{notes}");
-    assert!(notes.trim_end().ends_with("of them no longer seen"), "{notes}");
-    let stopped = mlx(&[&arguments[..], &["--context-policy", "stop"]].concat(), &script);
-    assert!(
-        !stopped.status.success() && stderr(&stopped).contains("context holds 256"),
-        "{}",
-        stderr(&stopped)
-    );
-}
-
-#[test]
 fn the_program_says_itself_to_shells_and_manuals() {
     let script = mlx(&["completions", "bash"], "");
     assert!(script.status.success() && stdout(&script).contains("--max-tokens"));
@@ -541,31 +450,4 @@ fn the_program_says_itself_to_shells_and_manuals() {
     assert!(pages.status.success(), "{}", stderr(&pages));
     let page = std::fs::read_to_string(folder.path().join("mlx-chat.1")).expect("a page for each command");
     assert!(page.contains("session"));
-}
-
-#[test]
-fn without_a_model_the_guide_answers_and_says_what_it_is() {
-    let home = tempfile::tempdir().expect("a temporary folder");
-    let chat = |input: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
-        command.args(["chat"]).env_remove("MLX_MODEL").env_remove("XDG_CACHE_HOME").env("HOME", home.path());
-        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = pipes.spawn().expect("the program starts");
-        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
-        child.wait_with_output().expect("the program ends")
-    };
-    let output = chat("how do I get a real model?\nhow do I limit the memory\n");
-    let (said, notes) = (stdout(&output), stderr(&output));
-    assert!(output.status.success(), "{notes}");
-    assert!(said.contains("mlx pull") && said.contains("--memory-budget"), "{said}");
-    assert!(notes.contains("built-in demo") && notes.contains("mlx pull"), "{notes}");
-    // It lies in the cache now; what is damaged there is put right.
-    let cache = home.path().join(".cache/mlx");
-    let folder = cache.read_dir().expect("the cache is there").flatten().next().expect("the guide").path();
-    std::fs::write(folder.join("config.json"), "{}").expect("it can be written");
-    let again = chat("how do I get a real model?\nhow do I limit the memory\n");
-    assert_eq!(stdout(&again), said);
-    let other = mlx(&["generate", "-p", "Hello"], "");
-    assert_eq!(other.status.code(), Some(2));
-    assert!(stderr(&other).contains("-m"), "{}", stderr(&other));
 }

@@ -221,20 +221,13 @@ fn prompts_that_fail_side_by_side_are_read_again_one_by_one() {
     // Passes over prompts: the stream's, one of each, and one of each again.
     for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
         let (engine, step) = engine_with_failing_prompts(failing, true);
-        let mut stream = submit(&engine, &[9; 50], &greedy(60));
-        stream.next_blocking().expect("it runs");
-        // Both come to the engine in the middle of a step, and so are read side by side.
-        step.wait();
-        let both = prompts.each_ref().map(|prompt| submit(&engine, prompt, &greedy(1)));
-        step.wait();
-        let [one, other] = both.map(collect);
+        let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
         assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));
         if fails_again {
             assert!(message(&other).contains("[read]"));
         } else {
             assert_eq!((other.ids(), &other.finished.reason), (expected[1].clone(), &FinishReason::Length));
         }
-        assert_eq!(collect(stream).finished.reason, FinishReason::Length);
         assert_eq!(engine.stats().preemptions, 2, "both start over");
     }
 }
@@ -248,15 +241,21 @@ fn a_prompt_whose_end_fails_is_not_believed_by_those_who_wait_for_it() {
     let prompt = [40, 41, 42];
     let expected = run(&engine(MODEL), &prompt, &greedy(1)).ids();
     let (engine, step) = engine_with_failing_prompts(&[1], false);
-    let mut stream = submit(&engine, &[9; 50], &greedy(60));
-    stream.next_blocking().expect("it runs");
-    step.wait();
-    let both = [(); 2].map(|()| submit(&engine, &prompt, &greedy(1)));
-    step.wait();
-    let [one, other] = both.map(collect);
+    let [one, other] = read_beside_a_stream(&engine, &step, &[prompt.to_vec(), prompt.to_vec()]);
     assert!(message(&one).contains("[read]"), "it was alone on the device");
     assert_eq!((other.ids(), other.finished.reason), (expected, FinishReason::Length));
+}
+
+/// Two prompts that come to the engine in the middle of a stream's `step`, and so are read side by side; the stream has to go on to its end.
+fn read_beside_a_stream(engine: &EngineHandle, step: &Barrier, prompts: &[Vec<u32>; 2]) -> [Outcome; 2] {
+    let mut stream = submit(engine, &[9; 50], &greedy(60));
+    stream.next_blocking().expect("it runs");
+    step.wait();
+    let both = prompts.each_ref().map(|prompt| submit(engine, prompt, &greedy(1)));
+    step.wait();
+    let outcomes = both.map(collect);
     assert_eq!(collect(stream).finished.reason, FinishReason::Length);
+    outcomes
 }
 
 /// The logits of some of its prompts fail on the device, `early` ones before anything else is asked of it. Its tenth step waits twice, at

@@ -129,17 +129,13 @@ impl Engine {
     /// Starts the next step for all that go on.
     pub(super) fn start_step(&mut self, drawn: &[Drawn]) {
         self.start_over_beyond();
-        let over = |id: u64| drawn.iter().any(|it| it.id == id && it.ended.is_some());
-        let mut ready = self.ready();
-        ready.retain(|&id| !over(id));
-        for &id in &ready {
-            // Whoever has to go back in line for this has nothing to step any more.
+        for id in self.ready(drawn) {
             if self.has_room_to_grow(id) {
                 self.slide_if_full(id);
             }
         }
-        ready = self.ready();
-        ready.retain(|&id| !over(id));
+        // Whoever had to go back in line for this has nothing to step any more.
+        let mut ready = self.ready(drawn);
         if let Some(&suspect) = ready.iter().find(|&&id| self.is_suspect(id)) {
             // Nobody runs beside it, so that what fails is its own.
             ready = vec![suspect];
@@ -152,9 +148,10 @@ impl Engine {
         }
     }
 
-    /// Whose caches hold all but the newest token.
-    fn ready(&self) -> Vec<u64> {
-        let steps = |(_, sequence): &(&u64, &Sequence)| sequence.next() == Next::Step;
+    /// Whose caches hold all but the newest token, without those whose last token is among `drawn`.
+    fn ready(&self, drawn: &[Drawn]) -> Vec<u64> {
+        let over = |id: u64| drawn.iter().any(|it| it.id == id && it.ended.is_some());
+        let steps = |&(&id, sequence): &(&u64, &Sequence)| sequence.next() == Next::Step && !over(id);
         self.sequences.iter().filter(steps).map(|(&id, _)| id).collect()
     }
 

@@ -35,6 +35,8 @@ struct Piece {
     layers: usize,
     /// What a layer costs.
     work: f64,
+    /// Whether it comes to the end of a prompt that a first token is to be drawn from.
+    ends: bool,
 }
 
 impl Engine {
@@ -45,10 +47,7 @@ impl Engine {
         let started = Instant::now();
         let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started, fault: None };
         let allowance = self.pace.allowance(self.to_fill().into_iter().map(|id| self.rest(id)));
-        while let Some(&id) = self.to_fill().first() {
-            if !self.may_run_beside(id, &fills.ids) {
-                break;
-            }
+        while let Some(id) = self.to_fill().into_iter().find(|&id| self.may_run_beside(id, &fills.ids)) {
             let limit = streams.then_some(allowance - fills.work);
             let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
             fills.ids.push(id);
@@ -56,7 +55,7 @@ impl Engine {
                 fills.work += work;
                 pass.map_or(Ok(()), |pass| self.pass_issued(id, &piece, &pass, &mut fills))
             });
-            note(&mut fills.fault, told);
+            keep_first(&mut fills.fault, told);
             if !streams || fills.fault.is_some() {
                 break;
             }
@@ -97,13 +96,14 @@ impl Engine {
             None => self.device.layers(),
             Some(limit) => ((limit / work) as usize).max(usize::from(first)),
         };
-        (layers > 0).then_some(Piece { next, range, layers, work })
+        let ends = sequence.awaits_first_token() && next == Next::Prompt(range.end);
+        (layers > 0).then_some(Piece { next, range, layers, work, ends })
     }
 
     /// Issues a piece; gives what it cost, and the pass if that was the last of it.
     fn issue(&mut self, id: u64, piece: &Piece) -> Result<(f64, Option<Pass>)> {
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok((0.0, None)) };
-        let (reads, draws) = (sequence.reader.is_on(), sequence.awaits_first_token());
+        let reads = sequence.reader.is_on();
         let Some(run) = &mut sequence.run else { return Ok((0.0, None)) };
         let mut pass = match (run.pass.take(), piece.next) {
             (Some(pass), _) => pass,
@@ -118,10 +118,7 @@ impl Engine {
         };
         let before = pass.layer();
         // Of a prompt's last chunk somebody reads the hidden rows; of the others only who scores or embeds.
-        let wanted = match piece.next {
-            Next::Prompt(length) => reads || draws && piece.range.end == length,
-            _ => false,
-        };
+        let wanted = piece.ends || reads && matches!(piece.next, Next::Prompt(_));
         self.device.advance(&mut pass, piece.layers, &mut run.cache, wanted)?;
         let cost = (pass.layer() - before) as f64 * piece.work;
         if pass.layer() < self.device.layers() {
@@ -149,35 +146,35 @@ impl Engine {
             return Ok(());
         };
         Gauges::add(&self.gauges.prompt_tokens, piece.range.len());
-        let at_its_end = piece.range.end == length && sequence.awaits_first_token();
         if sequence.reader.is_on() {
             // What is read here is waited for here, and what goes wrong from then on is its own.
             if !self.settle_fills(fills) {
                 return Ok(());
             }
-            if let Err(error) = self.read(id, piece.range.clone(), length, pass) {
+            if let Err(error) = self.read(id, piece, length, pass) {
                 self.end(id, FinishReason::Error(error.to_string()));
                 return Ok(());
             }
         }
-        if at_its_end { self.prompt_ended(id, pass, fills) } else { Ok(()) }
+        if piece.ends { self.prompt_ended(id, pass, fills) } else { Ok(()) }
     }
 
-    /// Scores or embeds the tokens `range` of a prompt of `length` tokens.
-    fn read(&mut self, id: u64, range: Range<usize>, length: usize, pass: &Pass) -> Result<()> {
+    /// Scores or embeds the tokens of a piece of a prompt of `length` tokens.
+    fn read(&mut self, id: u64, piece: &Piece, length: usize, pass: &Pass) -> Result<()> {
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
-        let at_its_end = range.end == length && sequence.awaits_first_token();
         let Sequence { reader, history, outlet, .. } = &mut *sequence;
         let (model, prompt) = (self.device.model.as_ref(), &history.tokens()[..length]);
         if let Some(score) = &mut reader.score {
-            score.extend(model, pass.hidden(), range.clone(), prompt, &mut self.scratch)?;
+            score.extend(model, pass.hidden(), piece.range.clone(), prompt, &mut self.scratch)?;
         }
         if let Some(embedding) = &mut reader.embedding {
-            embedding.extend(model, pass.hidden(), range)?;
-            if at_its_end {
-                // Nobody listens any more when the front end is gone; the next turn notices.
-                outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
-            }
+            embedding.extend(model, pass.hidden(), piece.range.clone())?;
+        }
+        if piece.ends
+            && let Some(embedding) = reader.embedding.take()
+        {
+            // Nobody listens any more when the front end is gone; the next turn notices.
+            outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
         }
         Ok(())
     }
@@ -195,7 +192,7 @@ impl Engine {
         if !self.followers_to_the_end(id).is_empty() {
             // Copies are waited for, too, and would be told of what went wrong here.
             self.settle_fills(fills);
-            note(&mut fills.fault, end.wait());
+            keep_first(&mut fills.fault, end.wait());
             if fills.fault.is_some() {
                 return Ok(());
             }
@@ -212,7 +209,7 @@ impl Engine {
             self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
         }
         for (_, logits) in &fills.ends {
-            note(&mut fills.fault, logits.wait());
+            keep_first(&mut fills.fault, logits.wait());
         }
         if let Some(message) = &fills.fault {
             let ids: BTreeSet<u64> = fills.ids.into_iter().collect();
@@ -228,7 +225,7 @@ impl Engine {
     fn settle_fills(&self, fills: &mut Fills) -> bool {
         let runs = fills.ids.iter().filter_map(|id| self.sequences.get(id)?.run.as_ref());
         for run in runs {
-            note(&mut fills.fault, run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait));
+            keep_first(&mut fills.fault, run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait));
         }
         fills.fault.is_none()
     }
@@ -250,8 +247,8 @@ impl Engine {
     }
 }
 
-/// Keeps the first error.
-fn note(fault: &mut Option<String>, outcome: Result<()>) {
+/// Keeps the first error that was told.
+fn keep_first(fault: &mut Option<String>, outcome: Result<()>) {
     if let (None, Err(error)) = (&fault, outcome) {
         *fault = Some(error.to_string());
     }
