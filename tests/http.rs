@@ -163,6 +163,9 @@ fn vectors_are_the_engines_scaled_to_length_one() {
         assert_eq!(vector(json!({"pooling": name})), scaled(&raw), "{name}");
         assert_eq!(vector(json!({"pooling": name, "dimensions": 5})), scaled(&raw[..5]), "{name}");
     }
+    let only_read = RequestOptions { embed: Some(Pooling::Mean), ..RequestOptions::default() };
+    assert!(mlx_tests::run(&engine, &[7; 200], &only_read).embedding.is_some());
+    assert_eq!(engine.stats().prefixes, 0, "nobody goes on from a text that was only read");
     assert_eq!(vector(json!({})), vector(json!({"pooling": "mean"})));
     let both = server.post("/v1/embeddings", &json!({"input": ["The waves", "The keeper"]})).body;
     let alone = server.post("/v1/embeddings", &json!({"input": "The keeper"})).body;

@@ -60,11 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<Option<String>, StartError> {
     }
     start_log()?;
     let state = AppState::new(config)?;
-    // A crowd's requests are read and tokenised a few at a time: no more of them lie in memory, and the engine's thread does not have to
-    // share the processors with dozens. One more thread loads models, one after the other.
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .max_blocking_threads(processors + 1)
         .enable_all()
         .build()
         .map_err(|error| StartError::about("the async runtime", error))?;

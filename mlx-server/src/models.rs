@@ -3,7 +3,7 @@
 
 mod entry;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -153,11 +153,12 @@ impl Models {
         let Some(budget) = self.budget else { return Ok(()) };
         loop {
             // Two names of one folder have one engine.
-            let mut folders: Vec<(&Path, u64)> =
-                self.entries.iter().filter_map(|it| Some((it.folder(), it.peek(Loaded::bytes)?))).collect();
+            let mut folders: Vec<(PathBuf, u64)> =
+                self.entries.iter().filter_map(|it| Some((canonical(it), it.peek(Loaded::bytes)?))).collect();
             folders.sort_unstable();
-            folders.dedup_by_key(|it| it.0);
-            if folders.iter().any(|it| it.0 == entry.folder()) {
+            folders.dedup_by(|one, other| one.0 == other.0);
+            let own = canonical(entry);
+            if folders.iter().any(|it| it.0 == own) {
                 return Ok(());
             }
             let loaded: u64 = folders.iter().map(|it| it.1).sum();
@@ -172,6 +173,11 @@ impl Models {
             oldest.unload("another model needs the room").await;
         }
     }
+}
+
+/// The folder of a model, however it was spelled.
+fn canonical(entry: &Entry) -> PathBuf {
+    entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned())
 }
 
 /// What is wrong with a folder is for the log of whoever runs the server; it may name paths.

@@ -8,6 +8,8 @@ pub(crate) mod models;
 pub(crate) mod operation;
 pub(crate) mod text;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
@@ -82,13 +84,20 @@ async fn read<T: Send + 'static>(
     if body.len() < LARGE_BODY {
         return Fields::parse(&body).and_then(read);
     }
-    blocking(move || Fields::parse(&body).and_then(read)).await
+    blocking(state, move || Fields::parse(&body).and_then(read)).await
 }
 
-/// Runs what computes for a while, so that other requests are not held up.
+/// Runs what computes for a while, when its turn comes, so that other requests are not held up. Whoever leaves before gives up the turn.
 async fn blocking<T: Send + 'static>(
+    state: &AppState,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let turn = Arc::clone(&state.turns).acquire_owned().await;
+    let work = move || {
+        // Kept to the end of the work, which nobody may be waiting for any more.
+        let _turn = turn;
+        work()
+    };
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
         // The panic itself has been logged where it happened.

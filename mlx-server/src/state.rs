@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, StartError};
@@ -21,6 +22,9 @@ pub struct Shared {
     pub(crate) models: Arc<Models>,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// Turns to compute beside the engines, as many as there are processors: a crowd's requests are tokenised a few at a time, and an
+    /// engine's thread does not have to share the processors with dozens.
+    pub(crate) turns: Arc<Semaphore>,
     /// How the server ends.
     pub shutdown: Shutdown,
     /// Whether everything that was to be loaded at the start is loaded.
@@ -40,9 +44,11 @@ impl AppState {
     /// The state of a server that has just been started.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let models = Models::open(&config.models, config.engine_options())?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
+            turns: Arc::new(Semaphore::new(processors)),
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,

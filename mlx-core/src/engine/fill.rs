@@ -47,7 +47,10 @@ impl Engine {
         let started = Instant::now();
         let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started, fault: None };
         let allowance = self.pace.allowance(self.to_fill().into_iter().map(|id| self.rest(id)));
-        while let Some(id) = self.to_fill().into_iter().find(|&id| self.may_run_beside(id, &fills.ids)) {
+        while let Some(&id) = self.to_fill().first() {
+            if !self.may_run_beside(id, &fills.ids) {
+                break;
+            }
             let limit = streams.then_some(allowance - fills.work);
             let Some(piece) = self.piece(id, limit, fills.ids.is_empty()) else { break };
             fills.ids.push(id);

@@ -7,7 +7,8 @@ use super::sequence::Sequence;
 impl Sequence {
     /// Goes back to the first `length` tokens, at least 1, as if the others had never been. At least the last token is left to be
     /// computed, and in a prompt everything from the last place on that a prompt may be taken over up to: the same shapes, and so the
-    /// same bits, as on the way here. A cache that cannot be cut there is given up. There must be no row of this sequence on the device.
+    /// same bits, as on the way here. A cache that cannot be cut there is given up. What is on the device for
+    /// this sequence is of no use any more.
     pub(super) fn rewind(&mut self, length: usize, device: &Device) {
         self.history.truncate(length.max(1));
         let before = self.history.len() - 1;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use super::capacity::Capacity;
 use super::decode::Step;
@@ -20,6 +20,9 @@ use super::stats::Gauges;
 use crate::cache::{DiskCache, Hit};
 use crate::folder::ModelFolder;
 use crate::sampling::Scratch;
+
+/// How long an idle engine waits for a request between two blocks that it saves.
+const BETWEEN_SAVES: Duration = Duration::from_millis(1);
 
 /// A checked request and where its events go.
 pub(super) struct Submission {
@@ -84,10 +87,16 @@ impl Engine {
     pub(super) fn run(mut self, submissions: &Receiver<Submission>) {
         loop {
             let idle = self.sequences.is_empty();
-            let next = if idle && !self.save_some(true) {
-                submissions.recv().map_err(|_| TryRecvError::Disconnected)
-            } else {
+            let next = if !idle {
                 submissions.try_recv()
+            } else if self.save_some(false) {
+                // Not in the queue of a disk that may stall: somebody may come.
+                submissions.recv_timeout(BETWEEN_SAVES).map_err(|error| match error {
+                    RecvTimeoutError::Timeout => TryRecvError::Empty,
+                    RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+                })
+            } else {
+                submissions.recv().map_err(TryRecvError::from)
             };
             match next {
                 Ok(submission) => self.queue(submission),

@@ -196,7 +196,7 @@ impl Section<'_> {
                 config.scaling = RopeScaling::Proportional { factor, head_size };
             }
             Some(other) => {
-                let known = "default, linear, dynamic, llama3, yarn, longrope and proportional";
+                let known = "default, linear, dynamic, mrope, llama3, yarn, deepseek_yarn, longrope, su and proportional";
                 return Err(
                     inner.error(key, format_args!("{other:?} is not supported; supported are {known}"))
                 );

@@ -28,7 +28,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     log.note(request.job.user.as_deref());
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();
-    let prepared = blocking(move || prepare::chat(&shared, &lease, &request)).await?;
+    let prepared = blocking(&state, move || prepare::chat(&shared, &lease, &request)).await?;
     answer(&state, prepared).await
 }
 
@@ -45,7 +45,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
 pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let request = read(&state, request, RenderRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let rendered = blocking(move || {
+    let rendered = blocking(&state, move || {
         let prompt = prepare::render(&lease, &request.conversation, request.generation_prompt)?;
         let tokens = lease.engine.folder().tokenizer.encode_chat(&prompt);
         let tokens = tokens.map_err(|error| ApiError::from(error).blaming("prompt", "messages"))?;

@@ -27,6 +27,6 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     log.note(request.job.user.as_deref());
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();
-    let prepared = blocking(move || prepare::completion(&shared, &lease, &request)).await?;
+    let prepared = blocking(&state, move || prepare::completion(&shared, &lease, &request)).await?;
     answer(&state, prepared).await
 }

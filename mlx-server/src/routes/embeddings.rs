@@ -26,7 +26,7 @@ pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Re
     log.note(request.user.as_deref());
     let lease = state.models.lease(request.model.as_deref()).await?;
     let (encoding, shared) = (request.encoding, state.clone());
-    let embeddings = blocking(move || embed::start(&shared, &lease, &request)).await?;
+    let embeddings = blocking(&state, move || embed::start(&shared, &lease, &request)).await?;
     let name = embeddings.exactness;
     Ok(exactness(json(embeddings.list(encoding).await?), name))
 }

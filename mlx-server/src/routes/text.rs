@@ -23,7 +23,7 @@ use crate::wire::text::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, 
 pub(crate) async fn tokenize(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let request = read(&state, request, TokenizeRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let response = blocking(move || {
+    let response = blocking(&state, move || {
         let tokenizer = &lease.engine.folder().tokenizer;
         let ids = tokenizer
             .encode(&request.content, request.add_special)
@@ -50,7 +50,7 @@ pub(crate) async fn detokenize(
 ) -> Result<Response, ApiError> {
     let request = read(&state, request, DetokenizeRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let response = blocking(move || {
+    let response = blocking(&state, move || {
         let folder = lease.engine.folder();
         let last = lease.engine.spec().vocabulary;
         if let Some(id) = request.tokens.iter().find(|id| **id as usize >= last) {

@@ -13,7 +13,7 @@ use super::{DiskOptions, folder};
 use crate::error::Result;
 use crate::whole::write_whole;
 
-/// Blocks that may wait to be written.
+/// Orders that may wait to be done.
 const QUEUE: usize = 4;
 /// After so many blocks it is looked up what others have written meanwhile.
 const RECOUNT: usize = 32;
@@ -27,7 +27,7 @@ enum Order {
 /// Hands blocks over; what was taken in is written before this is dropped.
 pub(super) struct Writer {
     orders: Option<SyncSender<Order>>,
-    /// Blocks that were handed over and are not written yet.
+    /// Orders that were handed over and are not done yet.
     waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,20 +42,27 @@ impl Writer {
         Ok(Self { orders: Some(orders), waiting, thread: Some(thread) })
     }
 
-    /// Whether there is room for a block.
+    /// Whether an order is taken in without waiting.
     pub(super) fn has_room(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) < QUEUE
+        let gone = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        gone || self.waiting.load(Ordering::Relaxed) < QUEUE
     }
 
     /// Takes a block in, and waits for room if there is none; false if nothing is written any more.
     pub(super) fn write(&self, path: PathBuf, block: Block) -> bool {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.orders.as_ref().is_some_and(|orders| orders.send(Order::Write(path, block)).is_ok())
+        self.order(Order::Write(path, block))
     }
 
     pub(super) fn touch(&self, paths: Vec<PathBuf>) {
         // With a full queue nobody minds a missing note.
-        self.orders.as_ref().and_then(|orders| orders.try_send(Order::Touch(paths)).ok());
+        if self.has_room() {
+            self.order(Order::Touch(paths));
+        }
+    }
+
+    fn order(&self, order: Order) -> bool {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
     }
 }
 
@@ -91,7 +98,6 @@ impl Disk {
                     if let Err(error) = self.write(&path, &block) {
                         tracing::warn!(%error, "a block of a prompt could not be saved");
                     }
-                    self.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
                 Order::Touch(paths) => {
                     let now = SystemTime::now();
@@ -101,6 +107,7 @@ impl Disk {
                     }
                 }
             }
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

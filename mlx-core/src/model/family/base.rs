@@ -156,7 +156,7 @@ fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
     let (key, usual) = defaults.activation;
     let name = fields.optional_text(key)?.unwrap_or(usual);
     Activation::named(name).ok_or_else(|| {
-        let known = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh and xielu";
+        let known = "silu, swish, gelu, gelu_python, gelu_new, gelu_fast, gelu_accurate, gelu_pytorch_tanh, gelu_python_tanh and xielu";
         fields.error(key, format_args!("{name:?} is not supported; supported are {known}"))
     })
 }
