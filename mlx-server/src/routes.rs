@@ -87,15 +87,15 @@ async fn read<T: Send + 'static>(
     blocking(state, move || Fields::parse(&body).and_then(read)).await
 }
 
-/// Runs what computes for a while, when its turn comes, so that other requests are not held up. Whoever leaves before gives up the turn.
+/// Runs what computes for a while, as soon as it is permitted, so that other requests are not held up. Whoever leaves before gives the permit up.
 async fn blocking<T: Send + 'static>(
     state: &AppState,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let turn = Arc::clone(&state.turns).acquire_owned().await;
+    let permit = Arc::clone(&state.permits).acquire_owned().await;
     let work = move || {
         // Kept to the end of the work, which nobody may be waiting for any more.
-        let _turn = turn;
+        let _permit = permit;
         work()
     };
     match tokio::task::spawn_blocking(work).await {

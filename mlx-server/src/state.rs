@@ -22,9 +22,9 @@ pub struct Shared {
     pub(crate) models: Arc<Models>,
     /// What is counted.
     pub(crate) metrics: Metrics,
-    /// Turns to compute beside the engines, as many as there are processors: a crowd's requests are tokenised a few at a time, and an
+    /// Permits to compute beside the engines, as many as there are processors: a crowd's requests are tokenised a few at a time, and an
     /// engine's thread does not have to share the processors with dozens.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) permits: Arc<Semaphore>,
     /// How the server ends.
     pub shutdown: Shutdown,
     /// Whether everything that was to be loaded at the start is loaded.
@@ -48,7 +48,7 @@ impl AppState {
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
-            turns: Arc::new(Semaphore::new(processors)),
+            permits: Arc::new(Semaphore::new(processors)),
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,
