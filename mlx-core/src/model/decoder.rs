@@ -1,6 +1,6 @@
 //! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
 
-use mlx_rs::ops::{multiply, tanh};
+use mlx_rs::ops::{divide, multiply, tanh};
 use mlx_rs::{Array, Dtype};
 
 use super::attention::AttentionConfig;
@@ -182,7 +182,7 @@ impl Model for Decoder {
             logits = multiply(&logits, scalar_like(scale, &logits)?)?;
         }
         if let Some(cap) = self.config.head.soft_cap {
-            let bent = tanh(multiply(&logits, scalar_like(cap.recip(), &logits)?)?)?;
+            let bent = tanh(divide(&logits, scalar_like(cap, &logits)?)?)?;
             logits = multiply(&bent, scalar_like(cap, &bent)?)?;
         }
         Ok(logits)
