@@ -118,9 +118,9 @@ impl Engine {
 
     /// Keeps the text of a sequence that has ended and whose promise was given back, as far as a later prompt may take it over.
     pub(super) fn keep(&mut self, mut sequence: Sequence) {
-        // Nobody goes on from a text that was only to be scored or embedded.
-        let read_only = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
-        if sequence.suspect || read_only || self.prefixes.limit == 0 {
+        // Hardly anybody goes on from a text that was scored or embedded.
+        let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
+        if sequence.suspect || was_read || self.prefixes.limit == 0 {
             return;
         }
         let held = sequence.run.as_ref().map_or(0, |run| run.cache.bytes() as u64);

@@ -69,7 +69,7 @@ impl Scores {
 
     fn capped(&self, scores: &Array) -> Result<Array> {
         let Some(cap) = self.cap else { return Ok(scores.clone()) };
-        // Caps are whole numbers, which halves hold exactly; their reciprocals are not.
+        // A cap is usually a whole number, which halves hold exactly; its reciprocal is not.
         let bent = tanh(divide(scores, scalar_like(cap, scores)?)?)?;
         Ok(multiply(bent, scalar_like(cap, scores)?)?)
     }
