@@ -6,16 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#define INLINE __attribute__((always_inline)) inline
-#define INLINE_LAMBDA __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
-// Compiled once for each generation of processors; the right one is chosen when the library is loaded.
-#if defined(__x86_64__) && !defined(__clang__)
-#define FOR_EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_EVERY_CPU
-#endif
+#include "registers.h"
 
 namespace {
 
@@ -59,13 +50,54 @@ INLINE void load(Lanes& lanes, const float* from, int count) {
   }
 }
 
-INLINE Quarter fold(const Lanes& lanes) {
-  Quarter parts[4];
-  std::memcpy(parts, &lanes, sizeof lanes);
-  return (parts[0] + parts[2]) + (parts[1] + parts[3]);
+// Sixteen numbers in registers of W: a compiler that has to cut larger vectors itself moves them through memory.
+template <int W>
+struct Sixteen {
+  typedef float Register __attribute__((vector_size(4 * W)));
+  static constexpr int kParts = kLanes / W;
+  Register parts[kParts];
+
+  // Up to kLanes numbers, and zeros.
+  INLINE void load(const float* from, int count) {
+    float padded[kLanes];
+    if (count < kLanes) {
+      for (int i = 0; i < kLanes; ++i) padded[i] = i < count ? from[i] : 0.0f;
+      from = padded;
+    }
+    UNROLL for (int part = 0; part < kParts; ++part) std::memcpy(&parts[part], from + part * W, sizeof(Register));
+  }
+
+  // The first `count` of them.
+  INLINE void store(float* to, int count) const {
+    if (count < kLanes) {
+      std::memcpy(to, parts, static_cast<std::size_t>(count) * sizeof(float));
+    } else {
+      UNROLL for (int part = 0; part < kParts; ++part) std::memcpy(to + part * W, &parts[part], sizeof(Register));
+    }
+  }
+
+  INLINE void add_product(const Sixteen& left, const Sixteen& right) {
+    UNROLL for (int part = 0; part < kParts; ++part) parts[part] += left.parts[part] * right.parts[part];
+  }
+};
+
+// The first two steps of a sum, the same whatever the registers.
+INLINE Quarter fold(const Sixteen<4>& x) { return (x.parts[0] + x.parts[2]) + (x.parts[1] + x.parts[3]); }
+
+template <class Eight>
+INLINE Quarter halves_of(const Eight& x) {
+  return __builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7);
 }
 
-INLINE float sum_of(const Lanes& lanes) {
+INLINE Quarter fold(const Sixteen<8>& x) { return halves_of(x.parts[0] + x.parts[1]); }
+
+INLINE Quarter fold(const Sixteen<16>& lanes) {
+  const auto& x = lanes.parts[0];
+  return halves_of(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) + __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+
+template <int W>
+INLINE float sum_of(const Sixteen<W>& lanes) {
   const Quarter x = fold(lanes);
   return (x[0] + x[2]) + (x[1] + x[3]);
 }

@@ -1,4 +1,4 @@
-// The exponential and what is made of it, sixteen numbers at a time. MLX's CPU backend computes them one by one, with a call of the
+// The exponential and what is made of it, a register at a time. MLX's CPU backend computes them one by one, with a call of the
 // C library for every step of the polynomial. The bits of a row depend on its numbers and its length alone.
 #include "pointwise.h"
 
@@ -10,107 +10,157 @@
 
 namespace {
 
-typedef std::int32_t Whole __attribute__((vector_size(4 * kLanes)));
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // e^x: x = n ln 2 + r with |r| <= ln(2) / 2, and e^r by the polynomial of Moshier's Cephes library.
 // Below -87.3, where results would lose digits, it is 0, above 88 infinite.
-INLINE Lanes exponential(const Lanes& x) {
+template <class Register>
+INLINE Register exponential(const Register& x) {
   constexpr float kLeast = -87.3f, kMost = 88.0f;
   // Adding and taking away 1.5 * 2^23 rounds to whole numbers.
   constexpr float kRounder = 12582912.0f, kLog2E = 1.44269504f;
   // ln 2 in two parts, of which the first has few digits, so that n times it is exact.
   constexpr float kLn2 = 0.693359375f, kLn2Rest = -2.12194440e-4f;
-  const Lanes bounded = x < kLeast ? Lanes{} + kLeast : (x > kMost ? Lanes{} + kMost : x);
-  const Lanes n = (bounded * kLog2E + kRounder) - kRounder;
-  const Lanes r = (bounded - n * kLn2) - n * kLn2Rest;
-  Lanes p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  const Register bounded = x < kLeast ? Register{} + kLeast : (x > kMost ? Register{} + kMost : x);
+  const Register n = (bounded * kLog2E + kRounder) - kRounder;
+  const Register r = (bounded - n * kLn2) - n * kLn2Rest;
+  Register p = r * 1.9875691500e-4f + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
+  typedef decltype(x < x) Whole;
   const Whole exponent = (__builtin_convertvector(n, Whole) + 127) << 23;
-  Lanes power;
+  Register power;
   std::memcpy(&power, &exponent, sizeof power);
-  const Lanes result = p * power;
-  return x < kLeast ? Lanes{} : (x > kMost ? Lanes{} + kInfinity : result);
+  const Register result = p * power;
+  return x < kLeast ? Register{} : (x > kMost ? Register{} + kInfinity : result);
 }
 
-INLINE Lanes magnitude(const Lanes& x) { return x < 0.0f ? -x : x; }
+template <class Register>
+INLINE Register magnitude(const Register& x) {
+  return x < 0.0f ? -x : x;
+}
 
-INLINE Lanes sigmoid(const Lanes& x) {
-  const Lanes below = 1.0f / (1.0f + exponential(magnitude(x)));
+template <class Register>
+INLINE Register sigmoid(const Register& x) {
+  const Register below = 1.0f / (1.0f + exponential(magnitude(x)));
   return x < 0.0f ? below : 1.0f - below;
 }
 
 // Near zero by a polynomial of Cephes, since the difference of the other way would lose digits there.
-INLINE Lanes hyperbolic_tangent(const Lanes& x) {
-  const Lanes size = magnitude(x), square = x * x;
-  Lanes p = square * -5.70498872745e-3f + 2.06390887954e-2f;
+template <class Register>
+INLINE Register hyperbolic_tangent(const Register& x) {
+  const Register size = magnitude(x), square = x * x;
+  Register p = square * -5.70498872745e-3f + 2.06390887954e-2f;
   p = p * square - 5.37397155531e-2f;
   p = p * square + 1.33314422036e-1f;
   p = p * square - 3.33332819422e-1f;
-  const Lanes near = p * square * x + x;
-  const Lanes far = 1.0f - 2.0f / (1.0f + exponential(size + size));
+  const Register near = p * square * x + x;
+  const Register far = 1.0f - 2.0f / (1.0f + exponential(size + size));
   return size < 0.625f ? near : (x < 0.0f ? -far : far);
 }
 
-// `each` of every sixteen numbers; where fewer are left, the others are `filler`.
-template <class Each>
-INLINE void by_lanes(const float* from, std::ptrdiff_t count, float filler, const Each& each) {
+// `each(x, i, filled)` of every sixteen numbers; where fewer are left, the others are `filler`.
+template <int W, class Each>
+INLINE void by_sixteen(const float* from, std::ptrdiff_t count, float filler, const Each& each) {
   std::ptrdiff_t i = 0;
-  Lanes x;
+  Sixteen<W> x;
   for (; i + kLanes <= count; i += kLanes) {
-    std::memcpy(&x, from + i, sizeof x);
+    x.load(from + i, kLanes);
     each(x, i, kLanes);
   }
   if (i == count) return;
-  x = Lanes{} + filler;
-  std::memcpy(&x, from + i, static_cast<std::size_t>(count - i) * sizeof(float));
+  float rest[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) rest[lane] = i + lane < count ? from[i + lane] : filler;
+  x.load(rest, kLanes);
   each(x, i, static_cast<int>(count - i));
 }
 
-INLINE void store(float* to, const Lanes& x, int count) { std::memcpy(to, &x, static_cast<std::size_t>(count) * sizeof(float)); }
+// What `function` makes of every register of x, to `to`.
+template <int W, class Function>
+INLINE void write(float* to, const Sixteen<W>& x, int filled, const Function& function) {
+  Sixteen<W> y;
+  UNROLL for (int part = 0; part < x.kParts; ++part) y.parts[part] = function(x.parts[part]);
+  y.store(to, filled);
+}
+
+struct Softmax {
+  template <int W>
+  INLINE static void run(const float* from, float* to, std::ptrdiff_t count) {
+    typedef typename Sixteen<W>::Register Register;
+    Register most = Register{} - kInfinity;
+    by_sixteen<W>(from, count, -kInfinity, [&](const Sixteen<W>& x, std::ptrdiff_t, int) INLINE_LAMBDA {
+      UNROLL for (int part = 0; part < x.kParts; ++part) most = x.parts[part] > most ? x.parts[part] : most;
+    });
+    float top = -kInfinity;
+    for (int lane = 0; lane < W; ++lane) top = std::max(top, most[lane]);
+    Sixteen<W> sums{};
+    by_sixteen<W>(from, count, -kInfinity, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      Sixteen<W> powers;
+      UNROLL for (int part = 0; part < x.kParts; ++part) {
+        powers.parts[part] = exponential(x.parts[part] - top);
+        sums.parts[part] += powers.parts[part];
+      }
+      powers.store(to + i, filled);
+    });
+    const float share = 1.0f / sum_of(sums);
+    by_sixteen<W>(to, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      write(to + i, x, filled, [&](const Register& part) INLINE_LAMBDA { return part * share; });
+    });
+  }
+};
+
+struct Sigmoid {
+  template <int W>
+  INLINE static void run(const float* from, float* to, std::ptrdiff_t count) {
+    typedef typename Sixteen<W>::Register Register;
+    by_sixteen<W>(from, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      write(to + i, x, filled, [](const Register& part) INLINE_LAMBDA { return sigmoid(part); });
+    });
+  }
+};
+
+struct Tanh {
+  template <int W>
+  INLINE static void run(const float* from, float* to, std::ptrdiff_t count) {
+    typedef typename Sixteen<W>::Register Register;
+    by_sixteen<W>(from, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      write(to + i, x, filled, [](const Register& part) INLINE_LAMBDA { return hyperbolic_tangent(part); });
+    });
+  }
+};
+
+struct Norm {
+  template <int W>
+  INLINE static void run(const float* from, float* to, std::ptrdiff_t count, const float* weight, std::ptrdiff_t step, float epsilon) {
+    Sixteen<W> squares{};
+    by_sixteen<W>(from, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t, int) INLINE_LAMBDA { squares.add_product(x, x); });
+    const float factor = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(count) + epsilon);
+    by_sixteen<W>(from, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      Sixteen<W> weights;
+      if (step == 1) {
+        weights.load(weight + i, filled);
+      } else {
+        float strided[kLanes] = {};
+        for (int lane = 0; lane < filled; ++lane) strided[lane] = weight[(i + lane) * step];
+        weights.load(strided, kLanes);
+      }
+      UNROLL for (int part = 0; part < x.kParts; ++part) weights.parts[part] = x.parts[part] * factor * weights.parts[part];
+      weights.store(to + i, filled);
+    });
+  }
+};
 
 }  // namespace
 
-FOR_EVERY_CPU void softmax_row(const float* from, float* to, std::ptrdiff_t count) {
-  Lanes most = Lanes{} - kInfinity;
-  by_lanes(from, count, -kInfinity, [&](const Lanes& x, std::ptrdiff_t, int) INLINE_LAMBDA { most = x > most ? x : most; });
-  float top = -kInfinity;
-  for (int lane = 0; lane < kLanes; ++lane) top = std::max(top, most[lane]);
-  Lanes sums{};
-  by_lanes(from, count, -kInfinity, [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
-    const Lanes power = exponential(x - top);
-    sums += power;
-    store(to + i, power, filled);
-  });
-  const float share = 1.0f / sum_of(sums);
-  by_lanes(to, count, 0.0f, [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA { store(to + i, x * share, filled); });
-}
+void softmax_row(const float* from, float* to, std::ptrdiff_t count) { for_this_cpu<Softmax>(from, to, count); }
 
-FOR_EVERY_CPU void sigmoid_row(const float* from, float* to, std::ptrdiff_t count) {
-  by_lanes(from, count, 0.0f, [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA { store(to + i, sigmoid(x), filled); });
-}
+void sigmoid_row(const float* from, float* to, std::ptrdiff_t count) { for_this_cpu<Sigmoid>(from, to, count); }
 
-FOR_EVERY_CPU void tanh_row(const float* from, float* to, std::ptrdiff_t count) {
-  by_lanes(from, count, 0.0f,
-           [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA { store(to + i, hyperbolic_tangent(x), filled); });
-}
+void tanh_row(const float* from, float* to, std::ptrdiff_t count) { for_this_cpu<Tanh>(from, to, count); }
 
-FOR_EVERY_CPU void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, std::ptrdiff_t step, float epsilon) {
-  Lanes squares{};
-  by_lanes(from, count, 0.0f, [&](const Lanes& x, std::ptrdiff_t, int) INLINE_LAMBDA { squares += x * x; });
-  const float factor = 1.0f / std::sqrt(sum_of(squares) / static_cast<float>(count) + epsilon);
-  by_lanes(from, count, 0.0f, [&](const Lanes& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
-    Lanes weights{};
-    if (step == 1) {
-      load(weights, weight + i, filled);
-    } else {
-      for (int lane = 0; lane < filled; ++lane) weights[lane] = weight[(i + lane) * step];
-    }
-    store(to + i, x * factor * weights, filled);
-  });
+void norm_row(const float* from, float* to, std::ptrdiff_t count, const float* weight, std::ptrdiff_t step, float epsilon) {
+  for_this_cpu<Norm>(from, to, count, weight, step, epsilon);
 }

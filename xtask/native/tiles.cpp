@@ -10,16 +10,7 @@
 #include "lanes.h"
 #include "workers.h"
 
-#if defined(__x86_64__) && !defined(__clang__)
-#define WIDE __attribute__((target("arch=x86-64-v4")))
-bool tiles_pay() {
-  static const bool pays = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-  return pays;
-}
-#else
-#define WIDE
-bool tiles_pay() { return false; }
-#endif
+bool tiles_pay() { return register_width() == 16; }
 
 namespace {
 
@@ -133,7 +124,7 @@ INLINE void column_of_tiles(const Product& p, const Left& left, int column, floa
   }
 }
 
-WIDE void block_of_tiles(const Product& p, const Left& left, int begin, int end) {
+V4 void block_of_tiles(const Product& p, const Left& left, int begin, int end) {
   thread_local std::vector<float> right_memory, kept_memory;
   float* right = aligned(right_memory, kColumns * kSteps * kLanes);
   float* kept = aligned(kept_memory, static_cast<std::size_t>(left.groups) * kRows * kColumns * kLanes);
@@ -144,7 +135,7 @@ WIDE void block_of_tiles(const Product& p, const Left& left, int begin, int end)
   for (; column < end; ++column) column_of_tiles<1>(p, left, column, right, reinterpret_cast<Lanes*>(kept));
 }
 
-WIDE void copy_group(const Product& p, float* to, int group, int steps) {
+V4 void copy_group(const Product& p, float* to, int group, int steps) {
   const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(group) * kRows;
   interleave<kRows>(to + row * steps * kLanes, p.a + row * p.lda, p.lda, p.m - static_cast<int>(row), p.k, 0, steps);
 }

@@ -50,7 +50,7 @@ impl<'a> Compiler<'a> {
                 "tiles.cpp",
                 "pointwise.cpp",
                 "scheduler.cpp",
-                "arenas.cpp",
+                "heap.cpp",
                 "clock.cpp",
             ]
             .map(|name| self.build.join("helpers").join(name)),

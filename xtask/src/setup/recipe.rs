@@ -19,12 +19,13 @@ const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 16] = [
+pub(super) const HELPERS: [(&str, &str); 17] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
     ("few_rows.h", include_str!("../../native/few_rows.h")),
     ("few_rows.cpp", include_str!("../../native/few_rows.cpp")),
+    ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
     ("tiles.h", include_str!("../../native/tiles.h")),
     ("tiles.cpp", include_str!("../../native/tiles.cpp")),
@@ -33,7 +34,7 @@ pub(super) const HELPERS: [(&str, &str); 16] = [
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
     ("scheduler.cpp", include_str!("../../native/scheduler.cpp")),
-    ("arenas.cpp", include_str!("../../native/arenas.cpp")),
+    ("heap.cpp", include_str!("../../native/heap.cpp")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];

@@ -1,0 +1,55 @@
+// Code for each generation of processors, by the width of its registers; the right one is chosen when it runs.
+#pragma once
+
+#define INLINE __attribute__((always_inline)) inline
+#define INLINE_LAMBDA __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+#if defined(__x86_64__) && !defined(__clang__)
+#define V3 __attribute__((target("arch=x86-64-v3")))
+#define V4 __attribute__((target("arch=x86-64-v4")))
+#else
+#define V3
+#define V4
+#endif
+
+namespace {
+
+// How many numbers a register of this processor holds, as far as code for it is compiled: 16 of x86-64-v4, 8 of v3, 4 of any.
+inline int register_width() {
+#if defined(__x86_64__) && !defined(__clang__)
+  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                           __builtin_cpu_supports("avx512vl");
+  static const bool middle = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  return wide ? 16 : middle ? 8 : 4;
+#else
+  return 4;
+#endif
+}
+
+template <class Kernel, class... Arguments>
+void run_anywhere(const Arguments&... arguments) {
+  Kernel::template run<4>(arguments...);
+}
+
+template <class Kernel, class... Arguments>
+V3 void run_v3(const Arguments&... arguments) {
+  Kernel::template run<8>(arguments...);
+}
+
+template <class Kernel, class... Arguments>
+V4 void run_v4(const Arguments&... arguments) {
+  Kernel::template run<16>(arguments...);
+}
+
+// Calls Kernel::run<W>, compiled for this processor and the width W of its registers.
+template <class Kernel, class... Arguments>
+INLINE void for_this_cpu(const Arguments&... arguments) {
+  switch (register_width()) {
+    case 16: return run_v4<Kernel>(arguments...);
+    case 8: return run_v3<Kernel>(arguments...);
+    default: return run_anywhere<Kernel>(arguments...);
+  }
+}
+
+}  // namespace
