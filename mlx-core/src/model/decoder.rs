@@ -1,12 +1,13 @@
 //! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
 
-use mlx_rs::ops::{divide, multiply, tanh};
+use mlx_rs::ops::multiply;
 use mlx_rs::{Array, Dtype};
 
 use super::attention::AttentionConfig;
 use super::batch::{Batch, Pass};
 use super::block::{Block, BlockConfig};
 use super::feed_forward::FeedForwardConfig;
+use super::head::HeadConfig;
 use super::linear::{Linear, Matrix, Part};
 use super::moe::ExpertsConfig;
 use super::norm::{Norm, NormConfig};
@@ -82,17 +83,6 @@ pub struct LayerConfig {
     pub rope: Option<RopeConfig>,
     /// Whether it has experts, if the model has any.
     pub sparse: bool,
-}
-
-/// How logits are made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HeadConfig {
-    /// Whether the head is the embedding.
-    pub tied: bool,
-    /// What logits are multiplied with.
-    pub scale: Option<f32>,
-    /// Logits are bent below this: `cap * tanh(logit / cap)`.
-    pub soft_cap: Option<f32>,
 }
 
 /// A decoder-only transformer with its weights.
@@ -177,14 +167,6 @@ impl Model for Decoder {
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        let mut logits = self.head.forward(&self.normalised(hidden)?)?;
-        if let Some(scale) = self.config.head.scale {
-            logits = multiply(&logits, scalar_like(scale, &logits)?)?;
-        }
-        if let Some(cap) = self.config.head.soft_cap {
-            let bent = tanh(divide(&logits, scalar_like(cap, &logits)?)?)?;
-            logits = multiply(&bent, scalar_like(cap, &bent)?)?;
-        }
-        Ok(logits)
+        self.config.head.logits(self.head.forward(&self.normalised(hidden)?)?)
     }
 }

@@ -6,6 +6,7 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
+use crate::model::head::LogitScale;
 use crate::model::head_norm::HeadNormScope;
 use crate::model::norm::NormKind;
 
@@ -24,7 +25,7 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &Defaults { norm, ..*defaults })?;
     config.feed_forward.bias = false;
     config.block = BlockConfig { feed_forward_norm: None, parallel: true, ..BlockConfig::LLAMA };
-    config.head.scale = nullable(fields, "logit_scale", Some(0.0625))?;
+    config.head.scale = nullable(fields, "logit_scale", Some(0.0625))?.map(LogitScale::Times);
     config.head.tied = true;
     Ok(config)
 }

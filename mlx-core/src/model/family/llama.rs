@@ -7,6 +7,7 @@ use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::decoder::DecoderConfig;
+use crate::model::head::LogitScale;
 use crate::model::stretch::QueryStretch;
 
 /// Llama 1, 2 and 3. Layers see a window where `layer_types` says so.
@@ -71,7 +72,7 @@ pub(super) fn granite(fields: &Fields) -> Result<DecoderConfig> {
     config.embedding_scale = Some(positive(fields, "embedding_multiplier", 1.0)? as f32);
     config.block.multiplier = Some(positive(fields, "residual_multiplier", 1.0)? as f32);
     config.attention.scale = positive(fields, "attention_multiplier", 1.0)? as f32;
-    config.head.scale = Some((1.0 / positive(fields, "logits_scaling", 1.0)?) as f32);
+    config.head.scale = Some(LogitScale::Over(positive(fields, "logits_scaling", 1.0)? as f32));
     Ok(config)
 }
 
@@ -87,7 +88,8 @@ pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.output = config.attention.biases.qkv;
     config.embedding_scale = Some(positive(fields, "scale_emb", 1.0)? as f32);
     config.block.multiplier = Some((positive(fields, "scale_depth", 1.0)? / layers.sqrt()) as f32);
-    config.head.scale = Some((positive(fields, "dim_model_base", 1.0)? / config.hidden as f64) as f32);
+    let growth = config.hidden as f64 / positive(fields, "dim_model_base", 1.0)?;
+    config.head.scale = Some(LogitScale::Over(growth as f32));
     Ok(config)
 }
 

@@ -1,0 +1,28 @@
+//! Soft caps: scores and logits that are bent below a bound instead of being cut.
+
+use mlx_rs::Array;
+use mlx_rs::ops::{divide, multiply, tanh};
+
+use crate::array::scalar_like;
+use crate::error::Result;
+
+/// `cap * tanh(values / cap)`; any shape to the same shape.
+pub(super) fn capped(values: &Array, cap: f32) -> Result<Array> {
+    // A cap is usually a whole number, which halves hold exactly; its reciprocal is not.
+    let bent = tanh(divide(values, scalar_like(cap, values)?)?)?;
+    Ok(multiply(&bent, scalar_like(cap, &bent)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::halves::{differing, round};
+
+    /// As mlx-lm rounds; with a reciprocal of the cap, which is no bf16, many values are others.
+    #[test]
+    fn a_cap_is_what_config_says_in_halves_too() {
+        let _turn = crate::turn::device();
+        let other = differing(0.31, |values| capped(values, 50.0), |x| round(round(x / 50.0).tanh()) * 50.0);
+        assert!(other <= 8, "a device's tanh may round the other way now and then");
+    }
+}
