@@ -55,6 +55,22 @@ fn texts_become_the_references_tokens() {
     }
 }
 
+/// A tokenizer remembers words, but no more than a few megabytes of them for a thread.
+#[test]
+fn texts_that_were_tokenised_take_no_memory() {
+    for model in expected().tokenizers.into_keys() {
+        let tokenizer = tokenizer(&model);
+        let counted = allocation_counter::measure(|| {
+            for number in 0..4000 {
+                let word: String =
+                    (0..200).map(|place| if number >> (place % 12) & 1 == 0 { 'a' } else { 'e' }).collect();
+                tokenizer.encode(&word, false).expect("the text can be encoded");
+            }
+        });
+        assert!(counted.bytes_current < 8 << 20, "{model}: {} bytes stay", counted.bytes_current);
+    }
+}
+
 /// At every token, what has been streamed is the beginning of what all tokens decode to; at the end, all of it.
 #[test]
 fn streamed_text_is_the_references_text() {

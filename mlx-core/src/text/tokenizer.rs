@@ -14,6 +14,10 @@ use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use crate::error::{Error, Result};
 
+/// Words whose tokens every thread remembers. By default it is ten thousand, of up to 256 letters each, and they stay as long as the
+/// thread does: a server under load would grow by megabytes for every thread.
+const KNOWN_WORDS: usize = 1000;
+
 /// A tokenizer, ready to share between threads; clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
@@ -52,6 +56,10 @@ impl Tokenizer {
     pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
         // These are settings of a training run that some files still carry; a prompt is never cut or padded.
         inner.with_truncation(None)?.with_padding(None);
+        let mut model = inner.get_model().clone();
+        // What does not cut a text into words would remember whole texts, which hardly ever come again.
+        model.resize_cache(if inner.get_pre_tokenizer().is_some() { KNOWN_WORDS } else { 0 });
+        inner.with_model(model);
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
         inner.add_tokens(config.added_tokens)?;
