@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mlx_core::array::Rows;
 use mlx_core::sampling::{
-    Constraint, Draw, DryOptions, Lexicon, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch,
-    TokenHistory, TokenMask, XtcOptions, score,
+    Constraint, Draw, DryOptions, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch,
+    TokenHistory, TokenMask, TokenTable, XtcOptions, score,
 };
 use mlx_core::{Error, Result};
 use mlx_rs::{Array, Dtype};
@@ -35,7 +35,8 @@ impl Constraint for Nothing {
 
 /// One sampler of every kind, each with a history of its own.
 fn samplers() -> Vec<(Sampler, TokenHistory)> {
-    let lexicon = Lexicon { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([7]) };
+    let token_table =
+        TokenTable { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([7]) };
     let with = SamplingOptions::default;
     let penalties =
         PenaltyOptions { repetition: Some(1.3), frequency: Some(0.4), ..PenaltyOptions::default() };
@@ -52,7 +53,7 @@ fn samplers() -> Vec<(Sampler, TokenHistory)> {
     let sampler = |(seed, (options, logprobs)): (u64, (SamplingOptions, Option<usize>))| {
         let options = SamplingOptions { seed: Some(seed), ..options };
         let params = SamplingParams::resolve(&options, &SamplingOptions::default()).expect("valid options");
-        Sampler::new(params, logprobs, &lexicon)
+        Sampler::new(params, logprobs, &token_table)
     };
     let mut samplers: Vec<Sampler> = (0..).zip(kinds).map(sampler).collect();
     samplers.push(sampler((9, (with(), Some(2)))).with_constraint(Box::new(Odd)));

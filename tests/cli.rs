@@ -309,7 +309,7 @@ fn inspect_tells_what_a_model_is_without_reading_its_weights() {
 }
 
 #[test]
-fn quantised_weights_may_be_kept_and_what_is_not_kept_is_said() {
+fn quantized_weights_may_be_kept_and_what_is_not_kept_is_said() {
     let folder = model("llama-q4-f16");
     let mut arguments = vec!["generate", "-m", &folder, "--raw", "-p", "The", "-v"];
     arguments.extend(GREEDY);

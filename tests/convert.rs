@@ -1,4 +1,4 @@
-//! Conversion: the tensors are mlx-lm's to the byte, what is read back is what quantising in memory gives, and nothing is written by accident.
+//! Conversion: the tensors are mlx-lm's to the byte, what is read back is what quantizing in memory gives, and nothing is written by accident.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +9,8 @@ use mlx_core::array;
 use mlx_core::config::Fields;
 use mlx_core::convert::{ConvertOptions, Report, convert};
 use mlx_core::model;
-use mlx_core::packed::Packed;
-use mlx_core::quantisation::{Mode, Packing, Recipe};
+use mlx_core::quantization::QuantizedMatrix;
+use mlx_core::quantization::{Mode, QuantScheme, QuantizationConfig};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_tests::golden::{self, FAMILIES, worst_difference};
 use mlx_tests::tensors::{self, Tensor};
@@ -41,8 +41,8 @@ fn made_up(source: &Value) -> TempDir {
     }
     let made = source["tensors"].as_array().expect("a list").iter().enumerate().map(|(seed, tensor)| {
         let (mut dice, shape) = (Dice::new(seed as u64), shape(&tensor[1]));
-        let centre = if shape.len() == 1 { 1.0 } else { 0.0 };
-        let mut number = || (dice.below(2001) as f32 - 1000.0) / 8192.0 + centre;
+        let center = if shape.len() == 1 { 1.0 } else { 0.0 };
+        let mut number = || (dice.below(2001) as f32 - 1000.0) / 8192.0 + center;
         let bytes = (0..shape.iter().product()).flat_map(|_| number().to_le_bytes()).collect();
         (tensor[0].as_str().expect("a name").to_owned(), (Dtype::F32, shape, bytes))
     });
@@ -53,11 +53,11 @@ fn made_up(source: &Value) -> TempDir {
 fn options(case: &Value) -> ConvertOptions {
     let size = |key: &str| case[key].as_u64().map(|number| number as usize);
     let mode: Mode = case["mode"].as_str().unwrap_or("affine").parse().expect("a mode");
-    let packing = Packing::new(mode, size("bits"), size("group")).expect("it is possible");
-    let quantises = size("bits").is_some() || case["mode"].is_string();
+    let packing = QuantScheme::new(mode, size("bits"), size("group")).expect("it is possible");
+    let quantizes = size("bits").is_some() || case["mode"].is_string();
     let rules = case["rules"].as_array().into_iter().flatten();
     ConvertOptions {
-        packing: quantises.then_some(packing),
+        packing: quantizes.then_some(packing),
         rules: rules.map(|rule| rule.as_str().expect("a text").parse().expect("a rule")).collect(),
         dtype: case["dtype"].as_str().map(|name| if name == "float16" { Dtype::F16 } else { Dtype::BF16 }),
         shard_bytes: SHARDS,
@@ -92,8 +92,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, step)
 }
 
-fn recipe(folder: &Path) -> Recipe {
-    Recipe::read(&Fields::read(&folder.join("config.json")).expect("a config")).expect("a recipe")
+fn recipe(folder: &Path) -> QuantizationConfig {
+    QuantizationConfig::read(&Fields::read(&folder.join("config.json")).expect("a config")).expect("a recipe")
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn every_tensor_is_mlx_lms_to_the_byte() {
     }
 }
 
-/// The checkpoint that quantising the matrices of `source` in memory gives.
-fn in_memory(source: &Path, recipe: &Recipe, config: &Path) -> TempDir {
+/// The checkpoint that quantizing the matrices of `source` in memory gives.
+fn in_memory(source: &Path, recipe: &QuantizationConfig, config: &Path) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut all = BTreeMap::new();
     for (name, (dtype, shape, bytes)) in tensors::read(&source.join("model.safetensors")) {
@@ -141,9 +141,9 @@ fn in_memory(source: &Path, recipe: &Recipe, config: &Path) -> TempDir {
         };
         let sides: Vec<i32> = shape.iter().map(|&side| side as i32).collect();
         let matrix = array::floats(&bytes, dtype, Dtype::F32, &sides).expect("floats");
-        let parts = Packed::pack(&matrix, packing).expect("whole groups").to_bytes().expect("bytes");
+        let parts = QuantizedMatrix::pack(&matrix, packing).expect("whole groups").to_bytes().expect("bytes");
         let scales = if packing.has_biases() { Dtype::F32 } else { Dtype::U8 };
-        let widths = [packing.words(shape[1]).expect("whole words"), shape[1] / packing.group];
+        let widths = [packing.words(shape[1]).expect("whole words"), shape[1] / packing.group_size];
         for ((part, dtype), bytes) in
             [("weight", Dtype::U32), ("scales", scales), ("biases", scales)].into_iter().zip(parts)
         {
@@ -157,7 +157,7 @@ fn in_memory(source: &Path, recipe: &Recipe, config: &Path) -> TempDir {
 }
 
 #[test]
-fn what_is_read_back_gives_the_logits_of_quantising_in_memory() {
+fn what_is_read_back_gives_the_logits_of_quantizing_in_memory() {
     let _turn = device();
     let source = made_up(&recorded()["sources"]["llama"]);
     let tokens: Vec<u32> = (0..24).map(|token| 7 + 11 * token).collect();
@@ -223,8 +223,8 @@ fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
     let refused = |source: &Path, case: Value| {
         run(source, &target, &options(&case)).expect_err("it is refused").to_string()
     };
-    let quantised = refused(&model_folder("llama-q4-f16"), json!({"bits": 4}));
-    assert!(quantised.contains("config.json") && quantised.contains("quantised already"), "{quantised}");
+    let quantized = refused(&model_folder("llama-q4-f16"), json!({"bits": 4}));
+    assert!(quantized.contains("config.json") && quantized.contains("quantized already"), "{quantized}");
     let nothing = refused(source.path(), json!({"bits": 4, "rules": ["*.w1=8"]}));
     assert!(nothing.contains("*.w1=8") && nothing.contains("model.layers.1.self_attn.v_proj"), "{nothing}");
     let group = refused(source.path(), json!({"bits": 4, "rules": ["*.q_proj=4:128"]}));
@@ -264,7 +264,7 @@ fn nothing_is_overwritten_by_accident() {
 }
 
 #[test]
-fn a_quantised_model_can_be_cast_and_split() {
+fn a_quantized_model_can_be_cast_and_split() {
     let _turn = device();
     let target = tempfile::tempdir().expect("a temporary folder");
     let source = model_folder("llama-q4-f16");
@@ -293,7 +293,7 @@ fn every_family_says_the_same_packed_and_unpacked() {
     for name in FAMILIES.into_iter().filter(|name| *name != "stablelm-parallel-f32") {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let target = folder.path().join("packed");
-        let packing = Packing::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
+        let packing = QuantScheme::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
         let options = ConvertOptions {
             packing: Some(packing),
             rules: Vec::new(),

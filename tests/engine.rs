@@ -82,9 +82,9 @@ fn ends_of_text_and_the_newline_are_protected() {
     let folder = ModelFolder::open(&model_folder("llama-f32")).expect("it opens");
     let newline = *folder.tokenizer.encode("\n", false).expect("it encodes").last().expect("a token");
     for token in [2, 4, newline] {
-        assert!(folder.lexicon.protected.contains(&token), "{token}");
+        assert!(folder.token_table.protected.contains(&token), "{token}");
     }
-    assert_eq!((folder.lexicon.text)(newline), b"\n");
+    assert_eq!((folder.token_table.text)(newline), b"\n");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn text_is_what_the_tokens_decode_to() {
 fn limits_hold() {
     let _turn = device();
     let engine = engine("llama-f32");
-    let context = engine.spec().context;
+    let context = engine.spec().context_length;
     let none = run(&engine, &[1], &greedy(0));
     assert_eq!((none.ids().len(), none.finished.reason), (0, FinishReason::Length));
     let unlimited = RequestOptions { max_tokens: None, ..greedy(0) };
@@ -157,7 +157,7 @@ fn impossible_requests_are_refused_by_name() {
     let refused = |prompt: Vec<u32>, options: RequestOptions| {
         engine.request(prompt, &options).expect_err("it must be refused").to_string()
     };
-    let (context, vocabulary) = (engine.spec().context, engine.spec().vocabulary);
+    let (context, vocabulary) = (engine.spec().context_length, engine.spec().vocab_size);
     assert!(refused(vec![], greedy(1)).starts_with("prompt: is empty"));
     assert!(refused(vec![1; context], greedy(1)).contains(&context.to_string()));
     assert!(refused(vec![vocabulary as u32], greedy(1)).contains(&vocabulary.to_string()));

@@ -45,7 +45,7 @@ fn sampling(dice: &mut Dice) -> SamplingOptions {
 
 /// Prompts share beginnings, and some are the same.
 fn prompt(dice: &mut Dice, engine: &EngineHandle) -> Vec<u32> {
-    let longest = engine.spec().context / 2;
+    let longest = engine.spec().context_length / 2;
     let (family, length) = (dice.below(4), 1 + dice.below(longest - 1));
     let shared = dice.pick(&[0, length / 2, length, length]);
     let token = |place: usize, salt: usize| ((place * 31 + salt * 17 + place * place) % 88 + 4) as u32;
@@ -56,10 +56,10 @@ fn prompt(dice: &mut Dice, engine: &EngineHandle) -> Vec<u32> {
 fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
     let prompt = match dice.below(3) {
         // Equal prompts that meet in flight are computed once.
-        0 => vec![7; engine.spec().context / 3],
+        0 => vec![7; engine.spec().context_length / 3],
         _ => prompt(dice, engine),
     };
-    let room = engine.spec().context - prompt.len();
+    let room = engine.spec().context_length - prompt.len();
     let stop = ["e", " a", "the", "zz", "\n"];
     let options = RequestOptions {
         sampling: sampling(dice),
@@ -181,7 +181,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
         let alone: Vec<Outcome> =
             requests.iter().map(|request| run(&single, &request.prompt, &request.options)).collect();
         let disk = tempfile::tempdir().expect("a temporary folder");
-        let known = single.spec().footprint.cache(single.spec().context, 1);
+        let known = single.spec().footprint.cache(single.spec().context_length, 1);
         let crowded = EngineOptions {
             // So few places that higher priorities take them from lower ones, and so little room for what is known that it often goes.
             max_running: 5,
@@ -211,7 +211,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
     assert!(runs == 0 || restores > 0, "nothing was restored from disk, so nothing was shown of it");
 }
 
-/// A wide engine pads other numbers of rows than a narrow one.
+/// A wide engine pads other numbers of rows than a filter one.
 #[test]
 fn the_number_of_streams_changes_no_bit() {
     let _turn = device();

@@ -107,7 +107,7 @@ fn rows_of_one_step_do_not_see_each_other() {
     let mut together = texts.map(fill);
     let mut caches: Vec<_> = together.iter_mut().collect();
     let all = logits(model.as_ref(), Batch::step(&rows, 5), &mut caches);
-    let width = model.spec().vocabulary;
+    let width = model.spec().vocab_size;
     for ((text, row), of_batch) in texts.iter().zip(rows).zip(all.chunks(width)) {
         let alone =
             logits(model.as_ref(), Batch::step(&[Row { cache: 0, ..row }], 1), &mut [&mut fill(text)]);
@@ -127,5 +127,5 @@ fn a_cut_cache_goes_on_as_if_the_rest_had_never_been() {
     model.forward(Batch::run(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
     assert!(cache.truncate(20));
     let rest = logits(model.as_ref(), Batch::run(&tokens[20..], 20), &mut [&mut cache]);
-    assert_eq!(rest, straight[20 * model.spec().vocabulary..]);
+    assert_eq!(rest, straight[20 * model.spec().vocab_size..]);
 }

@@ -34,7 +34,7 @@ fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> us
     for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
         let mut pass = model.begin(batch).expect("the pass begins");
         assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
-        for layer in 0..model.spec().layers {
+        for layer in 0..model.spec().num_layers {
             model.advance(&mut pass, 1, &mut [&mut cache]).expect("the layer runs");
             assert_eq!(pass.hidden().dtype(), dtype, "{name}: layer {layer}");
         }

@@ -72,8 +72,8 @@ impl Place {
 
     /// The shards, which are all large files that are needed.
     fn shards(&self) -> Vec<String> {
-        let behaviour = self.hub.behave();
-        behaviour.files.keys().filter(|file| file.ends_with(".safetensors")).cloned().collect()
+        let behavior = self.hub.behave();
+        behavior.files.keys().filter(|file| file.ends_with(".safetensors")).cloned().collect()
     }
 
     fn size(&self, file: &str) -> usize {
@@ -87,16 +87,16 @@ impl Place {
     /// What is in the cache is what the hub has, under the names that the hub's tools expect.
     fn expect_whole(&self) {
         assert_eq!(fs::read_to_string(self.repo().join("refs/main")).expect("a reference"), COMMIT);
-        let behaviour = self.hub.behave();
+        let behavior = self.hub.behave();
         for path in
             fs::read_dir(self.snapshot()).expect("a folder").map(|entry| entry.expect("readable").path())
         {
             let name = path.file_name().expect("a name").to_str().expect("utf-8");
-            let etag = etag(name, &behaviour.files[name]);
+            let etag = etag(name, &behavior.files[name]);
             assert_eq!(fs::read_link(&path).expect("a link"), Path::new("../../blobs").join(etag));
-            assert_eq!(fs::read(&path).expect("a file"), behaviour.files[name], "{name}");
+            assert_eq!(fs::read(&path).expect("a file"), behavior.files[name], "{name}");
         }
-        let needed = behaviour
+        let needed = behavior
             .files
             .keys()
             .filter(|file| mlx_core::hub::described(file) || file.ends_with(".safetensors"));
@@ -233,8 +233,8 @@ fn a_hub_without_ranges_sends_all_again() {
     let place = Place::with("llama-f32");
     let shard = &place.shards()[0];
     {
-        let mut behaviour = place.hub.behave();
-        (behaviour.cuts, behaviour.cut_after, behaviour.ignores_ranges) = (1, 10_000, true);
+        let mut behavior = place.hub.behave();
+        (behavior.cuts, behavior.cut_after, behavior.ignores_ranges) = (1, 10_000, true);
     }
     succeeded(&place.pull());
     place.expect_whole();

@@ -117,7 +117,7 @@ fn triplets_that_do_not_fit_together_are_named() {
 }
 
 #[test]
-fn a_quantisation_that_is_not_that_of_the_tensors_is_named() {
+fn a_quantization_that_is_not_that_of_the_tensors_is_named() {
     let name = "llama-q4-f16";
     let entry = |key: &'static str, to: Value| edit("config.json", move |it| it["quantization"][key] = to);
     let file = "config.json";
@@ -152,7 +152,7 @@ fn a_quantisation_that_is_not_that_of_the_tensors_is_named() {
 }
 
 #[test]
-fn checkpoints_that_others_have_quantised_are_refused_by_name() {
+fn checkpoints_that_others_have_quantized_are_refused_by_name() {
     for method in
         ["gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors", "mxfp4", "aqlm", "hqq", "bitnet"]
     {

@@ -127,7 +127,7 @@ fn a_stopped_chat_says_so_and_stays_as_it_is() {
 fn an_answer_slides_through_twenty_contexts_in_flat_memory() {
     let _turn = device();
     let engine = cold(true);
-    let context = engine.spec().context;
+    let context = engine.spec().context_length;
     let options = RequestOptions { slide: Some(10), logprobs: Some(0), ..drawn(20 * context) };
     let prompt: Vec<u32> = (0..30).map(|place| place * 7 % 80 + 5).collect();
     let mut generation =

@@ -143,7 +143,7 @@ fn open_requests_grow_and_all_of_them_end() {
     let _turn = device();
     let copy = long_model();
     let (resting, promised) = promises(&copy);
-    // Room for three at their beginning, and not for three at their end.
+    // MemoryFit for three at their beginning, and not for three at their end.
     let engine = start_long(&copy, Some((resting + promised * 16 / 5) * 16 / 15));
     let prompts = [vec![7], vec![8, 9], vec![10, 11, 12]];
     let submit = |prompt: &Vec<u32>| {

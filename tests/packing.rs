@@ -1,12 +1,12 @@
-//! Packed matrices in every mode, against numbers that were unpacked bit by bit on the host.
+//! QuantizedMatrix matrices in every mode, against numbers that were unpacked bit by bit on the host.
 
 use std::collections::BTreeMap;
 
 use half::f16;
 
 use mlx_core::config::Fields;
-use mlx_core::packed::Packed;
-use mlx_core::quantisation::{Mode, Packing, Recipe};
+use mlx_core::quantization::QuantizedMatrix;
+use mlx_core::quantization::{Mode, QuantScheme, QuantizationConfig};
 use mlx_core::weights::{FloatPolicy, WeightPolicy, Weights};
 use mlx_rs::{Array, Dtype};
 use mlx_tests::tensors::{self, Tensor};
@@ -16,11 +16,11 @@ use safetensors::Dtype as FileDtype;
 const OUTPUTS: usize = 24;
 const INPUTS: usize = 256;
 
-fn packings() -> Vec<Packing> {
+fn packings() -> Vec<QuantScheme> {
     let affine = [2, 3, 4, 5, 6, 8].into_iter().flat_map(|bits| [32, 64, 128].map(|group| (bits, group)));
-    let affine = affine.map(|(bits, group)| Packing { mode: Mode::Affine, bits, group });
+    let affine = affine.map(|(bits, group)| QuantScheme { mode: Mode::Affine, bits, group_size: group });
     let floats = [(Mode::Mxfp4, 4, 32), (Mode::Mxfp8, 8, 32), (Mode::Nvfp4, 4, 16)];
-    affine.chain(floats.map(|(mode, bits, group)| Packing { mode, bits, group })).collect()
+    affine.chain(floats.map(|(mode, bits, group)| QuantScheme { mode, bits, group_size: group })).collect()
 }
 
 /// The float of 8 bits: sign, 4 of exponent, 3 of fraction.
@@ -43,8 +43,8 @@ struct MadeUp {
     tensors: BTreeMap<String, Tensor>,
 }
 
-fn make_up(packing: Packing, outputs: usize) -> MadeUp {
-    let Packing { mode, bits, group } = packing;
+fn make_up(packing: QuantScheme, outputs: usize) -> MadeUp {
+    let QuantScheme { mode, bits, group_size: group } = packing;
     let mut dice = Dice::new((bits * group) as u64);
     let groups = outputs * INPUTS / group;
     // 127 and 255 are no numbers in 8-bit floats.
@@ -83,19 +83,19 @@ fn make_up(packing: Packing, outputs: usize) -> MadeUp {
     MadeUp { numbers, tensors }
 }
 
-fn load(packing: Packing, tensors: &BTreeMap<String, Tensor>, outputs: usize) -> Packed {
+fn load(packing: QuantScheme, tensors: &BTreeMap<String, Tensor>, outputs: usize) -> QuantizedMatrix {
     let folder = tempfile::tempdir().expect("a temporary folder");
     tensors::write(&folder.path().join("model.safetensors"), tensors);
-    let Packing { mode, bits, group } = packing;
+    let QuantScheme { mode, bits, group_size: group } = packing;
     let config =
         serde_json::json!({"quantization": {"mode": mode.as_str(), "bits": bits, "group_size": group}});
     let path = folder.path().join("config.json");
     std::fs::write(&path, config.to_string()).expect("it can be written");
-    let recipe = Recipe::read(&Fields::read(&path).expect("a config")).expect("a recipe");
+    let recipe = QuantizationConfig::read(&Fields::read(&path).expect("a config")).expect("a recipe");
     let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: true };
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder.path(), recipe, policy, progress).expect("good headers");
-    weights.take_packed("m", &[outputs, INPUTS]).expect("a good matrix").expect("it is packed")
+    weights.take_quantized("m", &[outputs, INPUTS]).expect("a good matrix").expect("it is packed")
 }
 
 fn values(array: &Array) -> Vec<f32> {
@@ -171,7 +171,7 @@ fn stacked_matrices_are_the_matrices_one_after_the_other() {
     for packing in packings() {
         let [one, other] = [OUTPUTS, 8].map(|outputs| make_up(packing, outputs));
         let parts = [load(packing, &one.tensors, OUTPUTS), load(packing, &other.tensors, 8)];
-        let stacked = Packed::stack(&[&parts[0], &parts[1]]).expect("they are alike");
+        let stacked = QuantizedMatrix::stack(&[&parts[0], &parts[1]]).expect("they are alike");
         assert_eq!(stacked.bytes(), parts[0].bytes() + parts[1].bytes());
         let unpacked = values(&stacked.unpacked(Dtype::Float32).expect("it computes"));
         assert_eq!(unpacked, [one.numbers, other.numbers].concat(), "{packing}");

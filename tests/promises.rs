@@ -17,7 +17,7 @@ mod memory;
 mod packing;
 mod prefixes;
 mod prompt_cache;
-mod quantised;
+mod quantized;
 mod sampling;
 mod scoring;
 mod sessions;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use mlx_core::sampling::{
-    Breakers, Constraint, DryOptions, Lexicon, PenaltyOptions, Sampler, SamplerState, SamplingOptions,
-    SamplingParams, Scratch, TokenHistory, TokenMask, XtcOptions,
+    Breakers, Constraint, DryOptions, PenaltyOptions, Sampler, SamplerState, SamplingOptions, SamplingParams,
+    Scratch, TokenHistory, TokenMask, TokenTable, XtcOptions,
 };
 use mlx_core::{Error, Result};
 use proptest::prelude::*;
@@ -14,9 +14,9 @@ use proptest::prelude::*;
 const VOCABULARY: u32 = 12;
 
 /// Every token is a letter; some are breakers, alone or together.
-fn lexicon() -> Lexicon {
+fn token_table() -> TokenTable {
     let text = |id: u32| vec![b'a' + (id % 26) as u8];
-    Lexicon { text: Arc::new(text), protected: Arc::from([11]) }
+    TokenTable { text: Arc::new(text), protected: Arc::from([11]) }
 }
 
 fn resolve(options: &SamplingOptions) -> SamplingParams {
@@ -25,7 +25,7 @@ fn resolve(options: &SamplingOptions) -> SamplingParams {
 }
 
 fn sampler(options: &SamplingOptions) -> Sampler {
-    Sampler::new(resolve(options), None, &lexicon())
+    Sampler::new(resolve(options), None, &token_table())
 }
 
 /// The same edits, written as docs/sampling.md has them, from the whole history at once.
@@ -485,7 +485,7 @@ fn a_breaker_across_tokens_stops_a_repeated_sequence() {
         let options = SamplingOptions { dry: dry(breakers), ..SamplingOptions::default() };
         let params = resolve(&options);
         let (mut state, mut row) = (SamplerState::default(), vec![0.0; 12]);
-        state.sync(&history, &params, &Breakers::new(&params.dry.breakers, lexicon().text));
+        state.sync(&history, &params, &Breakers::new(&params.dry.breakers, token_table().text));
         state.apply(&history, &params, &mut row);
         -row[5]
     };

@@ -56,7 +56,7 @@ fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
     let model = model::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
     let hidden = model.forward(Batch::run(&text, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
-    let rows = rows.values().expect("values").chunks(model.spec().vocabulary);
+    let rows = rows.values().expect("values").chunks(model.spec().vocab_size);
     let mut scratch = Scratch::default();
     assert_eq!(chunked.len(), text.len());
     for (token, row) in chunked[1..].iter().zip(rows) {
@@ -81,7 +81,7 @@ fn scores_of_a_prompt_come_with_its_answer_and_change_nothing() {
 fn a_text_as_long_as_the_context_can_be_scored_and_one_token_too() {
     let _turn = device();
     let engine = engine("llama-f32");
-    let whole = vec![7; engine.spec().context];
+    let whole = vec![7; engine.spec().context_length];
     assert_eq!(run(&engine, &whole, &scored(0)).prompt_tokens.len(), whole.len());
     assert_eq!(run(&engine, &[7], &scored(0)).prompt_tokens.len(), 1);
     assert!(engine.request([whole, vec![7]].concat(), &scored(0)).is_err());

@@ -85,7 +85,7 @@ fn a_prompt_as_a_vector() {
         assert!(outcome.tokens.is_empty());
         outcome.embedding.expect("a vector")
     };
-    let hidden = engine.spec().hidden;
+    let hidden = engine.spec().hidden_size;
     // The mean over a text of one token is its last state, too.
     assert_eq!(embed(&prompt[..1], Pooling::Mean), embed(&prompt[..1], Pooling::Last));
     let (mean, last) = (embed(&prompt, Pooling::Mean), embed(&prompt, Pooling::Last));

@@ -57,7 +57,7 @@ fn texts_become_the_references_tokens() {
 
 /// A tokenizer remembers words, but no more than a few megabytes of them for a thread.
 #[test]
-fn texts_that_were_tokenised_leave_little_behind() {
+fn texts_that_were_tokenized_leave_little_behind() {
     for model in expected().tokenizers.into_keys() {
         let tokenizer = tokenizer(&model);
         let counted = allocation_counter::measure(|| {

@@ -30,7 +30,7 @@ fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
     }
     let mut pass = model.begin(batch).expect("a pass");
     let embedded = operations(&pass);
-    model.advance(&mut pass, model.spec().layers, &mut [&mut cache]).expect("the layers run");
+    model.advance(&mut pass, model.spec().num_layers, &mut [&mut cache]).expect("the layers run");
     operations(&pass) - embedded
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn measure(folders: &[String]) -> Result<Figures> {
         let step = of_layers(model.as_ref(), Batch::step(&[row], 1), PROMPT);
         let tokens: Vec<u32> = (5..).take(PROMPT).collect();
         let chunk = of_layers(model.as_ref(), Batch::run(&tokens, 0), 0);
-        let each = |count: usize| (count as f64 / spec.layers as f64).round();
+        let each = |count: usize| (count as f64 / spec.num_layers as f64).round();
         figures.add(format!("{}, a layer of a step", spec.family), each(step));
         figures.add(format!("{}, a layer of a chunk", spec.family), each(chunk));
     }

@@ -42,7 +42,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         figures.add(format!("the least a step needs: {name}, µs"), median(times));
     }
     figures.add("all else of the engine, µs", step - median(&least.whole));
-    figures.add("of that, detokenising, µs", detokenising(&engine));
+    figures.add("of that, detokenizing, µs", detokenizing(&engine));
     Ok(figures)
 }
 
@@ -52,9 +52,9 @@ fn engine_gaps(engine: &EngineHandle, sequence: usize) -> Result<Vec<f64>> {
     Ok(times.windows(2).map(|pair| microseconds(pair[0], pair[1])).collect())
 }
 
-fn detokenising(engine: &EngineHandle) -> f64 {
+fn detokenizing(engine: &EngineHandle) -> f64 {
     let mut follower = engine.folder().tokenizer.detokenizer(true);
-    let ids = prompt(3, TOKENS, engine.spec().vocabulary);
+    let ids = prompt(3, TOKENS, engine.spec().vocab_size);
     let begin = Instant::now();
     for &id in &ids {
         black_box(follower.push(id));

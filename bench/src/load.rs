@@ -52,7 +52,7 @@ pub(crate) fn submit(
     length: usize,
     tokens: usize,
 ) -> Result<Generation> {
-    let prompt = prompt(sequence, length, engine.spec().vocabulary);
+    let prompt = prompt(sequence, length, engine.spec().vocab_size);
     engine.submit(engine.request(prompt, &greedy(tokens))?)
 }
 

@@ -85,7 +85,7 @@ fn added(with: Rival, without: Rival) -> Result<f64> {
 
 /// Microseconds of a token in one run. No two turns share a beginning.
 fn token_time(engine: &EngineHandle, options: &RequestOptions, turn: usize) -> Result<f64> {
-    let prompt = prompt(turn + 1, PROMPT, engine.spec().vocabulary);
+    let prompt = prompt(turn + 1, PROMPT, engine.spec().vocab_size);
     let times = moments(engine.submit(engine.request(prompt, options)?)?);
     Ok(milliseconds(times[0], times[times.len() - 1]) * 1e3 / (times.len() - 1) as f64)
 }

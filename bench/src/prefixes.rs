@@ -42,7 +42,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let start =
         |prefix_cache| engine_with(&model, &EngineOptions { prefix_cache, ..EngineOptions::default() });
     let (warm, cold) = (start(None)?, start(Some(0))?);
-    let range = warm.spec().vocabulary - 10;
+    let range = warm.spec().vocab_size - 10;
     let word = |place: usize| ((place * 7919 + 11) % range + 5) as u32;
     let (mut text, mut figures): (Vec<u32>, _) = (Vec::new(), Figures::default());
     for turn in 0..TURNS {

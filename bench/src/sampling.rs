@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use mlx_core::Result;
 use mlx_core::sampling::{
-    Lexicon, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, uniform,
+    PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch, Stream, TokenHistory, TokenTable,
+    uniform,
 };
 
 use crate::figures::{Figures, median};
@@ -47,8 +48,8 @@ pub(crate) fn options(temperature: f32) -> SamplingOptions {
 
 pub(crate) fn sampler(options: &SamplingOptions) -> Result<Sampler> {
     let params = SamplingParams::resolve(options, &SamplingOptions::default())?;
-    let lexicon = Lexicon { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([]) };
-    Ok(Sampler::new(params, None, &lexicon))
+    let token_table = TokenTable { text: Arc::new(|id| id.to_le_bytes().to_vec()), protected: Arc::from([]) };
+    Ok(Sampler::new(params, None, &token_table))
 }
 
 /// A row like a model's: normal, with a standard deviation of 2.8.

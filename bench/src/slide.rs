@@ -20,7 +20,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let folder: String = argument(arguments, 0, "MODEL")?;
     let options = EngineOptions { prefix_cache: Some(0), ..EngineOptions::single() };
     let engine = EngineHandle::start(folder.as_ref(), &options, |_, _| {})?;
-    let context = engine.spec().context;
+    let context = engine.spec().context_length;
     let begin = engine.folder().tokenizer.encode("", true)?;
     let begin = if begin.is_empty() { vec![0] } else { begin };
     let text = generate(&engine, &begin, CONTEXTS * context, SEED, Some(KEPT))?;
@@ -40,7 +40,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 
 /// A text that begins anew from its last tokens whenever the context is full.
 fn restarted(engine: &EngineHandle, begin: &[u32]) -> Result<Vec<u32>> {
-    let context = engine.spec().context;
+    let context = engine.spec().context_length;
     let mut text = Vec::new();
     while text.len() < CONTEXTS * context {
         let rest = &text[text.len().saturating_sub(REST)..];
@@ -78,7 +78,7 @@ fn generate(
 
 /// Log-probabilities of the second half of each context of a text, after a fresh first half.
 fn scores(engine: &EngineHandle, begin: &[u32], text: &[u32]) -> Result<Vec<f64>> {
-    let whole = engine.spec().context - begin.len();
+    let whole = engine.spec().context_length - begin.len();
     let options =
         RequestOptions { prompt_logprobs: Some(0), max_tokens: Some(0), ..RequestOptions::default() };
     let mut scores = Vec::new();

@@ -9,7 +9,7 @@ use mlx_core::engine::EngineOptions;
 use mlx_core::folder::ModelFolder;
 use mlx_core::inspect::inspect;
 use mlx_core::model::family;
-use mlx_core::quantisation::Recipe;
+use mlx_core::quantization::QuantizationConfig;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{copy, fixtures, halves, watch_panics, write};
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     write(&FOLDER, "config.json", CONFIGS.text(config));
     write(&FOLDER, "generation_config.json", GENERATION.text(generation));
     if let Ok(fields) = Fields::read(&FOLDER.path().join("config.json")) {
-        let _ = (family::read(&fields), Recipe::read(&fields));
+        let _ = (family::read(&fields), QuantizationConfig::read(&fields));
     }
     let _ = ModelFolder::open(FOLDER.path());
     let _ = inspect(FOLDER.path(), &EngineOptions::default());

@@ -22,7 +22,7 @@ pub(crate) enum Show {
     Nothing,
     /// It goes to the terminal as it becomes certain.
     Plain,
-    /// The same in colour.
+    /// The same in color.
     Painted(Box<Painter>),
 }
 

@@ -9,7 +9,7 @@ use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, guide, hub};
 use mlx_server::args::ServeArgs;
 use mlx_server::cache::{KeptArgs, NumberArgs};
-use mlx_server::units::ByteSize;
+use mlx_server::human_units::ByteSize;
 
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Say what this machine computes with, whether it does so rightly, and what is slow here
     Doctor(DoctorArgs),
-    /// Quantise a model, cast it, or split it into other files
+    /// Quantize a model, cast it, or split it into other files
     #[command(after_help = convert::EXAMPLES)]
     Convert(ConvertArgs),
     /// List, save and remove prompts that later runs begin with
@@ -113,7 +113,7 @@ Examples:
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   mlx generate -m FOLDER -p 'Why is the sky blue?'
-  cat letter.txt | mlx generate -m FOLDER --system 'Summarise what you are given.'
+  cat letter.txt | mlx generate -m FOLDER --system 'Summarize what you are given.'
   mlx generate -m FOLDER --raw -p 'Once upon a time' --max-tokens 100
   mlx generate -m FOLDER -p Hello --seed 7 --logprobs 3 --json
 
@@ -179,7 +179,7 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
 
-    /// No colours and no status line; they are off, too, where NO_COLOR is set or nobody watches
+    /// No colors and no status line; they are off, too, where NO_COLOR is set or nobody watches
     #[arg(long)]
     pub(crate) plain: bool,
 
@@ -206,7 +206,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
     pub(crate) dtype: Option<FloatPolicy>,
 
-    /// As if quantised weights were kept packed on a CPU, too [default: false]
+    /// As if quantized weights were kept packed on a CPU, too [default: false]
     #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) keep_quantized: Option<bool>,
 
@@ -234,7 +234,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
     pub(crate) dtype: Option<FloatPolicy>,
 
-    /// Keep quantised weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
+    /// Keep quantized weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
     #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) keep_quantized: Option<bool>,
 

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
-use mlx_core::quantisation::{Mode, Packing};
+use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, hub, size};
-use mlx_server::units::ByteSize;
+use mlx_server::human_units::ByteSize;
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;
@@ -34,7 +34,7 @@ pub(crate) struct ConvertArgs {
     #[arg(short, long, value_name = "FOLDER")]
     output: PathBuf,
 
-    /// Quantise to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or those of the mode]
+    /// Quantize to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or those of the mode]
     #[arg(long, value_name = "BITS")]
     bits: Option<usize>,
 
@@ -42,7 +42,7 @@ pub(crate) struct ConvertArgs {
     #[arg(long, value_name = "N")]
     group_size: Option<usize>,
 
-    /// Quantise in this mode: affine, mxfp4, mxfp8 or nvfp4 [default: affine]
+    /// Quantize in this mode: affine, mxfp4, mxfp8 or nvfp4 [default: affine]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
 
@@ -85,21 +85,21 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
 
 impl ConvertArgs {
     fn options(&self) -> Result<ConvertOptions, Error> {
-        let quantises = self.bits.is_some() || self.mode.is_some();
-        if !quantises && (self.group_size.is_some() || !self.rules.is_empty()) {
+        let quantizes = self.bits.is_some() || self.mode.is_some();
+        if !quantizes && (self.group_size.is_some() || !self.rules.is_empty()) {
             return Err(Error::request(
                 "--bits",
-                "is missing; --group-size and --rule are about quantising, which takes --bits or --mode",
+                "is missing; --group-size and --rule are about quantizing, which takes --bits or --mode",
             ));
         }
-        if !quantises && self.dtype.is_none() {
+        if !quantizes && self.dtype.is_none() {
             return Err(Error::request(
                 "--bits",
-                "is missing; give --bits or --mode to quantise, or --dtype to cast",
+                "is missing; give --bits or --mode to quantize, or --dtype to cast",
             ));
         }
-        let packing = || Packing::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
-        let packing = quantises.then(packing).transpose().map_err(|(key, message)| {
+        let packing = || QuantScheme::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
+        let packing = quantizes.then(packing).transpose().map_err(|(key, message)| {
             Error::request(if key == "bits" { "--bits" } else { "--group-size" }, message)
         })?;
         Ok(ConvertOptions {
@@ -122,7 +122,7 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
         }
     };
     format!(
-        "{}: {} instead of {}, {:.3} bits a weight, {packed} matrices quantised, files of weights: {shards}\n{left}",
+        "{}: {} instead of {}, {:.3} bits a weight, {packed} matrices quantized, files of weights: {shards}\n{left}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),

@@ -92,7 +92,7 @@ impl Findings {
                 (
                     "packed weights of 4 bits",
                     rates.packed,
-                    "quantised ones become f32, unless --keep-quantized puts memory first",
+                    "quantized ones become f32, unless --keep-quantized puts memory first",
                 ),
             ] {
                 if rate < rates.single / 2.0 {

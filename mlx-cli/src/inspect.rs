@@ -38,10 +38,10 @@ fn to_json(found: &Inspection) -> Value {
     json!({
         "family": spec.family,
         "parameters": spec.parameters,
-        "layers": spec.layers,
-        "hidden": spec.hidden,
-        "vocabulary": spec.vocabulary,
-        "context": spec.context,
+        "layers": spec.num_layers,
+        "hidden": spec.hidden_size,
+        "vocabulary": spec.vocab_size,
+        "context": spec.context_length,
         "weights": kinds.iter().map(kind).collect::<Vec<_>>(),
         "file_bytes": spec.file_bytes,
         "device": device,
@@ -61,9 +61,9 @@ fn to_text(found: &Inspection) -> String {
     let mut lines = vec![
         ("family", spec.family.clone()),
         ("parameters", count(spec.parameters)),
-        ("layers", format!("{} of width {}", spec.layers, spec.hidden)),
-        ("vocabulary", format!("{} tokens", spec.vocabulary)),
-        ("context", format!("{} tokens", spec.context)),
+        ("layers", format!("{} of width {}", spec.num_layers, spec.hidden_size)),
+        ("vocabulary", format!("{} tokens", spec.vocab_size)),
+        ("context", format!("{} tokens", spec.context_length)),
     ];
     for (form, kind) in kinds {
         let about = format!(

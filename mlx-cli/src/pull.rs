@@ -1,11 +1,11 @@
 //! `mlx pull`: fetches a model from the hub into the cache that all of the hub's tools share. Invariant: the only part of this program that
 //! speaks HTTP as a client.
 
+mod backoff;
 mod checksum;
 mod client;
 mod fetch;
 mod listing;
-mod patience;
 
 use std::path::{Path, PathBuf};
 

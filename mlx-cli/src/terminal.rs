@@ -27,8 +27,8 @@ pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stdout().is_terminal()
 }
 
-/// Whether whoever reads standard output sees colours and wants them (no-color.org).
-pub(crate) fn has_colours() -> bool {
+/// Whether whoever reads standard output sees colors and wants them (no-color.org).
+pub(crate) fn has_colors() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
     stdout().is_terminal() && !unwanted && !dumb

@@ -1,4 +1,4 @@
-//! Converts a model folder: quantises its matrices, casts its floats, splits its files. Invariant: a part of one tensor is in memory at a time,
+//! Converts a model folder: quantizes its matrices, casts its floats, splits its files. Invariant: a part of one tensor is in memory at a time,
 //! and the result is what mlx-lm writes and reads.
 
 mod output;
@@ -20,8 +20,8 @@ use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::model;
-use crate::packed::Packed;
-use crate::quantisation::{Packing, Recipe};
+use crate::quantization::QuantizedMatrix;
+use crate::quantization::{QuantScheme, QuantizationConfig};
 use crate::weights::{Checkpoint, FloatPolicy, WeightPolicy};
 use output::Output;
 use plan::Unit;
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 4 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConvertOptions {
     /// How matrices are packed; if none, they stay as they are.
-    pub packing: Option<Packing>,
+    pub packing: Option<QuantScheme>,
     /// Modules that are packed in other ways, or not at all; the first that matches decides.
     pub rules: Vec<Rule>,
     /// The type of what stays, or is, floats; if none, they keep theirs.
@@ -109,9 +109,9 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
     let path = source.join("config.json");
     let fields = Fields::read(&path)?;
     // gpt-oss as it was published has blocks that no recipe speaks of.
-    let quantised = !Recipe::read(&fields)?.is_empty() || fields.has("quantization_config");
-    if options.packing.is_some() && quantised {
-        let message = "quantization says that this model is quantised already; quantise the one that it was made from, or give --dtype alone to cast its floats";
+    let quantized = !QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config");
+    if options.packing.is_some() && quantized {
+        let message = "quantization says that this model is quantized already; quantize the one that it was made from, or give --dtype alone to cast its floats";
         return Err(Error::file(path, message));
     }
     let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
@@ -179,7 +179,7 @@ fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit) -> Result<Vec<Vec<u8>>
     let rows = bytes.len() * 8 / from.bitsize() / inputs;
     let floats = array::floats(&bytes, from, unit.dtype, &[rows as i32, inputs as i32])?;
     match unit.packing {
-        Some(packing) => Packed::pack(&floats, packing)?.to_bytes(),
+        Some(packing) => QuantizedMatrix::pack(&floats, packing)?.to_bytes(),
         None => Ok(vec![array::to_bytes(&floats)?.1]),
     }
 }

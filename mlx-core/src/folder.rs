@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::hub;
-use crate::sampling::{Lexicon, SamplingOptions};
+use crate::sampling::{SamplingOptions, TokenTable};
 use crate::text::{ChatTemplate, Tokenizer};
 
 /// What a Hugging Face folder says about text and sampling.
@@ -22,7 +22,7 @@ pub struct ModelFolder {
     /// The tokens that end a text.
     pub end_tokens: Vec<u32>,
     /// What the sampler has to know of the tokens.
-    pub lexicon: Lexicon,
+    pub token_table: TokenTable,
 }
 
 impl ModelFolder {
@@ -37,7 +37,7 @@ impl ModelFolder {
         Ok(Self {
             path: path.to_path_buf(),
             template: ChatTemplate::load(path)?,
-            lexicon: lexicon(&tokenizer, &end_tokens)?,
+            token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
             sampling,
             end_tokens,
@@ -70,11 +70,11 @@ pub(crate) fn not_a_folder(path: &Path) -> Error {
     )
 }
 
-fn lexicon(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<Lexicon> {
+fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> {
     let newline = tokenizer.encode("\n", false)?.last().copied();
     let protected = end_tokens.iter().copied().chain(newline).collect();
     let tokenizer = tokenizer.clone();
-    Ok(Lexicon { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
+    Ok(TokenTable { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
 }
 
 /// All tokens that any of the three files calls an end: checkpoints often name the end of a turn in one of them

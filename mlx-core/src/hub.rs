@@ -6,13 +6,13 @@ mod list;
 mod name;
 mod remove;
 mod repo;
-mod wanted;
+mod required_files;
 
 pub use cache::{Cache, home};
 pub use list::{CachedModel, files};
 pub use name::ModelName;
 pub use repo::Repo;
-pub use wanted::{described, missing};
+pub use required_files::{described, missing};
 
 use std::path::{Path, PathBuf};
 

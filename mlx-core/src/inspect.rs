@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::array;
-use crate::engine::{EngineOptions, Room};
+use crate::engine::{EngineOptions, MemoryFit};
 use crate::error::Result;
 use crate::folder::expect_folder;
 use crate::model::{self, ModelSpec};
@@ -19,13 +19,13 @@ pub struct Inspection {
     /// The device it would run on.
     pub device: &'static str,
     /// What would fit beside it.
-    pub room: Room,
+    pub room: MemoryFit,
 }
 
 /// Looks into `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
     let (spec, kinds) = model::survey(folder, options.weights()?)?;
-    let room = Room::of(&spec, options)?;
+    let room = MemoryFit::of(&spec, options)?;
     Ok(Inspection { spec, kinds, device: array::device_name()?, room })
 }

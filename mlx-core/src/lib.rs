@@ -2,30 +2,28 @@
 //! and no HTTP. `docs/architecture.md` is the map.
 
 pub mod array;
+mod atomic_write;
 pub mod cache;
 pub mod config;
 pub mod convert;
+#[cfg(test)]
+mod device_lock;
 pub mod engine;
 pub mod error;
 pub mod folder;
 pub mod guide;
 pub mod hub;
+mod human_bytes;
 pub mod inspect;
 pub mod machine;
 mod mlx_sys;
 pub mod model;
-pub mod packed;
-pub mod quantisation;
+pub mod quantization;
 pub mod sampling;
 pub mod session;
-mod size;
 pub mod text;
-#[cfg(test)]
-mod turn;
-mod unpack;
 pub mod weights;
-mod whole;
 
+pub use atomic_write::{keep_names, write_atomically};
 pub use error::{Error, Result};
-pub use size::size;
-pub use whole::{keep_names, write_whole};
+pub use human_bytes::size;

@@ -9,8 +9,8 @@ use mlx_rs::{Array, Dtype};
 use crate::array;
 use crate::error::Result;
 use crate::mlx_sys;
-use crate::packed::Packed;
-use crate::quantisation::{Mode, Packing};
+use crate::quantization::QuantizedMatrix;
+use crate::quantization::{Mode, QuantScheme};
 
 /// What there is to compute with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +109,8 @@ impl ProductRates {
         let numbers = arange::<_, f32>(None, count, None)?.sin()?;
         let matrix = numbers.reshape(&[WIDTH, WIDTH])?;
         let rows = array::slice_axis(&matrix, 0, 0, ROWS)?;
-        let packing = Packing { mode: Mode::Affine, bits: 4, group: 64 };
-        let packed = Packed::pack(&matrix, packing)?.computed()?;
+        let packing = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 64 };
+        let packed = QuantizedMatrix::pack(&matrix, packing)?.computed()?;
         let [half_rows, half] = [&rows, &matrix].map(|array| array.as_dtype(Dtype::Float16));
         let (half_rows, half) = (half_rows?, half?);
         Ok(Self {

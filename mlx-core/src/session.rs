@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 pub use policy::{ChatPrompt, ContextPolicy, chat_prompt_within, room_for_answer};
 pub use turns::{Counted, Fitted, fit, turns};
 
+use crate::atomic_write::write_atomically;
 use crate::engine::{EngineHandle, Generation, RequestOptions};
 use crate::error::{Error, Result};
 use crate::text::TemplateInput;
-use crate::whole::write_whole;
 
 /// Who said something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl ChatSession {
         let prompt = self.prompt(false)?;
         Ok(ContextFill {
             used: prompt.tokens.len(),
-            context: self.engine.spec().context,
+            context: self.engine.spec().context_length,
             messages: self.messages.len(),
             dropped: prompt.dropped.len(),
         })
@@ -209,7 +209,7 @@ impl ChatSession {
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.messages)
             .map_err(|error| Error::file(path, error.to_string()))?;
-        write_whole(path, (text + "\n").as_bytes())
+        write_atomically(path, (text + "\n").as_bytes())
     }
 
     /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.

@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::array;
 use crate::error::{Error, Result};
-use crate::packed::Packed;
-use crate::quantisation::{Packing, Recipe};
+use crate::quantization::QuantizedMatrix;
+use crate::quantization::{QuantScheme, QuantizationConfig};
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
 pub use floats::FloatPolicy;
@@ -48,7 +48,7 @@ impl WeightPolicy {
 pub struct Weights<'a> {
     checkpoint: Checkpoint,
     renamed: Vec<(&'static str, &'static str)>,
-    recipe: Recipe,
+    recipe: QuantizationConfig,
     policy: WeightPolicy,
     dtype: Dtype,
     tally: Tally,
@@ -59,13 +59,18 @@ pub struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// Opens the safetensors files of `folder`, of which `recipe` says how they were quantised. Reads headers only.
-    pub fn open(folder: &Path, recipe: Recipe, policy: WeightPolicy, progress: Progress<'a>) -> Result<Self> {
+    /// Opens the safetensors files of `folder`, of which `recipe` says how they were quantized. Reads headers only.
+    pub fn open(
+        folder: &Path,
+        recipe: QuantizationConfig,
+        policy: WeightPolicy,
+        progress: Progress<'a>,
+    ) -> Result<Self> {
         let checkpoint = Checkpoint::open(folder)?;
         let tally = Tally::new(&checkpoint, policy.floats);
         let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
         let mut hash = Xxh3::new();
-        // Packed weights make other sums than the same ones unpacked.
+        // QuantizedMatrix weights make other sums than the same ones unpacked.
         hash.update(&[u8::from(policy.keep_packed)]);
         Ok(Self { checkpoint, renamed: Vec::new(), recipe, policy, dtype, tally, read: 0, hash, progress })
     }
@@ -142,7 +147,7 @@ impl<'a> Weights<'a> {
 
     /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed, if it is packed in the files and
     /// the policy keeps it so.
-    pub fn take_packed(&mut self, module: &str, shape: &[usize]) -> Result<Option<Packed>> {
+    pub fn take_quantized(&mut self, module: &str, shape: &[usize]) -> Result<Option<QuantizedMatrix>> {
         let name = self.in_files(&format!("{module}.weight"));
         let Some((module, packing)) = self.packing(&name).filter(|_| self.policy.keep_packed) else {
             return Ok(None);
@@ -154,18 +159,18 @@ impl<'a> Weights<'a> {
 
     /// Takes a stack of matrices `[experts, output, input]` in mxfp4 as gpt-oss was published: `{name}_blocks` of bytes with two
     /// numbers each, `[experts, output, groups, 16]`, and `{name}_scales`, `[experts, output, groups]`.
-    pub fn take_blocks(&mut self, name: &str, shape: [usize; 3]) -> Result<Packed> {
-        let packing = Packing::MXFP4;
+    pub fn take_blocks(&mut self, name: &str, shape: [usize; 3]) -> Result<QuantizedMatrix> {
+        let packing = QuantScheme::MXFP4;
         let [experts, outputs, inputs] = shape;
-        let groups = inputs / packing.group;
+        let groups = inputs / packing.group_size;
         let name = self.in_files(name);
         let reason = format!("a stack of matrices {shape:?} in {packing}");
-        let bytes = [experts, outputs, groups, packing.group / 2];
+        let bytes = [experts, outputs, groups, packing.group_size / 2];
         let words = self.take_words(&format!("{name}_blocks"), &bytes, &reason, safetensors::Dtype::U8)?;
         let scales = [experts, outputs, groups];
         let scales = self.take_words(&format!("{name}_scales"), &scales, &reason, safetensors::Dtype::U8)?;
         let words = words.view_dtype(Dtype::Uint32)?.reshape(&[experts as i32, outputs as i32, -1])?;
-        let packed = Packed::new(packing, words, scales, None);
+        let packed = QuantizedMatrix::new(packing, words, scales, None);
         let held = if self.policy.keep_packed { packed.bytes() } else { inputs * outputs * experts * 4 };
         self.count(&shape, held);
         Ok(packed)
@@ -202,7 +207,7 @@ impl<'a> Weights<'a> {
     }
 
     /// The module whose weights the tensor `name` of the files holds, and how they are packed, if they are.
-    fn packing<'n>(&self, name: &'n str) -> Option<(&'n str, Packing)> {
+    fn packing<'n>(&self, name: &'n str) -> Option<(&'n str, QuantScheme)> {
         let module = name.strip_suffix(".weight")?;
         let scaled = self.checkpoint.has(&format!("{module}.scales"));
         Some((module, self.recipe.of(module, scaled)?))
@@ -215,7 +220,12 @@ impl<'a> Weights<'a> {
     }
 
     /// The words, scales and biases of `module`, a matrix or stack of matrices of this shape.
-    fn take_triplet(&mut self, module: &str, shape: &[usize], packing: Packing) -> Result<Packed> {
+    fn take_triplet(
+        &mut self,
+        module: &str,
+        shape: &[usize],
+        packing: QuantScheme,
+    ) -> Result<QuantizedMatrix> {
         let name = format!("{module}.weight");
         let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
         let Some(words) = packing.words(*inputs) else {
@@ -224,7 +234,7 @@ impl<'a> Weights<'a> {
         };
         let reason = format!("a matrix {shape:?} in {packing}");
         let row = |width: usize| [rows, &[width]].concat();
-        let (packed, grouped) = (row(words), row(inputs / packing.group));
+        let (packed, grouped) = (row(words), row(inputs / packing.group_size));
         let (scale, bias) = (format!("{module}.scales"), format!("{module}.biases"));
         let weight = self.take_words(&name, &packed, &reason, safetensors::Dtype::U32)?;
         let (scales, biases) = if packing.has_biases() {
@@ -233,7 +243,7 @@ impl<'a> Weights<'a> {
         } else {
             (self.take_words(&scale, &grouped, &reason, safetensors::Dtype::U8)?, None)
         };
-        Ok(Packed::new(packing, weight, scales, biases))
+        Ok(QuantizedMatrix::new(packing, weight, scales, biases))
     }
 
     fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Array> {

@@ -10,7 +10,7 @@ use mlx_core::weights::FloatPolicy;
 use serde::Serialize;
 
 use crate::cache::CacheArgs;
-use crate::units::{ByteSize, Seconds};
+use crate::human_units::{ByteSize, Seconds};
 
 /// Everything that can be said when the server is started.
 #[derive(Debug, Default, Args)]
@@ -125,7 +125,7 @@ pub struct EngineArgs {
     #[arg(long, env = "MLX_DTYPE", value_name = "TYPE")]
     dtype: Option<FloatPolicy>,
 
-    /// Keep quantised weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
+    /// Keep quantized weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
     #[arg(long, env = "MLX_KEEP_QUANTIZED", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     keep_quantized: Option<bool>,
 

@@ -7,7 +7,7 @@ use mlx_core::cache::DiskOptions;
 use mlx_core::engine::EngineOptions;
 use serde::{Deserialize, Serialize};
 
-use crate::units::ByteSize;
+use crate::human_units::ByteSize;
 
 /// Everything about caches.
 #[derive(Debug, Clone, Default, Args, Serialize)]

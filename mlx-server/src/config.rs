@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
 use crate::cache::CacheConfig;
-use crate::units::{ByteSize, Seconds};
+use crate::human_units::{ByteSize, Seconds};
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +98,7 @@ pub struct EngineConfig {
     pub memory_budget: Option<ByteSize>,
     /// The float type to compute in; what suits the device if nothing is said.
     pub dtype: Option<FloatPolicy>,
-    /// Keep quantised weights packed on a CPU, too.
+    /// Keep quantized weights packed on a CPU, too.
     pub keep_quantized: bool,
     /// The most requests that run.
     pub max_running: usize,

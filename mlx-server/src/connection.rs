@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A connection whose writes fail when the other side has taken nothing for a while.
-pub(crate) struct Patient {
+pub(crate) struct WriteTimeout {
     stream: TcpStream,
     patience: Duration,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl WriteTimeout {
     /// Waits this long for the other side to take something.
     pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
         Self { stream, patience, timer: None }
@@ -44,7 +44,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.watch(context, outcome)
@@ -99,7 +99,7 @@ mod tests {
             let silent =
                 TcpStream::connect(listener.local_addr().expect("an address")).await.expect("connects");
             let (stream, _) = listener.accept().await.expect("accepts");
-            let mut patient = Patient::new(stream, Duration::from_millis(100));
+            let mut patient = WriteTimeout::new(stream, Duration::from_millis(100));
             let block = vec![0; 1 << 20];
             let error = loop {
                 if let Err(error) =

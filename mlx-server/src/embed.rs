@@ -32,7 +32,7 @@ pub(crate) fn start(
     if count > most {
         return Err(ApiError::field("input", format!("has {count} texts; at most {most} are taken at once")));
     }
-    let hidden = lease.engine.spec().hidden;
+    let hidden = lease.engine.spec().hidden_size;
     let dimensions = request.dimensions.unwrap_or(hidden);
     if dimensions > hidden {
         let message = format!("is {dimensions}; the model's vectors have {hidden} numbers");

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod auth;
 pub mod cache;
 pub mod config;
 mod connection;
@@ -10,21 +11,20 @@ mod embed;
 mod error;
 mod fields;
 mod generation;
-mod guard;
+pub mod human_units;
 pub mod log;
 mod metrics;
 mod models;
-mod observe;
 pub mod openapi;
 mod prepare;
 mod reasoning;
+mod request_log;
 mod routes;
 mod serve;
 mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
-pub mod units;
 mod wire;
 mod writer;
 
@@ -45,11 +45,11 @@ pub use state::AppState;
 pub fn app(state: AppState) -> Router {
     let with = |state: &AppState| state.clone();
     routes::router(state.clone())
-        .layer(from_fn_with_state(with(&state), guard::check_key))
+        .layer(from_fn_with_state(with(&state), auth::check_key))
         .layer(cors(&state.config.network.cors_origin))
-        .layer(from_fn_with_state(with(&state), guard::check_sender))
-        .layer(CatchPanicLayer::custom(observe::panicked))
-        .layer(from_fn_with_state(state, observe::observe))
+        .layer(from_fn_with_state(with(&state), auth::check_sender))
+        .layer(CatchPanicLayer::custom(request_log::panicked))
+        .layer(from_fn_with_state(state, request_log::observe))
 }
 
 /// What the arguments ask for: a text to print, or else a server that has run to its end.
@@ -81,7 +81,7 @@ fn cors(origins: &[String]) -> CorsLayer {
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers(observe::HEADERS.map(HeaderName::from_static))
+        .expose_headers(request_log::HEADERS.map(HeaderName::from_static))
 }
 
 /// One JSON object a line on standard error.

@@ -17,8 +17,8 @@ pub(crate) use entry::{Lease, Loaded};
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
+use crate::human_units::{ByteSize, Seconds};
 use crate::metrics::ModelFigures;
-use crate::units::{ByteSize, Seconds};
 use crate::wire::models::ModelObject;
 
 /// All models, loaded or not.

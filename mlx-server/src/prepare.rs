@@ -16,8 +16,8 @@ use crate::reasoning::Splitter;
 use crate::state::AppState;
 use crate::wire::chat::{ChatRequest, Conversation};
 use crate::wire::completion::{CompletionRequest, Prompt};
-use crate::wire::options::{Job, StreamOptions};
-use crate::writer::{Form, Head, PromptPart, Wishes, Writer};
+use crate::wire::options::{GenerationSpec, StreamOptions};
+use crate::writer::{Endpoint, Head, OutputOptions, PromptPart, Writer};
 
 /// Generations that run, and who writes down what they give.
 pub(crate) struct Prepared {
@@ -42,7 +42,7 @@ pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Re
     let mut job = request.job.clone();
     job.options.slide = prompt.slide;
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
-    let mut prepared = start(state, lease, &job, Form::Chat, vec![part], splitter.as_ref())
+    let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], splitter.as_ref())
         .map_err(|error| of_messages(error).blaming("logprobs", "top_logprobs"))
         .map_err(|error| error.blaming("max_tokens", request.limit_name))?;
     prepared.dropped = dropped;
@@ -91,7 +91,7 @@ pub(crate) fn completion(
         Ok(PromptPart { ids: ids(lease, prompt)?, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-    start(state, lease, &request.job, Form::Completion, prompts, None)
+    start(state, lease, &request.job, Endpoint::Completion, prompts, None)
 }
 
 /// The tokens of a text, with what the model expects around it.
@@ -105,10 +105,10 @@ pub(crate) fn ids(lease: &Lease, prompt: &Prompt) -> Result<Vec<u32>, ApiError> 
     }
 }
 
-/// A text that is far too long is refused before it is tokenised, which would take a while.
+/// A text that is far too long is refused before it is tokenized, which would take a while.
 fn check_size(lease: &Lease, text: &str) -> Result<(), ApiError> {
     let (fewest, context) =
-        (lease.engine.folder().tokenizer.fewest_tokens(text), lease.engine.spec().context);
+        (lease.engine.folder().tokenizer.fewest_tokens(text), lease.engine.spec().context_length);
     if fewest <= context {
         return Ok(());
     }
@@ -140,8 +140,8 @@ fn template_input(conversation: &Conversation, answer: bool) -> TemplateInput {
 fn start(
     state: &AppState,
     lease: &Lease,
-    job: &Job,
-    form: Form,
+    job: &GenerationSpec,
+    form: Endpoint,
     prompts: Vec<PromptPart>,
     splitter: Option<&Splitter>,
 ) -> Result<Prepared, ApiError> {
@@ -161,10 +161,10 @@ fn start(
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
     let choices = Choice::submit_all(requests, splitter, state, lease)?;
-    let wishes = Wishes { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
+    let output_options = OutputOptions { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
     let head = head(form, &lease.name, seed);
     let tokenizer = lease.engine.folder().tokenizer.clone();
-    let writer = Writer::new(form, wishes, head, tokenizer, prompts, job.choices);
+    let writer = Writer::new(form, output_options, head, tokenizer, prompts, job.choices);
     let exactness = match job.options.slide {
         // It is so only once the text has outgrown the context, and when that will be nobody knows.
         Some(_) => Exactness::Approximate,
@@ -185,13 +185,13 @@ fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), 
 }
 
 /// Ids differ within a run of the server by a counter, and between runs by the clock.
-fn head(form: Form, model: &str, seed: u64) -> Head {
+fn head(form: Endpoint, model: &str, seed: u64) -> Head {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let kind = match form {
-        Form::Chat => "chatcmpl",
-        Form::Completion => "cmpl",
+        Endpoint::Chat => "chatcmpl",
+        Endpoint::Completion => "cmpl",
     };
     let id = format!("{kind}-{:x}-{count:x}", time.as_millis());
     Head { id, model: model.to_owned(), seed, created: time.as_secs(), dropped: None }

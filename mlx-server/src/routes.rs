@@ -21,8 +21,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::generation::{Choice, Piece};
-use crate::observe;
 use crate::prepare::Prepared;
+use crate::request_log;
 use crate::state::AppState;
 use crate::stream;
 use crate::wire::Json;
@@ -120,9 +120,9 @@ async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiErr
     let mut response = exactness(body.into_response(), about);
     let headers = response.headers_mut();
     headers.insert("content-type", HeaderValue::from_static(kind));
-    headers.insert(observe::SEED, HeaderValue::from(seed));
+    headers.insert(request_log::SEED, HeaderValue::from(seed));
     if let Some(dropped) = dropped {
-        headers.insert(observe::DROPPED, HeaderValue::from(dropped));
+        headers.insert(request_log::DROPPED, HeaderValue::from(dropped));
     }
     if kind == "text/event-stream" {
         headers.insert("cache-control", HeaderValue::from_static("no-cache"));
@@ -134,7 +134,7 @@ async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiErr
 
 /// The same response, with a word on how far it can be repeated.
 fn exactness(mut response: Response, name: &'static str) -> Response {
-    response.headers_mut().insert(observe::EXACTNESS, HeaderValue::from_static(name));
+    response.headers_mut().insert(request_log::EXACTNESS, HeaderValue::from_static(name));
     response
 }
 

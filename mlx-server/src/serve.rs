@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::TaskTracker;
 
 use crate::config::{LimitConfig, StartError};
-use crate::connection::Patient;
+use crate::connection::WriteTimeout;
 use crate::state::{AppState, Shutdown};
 
 /// How long answers may take to say that they were broken off.
@@ -88,7 +88,7 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
 async fn answer(stream: TcpStream, app: Router, limits: LimitConfig, draining: impl Future<Output = ()>) {
     // Tokens are small; waiting for more to send would hold each of them back.
     stream.set_nodelay(true).ok();
-    let io = TokioIo::new(Patient::new(stream, limits.stream_idle_timeout.duration()));
+    let io = TokioIo::new(WriteTimeout::new(stream, limits.stream_idle_timeout.duration()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout.duration())

@@ -22,7 +22,7 @@ pub struct Shared {
     pub(crate) models: Arc<Models>,
     /// What is counted.
     pub(crate) metrics: Metrics,
-    /// Permits to compute beside the engines, as many as there are processors: a crowd's requests are tokenised a few at a time, and an
+    /// Permits to compute beside the engines, as many as there are processors: a crowd's requests are tokenized a few at a time, and an
     /// engine's thread does not have to share the processors with dozens.
     pub(crate) permits: Arc<Semaphore>,
     /// How the server ends.

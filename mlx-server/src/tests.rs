@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::config::Config;
-use crate::units::ByteSize;
+use crate::human_units::ByteSize;
 use crate::{AppState, app};
 
 fn config() -> Config {

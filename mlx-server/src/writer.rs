@@ -14,7 +14,7 @@ use crate::wire::logprobs::Token;
 
 /// Which endpoint's objects are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum Endpoint {
     /// `POST /v1/chat/completions`
     Chat,
     /// `POST /v1/completions`
@@ -23,7 +23,7 @@ pub(crate) enum Form {
 
 /// What a client wants to see besides text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes {
+pub(crate) struct OutputOptions {
     /// Log-probabilities.
     pub(crate) logprobs: bool,
     /// Token ids.
@@ -41,8 +41,8 @@ pub(crate) struct PromptPart {
 
 /// Writes one answer.
 pub(crate) struct Writer {
-    form: Form,
-    wishes: Wishes,
+    form: Endpoint,
+    output_options: OutputOptions,
     head: Head,
     tokenizer: Tokenizer,
     prompts: Vec<PromptPart>,
@@ -75,15 +75,15 @@ struct Tally {
 impl Writer {
     /// A writer for `choices` answers to each of the prompts.
     pub(crate) fn new(
-        form: Form,
-        wishes: Wishes,
+        form: Endpoint,
+        output_options: OutputOptions,
         head: Head,
         tokenizer: Tokenizer,
         prompts: Vec<PromptPart>,
         choices: usize,
     ) -> Self {
         let tallies = vec![Tally::default(); prompts.len() * choices];
-        Self { form, wishes, head, tokenizer, prompts, tallies }
+        Self { form, output_options, head, tokenizer, prompts, tallies }
     }
 
     /// The seed of the first choice.
@@ -100,8 +100,8 @@ impl Writer {
     pub(crate) fn opening(&self) -> Vec<String> {
         let choices = 0..self.tallies.len();
         match self.form {
-            Form::Chat => choices.map(|choice| self.chat_opening(choice)).collect(),
-            Form::Completion => choices.filter_map(|choice| self.completion_opening(choice)).collect(),
+            Endpoint::Chat => choices.map(|choice| self.chat_opening(choice)).collect(),
+            Endpoint::Completion => choices.filter_map(|choice| self.completion_opening(choice)).collect(),
         }
     }
 
@@ -109,13 +109,14 @@ impl Writer {
     pub(crate) fn chunk(&mut self, piece: Piece) -> Option<String> {
         self.note(&piece);
         let has_text = !piece.content.is_empty() || !piece.reasoning.is_empty() || piece.end.is_some();
-        let has_tokens = !piece.tokens.is_empty() && (self.wishes.logprobs || self.wishes.token_ids);
+        let has_tokens =
+            !piece.tokens.is_empty() && (self.output_options.logprobs || self.output_options.token_ids);
         if !(has_text || has_tokens || !piece.prompt.is_empty()) {
             return None;
         }
         Some(match self.form {
-            Form::Chat => self.chat_chunk(piece),
-            Form::Completion => self.completion_chunk(piece),
+            Endpoint::Chat => self.chat_chunk(piece),
+            Endpoint::Completion => self.completion_chunk(piece),
         })
     }
 
@@ -123,8 +124,12 @@ impl Writer {
     pub(crate) fn usage_chunk(&self) -> String {
         let usage = Some(self.usage());
         match self.form {
-            Form::Chat => json(&Answer::<()> { usage, ..self.answer("chat.completion.chunk", Vec::new()) }),
-            Form::Completion => json(&Answer::<()> { usage, ..self.answer("text_completion", Vec::new()) }),
+            Endpoint::Chat => {
+                json(&Answer::<()> { usage, ..self.answer("chat.completion.chunk", Vec::new()) })
+            }
+            Endpoint::Completion => {
+                json(&Answer::<()> { usage, ..self.answer("text_completion", Vec::new()) })
+            }
         }
     }
 
@@ -134,8 +139,8 @@ impl Writer {
             self.note(piece);
         }
         match self.form {
-            Form::Chat => self.chat_whole(pieces),
-            Form::Completion => self.completion_whole(pieces),
+            Endpoint::Chat => self.chat_whole(pieces),
+            Endpoint::Completion => self.completion_whole(pieces),
         }
     }
 
@@ -173,7 +178,7 @@ impl Writer {
     }
 
     fn ids(&self, tokens: &[Token]) -> Option<Vec<u32>> {
-        self.wishes.token_ids.then(|| tokens.iter().map(|token| token.id).collect())
+        self.output_options.token_ids.then(|| tokens.iter().map(|token| token.id).collect())
     }
 }
 

@@ -89,7 +89,7 @@ pub const FAMILIES: [&str; 34] = [
 /// Those of them that have experts.
 pub const MIXTURES: [&str; 4] = ["gpt_oss-f32", "mixtral-f32", "olmoe-f32", "qwen3_moe-f32"];
 
-/// The names of all checkpoints that are quantised, too.
+/// The names of all checkpoints that are quantized, too.
 pub const QUANTISED: [&str; 7] = [
     "llama-q4-f16",
     "llama-q8-bf16",

@@ -37,7 +37,7 @@ pub struct Behaviour {
     pub pause: Duration,
     /// What it calls its commit, if not [`COMMIT`].
     pub commit: Option<String>,
-    /// Every request: its line, and what it says of range and authorisation.
+    /// Every request: its line, and what it says of range and authorization.
     pub requests: Vec<Request>,
     /// Bytes of each file that were sent.
     pub sent: BTreeMap<String, usize>,
@@ -57,7 +57,7 @@ pub struct Request {
 /// A running hub; it ends with the test's process.
 pub struct Hub {
     address: String,
-    behaviour: Arc<Mutex<Behaviour>>,
+    behavior: Arc<Mutex<Behaviour>>,
 }
 
 impl Hub {
@@ -80,13 +80,13 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("127.0.0.1:{}", listener.local_addr().expect("an address").port());
         let hub =
-            Self { address, behaviour: Arc::new(Mutex::new(Behaviour { files, ..Behaviour::default() })) };
-        let behaviour = Arc::clone(&hub.behaviour);
+            Self { address, behavior: Arc::new(Mutex::new(Behaviour { files, ..Behaviour::default() })) };
+        let behavior = Arc::clone(&hub.behavior);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let behaviour = Arc::clone(&behaviour);
+                let behavior = Arc::clone(&behavior);
                 // Whoever asks may go away at any time.
-                std::thread::spawn(move || answer(&stream, &behaviour).ok());
+                std::thread::spawn(move || answer(&stream, &behavior).ok());
             }
         });
         hub
@@ -99,7 +99,7 @@ impl Hub {
 
     /// How it behaves, to be looked at and changed.
     pub fn behave(&self) -> MutexGuard<'_, Behaviour> {
-        lock(&self.behaviour)
+        lock(&self.behavior)
     }
 
     /// Bytes of a file that were sent so far.
@@ -108,8 +108,8 @@ impl Hub {
     }
 }
 
-fn lock(behaviour: &Mutex<Behaviour>) -> MutexGuard<'_, Behaviour> {
-    behaviour.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(behavior: &Mutex<Behaviour>) -> MutexGuard<'_, Behaviour> {
+    behavior.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The name of a content: SHA-256 of weights, git's SHA-1 of others.
@@ -130,12 +130,12 @@ fn is_large(file: &str) -> bool {
     file.ends_with(".safetensors")
 }
 
-fn answer(mut stream: &TcpStream, behaviour: &Mutex<Behaviour>) -> std::io::Result<()> {
+fn answer(mut stream: &TcpStream, behavior: &Mutex<Behaviour>) -> std::io::Result<()> {
     let request = read(stream)?;
     let mut words = request.line.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default().to_owned());
     let refusal = {
-        let mut now = lock(behaviour);
+        let mut now = lock(behavior);
         now.requests.push(request.clone());
         let later = (now.refuse.0 > 0).then_some((now.refuse.1, ""));
         now.refuse.0 = now.refuse.0.saturating_sub(1);
@@ -149,9 +149,9 @@ fn answer(mut stream: &TcpStream, behaviour: &Mutex<Behaviour>) -> std::io::Resu
     }
     if let Some(rest) = path.strip_prefix("/api/models/org/tiny/revision/") {
         let revision = rest.split('?').next().unwrap_or_default();
-        let commit = lock(behaviour).commit.clone().unwrap_or_else(|| COMMIT.to_owned());
+        let commit = lock(behavior).commit.clone().unwrap_or_else(|| COMMIT.to_owned());
         if revision == "main" || revision == "refs%2Fpr%2F1" || revision == commit {
-            let body = listing(&lock(behaviour), &commit).to_string();
+            let body = listing(&lock(behavior), &commit).to_string();
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
                 body.len()
@@ -164,7 +164,7 @@ fn answer(mut stream: &TcpStream, behaviour: &Mutex<Behaviour>) -> std::io::Resu
     let Some(file) = resolved.or_else(|| path.strip_prefix("/cdn/")) else {
         return stream.write_all(not_found("RepoNotFound").as_bytes());
     };
-    let Some(bytes) = lock(behaviour).files.get(file).cloned() else {
+    let Some(bytes) = lock(behavior).files.get(file).cloned() else {
         return stream.write_all(not_found("EntryNotFound").as_bytes());
     };
     if method == "HEAD" || (is_large(file) && resolved.is_some()) {
@@ -177,7 +177,7 @@ fn answer(mut stream: &TcpStream, behaviour: &Mutex<Behaviour>) -> std::io::Resu
         );
         return stream.write_all(head.as_bytes());
     }
-    send(stream, behaviour, file, bytes, request.range.as_deref())
+    send(stream, behavior, file, bytes, request.range.as_deref())
 }
 
 fn read(stream: &TcpStream) -> std::io::Result<Request> {
@@ -206,9 +206,9 @@ fn not_found(code: &str) -> String {
     )
 }
 
-fn listing(behaviour: &Behaviour, commit: &str) -> Value {
+fn listing(behavior: &Behaviour, commit: &str) -> Value {
     let sibling = |(file, bytes): (&String, &Vec<u8>)| {
-        if behaviour.hides_checksums {
+        if behavior.hides_checksums {
             return json!({ "rfilename": file });
         }
         let mut sibling = json!({ "rfilename": file, "size": bytes.len(), "blobId": etag("pointer", bytes) });
@@ -217,19 +217,19 @@ fn listing(behaviour: &Behaviour, commit: &str) -> Value {
         }
         sibling
     };
-    let siblings: Vec<Value> = behaviour.files.iter().map(sibling).collect();
+    let siblings: Vec<Value> = behavior.files.iter().map(sibling).collect();
     json!({ "id": "org/tiny", "sha": commit, "siblings": siblings })
 }
 
 fn send(
     mut stream: &TcpStream,
-    behaviour: &Mutex<Behaviour>,
+    behavior: &Mutex<Behaviour>,
     file: &str,
     mut bytes: Vec<u8>,
     range: Option<&str>,
 ) -> std::io::Result<()> {
     let total = bytes.len();
-    let mut now = lock(behaviour);
+    let mut now = lock(behavior);
     let start =
         range.and_then(|range| range.strip_prefix("bytes=")?.trim_end_matches('-').parse::<usize>().ok());
     let start = start.filter(|_| !(now.ignores_ranges && is_large(file)));
@@ -256,7 +256,7 @@ fn send(
     stream.write_all(head.as_bytes())?;
     for block in bytes[first..end].chunks(4096) {
         stream.write_all(block)?;
-        *lock(behaviour).sent.entry(file.to_owned()).or_default() += block.len();
+        *lock(behavior).sent.entry(file.to_owned()).or_default() += block.len();
         std::thread::sleep(pause);
     }
     Ok(())

@@ -45,8 +45,8 @@ impl Model for Scripted {
         self.inner.slide(cache, kept, dropped)
     }
 
-    fn normalised(&self, hidden: &Array) -> Result<Array> {
-        self.inner.normalised(hidden)
+    fn normalized(&self, hidden: &Array) -> Result<Array> {
+        self.inner.normalized(hidden)
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use crate::{python, setup, workspace};
 
-/// Builds the programs with optimisation, and runs bench/run.py with these arguments in a virtual environment under `target`.
+/// Builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;

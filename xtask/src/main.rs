@@ -28,7 +28,7 @@ struct Arguments {
 enum Task {
     /// Make the native libraries ready; a second run has nothing to do
     Setup,
-    /// Make ready, build with optimisation and run `mlx chat` with the arguments given here
+    /// Make ready, build with optimization and run `mlx chat` with the arguments given here
     #[command(disable_help_flag = true)]
     Chat {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

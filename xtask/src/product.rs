@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{setup, workspace};
 
-/// Talks with a model: `mlx chat` with these arguments, built with optimisation.
+/// Talks with a model: `mlx chat` with these arguments, built with optimization.
 pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     setup::run()?;
     // From where the user stands, so that a relative path to a model means what it says.

@@ -92,7 +92,7 @@ pub(super) fn once(engine: &EngineHandle, case: Case, round: usize) -> Result<Ru
         ignore_eos: true,
         ..RequestOptions::default()
     };
-    let vocabulary = engine.spec().vocabulary;
+    let vocabulary = engine.spec().vocab_size;
     let prompt = |place: usize| prompt(case.length, round * 1009 + place, vocabulary);
     let requests = (0..case.batch).map(|place| engine.request(prompt(place), &options));
     let requests = requests.collect::<Result<Vec<_>, _>>()?;

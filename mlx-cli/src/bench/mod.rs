@@ -67,7 +67,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         ..args.model.engine_options(&KeptArgs::default())?
     };
     let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
-    let cases = args.cases(engine.spec().context)?;
+    let cases = args.cases(engine.spec().context_length)?;
     let about = report::about(&Machine::look()?, &engine);
     if !args.json {
         terminal::show(&report::heading(&about, args.repeat))?;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
         measured.push(one);
     }
-    let vocabulary = engine.spec().vocabulary;
+    let vocabulary = engine.spec().vocab_size;
     // The others are to have the machine to themselves.
     drop(engine);
     let comparisons = args.compare(&measured, vocabulary)?;

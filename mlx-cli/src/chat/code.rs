@@ -1,4 +1,4 @@
-//! Colours for lines of code in any language: strings, numbers, comments, and words that are keywords in most.
+//! Colors for lines of code in any language: strings, numbers, comments, and words that are keywords in most.
 
 use super::markdown::styled;
 

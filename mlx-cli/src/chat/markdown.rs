@@ -1,4 +1,4 @@
-//! Markdown in colour as it streams. Invariant: no character is left out, added or moved; only colours come between them.
+//! Markdown in color as it streams. Invariant: no character is left out, added or moved; only colors come between them.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ impl Painter {
         std::mem::take(&mut self.out)
     }
 
-    /// What is still held back, and the end of all colours.
+    /// What is still held back, and the end of all colors.
     pub(crate) fn finish(&mut self) -> String {
         self.end_run(' ');
         if let Some(code) = &mut self.code {
@@ -185,7 +185,7 @@ mod tests {
         out
     }
 
-    /// What a terminal without colours would show.
+    /// What a terminal without colors would show.
     fn bare(text: &str) -> String {
         let mut parts = text.split("\x1b[");
         let first = parts.next().unwrap_or_default().to_owned();
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_colours_are_added(pieces in prop::collection::vec("[a#`*\\n \"/0é]{0,6}", 0..12)) {
+        fn only_colors_are_added(pieces in prop::collection::vec("[a#`*\\n \"/0é]{0,6}", 0..12)) {
             let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
             let out = painted(&pieces);
             prop_assert_eq!(bare(&out), pieces.concat());

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         engine_options,
         file: args.session.clone(),
         last: Vec::new(),
-        colours: terminal::has_colours() && !args.plain,
+        colors: terminal::has_colors() && !args.plain,
         figures: match args.model.verbose {
             true => Figures::All,
             false if watched && !args.plain => Figures::Short,
@@ -98,7 +98,7 @@ struct Chat {
     file: Option<PathBuf>,
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
-    colours: bool,
+    colors: bool,
     figures: Figures,
     /// Whether something went wrong on the way.
     failed: bool,
@@ -191,7 +191,7 @@ impl Chat {
             Line::Tokens if self.last.is_empty() => terminal::note("there is no answer yet"),
             Line::Tokens => {
                 let tokenizer = &self.session.engine().folder().tokenizer;
-                terminal::note(&tokens::table(&self.last, tokenizer, self.colours));
+                terminal::note(&tokens::table(&self.last, tokenizer, self.colors));
             }
             Line::Params(None) => terminal::note(&params::show(self.session.options())),
             Line::Params(Some(text)) => self.change_params(&text)?,
@@ -224,7 +224,7 @@ impl Chat {
     }
 
     fn answer(&mut self, generation: Generation) -> Result<(), Failure> {
-        let show = if self.colours { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
+        let show = if self.colors { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
         let answer = answer::read(generation, &self.interrupt, show)?;
         terminal::show("\n")?;
         if self.figures == Figures::All {
@@ -246,7 +246,7 @@ impl Chat {
             && let Ok(ContextFill { used, context, .. }) = self.session.fill()
         {
             let line = format!("{status}, context {} %", 100 * used / context.max(1));
-            terminal::note(&if self.colours { markdown::styled("\x1b[2m", &line) } else { line });
+            terminal::note(&if self.colors { markdown::styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
     }

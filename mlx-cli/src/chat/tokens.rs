@@ -6,7 +6,7 @@ use mlx_core::text::Tokenizer;
 use super::markdown::styled;
 
 /// One line a token: its probability, its text, and the likeliest others with theirs.
-pub(super) fn table(tokens: &[TokenOutput], tokenizer: &Tokenizer, colours: bool) -> String {
+pub(super) fn table(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
     let quoted = |id: u32| format!("{:?}", String::from_utf8_lossy(&tokenizer.token_bytes(id)));
     let name =
         |id: u32| tokenizer.token(id).filter(|_| tokenizer.is_special(id)).unwrap_or_else(|| quoted(id));
@@ -17,7 +17,7 @@ pub(super) fn table(tokens: &[TokenOutput], tokenizer: &Tokenizer, colours: bool
         let others: Vec<String> =
             others.map(|&(id, logprob)| format!("{} {}", name(id), percent(logprob).trim_start())).collect();
         let text = format!("{share} {:<16}", name(token.id));
-        let text = if colours { styled(shade(logprob.logprob), &text) } else { text };
+        let text = if colors { styled(shade(logprob.logprob), &text) } else { text };
         format!("{text} {}", others.join("  "))
     };
     tokens.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -11,7 +11,7 @@ use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use super::patience::{Patience, Trouble};
+use super::backoff::{Backoff, FetchError};
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// The list of a large model is a few hundred thousand bytes.
@@ -69,7 +69,7 @@ impl Client {
         self.patiently(|| {
             let request =
                 self.agent.head(&address).config().max_redirects(0).max_redirects_will_error(false).build();
-            let response = self.authorised(request).call().map_err(|error| self.trouble(error))?;
+            let response = self.authorized(request).call().map_err(|error| self.trouble(error))?;
             if response.status().as_u16() >= 400 {
                 return Err(self.refusal(&response));
             }
@@ -77,7 +77,7 @@ impl Client {
             let size = header(&response, "x-linked-size").or_else(|| header(&response, "content-length"));
             let etag = etag.map(|etag| etag.trim_start_matches("W/").trim_matches('"').to_owned());
             etag.zip(size.and_then(|size| size.parse().ok())).ok_or_else(|| {
-                Trouble::Final(
+                FetchError::Final(
                     self.error(format!("the hub does not say the size and the checksum of {file}")),
                 )
             })
@@ -85,7 +85,7 @@ impl Client {
     }
 
     /// A file from byte `start` on, if the hub can do that; the status tells.
-    pub(super) fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, Trouble> {
+    pub(super) fn file(&self, commit: &str, file: &str, start: u64) -> Result<Response<Body>, FetchError> {
         self.get(&self.address(commit, file), start)
     }
 
@@ -93,8 +93,8 @@ impl Client {
         format!("{}/{}/resolve/{commit}/{}", self.endpoint, self.name.repo, encoded(file))
     }
 
-    fn get(&self, address: &str, start: u64) -> Result<Response<Body>, Trouble> {
-        let mut request = self.authorised(self.agent.get(address)).header("accept-encoding", "identity");
+    fn get(&self, address: &str, start: u64) -> Result<Response<Body>, FetchError> {
+        let mut request = self.authorized(self.agent.get(address)).header("accept-encoding", "identity");
         if start > 0 {
             request = request.header("range", format!("bytes={start}-"));
         }
@@ -105,20 +105,20 @@ impl Client {
         }
     }
 
-    fn authorised<T>(&self, request: ureq::RequestBuilder<T>) -> ureq::RequestBuilder<T> {
+    fn authorized<T>(&self, request: ureq::RequestBuilder<T>) -> ureq::RequestBuilder<T> {
         match &self.token {
             Some(token) => request.header("authorization", format!("Bearer {token}")),
             None => request,
         }
     }
 
-    fn patiently<T>(&self, attempt: impl Fn() -> Result<T, Trouble>) -> Result<T> {
-        let mut patience = Patience::new(TRIES);
+    fn patiently<T>(&self, attempt: impl Fn() -> Result<T, FetchError>) -> Result<T> {
+        let mut patience = Backoff::new(TRIES);
         loop {
             match attempt() {
                 Ok(value) => return Ok(value),
-                Err(Trouble::Final(error)) => return Err(error),
-                Err(Trouble::Passing { why, wait }) => {
+                Err(FetchError::Final(error)) => return Err(error),
+                Err(FetchError::Passing { why, wait }) => {
                     patience.wait(why, wait, |_| {}).map_err(|why| self.error(why))?;
                 }
             }
@@ -126,29 +126,29 @@ impl Client {
     }
 
     /// What an error without an answer means.
-    pub(super) fn trouble(&self, error: ureq::Error) -> Trouble {
+    pub(super) fn trouble(&self, error: ureq::Error) -> FetchError {
         let endpoint = &self.endpoint;
         match error {
             ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {
-                Trouble::passing(format!("{endpoint} cannot be reached; is this machine connected?"))
+                FetchError::passing(format!("{endpoint} cannot be reached; is this machine connected?"))
             }
-            ureq::Error::Timeout(_) => Trouble::passing(format!("{endpoint} does not answer")),
+            ureq::Error::Timeout(_) => FetchError::passing(format!("{endpoint} does not answer")),
             ureq::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
-                Trouble::passing(format!("no connection to {endpoint}: {error}"))
+                FetchError::passing(format!("no connection to {endpoint}: {error}"))
             }
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                Trouble::Final(self.error(format!("no request to {endpoint} can be made of it: {error}")))
+                FetchError::Final(self.error(format!("no request to {endpoint} can be made of it: {error}")))
             }
             // Of TLS, mostly: a certificate that is not accepted will not be accepted the next time.
-            other => Trouble::Final(self.error(format!("no safe connection to {endpoint}: {other}"))),
+            other => FetchError::Final(self.error(format!("no safe connection to {endpoint}: {other}"))),
         }
     }
 
     /// What an answer means that is none.
-    fn refusal(&self, response: &Response<Body>) -> Trouble {
+    fn refusal(&self, response: &Response<Body>) -> FetchError {
         let status = response.status();
         let code = header(response, "x-error-code").unwrap_or_default();
-        let final_error = |message: String| Trouble::Final(self.error(message));
+        let final_error = |message: String| FetchError::Final(self.error(message));
         match (code, status.as_u16()) {
             ("GatedRepo", _) => final_error(self.gated()),
             ("RevisionNotFound", _) => final_error(format!("has no revision {}", self.name.revision())),
@@ -158,11 +158,11 @@ impl Client {
                 "the hub refuses access ({}); a token for it needs the right to read this model",
                 header(response, "x-error-message").unwrap_or("403")
             )),
-            (_, 429) => Trouble::Passing {
+            (_, 429) => FetchError::Passing {
                 why: "the hub asks for a pause (429), since it was asked too often; try again later, or set HF_TOKEN".into(),
                 wait: retry_after(response.headers()),
             },
-            (_, 500..) => Trouble::Passing {
+            (_, 500..) => FetchError::Passing {
                 why: format!("the hub is in trouble ({status}); try again later"),
                 wait: retry_after(response.headers()),
             },

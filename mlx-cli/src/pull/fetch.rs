@@ -11,10 +11,10 @@ use mlx_core::hub::Repo;
 use mlx_core::{Error, Result, keep_names, size};
 use ureq::http::{Response, StatusCode};
 
+use super::backoff::{Backoff, FetchError};
 use super::checksum::Checksum;
 use super::client::Client;
 use super::listing::HubFile;
-use super::patience::{Patience, Trouble};
 use crate::terminal::{Bar, Bars};
 
 /// Files that are fetched at once.
@@ -91,13 +91,13 @@ impl<'a> Fetch<'a> {
     }
 
     fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<()> {
-        let mut patience = Patience::new(TRIES);
+        let mut patience = Backoff::new(TRIES);
         loop {
             let before = partial.length;
             let (why, wait) = match self.attempt(file, partial, bar) {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Final(error)) => return Err(error),
-                Err(Trouble::Passing { why, wait }) => (why, wait),
+                Err(FetchError::Final(error)) => return Err(error),
+                Err(FetchError::Passing { why, wait }) => (why, wait),
             };
             if partial.length > before {
                 patience.renew();
@@ -113,36 +113,36 @@ impl<'a> Fetch<'a> {
     }
 
     /// One request: adds what it brings.
-    fn attempt(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<(), Trouble> {
+    fn attempt(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<(), FetchError> {
         if partial.length == file.size {
             return Ok(());
         }
         let response = self.client.file(self.commit, &file.path, partial.length)?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             partial.restart()?;
-            return Err(Trouble::passing("the hub has no such range"));
+            return Err(FetchError::passing("the hub has no such range"));
         }
         if start_of(&response) != partial.length {
             partial.restart()?;
             if start_of(&response) != 0 {
-                return Err(Trouble::passing("the hub sent another range"));
+                return Err(FetchError::passing("the hub sent another range"));
             }
         }
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; 1 << 18];
         while partial.length <= file.size {
             if self.stopped.load(Ordering::Relaxed) {
-                return Err(Trouble::Final(self.client.error("was not fetched to its end")));
+                return Err(FetchError::Final(self.client.error("was not fetched to its end")));
             }
             match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => partial.add(&buffer[..count])?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Trouble::passing(format!("the connection was lost ({error})"))),
+                Err(error) => return Err(FetchError::passing(format!("the connection was lost ({error})"))),
             }
             bar.show("", partial.length);
         }
-        if partial.length < file.size { Err(Trouble::passing("the connection was lost")) } else { Ok(()) }
+        if partial.length < file.size { Err(FetchError::passing("the connection was lost")) } else { Ok(()) }
     }
 }
 

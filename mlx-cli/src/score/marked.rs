@@ -1,4 +1,4 @@
-//! The text itself, its unlikely tokens coloured or in brackets.
+//! The text itself, its unlikely tokens colored or in brackets.
 
 use super::Scored;
 
@@ -8,7 +8,7 @@ pub(super) struct Marks {
 }
 
 /// For terminals.
-pub(super) const COLOURS: Marks = Marks {
+pub(super) const COLORS: Marks = Marks {
     steps: &[
         (0.001, "\u{1b}[97;41m", "\u{1b}[0m"),
         (0.01, "\u{1b}[31m", "\u{1b}[0m"),
@@ -33,7 +33,7 @@ pub(super) fn page(scored: &Scored, marks: &Marks) -> String {
     format!("{text}\n\n{}\n{}\n", legend.join("  "), scored.summary())
 }
 
-/// Line by line, so that no colour runs to the edge of a terminal.
+/// Line by line, so that no color runs to the edge of a terminal.
 fn marked(text: &str, probability: f32, marks: &Marks) -> String {
     let Some((_, before, after)) = marks.steps.iter().find(|(limit, ..)| probability < *limit) else {
         return text.to_owned();
@@ -52,6 +52,6 @@ mod tests {
         assert_eq!(bracketed("sea", 0.2), "sea");
         assert_eq!(bracketed("sea", 0.005), "[sea]");
         assert_eq!(bracketed("sea\n\nside", 0.0), "[[sea]]\n\n[[side]]");
-        assert_eq!(marked("sea", 0.4, &COLOURS), "\u{1b}[32msea\u{1b}[0m");
+        assert_eq!(marked("sea", 0.4, &COLORS), "\u{1b}[32msea\u{1b}[0m");
     }
 }

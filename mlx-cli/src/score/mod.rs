@@ -95,8 +95,8 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     let output = match format {
         Format::Table => scored.table(),
         Format::Text => {
-            let colours = args.output.is_none() && terminal::has_colours();
-            marked::page(&scored, if colours { &marked::COLOURS } else { &marked::BRACKETS })
+            let colors = args.output.is_none() && terminal::has_colors();
+            marked::page(&scored, if colors { &marked::COLORS } else { &marked::BRACKETS })
         }
         Format::Html => html::page(&scored, &args.title(), &engine),
         Format::Json => format!("{}\n", scored.json()),
@@ -125,7 +125,7 @@ impl ScoreArgs {
 
     /// Every token once, each with as many before it as its window has.
     fn score(&self, engine: &EngineHandle, interrupt: &Interrupt, tokens: &[u32]) -> Result<Scored, Failure> {
-        let context = engine.spec().context;
+        let context = engine.spec().context_length;
         let stride = self.stride.unwrap_or(context.div_ceil(2));
         if stride == 0 || stride >= context.max(2) {
             let message =

@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_step_writes_in_place() {
-        let _turn = crate::turn::device();
+        let _turn = crate::device_lock::device();
         let mut cache = filled();
         let whole = bytes(&cache);
         let row = rows(1);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_cut_copies_what_is_wanted_and_no_more() {
-        let _turn = crate::turn::device();
+        let _turn = crate::device_lock::device();
         let mut cache = filled();
         let position = bytes(&cache) / capacity(LENGTH);
         for length in [1, 100, 1000, 3999] {

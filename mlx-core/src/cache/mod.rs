@@ -2,11 +2,11 @@
 
 mod buffer;
 mod disk;
+mod export;
 mod full;
 mod prefix;
-mod quantised;
+mod quantized;
 mod sliding;
-mod transfer;
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ pub(crate) use disk::{BLOCK, DiskCache};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 use full::FullCache;
 pub(crate) use prefix::{Found, Hit, Kept, PrefixTree};
-pub(crate) use quantised::GROUP;
-use quantised::QuantisedCache;
+pub(crate) use quantized::GROUP;
+use quantized::QuantizedCache;
 use sliding::SlidingCache;
 
 /// Buffers grow by this many positions.
@@ -43,7 +43,7 @@ pub enum LayerCache {
     /// The positions that the next row sees, and some older ones.
     Sliding(SlidingCache),
     /// Every position, in few bits.
-    Quantised(QuantisedCache),
+    Quantized(QuantizedCache),
 }
 
 impl LayerCache {
@@ -61,13 +61,13 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.update(added),
             Self::Sliding(cache) => cache.update(added),
-            Self::Quantised(cache) => cache.update(added),
+            Self::Quantized(cache) => cache.update(added),
         }
     }
 
     fn shortest_cut(&self) -> usize {
         match self {
-            Self::Full(_) | Self::Quantised(_) => 0,
+            Self::Full(_) | Self::Quantized(_) => 0,
             Self::Sliding(cache) => cache.shortest_cut(),
         }
     }
@@ -76,7 +76,7 @@ impl LayerCache {
     fn slide(&mut self, kept: usize, dropped: usize, turn: impl Fn(&Array) -> Result<Array>) -> Result<()> {
         match self {
             Self::Full(cache) => cache.slide(kept, dropped, turn),
-            Self::Quantised(cache) => cache.slide(kept, dropped, turn),
+            Self::Quantized(cache) => cache.slide(kept, dropped, turn),
             Self::Sliding(_) => {
                 Err(Error::Mlx("a layer with a window of its own keeps no first tokens".into()))
             }
@@ -88,7 +88,7 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.part(range),
             // Read and written again the one would lose some more; the other has lost its beginning.
-            Self::Quantised(_) | Self::Sliding(_) => Ok(None),
+            Self::Quantized(_) | Self::Sliding(_) => Ok(None),
         }
     }
 
@@ -96,7 +96,7 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.fork(length).map(Self::Full),
             Self::Sliding(cache) => cache.fork(length).map(Self::Sliding),
-            Self::Quantised(cache) => cache.fork(length).map(Self::Quantised),
+            Self::Quantized(cache) => cache.fork(length).map(Self::Quantized),
         }
     }
 
@@ -104,7 +104,7 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.truncate(length),
             Self::Sliding(cache) => cache.truncate(length),
-            Self::Quantised(cache) => cache.truncate(length),
+            Self::Quantized(cache) => cache.truncate(length),
         }
     }
 
@@ -112,7 +112,7 @@ impl LayerCache {
         match self {
             Self::Full(cache) => cache.length(),
             Self::Sliding(cache) => cache.length(),
-            Self::Quantised(cache) => cache.length(),
+            Self::Quantized(cache) => cache.length(),
         }
     }
 
@@ -120,7 +120,7 @@ impl LayerCache {
         let (one, three) = match self {
             Self::Full(cache) => (cache.array(), None),
             Self::Sliding(cache) => (cache.array(), None),
-            Self::Quantised(cache) => (None, cache.arrays()),
+            Self::Quantized(cache) => (None, cache.arrays()),
         };
         one.into_iter().chain(three.into_iter().flatten())
     }
@@ -145,8 +145,8 @@ impl SequenceCache {
     pub(crate) fn in_bits(self, bits: u8) -> Self {
         let layer = |layer| match layer {
             LayerCache::Sliding(cache) => LayerCache::Sliding(cache),
-            LayerCache::Full(_) | LayerCache::Quantised(_) => {
-                LayerCache::Quantised(QuantisedCache::new(bits))
+            LayerCache::Full(_) | LayerCache::Quantized(_) => {
+                LayerCache::Quantized(QuantizedCache::new(bits))
             }
         };
         Self { layers: self.layers.into_iter().map(layer).collect(), ..self }

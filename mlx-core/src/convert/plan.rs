@@ -8,7 +8,7 @@ use safetensors::Dtype;
 use super::{ConvertOptions, Rule};
 use crate::array::float_dtype;
 use crate::error::{Error, Result};
-use crate::quantisation::Packing;
+use crate::quantization::QuantScheme;
 use crate::weights::{Checkpoint, Entry};
 
 /// What is made from the same numbers: one tensor, or a packed matrix with its scales and biases.
@@ -23,7 +23,7 @@ pub(super) struct Unit {
     /// The type of what is not packed.
     pub(super) dtype: Dtype,
     /// How it is packed.
-    pub(super) packing: Option<Packing>,
+    pub(super) packing: Option<QuantScheme>,
 }
 
 /// A tensor of the result.
@@ -51,7 +51,7 @@ impl Unit {
             Tensor { name: format!("{}.{part}", self.name), dtype, shape }
         };
         let words = self.inputs() * packing.bits / 32;
-        let groups = self.inputs() / packing.group;
+        let groups = self.inputs() / packing.group_size;
         let weight = tensor("weight", Dtype::U32, words);
         if packing.has_biases() {
             vec![weight, tensor("scales", self.dtype, groups), tensor("biases", self.dtype, groups)]
@@ -138,7 +138,7 @@ fn expert(name: &str) -> Option<(String, usize)> {
 }
 
 struct Packer<'a> {
-    usual: Packing,
+    usual: QuantScheme,
     rules: &'a [Rule],
     habits: Vec<Rule>,
 }
@@ -170,7 +170,7 @@ impl Packer<'_> {
     }
 
     /// How `module` with rows of `inputs` numbers is packed, if it is.
-    fn packing(&self, module: &str, inputs: usize) -> Result<Option<Packing>> {
+    fn packing(&self, module: &str, inputs: usize) -> Result<Option<QuantScheme>> {
         if let Some(rule) = self.rules.iter().find(|rule| rule.matches(module)) {
             let packing = rule.packing(self.usual);
             return match packing.filter(|packing| packing.words(inputs).is_none()) {

@@ -1,8 +1,8 @@
-//! Rules that say how single modules are quantised. Invariant: pure.
+//! Rules that say how single modules are quantized. Invariant: pure.
 
 use std::str::FromStr;
 
-use crate::quantisation::{Mode, Packing};
+use crate::quantization::{Mode, QuantScheme};
 
 /// Modules by a pattern, and what becomes of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ enum Choice {
     Affine { bits: usize, group: Option<usize> },
 }
 
-/// What mlx-lm quantises less than the rest, or in other groups, unless it is told otherwise: routers, and what underflows.
+/// What mlx-lm quantizes less than the rest, or in other groups, unless it is told otherwise: routers, and what underflows.
 const HABITS: [(&str, &[&str]); 3] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("gpt_oss", &["*router=8:64"]),
@@ -46,7 +46,7 @@ impl FromStr for Rule {
             Some((bits, group)) => Choice::Affine { bits: number(bits)?, group: Some(number(group)?) },
         };
         if let Choice::Affine { bits, group } = choice {
-            Packing::new(Mode::Affine, Some(bits), group)
+            QuantScheme::new(Mode::Affine, Some(bits), group)
                 .map_err(|(key, why)| format!("in {text:?}, {key} {why}"))?;
         }
         Ok(Self { text: text.to_owned(), pattern: pattern.to_owned(), choice })
@@ -71,12 +71,12 @@ impl Rule {
     }
 
     /// How its modules are packed, where the others are packed as `usual` says; not at all if none.
-    pub(super) fn packing(&self, usual: Packing) -> Option<Packing> {
+    pub(super) fn packing(&self, usual: QuantScheme) -> Option<QuantScheme> {
         match self.choice {
             Choice::Keep => None,
             Choice::Affine { bits, group } => {
-                let usual = if usual.mode == Mode::Affine { usual.group } else { 64 };
-                Some(Packing { mode: Mode::Affine, bits, group: group.unwrap_or(usual) })
+                let usual = if usual.mode == Mode::Affine { usual.group_size } else { 64 };
+                Some(QuantScheme { mode: Mode::Affine, bits, group_size: group.unwrap_or(usual) })
             }
         }
     }
@@ -108,7 +108,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const USUAL: Packing = Packing { mode: Mode::Affine, bits: 4, group: 32 };
+    const USUAL: QuantScheme = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 32 };
 
     fn rule(text: &str) -> Rule {
         text.parse().expect("a good rule")
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_as_usual() {
-        let packing = |text: &str, usual| rule(text).packing(usual).map(|it| (it.bits, it.group));
-        let floats = Packing { mode: Mode::Mxfp4, ..USUAL };
+        let packing = |text: &str, usual| rule(text).packing(usual).map(|it| (it.bits, it.group_size));
+        let floats = QuantScheme { mode: Mode::Mxfp4, ..USUAL };
         assert_eq!(packing("a=6", USUAL), Some((6, 32)));
         assert_eq!(packing("a=6", floats), Some((6, 64)));
         assert_eq!(packing("a=3:128", USUAL), Some((3, 128)));

@@ -6,7 +6,7 @@ use safetensors::Dtype;
 use serde_json::{Map, Value, json};
 
 use super::plan::Unit;
-use crate::quantisation::Packing;
+use crate::quantization::QuantScheme;
 
 /// What mlx-lm takes out, since it does not write what these are about.
 const REMOVED: [&str; 2] = ["_name_or_path", "vision_config"];
@@ -15,7 +15,7 @@ const REMOVED: [&str; 2] = ["_name_or_path", "vision_config"];
 pub(super) fn changed(
     mut config: Map<String, Value>,
     units: &[Unit],
-    usual: Option<Packing>,
+    usual: Option<QuantScheme>,
     dtype: Option<Dtype>,
 ) -> Value {
     for key in REMOVED {
@@ -42,8 +42,8 @@ pub(super) fn changed(
     Value::Object(sorted.into_iter().collect())
 }
 
-fn entry(packing: Packing) -> Map<String, Value> {
-    let Packing { mode, bits, group } = packing;
+fn entry(packing: QuantScheme) -> Map<String, Value> {
+    let QuantScheme { mode, bits, group_size: group } = packing;
     Map::from_iter([
         ("group_size".to_owned(), json!(group)),
         ("bits".to_owned(), json!(bits)),

@@ -4,8 +4,8 @@
 use super::chunks::Chunks;
 use super::request::GenerationRequest;
 use crate::error::{Error, Result};
+use crate::human_bytes::size;
 use crate::model::ModelSpec;
-use crate::size::size;
 
 /// Of the bytes that an engine may take, MLX may keep one in so many as freed arrays for reuse.
 const FREED: u64 = 16;
@@ -75,7 +75,7 @@ impl Capacity {
     fn need(&self, prompt: usize, tokens: usize, per_token: u64) -> u64 {
         let footprint = self.spec.footprint;
         // A text that is longer than the context slides: its cache never is.
-        let held = tokens.min(self.spec.context);
+        let held = tokens.min(self.spec.context_length);
         let rows = self.chunks.rows_by_depth(prompt.min(held)).max(held) as u64;
         let scores = rows * footprint.scores_per_position;
         // Text, ids and events of a token take less than 256 bytes.
@@ -120,15 +120,15 @@ impl Capacity {
     }
 
     /// The tokens that a request is promised room for at its start.
-    pub(super) fn first_promise(&self, request: &GenerationRequest) -> Promise {
+    pub(super) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
         let most = request.prompt.len() + request.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let bytes = self.need_of(request, tokens);
-        Promise { prompt: request.prompt.len(), tokens, most, per_token: per_token(request), bytes }
+        Reservation { prompt: request.prompt.len(), tokens, most, per_token: per_token(request), bytes }
     }
 
     /// Lets a promise cover more tokens; gives the bytes that this takes in addition.
-    pub(super) fn extend(&self, promise: &mut Promise) -> u64 {
+    pub(super) fn extend(&self, promise: &mut Reservation) -> u64 {
         promise.tokens = promise.most.min(promise.tokens + GROWTH);
         let bytes = self.need(promise.prompt, promise.tokens, promise.per_token);
         let more = bytes - promise.bytes;
@@ -154,7 +154,7 @@ pub(super) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bool) -> usiz
 
 /// What a sequence has been promised.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Promise {
+pub(super) struct Reservation {
     prompt: usize,
     /// The length up to which it covers the sequence.
     pub(super) tokens: usize,

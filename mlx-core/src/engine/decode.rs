@@ -103,7 +103,7 @@ impl Engine {
         match outcome {
             Ok(draw) => {
                 let sequence = self.sequences.get_mut(&id)?;
-                sequence.suspect = false;
+                sequence.quarantined = false;
                 let ended = take(sequence, draw.token);
                 Some(Drawn { id, draw, ended })
             }
@@ -136,9 +136,9 @@ impl Engine {
         }
         // Whoever had to go back in line for this has nothing to step any more.
         let mut ready = self.ready(drawn);
-        if let Some(&suspect) = ready.iter().find(|&&id| self.is_suspect(id)) {
+        if let Some(&quarantined) = ready.iter().find(|&&id| self.is_quarantined(id)) {
             // Nobody runs beside it, so that what fails is its own.
-            ready = vec![suspect];
+            ready = vec![quarantined];
         }
         let groups: Vec<_> = ready.chunks(self.device.most_rows()).map(<[u64]>::to_vec).collect();
         if !groups.is_empty() {
@@ -185,22 +185,22 @@ impl Engine {
     pub(super) fn pass_failed(&mut self, ids: &[u64], message: &str) {
         for &id in ids {
             let Some(sequence) = self.sequences.get_mut(&id) else { continue };
-            if sequence.suspect || ids.len() == 1 {
+            if sequence.quarantined || ids.len() == 1 {
                 self.end(id, FinishReason::Error(message.to_owned()));
             } else {
-                sequence.suspect = true;
-                self.compute_again(id);
+                sequence.quarantined = true;
+                self.restart(id);
             }
         }
     }
 
     /// Whether a sequence was there when something failed, and has to run alone.
-    pub(super) fn is_suspect(&self, id: u64) -> bool {
-        self.sequences.get(&id).is_some_and(|sequence| sequence.suspect)
+    pub(super) fn is_quarantined(&self, id: u64) -> bool {
+        self.sequences.get(&id).is_some_and(|sequence| sequence.quarantined)
     }
 
     /// Puts a sequence back in line, to be computed again from its tokens.
-    pub(super) fn compute_again(&mut self, id: u64) {
+    pub(super) fn restart(&mut self, id: u64) {
         if self.sequences.get(&id).is_some_and(|sequence| sequence.run.is_some()) {
             self.scheduler.put_back(id);
             self.stop(id);

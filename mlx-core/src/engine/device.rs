@@ -22,7 +22,7 @@ pub(super) struct Device {
     kv_bits: Option<u8>,
     /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes about fifty operations before it
     /// makes the caller wait, fewer than a step has; working ahead was measured to gain nothing there.
-    pub(super) works_ahead: bool,
+    pub(super) pipelined: bool,
 }
 
 impl Device {
@@ -41,7 +41,7 @@ impl Device {
         let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
         tracing::debug!(?widths, most_rows, "the shapes of steps");
         let (chunks, kv_bits) = (Chunks::new(gpu), options.kv_bits);
-        Ok((Self { model, chunks, widths, most_rows, kv_bits, works_ahead: gpu }, capacity))
+        Ok((Self { model, chunks, widths, most_rows, kv_bits, pipelined: gpu }, capacity))
     }
 
     pub(super) fn exactness(&self) -> Exactness {
@@ -78,7 +78,7 @@ impl Device {
     }
 
     pub(super) fn layers(&self) -> usize {
-        self.model.spec().layers
+        self.model.spec().num_layers
     }
 
     fn step(&self, rows: &[Row]) -> Batch {

@@ -32,7 +32,7 @@ impl Embedding {
 
     /// Adds the positions `range`, whose hidden state before the last norm is `hidden`.
     pub(super) fn extend(&mut self, model: &dyn Model, hidden: &Array, range: Range<usize>) -> Result<()> {
-        let rows = Rows::new(&model.normalised(hidden)?)?;
+        let rows = Rows::new(&model.normalized(hidden)?)?;
         let width = rows.width();
         self.sum.resize(width, 0.0);
         // A replay passes over what has been added.
@@ -49,7 +49,7 @@ impl Embedding {
         Ok(())
     }
 
-    /// The vector, not normalised to any length.
+    /// The vector, not normalized to any length.
     pub(super) fn vector(&self) -> Result<Vec<f32>> {
         let count = match self.pooling {
             Pooling::Mean => self.next.max(1) as f64,

@@ -52,8 +52,8 @@ impl Device {
     /// The logits after a chunk of a prompt, and those after a step behind it.
     fn probe(&self) -> Result<Vec<f32>> {
         let spec = self.model.spec();
-        let length = PROBE.min(spec.context - 1).max(1);
-        let token = |place: usize| (place * 7919 % spec.vocabulary) as u32;
+        let length = PROBE.min(spec.context_length - 1).max(1);
+        let token = |place: usize| (place * 7919 % spec.vocab_size) as u32;
         let tokens: Vec<u32> = (0..length).map(token).collect();
         let mut cache = self.new_cache_for(0);
         let mut pass = self.begin_chunk(&tokens, 0)?;

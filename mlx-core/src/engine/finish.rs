@@ -1,8 +1,8 @@
 //! What becomes of a drawn token: it is taken into the history at once, so that the next step can begin, and told while the device
 //! works. Either may end the sequence.
 
-use super::follower::Piece;
 use super::options::Exactness;
+use super::output_text::Piece;
 use super::request::{Event, FinishReason, Finished, TokenOutput};
 use super::sequence::Sequence;
 use crate::sampling::Draw;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use super::capacity::Capacity;
 use super::device::Device;
 use super::options::{EngineOptions, Exactness};
-use super::prefixes::PrefixMiss;
+use super::prefix_store::PrefixMiss;
 use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
 use super::runner::{Engine, Submission};
 use super::sequence::Outlet;

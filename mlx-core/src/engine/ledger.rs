@@ -34,7 +34,7 @@ impl Ledger {
     }
 
     /// Bytes promised to nobody: what may be kept for later.
-    pub(super) fn unpromised(&self) -> u64 {
+    pub(super) fn free(&self) -> u64 {
         self.budget - self.reserved
     }
 
@@ -50,7 +50,7 @@ impl Ledger {
 
     /// Whether `bytes` more can be promised now.
     pub(super) fn fits(&self, bytes: u64) -> bool {
-        bytes <= self.unpromised()
+        bytes <= self.free()
     }
 
     /// Promises `bytes` more to `holder`; false, and nothing changes, if there is no room.

@@ -2,42 +2,42 @@
 
 mod capacity;
 mod chunks;
+mod context_shift;
 mod decode;
 mod device;
+mod disk_prefix;
 mod embedding;
-mod fill;
 mod fingerprint;
 mod finish;
-mod follower;
 mod handle;
 mod ledger;
+mod memory_fit;
 mod options;
-mod pace;
-mod prefixes;
+mod output_text;
+mod prefill;
+mod prefill_budget;
+mod prefix_sharing;
+mod prefix_store;
 mod prompt_score;
+mod registry;
 mod request;
 mod rewind;
-mod room;
 mod row_check;
 mod runner;
-mod running;
-mod saved;
 mod scheduler;
 mod sequence;
-mod share;
 #[cfg(test)]
 mod simulation;
-mod slide;
 mod stats;
 
 pub use embedding::Pooling;
 pub use handle::{Canceller, EngineHandle, Generation};
+pub use memory_fit::MemoryFit;
 pub use options::{EngineOptions, Exactness, Priority};
-pub use prefixes::PrefixMiss;
+pub use prefix_store::PrefixMiss;
+pub use registry::FolderStamp;
 pub use request::{
     Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Timings,
     TokenOutput, Usage,
 };
-pub use room::Room;
-pub use running::FolderStamp;
 pub use stats::EngineStats;

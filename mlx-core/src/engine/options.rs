@@ -13,7 +13,7 @@ pub struct EngineOptions {
     pub memory_budget: Option<u64>,
     /// The float type that is computed in. None: what suits the device.
     pub dtype: Option<FloatPolicy>,
-    /// Whether quantised weights stay packed where the device would rather have them as floats.
+    /// Whether quantized weights stay packed where the device would rather have them as floats.
     pub keep_quantized: bool,
     /// Bytes of the beginnings of texts that are kept for later requests; 0 keeps none. What is promised to requests comes first,
     /// whatever is said here. None: a quarter of what requests share.

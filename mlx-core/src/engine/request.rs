@@ -83,7 +83,7 @@ impl GenerationRequest {
         options.check_form()?;
         check_bias(&options.sampling.logit_bias, spec)?;
         // The context is a hard end of the text, never an error of a request that could start.
-        let room = if options.slide.is_some() { ENDLESS } else { spec.context - prompt.len() };
+        let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
             max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
@@ -133,25 +133,26 @@ fn check_prompt(
     if let Some(kept) = slide {
         check_slide(kept, spec)?;
     }
-    if slide.is_none() && prompt.len() + answer > spec.context {
-        let message = format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context);
+    if slide.is_none() && prompt.len() + answer > spec.context_length {
+        let message =
+            format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context_length);
         return Err(Error::request("prompt", message));
     }
-    match prompt.iter().find(|&&token| token as usize >= spec.vocabulary) {
+    match prompt.iter().find(|&&token| token as usize >= spec.vocab_size) {
         None => Ok(()),
         Some(token) => Err(Error::request(
             "prompt",
-            format!("holds token id {token}; the model's ids end at {}", spec.vocabulary - 1),
+            format!("holds token id {token}; the model's ids end at {}", spec.vocab_size - 1),
         )),
     }
 }
 
 fn check_slide(kept: usize, spec: &ModelSpec) -> Result<()> {
-    if !spec.slides {
+    if !spec.supports_context_shift {
         let message = "slide cannot be done with this model, whose layers forget or turn in ways of their own; evict-turns can";
         return Err(Error::request("context_policy", message));
     }
-    let most = spec.context / 2;
+    let most = spec.context_length / 2;
     if kept > most {
         let message = format!(
             "slide keeps the first {kept} tokens, as long as the system prompt; at most half of the context, {most}, may be kept"
@@ -174,11 +175,11 @@ fn check_stop(stop: &[String]) -> Result<()> {
 
 /// A bias on a token that does not exist would change nothing.
 fn check_bias(bias: &[(u32, f32)], spec: &ModelSpec) -> Result<()> {
-    match bias.iter().find(|(id, _)| *id as usize >= spec.vocabulary) {
+    match bias.iter().find(|(id, _)| *id as usize >= spec.vocab_size) {
         None => Ok(()),
         Some((id, _)) => Err(Error::request(
             "logit_bias",
-            format!("names token {id}; the model's ids end at {}", spec.vocabulary - 1),
+            format!("names token {id}; the model's ids end at {}", spec.vocab_size - 1),
         )),
     }
 }
@@ -188,7 +189,7 @@ fn check_bias(bias: &[(u32, f32)], spec: &ModelSpec) -> Result<()> {
 pub enum Event {
     /// A token of the prompt was scored.
     Prompt(PromptToken),
-    /// The prompt as a vector, not normalised.
+    /// The prompt as a vector, not normalized.
     Embedding(Vec<f32>),
     /// A token was accepted.
     Token(TokenOutput),

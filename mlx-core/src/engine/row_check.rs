@@ -12,7 +12,7 @@ pub(super) const MOST_ROWS: usize = 32;
 /// Widths that may set the standard, best first.
 const STANDARDS: [usize; 5] = [8, 16, 4, 2, 1];
 
-/// The widths at which a row's logits are the same bits at every place among any neighbours, in rising order, for steps of up to
+/// The widths at which a row's logits are the same bits at every place among any neighbors, in rising order, for steps of up to
 /// `rows` rows. A step runs at the next of them, filled up with padding; empty if there is no such width.
 pub(super) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>> {
     let mut check = Check::new(model)?;
@@ -52,7 +52,7 @@ impl<'a> Check<'a> {
     fn token(&mut self) -> u32 {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.random >> 33) % self.model.spec().vocabulary as u64) as u32
+        ((self.random >> 33) % self.model.spec().vocab_size as u64) as u32
     }
 
     /// The bits of the probe row in steps of `width` rows, if they are the same at every place: first the even places

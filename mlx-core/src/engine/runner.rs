@@ -11,8 +11,8 @@ use super::decode::Step;
 use super::device::Device;
 use super::finish::finish;
 use super::options::EngineOptions;
-use super::pace::Pace;
-use super::prefixes::Prefixes;
+use super::prefill_budget::PrefillBudget;
+use super::prefix_store::Prefixes;
 use super::request::{FinishReason, GenerationRequest};
 use super::scheduler::{Change, Scheduler};
 use super::sequence::{Outlet, Sequence};
@@ -42,7 +42,7 @@ pub(super) struct Engine {
     pub(super) prefixes: Prefixes,
     /// The decode step that is on the device.
     pub(super) step: Option<Step>,
-    pub(super) pace: Pace,
+    pub(super) pace: PrefillBudget,
     /// Counts starts and chunks, so that chunks go to whoever has waited longest.
     pub(super) places: u64,
     pub(super) scratch: Scratch,
@@ -73,7 +73,7 @@ impl Engine {
             capacity,
             sequences: BTreeMap::new(),
             step: None,
-            pace: Pace::default(),
+            pace: PrefillBudget::default(),
             places: 0,
             scratch: Scratch::default(),
             gauges,
@@ -110,7 +110,7 @@ impl Engine {
 
     fn queue(&mut self, submission: Submission) {
         let Submission { request, outlet } = submission;
-        let promise = self.capacity.first_promise(&request);
+        let promise = self.capacity.initial_reservation(&request);
         let priority = request.priority;
         let mut sequence = Sequence::new(request, outlet, promise, &self.folder);
         if sequence.limits.max_tokens == 0 && !sequence.reader.is_on() {
@@ -128,10 +128,10 @@ impl Engine {
         self.let_go_of_cancelled();
         self.admit();
         let ready = self.wait_for_step();
-        let fills = self.start_fills(!ready.is_empty());
+        let fills = self.start_prefills(!ready.is_empty());
         let mut drawn = self.draw(ready);
-        drawn.extend(self.end_fills(fills));
-        if self.device.works_ahead {
+        drawn.extend(self.finish_prefills(fills));
+        if self.device.pipelined {
             self.start_step(&drawn);
             self.tell(drawn);
         } else {

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use async_channel::Sender;
 
-use super::capacity::Promise;
+use super::capacity::Reservation;
 use super::embedding::Embedding;
-use super::follower::TextFollower;
 use super::handle::Canceller;
+use super::output_text::OutputText;
 use super::prompt_score::PromptScore;
 use super::request::{Event, GenerationRequest, Timings, Usage};
 use crate::cache::SequenceCache;
@@ -20,15 +20,15 @@ use crate::text::StopMatcher;
 pub(super) struct Sequence {
     pub(super) history: TokenHistory,
     pub(super) sampler: Sampler,
-    pub(super) text: TextFollower,
+    pub(super) text: OutputText,
     pub(super) limits: Limits,
     pub(super) reader: PromptReader,
     pub(super) outlet: Outlet,
-    pub(super) promise: Promise,
+    pub(super) promise: Reservation,
     /// `None` while it waits for its turn.
     pub(super) run: Option<Run>,
     /// It was in a pass that failed; its next step runs without company, to find out whose fault it was.
-    pub(super) suspect: bool,
+    pub(super) quarantined: bool,
     cached_tokens: usize,
     clock: Clock,
 }
@@ -98,7 +98,7 @@ impl Sequence {
     pub(super) fn new(
         request: GenerationRequest,
         outlet: Outlet,
-        promise: Promise,
+        promise: Reservation,
         folder: &ModelFolder,
     ) -> Self {
         let history = TokenHistory::new(request.prompt);
@@ -106,9 +106,9 @@ impl Sequence {
         let detokenizer = |skip_special| folder.tokenizer.detokenizer(skip_special);
         let score = |top| PromptScore::new(top, detokenizer(false), outlet.sink.clone());
         Self {
-            text: TextFollower::new(detokenizer(true), stop, &history),
+            text: OutputText::new(detokenizer(true), stop, &history),
             history,
-            sampler: Sampler::new(request.params, request.logprobs, &folder.lexicon),
+            sampler: Sampler::new(request.params, request.logprobs, &folder.token_table),
             limits: Limits {
                 max_tokens: request.max_tokens,
                 slide: request.slide,
@@ -123,7 +123,7 @@ impl Sequence {
             outlet,
             promise,
             run: None,
-            suspect: false,
+            quarantined: false,
             cached_tokens: 0,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }

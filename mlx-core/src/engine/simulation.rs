@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::{mem, time::Duration};
 
 use self::request::{GROWTH, Pass, Random, Sequence, need};
-use super::pace::{Pace, work};
+use super::prefill_budget::{PrefillBudget, work};
 use super::scheduler::{Change, Scheduler};
 use super::{chunks::Chunks, sequence::Next};
 
@@ -28,7 +28,7 @@ struct Simulation {
     unit: f64,
     max_running: usize,
     scheduler: Scheduler,
-    pace: Pace,
+    pace: PrefillBudget,
     now: f64,
     sequences: BTreeMap<u64, Sequence>,
     ended: Vec<Sequence>,
@@ -54,7 +54,7 @@ impl Simulation {
             max_running,
             random,
             scheduler: Scheduler::new(max_running, budget),
-            pace: Pace::default(),
+            pace: PrefillBudget::default(),
             now: 0.0,
             sequences: BTreeMap::new(),
             ended: Vec::new(),
@@ -180,7 +180,7 @@ impl Simulation {
     }
 
     /// The sequence in the middle of a pass, then whoever has waited longest.
-    fn to_fill(&self) -> Vec<u64> {
+    fn to_prefill(&self) -> Vec<u64> {
         let mut filling: Vec<_> = self.sequences.values().filter(|it| it.fills()).collect();
         filling.sort_by_key(|it| (it.pass.layer == 0, it.pass.place, it.id));
         filling.into_iter().map(|it| it.id).collect()
@@ -194,7 +194,7 @@ impl Simulation {
 
     /// Gives those whose first token can be drawn.
     fn fill_all(&mut self, streams: bool) -> Vec<u64> {
-        let rests: Vec<f64> = self.to_fill().iter().map(|&id| self.rest(id)).collect();
+        let rests: Vec<f64> = self.to_prefill().iter().map(|&id| self.rest(id)).collect();
         let (allowance, started) = (self.pace.allowance(rests.iter().copied()), self.now);
         let (mut done, mut ends) = (0.0, vec![]);
         self.sequences.values_mut().filter(|it| it.fills()).for_each(|it| it.pass.turns += 1);
@@ -202,7 +202,7 @@ impl Simulation {
         let short = rests.first().is_none_or(|rest| rest * self.unit * (1.0 - NOISE) <= step * BURST);
         let share = if short { BURST } else { SHARE };
         self.fills = (step * share).max(LEAST) * (1.0 + NOISE) / (1.0 - NOISE);
-        while let Some(&id) = self.to_fill().first().filter(|_| streams || done == 0.0) {
+        while let Some(&id) = self.to_prefill().first().filter(|_| streams || done == 0.0) {
             let Some(cost) = self.fill(id, streams.then_some(allowance - done), done == 0.0) else { break };
             done += cost;
             ends.extend((self.sequences[&id].next() == Next::Nothing).then_some(id));

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::prefixes::PrefixMiss;
+use super::prefix_store::PrefixMiss;
 
 /// A snapshot; counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::name::ModelName;
 use super::repo::{self, Repo};
-use super::wanted;
+use super::required_files;
 use crate::error::{Error, Result};
 
 /// Where the hub's tools keep things: `HF_HOME`, or a folder of the user's cache.
@@ -73,7 +73,7 @@ impl Cache {
             return Err(absent(name, &repo.commits()?));
         };
         let folder = repo.snapshot(&commit);
-        let missing = wanted::missing(&folder)?;
+        let missing = required_files::missing(&folder)?;
         if missing.is_empty() {
             return Ok(folder);
         }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::cache::Cache;
 use super::repo::Repo;
-use super::wanted;
+use super::required_files;
 use crate::error::Result;
 
 /// A revision of a model in the cache.
@@ -59,7 +59,7 @@ fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
         bytes,
         modified,
         // An index that cannot be read is told by whoever tries to run it.
-        missing: wanted::missing(&folder).unwrap_or_default(),
+        missing: required_files::missing(&folder).unwrap_or_default(),
         folder,
     })
 }

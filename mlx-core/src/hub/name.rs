@@ -14,7 +14,7 @@ const MAIN: &str = "main";
 /// A model on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelName {
-    /// `ORG/NAME`; some old ones have no organisation.
+    /// `ORG/NAME`; some old ones have no organization.
     pub repo: String,
     /// A branch, a tag or a commit, if one is named.
     pub revision: Option<String>,

@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::name::ModelName;
+use crate::atomic_write::write_atomically;
 use crate::error::{Error, Result};
-use crate::whole::write_whole;
 
 pub(super) const SNAPSHOTS: &str = "snapshots";
 const PREFIX: &str = "models--";
@@ -133,7 +133,7 @@ impl Repo {
     /// From now on `revision` means `commit`.
     pub fn write_reference(&self, revision: &str, commit: &str) -> Result<()> {
         let path = self.references_folder().join(revision);
-        write_whole(&path, commit.as_bytes())
+        write_atomically(&path, commit.as_bytes())
     }
 
     /// Locks the content with this checksum, as the hub's other tools do; calls `wait` first if somebody else has the lock.

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn in_halves_the_approximated_gelu_rounds_where_the_reference_does() {
-        let _turn = crate::turn::device();
+        let _turn = crate::device_lock::device();
         let other = differing(0.0213, |values| Activated::GeluTanh.forward(values), reference);
         assert!(other <= 8, "a device's tanh may round the other way now and then");
     }

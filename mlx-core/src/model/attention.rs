@@ -4,12 +4,12 @@ use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
 use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
 
+use super::attention_temperature::{AttentionTemperature, AttentionTemperatureConfig};
+use super::attention_weights::{AttentionWeights, band_mask};
 use super::batch::{Batch, Layout};
-use super::head_norm::{HeadNorm, HeadNormConfig, Heads};
 use super::linear::{Linear, Part};
-use super::rope::Turn;
-use super::scores::{Scores, band_mask};
-use super::stretch::{QueryStretch, Stretch};
+use super::qk_norm::{Heads, QkNorm, QkNormConfig};
+use super::rope::RotaryTables;
 use crate::array::{on_gpu, scalar_like, slice_axis};
 use crate::cache::LayerCache;
 use crate::error::Result;
@@ -41,30 +41,30 @@ pub struct AttentionBiases {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionConfig {
     /// Query heads.
-    pub query_heads: usize,
+    pub num_heads: usize,
     /// Key and value heads; divides the query heads.
-    pub key_heads: usize,
+    pub num_kv_heads: usize,
     /// Dimensions of a head.
-    pub head_size: usize,
+    pub head_dim: usize,
     /// Where queries, keys and values come from.
     pub projections: Projections,
     /// Which projections have biases.
     pub biases: AttentionBiases,
     /// Norms of queries and keys.
-    pub norm: Option<HeadNormConfig>,
+    pub norm: Option<QkNormConfig>,
     /// What the product of a query and a key is multiplied with.
     pub scale: f32,
-    /// Scores are bent below this: `cap * tanh(score / cap)`.
-    pub soft_cap: Option<f32>,
+    /// AttentionWeights are bent below this: `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
     /// Whether each head has a learned score that takes part in the softmax and leads nowhere.
     pub sinks: bool,
     /// Queries far into a text are made stronger.
-    pub stretch: Option<QueryStretch>,
+    pub temperature: Option<AttentionTemperatureConfig>,
 }
 
 impl AttentionConfig {
     fn heads(&self) -> Heads {
-        Heads { query: self.query_heads, key: self.key_heads, size: self.head_size }
+        Heads { query: self.num_heads, key: self.num_kv_heads, size: self.head_dim }
     }
 }
 
@@ -72,12 +72,12 @@ impl AttentionConfig {
 pub(crate) struct Attention {
     qkv: Linear,
     output: Linear,
-    norm: Option<HeadNorm>,
+    norm: Option<QkNorm>,
     norm_after_rope: bool,
-    stretch: Option<Stretch>,
-    scores: Scores,
+    temperature: Option<AttentionTemperature>,
+    weights_of: AttentionWeights,
     /// How many positions a row sees, itself included; all of them if `None`.
-    window: Option<i32>,
+    sliding_window: Option<i32>,
     heads: Heads,
     scale: f32,
     /// Whether the device has a kernel for attention as a whole.
@@ -85,40 +85,40 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row sees `window` positions, itself
+    /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row sees `sliding_window` positions, itself
     /// included, or all.
     pub(crate) fn load(
         weights: &mut Weights,
         name: &str,
         hidden: usize,
         config: &AttentionConfig,
-        window: Option<usize>,
+        sliding_window: Option<usize>,
     ) -> Result<Self> {
         let heads = config.heads();
         let query_width = heads.query * heads.size;
         let output = format!("{name}.o_proj");
         let output = [Part { name: &output, outputs: hidden }];
-        let norm = config.norm.map(|norm| HeadNorm::load(weights, name, norm, heads)).transpose()?;
+        let norm = config.norm.map(|norm| QkNorm::load(weights, name, norm, heads)).transpose()?;
         Ok(Self {
             qkv: load_qkv(weights, name, hidden, config)?,
             output: Linear::load(weights, &output, query_width, config.biases.output)?,
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
-            stretch: config.stretch.map(Stretch::new),
-            scores: Scores::load(weights, name, config)?,
-            window: window.map(|window| window as i32),
+            temperature: config.temperature.map(AttentionTemperature::new),
+            weights_of: AttentionWeights::load(weights, name, config)?,
+            sliding_window: sliding_window.map(|sliding_window| sliding_window as i32),
             heads,
             scale: config.scale,
-            fused: on_gpu()? && config.soft_cap.is_none(),
+            fused: on_gpu()? && config.softcap.is_none(),
         })
     }
 
-    /// `[R, hidden]` to the same shape. Queries and keys turn by `turn`; each run of the batch sees its own cache and nothing else.
+    /// `[R, hidden]` to the same shape. Queries and keys rotate by `rotary`; each run of the batch sees its own cache and nothing else.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
-        turn: Option<&Turn>,
+        rotary: Option<&RotaryTables>,
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
         let rows = batch.rows() as i32;
@@ -130,13 +130,13 @@ impl Attention {
             projected = norm.widths(projected, self.heads)?;
         }
         let by_head = projected.reshape(&[rows, all, 1, size])?;
-        // Queries and keys turn together: one call for both.
-        let turned = self.turned(slice_axis(&by_head, 1, 0, queries + keys)?, batch, turn)?;
-        let mut query = slice_axis(&turned, 1, 0, queries)?;
-        if let Some(stretch) = &self.stretch {
-            query = stretch.forward(&query, batch.positions())?;
+        // Queries and keys rotate together: one call for both.
+        let rotated = self.rotated(slice_axis(&by_head, 1, 0, queries + keys)?, batch, rotary)?;
+        let mut query = slice_axis(&rotated, 1, 0, queries)?;
+        if let Some(temperature) = &self.temperature {
+            query = temperature.forward(&query, batch.positions())?;
         }
-        let key = slice_axis(&turned, 1, queries, queries + keys)?;
+        let key = slice_axis(&rotated, 1, queries, queries + keys)?;
         let value = slice_axis(&by_head, 1, queries + keys, all)?;
         let added = concatenate(&[key, value], 1)?;
         let mixed = match batch.layout() {
@@ -149,15 +149,15 @@ impl Attention {
         self.output.forward(&mixed.reshape(&[rows, queries * size])?)
     }
 
-    /// Queries and keys, `[R, H, 1, D]`, normalised and turned.
-    fn turned(&self, mut heads: Array, batch: &Batch, turn: Option<&Turn>) -> Result<Array> {
+    /// Queries and keys, `[R, H, 1, D]`, normalized and rotated.
+    fn rotated(&self, mut heads: Array, batch: &Batch, rotary: Option<&RotaryTables>) -> Result<Array> {
         let (before, after) =
             if self.norm_after_rope { (None, self.norm.as_ref()) } else { (self.norm.as_ref(), None) };
         if let Some(norm) = before {
             heads = norm.each(heads)?;
         }
-        if let Some(turn) = turn {
-            heads = turn.forward(&heads, batch.positions(), batch.beyond())?;
+        if let Some(rotary) = rotary {
+            heads = rotary.forward(&heads, batch.positions(), batch.beyond())?;
         }
         after.map_or(Ok(heads.clone()), |norm| norm.each(heads))
     }
@@ -169,28 +169,28 @@ impl Attention {
             return self.attend_run_in_steps(query, &keys, &values);
         }
         let (rows, seen) = (query.dim(2), keys.dim(2));
-        let band = self.window.filter(|&window| rows > 1 && seen > window);
-        let band = band.map(|window| band_mask(rows, seen, window));
+        let band = self.sliding_window.filter(|&sliding_window| rows > 1 && seen > sliding_window);
+        let band = band.map(|sliding_window| band_mask(rows, seen, sliding_window));
         let mask = match &band {
             Some(band) => Some(Mask::Array(band)),
             None => (rows > 1).then_some(Mask::Causal),
         };
-        Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, self.scores.sinks())?)
+        Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, self.weights_of.sinks())?)
     }
 
     /// The same where there is no kernel for attention as a whole.
     fn attend_run_in_steps(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
-        let (query_heads, key_heads) = (self.heads.query as i32, self.heads.key as i32);
+        let (num_heads, num_kv_heads) = (self.heads.query as i32, self.heads.key as i32);
         let (rows, seen, size) = (query.dim(2), keys.dim(2), self.heads.size as i32);
-        let group = query_heads / key_heads;
+        let group = num_heads / num_kv_heads;
         // The query heads that share a key head are rows of one product.
         let query = multiply(query, scalar_like(self.scale, query)?)?;
-        let query = query.reshape(&[1, key_heads, group * rows, size])?;
-        let scores = matmul(query, keys.swap_axes(2, 3)?)?;
-        let scores = scores.reshape(&[1, key_heads, group, rows, seen])?;
-        let shares = self.scores.shares_of_run(&scores, self.window)?;
-        let mixed = matmul(shares.reshape(&[1, key_heads, group * rows, seen])?, values)?;
-        Ok(mixed.reshape(&[1, query_heads, rows, size])?)
+        let query = query.reshape(&[1, num_kv_heads, group * rows, size])?;
+        let weights_of = matmul(query, keys.swap_axes(2, 3)?)?;
+        let weights_of = weights_of.reshape(&[1, num_kv_heads, group, rows, seen])?;
+        let shares = self.weights_of.prefill_weights(&weights_of, self.sliding_window)?;
+        let mixed = matmul(shares.reshape(&[1, num_kv_heads, group * rows, seen])?, values)?;
+        Ok(mixed.reshape(&[1, num_heads, rows, size])?)
     }
 
     /// `[R, H, 1, D]`, row by row, each over its own cache up to its own position: what a row becomes does not depend on the
@@ -227,14 +227,14 @@ impl Attention {
     fn attend_row(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
         if self.fused {
             let shape = [1, self.heads.query as i32, 1, self.heads.size as i32];
-            let query_heads = query.reshape(&shape)?;
-            let sinks = self.scores.sinks();
-            let mixed = scaled_dot_product_attention(query_heads, keys, values, self.scale, None, sinks)?;
+            let num_heads = query.reshape(&shape)?;
+            let sinks = self.weights_of.sinks();
+            let mixed = scaled_dot_product_attention(num_heads, keys, values, self.scale, None, sinks)?;
             return Ok(mixed.reshape(query.shape())?);
         }
         // Without a fused kernel the call above becomes twice as many operations.
-        let scores = matmul(query, keys.swap_axes(2, 3)?)?;
-        Ok(matmul(self.scores.shares(&scores)?, values)?)
+        let weights_of = matmul(query, keys.swap_axes(2, 3)?)?;
+        Ok(matmul(self.weights_of.shares(&weights_of)?, values)?)
     }
 }
 

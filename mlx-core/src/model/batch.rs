@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::transforms::async_eval;
 
-use super::rope::{Beyond, Positions, Turn};
+use super::rope::{Beyond, Positions, RotaryTables};
 use crate::array::from_tokens;
 use crate::cache::SequenceCache;
 use crate::error::Result;
@@ -107,7 +107,7 @@ impl Batch {
 pub struct Pass {
     pub(super) batch: Batch,
     /// What queries and keys of this pass turn by; empty before the first layer.
-    pub(super) turns: Vec<Turn>,
+    pub(super) rotary: Vec<RotaryTables>,
     /// `[R, width]` after `layer` layers.
     pub(super) hidden: Array,
     pub(super) layer: usize,

@@ -9,7 +9,7 @@ use super::decoder::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
 use super::moe::Experts;
 use super::norm::Norm;
-use super::rope::Turn;
+use super::rope::RotaryTables;
 use crate::array::scalar_like;
 use crate::cache::LayerCache;
 use crate::error::Result;
@@ -19,28 +19,28 @@ use crate::weights::Weights;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockConfig {
     /// Before attention.
-    pub attention_norm: Option<&'static str>,
+    pub input_norm: Option<&'static str>,
     /// After attention, before it is added.
-    pub attended_norm: Option<&'static str>,
+    pub post_attention_norm: Option<&'static str>,
     /// Before the feed-forward block.
-    pub feed_forward_norm: Option<&'static str>,
+    pub pre_feedforward_norm: Option<&'static str>,
     /// After the feed-forward block, before it is added.
-    pub fed_norm: Option<&'static str>,
+    pub post_feedforward_norm: Option<&'static str>,
     /// Whether the feed-forward block reads what attention reads, instead of what attention made of it.
-    pub parallel: bool,
+    pub parallel_residual: bool,
     /// What both are multiplied with before they are added.
-    pub multiplier: Option<f32>,
+    pub residual_multiplier: Option<f32>,
 }
 
 impl BlockConfig {
     /// As llama has it: a norm before each part.
     pub const LLAMA: Self = Self {
-        attention_norm: Some("input_layernorm"),
-        attended_norm: None,
-        feed_forward_norm: Some("post_attention_layernorm"),
-        fed_norm: None,
-        parallel: false,
-        multiplier: None,
+        input_norm: Some("input_layernorm"),
+        post_attention_norm: None,
+        pre_feedforward_norm: Some("post_attention_layernorm"),
+        post_feedforward_norm: None,
+        parallel_residual: false,
+        residual_multiplier: None,
     };
 }
 
@@ -52,14 +52,14 @@ enum Inner {
 
 /// A transformer layer.
 pub(crate) struct Block {
-    attention_norm: Option<Norm>,
+    input_norm: Option<Norm>,
     attention: Attention,
-    attended_norm: Option<Norm>,
-    feed_forward_norm: Option<Norm>,
+    post_attention_norm: Option<Norm>,
+    pre_feedforward_norm: Option<Norm>,
     feed_forward: Inner,
-    fed_norm: Option<Norm>,
-    parallel: bool,
-    multiplier: Option<f32>,
+    post_feedforward_norm: Option<Norm>,
+    parallel_residual: bool,
+    residual_multiplier: Option<f32>,
 }
 
 impl Block {
@@ -70,45 +70,45 @@ impl Block {
         config: &DecoderConfig,
         layer: &LayerConfig,
     ) -> Result<Self> {
-        let (hidden, block) = (config.hidden, &config.block);
+        let (hidden, block) = (config.hidden_size, &config.block);
         let norm = |weights: &mut Weights, part: Option<&str>| {
             part.map(|part| Norm::load(weights, &format!("{name}.{part}"), hidden, config.norm)).transpose()
         };
         let (attention, inner) = (format!("{name}.self_attn"), format!("{name}.mlp"));
         let feed_forward = match &config.experts {
-            Some(experts) if layer.sparse => Inner::Sparse(Experts::load(weights, &inner, hidden, experts)?),
+            Some(experts) if layer.is_moe => Inner::Sparse(Experts::load(weights, &inner, hidden, experts)?),
             _ => Inner::Dense(FeedForward::load(weights, &inner, hidden, &config.feed_forward)?),
         };
         Ok(Self {
-            attention_norm: norm(weights, block.attention_norm)?,
-            attention: Attention::load(weights, &attention, hidden, &config.attention, layer.window)?,
-            attended_norm: norm(weights, block.attended_norm)?,
-            feed_forward_norm: norm(weights, block.feed_forward_norm)?,
+            input_norm: norm(weights, block.input_norm)?,
+            attention: Attention::load(weights, &attention, hidden, &config.attention, layer.sliding_window)?,
+            post_attention_norm: norm(weights, block.post_attention_norm)?,
+            pre_feedforward_norm: norm(weights, block.pre_feedforward_norm)?,
             feed_forward,
-            fed_norm: norm(weights, block.fed_norm)?,
-            parallel: block.parallel,
-            multiplier: block.multiplier,
+            post_feedforward_norm: norm(weights, block.post_feedforward_norm)?,
+            parallel_residual: block.parallel_residual,
+            residual_multiplier: block.residual_multiplier,
         })
     }
 
-    /// `[R, hidden]` to the same shape; `turn` is what queries and keys turn by, `caches` holds this layer's cache of each
+    /// `[R, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `caches` holds this layer's cache of each
     /// sequence.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
-        turn: Option<&Turn>,
+        rotary: Option<&RotaryTables>,
         caches: &mut [&mut LayerCache],
     ) -> Result<Array> {
-        let normed = normalised(self.attention_norm.as_ref(), input)?;
-        let attended = self.attention.forward(&normed, batch, turn, caches)?;
-        let middle = self.added(input, &attended, self.attended_norm.as_ref())?;
-        let fed = if self.parallel {
+        let normed = normalized(self.input_norm.as_ref(), input)?;
+        let attended = self.attention.forward(&normed, batch, rotary, caches)?;
+        let middle = self.added(input, &attended, self.post_attention_norm.as_ref())?;
+        let fed = if self.parallel_residual {
             self.feed(&normed, batch)?
         } else {
-            self.feed(&normalised(self.feed_forward_norm.as_ref(), &middle)?, batch)?
+            self.feed(&normalized(self.pre_feedforward_norm.as_ref(), &middle)?, batch)?
         };
-        self.added(&middle, &fed, self.fed_norm.as_ref())
+        self.added(&middle, &fed, self.post_feedforward_norm.as_ref())
     }
 
     fn feed(&self, input: &Array, batch: &Batch) -> Result<Array> {
@@ -118,16 +118,18 @@ impl Block {
         }
     }
 
-    /// `stream` with `part` added, after its norm and times the multiplier.
+    /// `stream` with `part` added, after its norm and times the residual_multiplier.
     fn added(&self, stream: &Array, part: &Array, norm: Option<&Norm>) -> Result<Array> {
-        let part = normalised(norm, part)?;
-        Ok(match self.multiplier {
-            Some(multiplier) => add(stream, multiply(&part, scalar_like(multiplier, &part)?)?)?,
+        let part = normalized(norm, part)?;
+        Ok(match self.residual_multiplier {
+            Some(residual_multiplier) => {
+                add(stream, multiply(&part, scalar_like(residual_multiplier, &part)?)?)?
+            }
             None => add(stream, part)?,
         })
     }
 }
 
-fn normalised(norm: Option<&Norm>, input: &Array) -> Result<Array> {
+fn normalized(norm: Option<&Norm>, input: &Array) -> Result<Array> {
     norm.map_or_else(|| Ok(input.clone()), |norm| norm.forward(input))
 }

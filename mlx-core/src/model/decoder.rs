@@ -9,7 +9,7 @@ use super::block::{Block, BlockConfig};
 use super::feed_forward::FeedForwardConfig;
 use super::head::HeadConfig;
 use super::linear::{Linear, Matrix, Part};
-use super::moe::ExpertsConfig;
+use super::moe::MoeConfig;
 use super::norm::{Norm, NormConfig};
 use super::rope::Ropes;
 use super::rope_config::RopeConfig;
@@ -24,11 +24,11 @@ use crate::weights::Weights;
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
     /// The number of token ids.
-    pub vocabulary: usize,
+    pub vocab_size: usize,
     /// The longest sequence the checkpoint was trained for, in tokens.
-    pub context: usize,
+    pub max_position_embeddings: usize,
     /// The width of the residual stream.
-    pub hidden: usize,
+    pub hidden_size: usize,
     /// What is particular to each layer.
     pub layers: Vec<LayerConfig>,
     /// How the parts of every layer are put together.
@@ -40,7 +40,7 @@ pub struct DecoderConfig {
     /// The feed-forward block of every layer that has no experts.
     pub feed_forward: FeedForwardConfig,
     /// The experts of every layer that has some.
-    pub experts: Option<ExpertsConfig>,
+    pub experts: Option<MoeConfig>,
     /// What embeddings are multiplied with.
     pub embedding_scale: Option<f32>,
     /// From the last norm to logits.
@@ -61,11 +61,12 @@ impl DecoderConfig {
             self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
             self.attention.biases.output = has("o_proj");
         }
-        if self.head.tied && weights.has("lm_head.weight") {
+        if self.head.tie_word_embeddings && weights.has("lm_head.weight") {
             // Some exports write the shared matrix twice; in some, config.json is wrong about it.
-            self.head.tied = weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
+            self.head.tie_word_embeddings =
+                weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
         }
-        if self.head.tied {
+        if self.head.tie_word_embeddings {
             for part in ["weight", "scales", "biases"] {
                 weights.skip(&format!("lm_head.{part}"));
             }
@@ -78,11 +79,11 @@ impl DecoderConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
     /// How many positions a row sees, itself included, at least 1; all of them if `None`.
-    pub window: Option<usize>,
+    pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer that does not know positions.
     pub rope: Option<RopeConfig>,
     /// Whether it has experts, if the model has any.
-    pub sparse: bool,
+    pub is_moe: bool,
 }
 
 /// A decoder-only transformer with its weights.
@@ -102,8 +103,8 @@ impl Decoder {
     /// Takes all tensors that `config` asks for.
     pub(crate) fn load(family: &str, mut config: DecoderConfig, mut weights: Weights) -> Result<Self> {
         config.prepare(&mut weights)?;
-        let (hidden, dtype) = (config.hidden, weights.dtype());
-        let embedding = Matrix::load(&mut weights, "model.embed_tokens", config.vocabulary, hidden)?;
+        let (hidden, dtype) = (config.hidden_size, weights.dtype());
+        let embedding = Matrix::load(&mut weights, "model.embed_tokens", config.vocab_size, hidden)?;
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
                 let name = format!("model.layers.{index}");
@@ -111,10 +112,10 @@ impl Decoder {
             })
             .collect::<Result<_>>()?;
         let norm = Norm::load(&mut weights, "model.norm", hidden, config.norm)?;
-        let head = if config.head.tied {
+        let head = if config.head.tie_word_embeddings {
             Linear::new(embedding.clone())
         } else {
-            let part = Part { name: "lm_head", outputs: config.vocabulary };
+            let part = Part { name: "lm_head", outputs: config.vocab_size };
             Linear::load(&mut weights, &[part], hidden, false)?
         };
         let spec = ModelSpec::new(family, &config, &weights.finish()?);
@@ -129,7 +130,9 @@ impl Model for Decoder {
     }
 
     fn new_cache(&self) -> SequenceCache {
-        SequenceCache::new(self.config.layers.iter().map(|layer| LayerCache::new(layer.window)).collect())
+        SequenceCache::new(
+            self.config.layers.iter().map(|layer| LayerCache::new(layer.sliding_window)).collect(),
+        )
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
@@ -137,36 +140,36 @@ impl Model for Decoder {
         if let Some(scale) = self.config.embedding_scale {
             hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
         }
-        Ok(Pass { batch, turns: Vec::new(), hidden, layer: 0 })
+        Ok(Pass { batch, rotary: Vec::new(), hidden, layer: 0 })
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
         if self.spec.rope_border.is_some() {
             pass.batch.note_beyond(caches);
         }
-        if pass.turns.is_empty() {
-            pass.turns = self.ropes.turns(pass.batch.positions(), pass.batch.beyond())?;
+        if pass.rotary.is_empty() {
+            pass.rotary = self.ropes.tables(pass.batch.positions(), pass.batch.beyond())?;
         }
         let end = self.blocks.len().min(pass.layer.saturating_add(layers));
         for layer in pass.layer..end {
             let mut of_layer: Vec<&mut LayerCache> =
                 caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
-            let turn = self.ropes.of_layer(&pass.turns, layer);
-            pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, turn, &mut of_layer)?;
+            let rotary = self.ropes.of_layer(&pass.rotary, layer);
+            pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, rotary, &mut of_layer)?;
         }
         pass.layer = end;
         Ok(())
     }
 
     fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()> {
-        cache.slide(kept, dropped, |layer, keys| self.ropes.turn_back(layer, keys, dropped))
+        cache.slide(kept, dropped, |layer, keys| self.ropes.rerotate(layer, keys, dropped))
     }
 
-    fn normalised(&self, hidden: &Array) -> Result<Array> {
+    fn normalized(&self, hidden: &Array) -> Result<Array> {
         self.norm.forward(hidden)
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        self.config.head.logits(self.head.forward(&self.normalised(hidden)?)?)
+        self.config.head.logits(self.head.forward(&self.normalized(hidden)?)?)
     }
 }

@@ -4,10 +4,10 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, gather_mm, stack};
 
-use super::moe::ExpertsConfig;
+use super::moe::MoeConfig;
 use crate::array::on_gpu;
 use crate::error::{Error, Result};
-use crate::packed::Packed;
+use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
 
 /// How a checkpoint calls the tensors of its experts.
@@ -33,14 +33,14 @@ enum Stack {
     /// `[experts, input, output]`, perhaps a transposed view.
     Dense(Array),
     /// `[experts, output, input]`
-    Packed(Packed),
+    QuantizedMatrix(QuantizedMatrix),
 }
 
 impl Stack {
     fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(gather_mm(input, weight, None, chosen, sorted)?),
-            Self::Packed(packed) => packed.gather_multiply(input, chosen, sorted),
+            Self::QuantizedMatrix(packed) => packed.gather_multiply(input, chosen, sorted),
         }
     }
 
@@ -52,8 +52,8 @@ impl Stack {
                     joined(&[one.swap_axes(1, 2)?, other.swap_axes(1, 2)?], 1)?.swap_axes(1, 2)?,
                 )]
             }
-            [Self::Packed(one), Self::Packed(other)] if one.is_like(other) => {
-                vec![Self::Packed(Packed::stack(&[one, other])?)]
+            [Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)] if one.is_like(other) => {
+                vec![Self::QuantizedMatrix(QuantizedMatrix::stack(&[one, other])?)]
             }
             _ => parts,
         })
@@ -86,7 +86,7 @@ impl ExpertTensors {
         weights: &mut Weights,
         name: &str,
         hidden: usize,
-        config: &ExpertsConfig,
+        config: &MoeConfig,
     ) -> Result<(ExpertLinear, ExpertLinear)> {
         let dtype = weights.label();
         let (gate_up, down) = self.take(Taker { weights, name, hidden, config })?;
@@ -119,7 +119,7 @@ struct Taker<'a, 'w> {
     weights: &'a mut Weights<'w>,
     name: &'a str,
     hidden: usize,
-    config: &'a ExpertsConfig,
+    config: &'a MoeConfig,
 }
 
 impl Taker<'_, '_> {
@@ -129,17 +129,17 @@ impl Taker<'_, '_> {
 
     /// `{part}.weight`, `[experts, output, input]`, packed if it is to stay so.
     fn stack(&mut self, part: &str, shape: &[usize]) -> Result<Stack> {
-        if let Some(packed) = self.weights.take_packed(&format!("{}.{part}", self.name), shape)? {
-            return Ok(Stack::Packed(packed));
+        if let Some(packed) = self.weights.take_quantized(&format!("{}.{part}", self.name), shape)? {
+            return Ok(Stack::QuantizedMatrix(packed));
         }
         Ok(Stack::Dense(self.take(&format!("{part}.weight"), shape)?.swap_axes(1, 2)?))
     }
 
     /// `experts.{index}.{name}.weight` for each expert.
     fn one_by_one(&mut self, [gate, up, down]: [&str; 3]) -> Result<(ExpertLinear, ExpertLinear)> {
-        let (inner, hidden) = (self.config.inner, self.hidden);
+        let (inner, hidden) = (self.config.intermediate_size, self.hidden);
         let (mut gate_up, mut downs) = (Vec::new(), Vec::new());
-        for expert in 0..self.config.count {
+        for expert in 0..self.config.num_experts {
             let gate = self.take(&format!("experts.{expert}.{gate}.weight"), &[inner, hidden])?;
             let up = self.take(&format!("experts.{expert}.{up}.weight"), &[inner, hidden])?;
             gate_up.push(joined(&[gate, up], 0)?);
@@ -155,7 +155,7 @@ impl Taker<'_, '_> {
 
     /// `{place}.gate_proj.weight` and so on, each `[experts, output, input]`.
     fn stacked(&mut self, place: &str) -> Result<(ExpertLinear, ExpertLinear)> {
-        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate = self.stack(&format!("{place}.gate_proj"), &[count, inner, hidden])?;
         let up = self.stack(&format!("{place}.up_proj"), &[count, inner, hidden])?;
         let down = self.stack(&format!("{place}.down_proj"), &[count, hidden, inner])?;
@@ -172,7 +172,7 @@ impl Taker<'_, '_> {
 
     /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, output, input]`.
     fn in_one(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
-        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.take("experts.gate_up_proj", &[count, 2 * inner, hidden])?;
         let down = self.take("experts.down_proj", &[count, hidden, inner])?;
         Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
@@ -180,7 +180,7 @@ impl Taker<'_, '_> {
 
     /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs are gate and up by turns.
     fn interleaved(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
-        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
         let down = self.take("experts.down_proj", &[count, inner, hidden])?;
         let (both, after) = self.interleaved_biases()?;
@@ -190,16 +190,16 @@ impl Taker<'_, '_> {
 
     /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs are gate and up by turns.
     fn in_blocks(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
-        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let (place, dtype) = (format!("{}.experts", self.name), self.weights.dtype());
         let gate_up =
             self.weights.take_blocks(&format!("{place}.gate_up_proj"), [count, 2 * inner, hidden])?;
         let down = self.weights.take_blocks(&format!("{place}.down_proj"), [count, hidden, inner])?;
         let gate_up = gate_up.picked(&turns_apart(2 * inner as i32))?.computed()?;
         let kept = self.weights.keeps_packed();
-        let stack = |packed: Packed| -> Result<Stack> {
+        let stack = |packed: QuantizedMatrix| -> Result<Stack> {
             Ok(if kept {
-                Stack::Packed(packed)
+                Stack::QuantizedMatrix(packed)
             } else {
                 Stack::Dense(packed.unpacked(dtype)?.swap_axes(1, 2)?)
             })
@@ -210,7 +210,7 @@ impl Taker<'_, '_> {
     }
 
     fn interleaved_biases(&mut self) -> Result<(Option<Array>, Option<Array>)> {
-        let (count, inner, hidden) = (self.config.count, self.config.inner, self.hidden);
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         if !self.config.bias {
             return Ok((None, None));
         }
@@ -224,7 +224,7 @@ pub(super) fn expect_type_of_floats(dtype: &str) -> Result<()> {
     if dtype == "f32" || on_gpu()? {
         return Ok(());
     }
-    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantised and --keep-quantized keeps them so";
+    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and --keep-quantized keeps them so";
     Err(Error::request("dtype", format!("cannot be {dtype} for this model: {why}")))
 }
 

@@ -79,20 +79,21 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
 
 /// Relations between keys that no family may break.
 fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
-    let AttentionConfig { query_heads, key_heads, head_size, .. } = config.attention;
-    if !query_heads.is_multiple_of(key_heads) {
-        let message = format_args!("is {key_heads}; it must divide num_attention_heads");
+    let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = config.attention;
+    if !num_heads.is_multiple_of(num_kv_heads) {
+        let message = format_args!("is {num_kv_heads}; it must divide num_attention_heads");
         return Err(fields.error("num_key_value_heads", message));
     }
     // Widths are products of two keys; together they must still fit a device dimension.
-    let heads = query_heads.saturating_add(key_heads.saturating_mul(2));
-    if heads.saturating_mul(head_size) > i32::MAX as usize {
+    let heads = num_heads.saturating_add(num_kv_heads.saturating_mul(2));
+    if heads.saturating_mul(head_dim) > i32::MAX as usize {
         return Err(fields.error("head_dim", "times the number of heads is too large"));
     }
     if let Some(experts) = &config.experts
-        && experts.per_row > experts.count
+        && experts.num_experts_per_tok > experts.num_experts
     {
-        let message = format_args!("is {}; there are {} experts", experts.per_row, experts.count);
+        let message =
+            format_args!("is {}; there are {} experts", experts.num_experts_per_tok, experts.num_experts);
         return Err(fields.error("num_experts_per_tok", message));
     }
     Ok(())

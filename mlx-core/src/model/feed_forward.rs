@@ -22,8 +22,8 @@ pub enum FeedForwardInput {
 /// The shape of a feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedForwardConfig {
-    /// The inner width.
-    pub inner: usize,
+    /// The intermediate_size width.
+    pub intermediate_size: usize,
     /// Whether the projections have biases.
     pub bias: bool,
     /// The projections that lead into it.
@@ -48,21 +48,24 @@ impl FeedForward {
         hidden: usize,
         config: &FeedForwardConfig,
     ) -> Result<Self> {
-        let FeedForwardConfig { inner, bias, input, activation } = *config;
+        let FeedForwardConfig { intermediate_size, bias, input, activation } = *config;
         let [gate, up, both, down] =
             ["gate_proj", "up_proj", "gate_up_proj", "down_proj"].map(|part| format!("{name}.{part}"));
         let parts = match input {
             FeedForwardInput::Gated => {
-                vec![Part { name: &gate, outputs: inner }, Part { name: &up, outputs: inner }]
+                vec![
+                    Part { name: &gate, outputs: intermediate_size },
+                    Part { name: &up, outputs: intermediate_size },
+                ]
             }
-            FeedForwardInput::GatedInOne => vec![Part { name: &both, outputs: 2 * inner }],
-            FeedForwardInput::Plain => vec![Part { name: &up, outputs: inner }],
+            FeedForwardInput::GatedInOne => vec![Part { name: &both, outputs: 2 * intermediate_size }],
+            FeedForwardInput::Plain => vec![Part { name: &up, outputs: intermediate_size }],
         };
         Ok(Self {
             input: Linear::load(weights, &parts, hidden, bias)?,
             gated: input != FeedForwardInput::Plain,
             activation: Activated::load(weights, name, activation)?,
-            down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], inner, bias)?,
+            down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], intermediate_size, bias)?,
         })
     }
 

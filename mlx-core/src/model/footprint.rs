@@ -1,7 +1,7 @@
 //! Bytes that sequences and passes take on the device, from the shape of the model alone.
 
 use super::decoder::DecoderConfig;
-use super::moe::ExpertsConfig;
+use super::moe::MoeConfig;
 use crate::cache;
 
 /// How memory grows with tokens, rows and positions.
@@ -10,7 +10,7 @@ pub struct Footprint {
     /// Bytes that one token takes in the cache of all layers.
     pub cache_per_token: u64,
     /// Bytes of one row of a pass: the widest activations that are alive at once.
-    pub per_row: u64,
+    pub bytes_per_row: u64,
     /// Bytes of one row of logits, on the device and as f32.
     pub logits_per_row: u64,
     /// Bytes of one row's attention scores for every position it looks at.
@@ -30,22 +30,25 @@ impl Footprint {
     /// For activations of `size` bytes.
     pub(super) fn new(config: &DecoderConfig, size: u64) -> Self {
         let attention = &config.attention;
-        let key_width = 2 * attention.key_heads * attention.head_size;
-        let query_width = attention.query_heads * attention.head_size;
+        let key_width = 2 * attention.num_kv_heads * attention.head_dim;
+        let query_width = attention.num_heads * attention.head_dim;
         let copies = if attention.norm.is_some() { 5 } else { 3 };
-        let sparse = |experts: &ExpertsConfig| experts.per_row * (5 * experts.inner + 2 * config.hidden);
-        let inner = (5 * config.feed_forward.inner).max(config.experts.as_ref().map_or(0, sparse));
-        let width = 4 * config.hidden + copies * (query_width + key_width) + inner;
+        let sparse = |experts: &MoeConfig| {
+            experts.num_experts_per_tok * (5 * experts.intermediate_size + 2 * config.hidden_size)
+        };
+        let inner =
+            (5 * config.feed_forward.intermediate_size).max(config.experts.as_ref().map_or(0, sparse));
+        let width = 4 * config.hidden_size + copies * (query_width + key_width) + inner;
         let layer_per_token = key_width as u64 * size;
-        let windows = || config.layers.iter().filter_map(|layer| layer.window);
+        let windows = || config.layers.iter().filter_map(|layer| layer.sliding_window);
         Self {
             cache_per_token: config.layers.len() as u64 * layer_per_token,
-            per_row: width as u64 * size,
-            logits_per_row: config.vocabulary as u64 * (size + 4),
+            bytes_per_row: width as u64 * size,
+            logits_per_row: config.vocab_size as u64 * (size + 4),
             // The scores, their mask, the softmax and one copy; bent ones some more.
-            scores_per_position: attention.query_heads as u64
+            scores_per_position: attention.num_heads as u64
                 * 4
-                * if attention.soft_cap.is_some() { 7 } else { 4 },
+                * if attention.softcap.is_some() { 7 } else { 4 },
             sliding_per_token: windows().count() as u64 * layer_per_token,
             layer_per_token,
             window: windows().max(),
@@ -80,6 +83,6 @@ impl Footprint {
 
     /// Bytes that one pass over `rows` rows takes beside the caches, each row looking at up to `depth` positions.
     pub fn pass(&self, rows: usize, depth: usize) -> u64 {
-        rows as u64 * (self.per_row + self.scores_per_position * depth as u64)
+        rows as u64 * (self.bytes_per_row + self.scores_per_position * depth as u64)
     }
 }

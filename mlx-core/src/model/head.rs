@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{divide, multiply};
 
-use super::cap::capped;
+use super::softcap::softcap;
 use crate::array::scalar_like;
 use crate::error::Result;
 
@@ -11,11 +11,11 @@ use crate::error::Result;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HeadConfig {
     /// Whether the head is the embedding.
-    pub tied: bool,
+    pub tie_word_embeddings: bool,
     /// The factor of logits.
     pub scale: Option<LogitScale>,
     /// Logits are bent below this: `cap * tanh(logit / cap)`.
-    pub soft_cap: Option<f32>,
+    pub softcap: Option<f32>,
 }
 
 /// A factor as config.json has it: halves hold many a number exactly, but not its reciprocal.
@@ -36,8 +36,8 @@ impl HeadConfig {
             Some(LogitScale::Over(divisor)) => divide(&products, number(divisor)?)?,
             None => products,
         };
-        match self.soft_cap {
-            Some(cap) => capped(&scaled, cap),
+        match self.softcap {
+            Some(cap) => softcap(&scaled, cap),
             None => Ok(scaled),
         }
     }
@@ -50,8 +50,9 @@ mod tests {
 
     #[test]
     fn a_divisor_of_logits_is_what_config_says_in_halves_too() {
-        let _turn = crate::turn::device();
-        let head = HeadConfig { tied: true, scale: Some(LogitScale::Over(6.0)), soft_cap: None };
+        let _turn = crate::device_lock::device();
+        let head =
+            HeadConfig { tie_word_embeddings: true, scale: Some(LogitScale::Over(6.0)), softcap: None };
         assert_eq!(differing(0.31, |values| head.logits(values.clone()), |x| round(x / 6.0)), 0);
     }
 }

@@ -5,7 +5,7 @@ use mlx_rs::{Array, Dtype};
 
 use crate::array;
 use crate::error::Result;
-use crate::packed::Packed;
+use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
 
 /// Weights `[output, input]`, as the device holds them.
@@ -14,15 +14,15 @@ pub(crate) enum Matrix {
     /// `[input, output]`: a transposed view, which costs no copy.
     Dense(Array),
     /// Some bits for each number.
-    Packed(Packed),
+    QuantizedMatrix(QuantizedMatrix),
 }
 
 impl Matrix {
     /// Takes `{name}.weight` with what belongs to it.
     pub(crate) fn load(weights: &mut Weights, name: &str, outputs: usize, inputs: usize) -> Result<Self> {
         let shape = [outputs, inputs];
-        if let Some(packed) = weights.take_packed(name, &shape)? {
-            return Ok(Self::Packed(packed));
+        if let Some(packed) = weights.take_quantized(name, &shape)? {
+            return Ok(Self::QuantizedMatrix(packed));
         }
         Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(0, 1)?))
     }
@@ -31,7 +31,7 @@ impl Matrix {
     pub(crate) fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.take_axis(indices, 0)?),
-            Self::Packed(packed) => packed.rows(indices, dtype),
+            Self::QuantizedMatrix(packed) => packed.rows(indices, dtype),
         }
     }
 
@@ -39,7 +39,7 @@ impl Matrix {
     fn multiply(&self, input: &Array) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(matmul(input, weight)?),
-            Self::Packed(packed) => packed.multiply(input),
+            Self::QuantizedMatrix(packed) => packed.multiply(input),
         }
     }
 
@@ -51,14 +51,14 @@ impl Matrix {
                 matrix.eval()?;
                 Self::Dense(matrix.swap_axes(0, 1)?)
             }
-            Self::Packed(packed) => Self::Packed(packed.picked(order)?.computed()?),
+            Self::QuantizedMatrix(packed) => Self::QuantizedMatrix(packed.picked(order)?.computed()?),
         })
     }
 
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dense(_), Self::Dense(_)) => true,
-            (Self::Packed(one), Self::Packed(other)) => one.is_like(other),
+            (Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)) => one.is_like(other),
             _ => false,
         }
     }
@@ -69,20 +69,20 @@ impl Matrix {
         for part in parts {
             match part {
                 Self::Dense(weight) => dense.push(weight.swap_axes(0, 1)?),
-                Self::Packed(weight) => packed.push(weight),
+                Self::QuantizedMatrix(weight) => packed.push(weight),
             }
         }
         if packed.is_empty() {
             let dense: Vec<&Array> = dense.iter().collect();
             return Ok(Self::Dense(array::stacked(&dense)?.swap_axes(0, 1)?));
         }
-        Packed::stack(&packed).map(Self::Packed)
+        QuantizedMatrix::stack(&packed).map(Self::QuantizedMatrix)
     }
 }
 
 /// One or more projections of the same input, in as few matrix products as their weights allow.
 pub(crate) struct Linear {
-    /// Their outputs stand one after the other. One, but where neighbours are packed in different ways.
+    /// Their outputs stand one after the other. One, but where neighbors are packed in different ways.
     matrices: Vec<Matrix>,
     /// `[output]`
     bias: Option<Array>,

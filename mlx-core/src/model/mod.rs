@@ -2,9 +2,10 @@
 
 mod activation;
 mod attention;
+mod attention_temperature;
+mod attention_weights;
 mod batch;
 mod block;
-mod cap;
 mod decoder;
 mod expert_weights;
 pub mod family;
@@ -13,16 +14,15 @@ mod footprint;
 #[cfg(test)]
 mod halves;
 mod head;
-mod head_norm;
 mod linear;
 mod moe;
 mod norm;
+mod qk_norm;
 mod rope;
 mod rope_config;
-mod scores;
-mod stretch;
+mod rope_frequencies;
+mod softcap;
 mod tensors;
-mod wavelengths;
 
 use std::path::Path;
 
@@ -31,6 +31,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
 pub use attention::{AttentionBiases, AttentionConfig, Projections};
+pub use attention_temperature::AttentionTemperatureConfig;
 pub use batch::{Batch, Pass, Row};
 pub use block::BlockConfig;
 pub use decoder::{DecoderConfig, LayerConfig};
@@ -38,17 +39,16 @@ pub use expert_weights::ExpertTensors;
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use head::{HeadConfig, LogitScale};
-pub use head_norm::{HeadNormConfig, HeadNormScope};
-pub use moe::{ExpertActivation, ExpertsConfig};
+pub use moe::{ExpertActivation, MoeConfig};
 pub use norm::{NormConfig, NormKind};
+pub use qk_norm::{QkNormConfig, QkNormScope};
 pub use rope_config::{RopeConfig, RopeDefaults, RopeScaling};
-pub use stretch::QueryStretch;
 pub use tensors::TensorNames;
 
 use crate::cache::SequenceCache;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::quantisation::Recipe;
+use crate::quantization::QuantizationConfig;
 use crate::weights::{Checkpoint, Kinds, Progress, Tally, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
@@ -83,12 +83,12 @@ pub trait Model: Send {
     /// A whole pass: the rows' last hidden state `[rows, width]`.
     fn forward(&self, batch: Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
-        self.advance(&mut pass, self.spec().layers, caches)?;
+        self.advance(&mut pass, self.spec().num_layers, caches)?;
         Ok(pass.hidden)
     }
 
     /// Some rows of [`Model::forward`] after the last norm: what the head, or a pooled embedding, is made from.
-    fn normalised(&self, hidden: &Array) -> Result<Array>;
+    fn normalized(&self, hidden: &Array) -> Result<Array>;
 
     /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
@@ -100,15 +100,15 @@ pub struct ModelSpec {
     /// `model_type` of config.json.
     pub family: String,
     /// The number of token ids; logits have this width.
-    pub vocabulary: usize,
+    pub vocab_size: usize,
     /// The longest sequence the model was trained for, in tokens.
-    pub context: usize,
+    pub context_length: usize,
     /// The longest sequence that queries and keys turn one way for; in longer ones all of them turn another way.
     pub rope_border: Option<usize>,
     /// The number of layers.
-    pub layers: usize,
+    pub num_layers: usize,
     /// The width of the residual stream, and of embeddings.
-    pub hidden: usize,
+    pub hidden_size: usize,
     /// The float type that the model computes in: `f32`, `f16` or `bf16`.
     pub dtype: &'static str,
     /// Parameters read from the files.
@@ -120,7 +120,7 @@ pub struct ModelSpec {
     /// What sequences and passes take.
     pub footprint: Footprint,
     /// Whether a sequence may slide beyond the context: no layer has a window of its own, and all lengths turn the same way.
-    pub slides: bool,
+    pub supports_context_shift: bool,
     /// A hash of all weights and of everything that config.json says about them; of the latter alone where the weights were not
     /// read.
     pub fingerprint: u128,
@@ -135,18 +135,19 @@ impl ModelSpec {
     fn new(family: &str, config: &DecoderConfig, tally: &Tally) -> Self {
         Self {
             family: family.to_owned(),
-            vocabulary: config.vocabulary,
-            context: config.context,
+            vocab_size: config.vocab_size,
+            context_length: config.max_position_embeddings,
             rope_border: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.border()),
-            layers: config.layers.len(),
-            hidden: config.hidden,
+            num_layers: config.layers.len(),
+            hidden_size: config.hidden_size,
             dtype: tally.label(),
             parameters: tally.parameters,
             weight_bytes: tally.device_bytes,
             file_bytes: tally.file_bytes,
             footprint: Footprint::new(config, tally.float_bytes()),
-            slides: config.layers.iter().all(|layer| {
-                layer.window.is_none() && layer.rope.as_ref().is_none_or(|rope| rope.border().is_none())
+            supports_context_shift: config.layers.iter().all(|layer| {
+                layer.sliding_window.is_none()
+                    && layer.rope.as_ref().is_none_or(|rope| rope.border().is_none())
             }),
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }
@@ -157,7 +158,7 @@ impl ModelSpec {
 pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Box<dyn Model>> {
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
-    let weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     expect_type(&config, &weights)?;
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
 }
@@ -175,7 +176,7 @@ pub(crate) fn tensors(folder: &Path, policy: WeightPolicy) -> Result<(String, Ch
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     config.prepare(&mut weights)?;
     Ok((family, weights.into_checkpoint()))
 }
@@ -185,7 +186,7 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, Recipe::read(&fields)?, policy, progress)?;
+    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     expect_type(&config, &weights)?;
     config.prepare(&mut weights)?;
     let (tally, kinds) = weights.survey();

@@ -21,10 +21,10 @@ use crate::weights::Weights;
 pub enum ExpertActivation {
     /// `activation(gate) * up`.
     Gated(Activation),
-    /// gpt-oss: `gate * sigmoid(sharpness * gate) * (up + 1)`, the gate at most `limit` and `up` within it on both sides.
+    /// gpt-oss: `gate * sigmoid(alpha * gate) * (up + 1)`, the gate at most `limit` and `up` within it on both sides.
     Clamped {
         /// How steep the sigmoid is.
-        sharpness: f32,
+        alpha: f32,
         /// The largest value.
         limit: f32,
     },
@@ -32,15 +32,15 @@ pub enum ExpertActivation {
 
 /// The shape of a mixture of experts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpertsConfig {
+pub struct MoeConfig {
     /// How many there are.
-    pub count: usize,
+    pub num_experts: usize,
     /// How many a row goes through.
-    pub per_row: usize,
-    /// The inner width of each.
-    pub inner: usize,
+    pub num_experts_per_tok: usize,
+    /// The intermediate_size width of each.
+    pub intermediate_size: usize,
     /// Whether the weights of the chosen ones add up to 1, instead of being their shares among all.
-    pub normalised: bool,
+    pub norm_topk_prob: bool,
     /// Whether router and experts have biases.
     pub bias: bool,
     /// The function between the projections.
@@ -60,25 +60,20 @@ pub(crate) struct Experts {
     gate_up: ExpertLinear,
     down: ExpertLinear,
     activation: Between,
-    per_row: i32,
-    normalised: bool,
+    num_experts_per_tok: i32,
+    normalized: bool,
 }
 
 enum Between {
     Gated(Activated),
-    Clamped { sharpness: f32, limit: f32 },
+    Clamped { alpha: f32, limit: f32 },
 }
 
 impl Experts {
     /// Takes the router and the experts under `{name}.`, for a residual stream of width `hidden`.
-    pub(crate) fn load(
-        weights: &mut Weights,
-        name: &str,
-        hidden: usize,
-        config: &ExpertsConfig,
-    ) -> Result<Self> {
+    pub(crate) fn load(weights: &mut Weights, name: &str, hidden: usize, config: &MoeConfig) -> Result<Self> {
         let router = format!("{name}.{}", config.router);
-        let part = Part { name: &router, outputs: config.count };
+        let part = Part { name: &router, outputs: config.num_experts };
         let (gate_up, down) = config.tensors.load(weights, name, hidden, config)?;
         Ok(Self {
             router: Linear::load(weights, &[part], hidden, config.bias)?,
@@ -88,10 +83,10 @@ impl Experts {
                 ExpertActivation::Gated(activation) => {
                     Between::Gated(Activated::load(weights, name, activation)?)
                 }
-                ExpertActivation::Clamped { sharpness, limit } => Between::Clamped { sharpness, limit },
+                ExpertActivation::Clamped { alpha, limit } => Between::Clamped { alpha, limit },
             },
-            per_row: config.per_row as i32,
-            normalised: config.normalised,
+            num_experts_per_tok: config.num_experts_per_tok as i32,
+            normalized: config.norm_topk_prob,
         })
     }
 
@@ -111,8 +106,8 @@ impl Experts {
     /// `[.., 1, hidden]` through the experts `chosen` to the same shape.
     fn through(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         let both = split_equal(self.gate_up.forward(rows, chosen, sorted)?, 2, -1)?;
-        let inner = self.activation.forward(&both[0], &both[1])?;
-        self.down.forward(&inner, chosen, sorted)
+        let intermediate_size = self.activation.forward(&both[0], &both[1])?;
+        self.down.forward(&intermediate_size, chosen, sorted)
     }
 
     /// `[R, hidden]` through the experts `[R, chosen]` to `[R, chosen, hidden]`, expert by expert, so that each one's weights are
@@ -121,20 +116,20 @@ impl Experts {
         let (rows, width) = (input.dim(0), input.dim(1));
         let chosen = chosen.reshape(&[-1])?;
         let order = argsort_axis(&chosen, 0)?;
-        let of_rows = floor_divide(&order, Array::from_int(self.per_row))?;
+        let of_rows = floor_divide(&order, Array::from_int(self.num_experts_per_tok))?;
         let sorted_rows = expand_dims_axes(input.take_axis(of_rows, 0)?, &[1])?;
         let outer = self.through(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
         let back = argsort_axis(&order, 0)?;
-        Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.per_row, width])?)
+        Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.num_experts_per_tok, width])?)
     }
 
     /// The experts of each row, `[R, chosen]`, and their shares, of the same shape.
     fn route(&self, input: &Array) -> Result<(Array, Array)> {
         let scores = self.router.forward(input)?;
-        let order = argpartition_axis(negative(&scores)?, self.per_row - 1, -1)?;
-        let chosen = order.try_index((.., 0..self.per_row))?;
+        let order = argpartition_axis(negative(&scores)?, self.num_experts_per_tok - 1, -1)?;
+        let chosen = order.try_index((.., 0..self.num_experts_per_tok))?;
         // Shares among the chosen are a softmax of their scores alone.
-        let shares = if self.normalised {
+        let shares = if self.normalized {
             softmax_axis(take_along_axis(&scores, &chosen, -1)?, -1, true)?
         } else {
             take_along_axis(softmax_axis(&scores, -1, true)?, &chosen, -1)?
@@ -147,12 +142,12 @@ impl Between {
     fn forward(&self, gate: &Array, up: &Array) -> Result<Array> {
         match self {
             Self::Gated(activation) => Ok(multiply(activation.forward(gate)?, up)?),
-            Self::Clamped { sharpness, limit } => {
+            Self::Clamped { alpha, limit } => {
                 let number = |value: f32| scalar_like(value, gate);
                 let (low, high) = (number(-limit)?, number(*limit)?);
                 let gate = clip(gate, ((), &high))?;
                 let up = clip(up, (&low, &high))?;
-                let open = multiply(&gate, sigmoid(multiply(&gate, number(*sharpness)?)?)?)?;
+                let open = multiply(&gate, sigmoid(multiply(&gate, number(*alpha)?)?)?)?;
                 Ok(multiply(open, add(up, number(1.0)?)?)?)
             }
         }

@@ -1,4 +1,4 @@
-//! Normalisation of a vector: by its root mean square (Zhang and Sennrich, 2019, arXiv:1910.07467) or by its mean and deviation
+//! Normalization of a vector: by its root mean square (Zhang and Sennrich, 2019, arXiv:1910.07467) or by its mean and deviation
 //! (Ba et al., 2016, arXiv:1607.06450).
 
 use mlx_rs::Array;
@@ -27,11 +27,11 @@ pub struct NormConfig {
     /// What they do.
     pub kind: NormKind,
     /// Added to the mean square, or the variance, before its root.
-    pub epsilon: f32,
+    pub eps: f32,
 }
 
 impl NormConfig {
-    /// Takes the weight `{name}.weight` of `shape` that the normalised vector is multiplied with.
+    /// Takes the weight `{name}.weight` of `shape` that the normalized vector is multiplied with.
     pub(super) fn weight(self, weights: &mut Weights, name: &str, shape: &[usize]) -> Result<Array> {
         let weight = weights.take(&format!("{name}.weight"), shape)?;
         if self.kind != NormKind::RmsPlusOne {
@@ -42,11 +42,11 @@ impl NormConfig {
         Ok(weight)
     }
 
-    /// The vector along the last axis, normalised and not multiplied with anything.
+    /// The vector along the last axis, normalized and not multiplied with anything.
     pub(super) fn plain(self, input: &Array) -> Result<Array> {
         Ok(match self.kind {
-            NormKind::Rms | NormKind::RmsPlusOne => rms_norm(input, None, self.epsilon)?,
-            NormKind::Layer | NormKind::LayerWithBias => layer_norm(input, None, None, self.epsilon)?,
+            NormKind::Rms | NormKind::RmsPlusOne => rms_norm(input, None, self.eps)?,
+            NormKind::Layer | NormKind::LayerWithBias => layer_norm(input, None, None, self.eps)?,
         })
     }
 }
@@ -73,7 +73,7 @@ impl Norm {
 
     /// `[..., width]` to the same shape.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
-        let NormConfig { kind, epsilon } = self.config;
+        let NormConfig { kind, eps: epsilon } = self.config;
         Ok(match kind {
             NormKind::Rms | NormKind::RmsPlusOne => rms_norm(input, Some(&self.weight), epsilon)?,
             NormKind::Layer | NormKind::LayerWithBias => {

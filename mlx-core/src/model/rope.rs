@@ -8,7 +8,7 @@ use mlx_rs::{Array, Axes, Dtype};
 
 use super::decoder::LayerConfig;
 use super::rope_config::{RopeConfig, RopeScaling};
-use super::wavelengths::stretched;
+use super::rope_frequencies::scaled_freqs;
 use crate::array::{on_gpu, slice_axis};
 use crate::error::Result;
 
@@ -39,30 +39,30 @@ pub(crate) enum Beyond {
     Some(Array),
 }
 
-/// Turns pairs of a head's dimensions by an angle that grows with the position.
+/// Turns pairs of a head's dims by an angle that grows with the position.
 #[derive(Clone)]
 pub(crate) struct Rope {
-    dimensions: i32,
+    dims: i32,
     interleaved: bool,
-    base: Option<f32>,
+    theta: Option<f32>,
     scale: f32,
-    /// `[dimensions / 2]` wavelengths over 2 pi, in place of the base.
-    wavelengths: Option<Array>,
+    /// `[dims / 2]` freqs over 2 pi, in place of the theta.
+    freqs: Option<Array>,
     /// The same in sequences beyond the border, if there is one.
     beyond: Option<Array>,
-    /// What the turned dimensions are multiplied with.
-    magnitude: Option<f32>,
+    /// What the turned dims are multiplied with.
+    attention_factor: Option<f32>,
     /// Whether the device has a kernel for the turning as a whole.
     fused: bool,
 }
 
 /// What the rows of one pass need to be turned, the same in every layer with the same rope.
-pub(crate) enum Turn {
+pub(crate) enum RotaryTables {
     /// A kernel computes the angles itself.
     Kernel(Rope),
-    /// Cosines and sines of the rows' angles, of the shape of a head's pairs, `[R, 1, 2, dimensions / 2]` or, interleaved,
-    /// `[R, 1, dimensions / 2, 2]`; the first of a pair has the sine's sign turned.
-    Angles { dimensions: i32, axis: i32, cosines: Array, sines: Array },
+    /// Cosines and sines of the rows' angles, of the shape of a head's pairs, `[R, 1, 2, dims / 2]` or, interleaved,
+    /// `[R, 1, dims / 2, 2]`; the first of a pair has the sine's sign turned.
+    Angles { dims: i32, axis: i32, cosines: Array, sines: Array },
 }
 
 impl Rope {
@@ -70,33 +70,36 @@ impl Rope {
     pub(crate) fn new(config: &RopeConfig) -> Result<Self> {
         let scale =
             if let RopeScaling::Linear(factor) = config.scaling { (1.0 / factor) as f32 } else { 1.0 };
-        let wavelengths = |beyond| {
+        let freqs = |beyond| {
             let lengths: Vec<f32> =
-                stretched(config, beyond)?.into_iter().map(|length| length as f32).collect();
+                scaled_freqs(config, beyond)?.into_iter().map(|length| length as f32).collect();
             Some(Array::from_slice(&lengths, &[lengths.len() as i32]))
         };
-        let stretched = wavelengths(false);
-        let turning = stretched.as_ref().map_or(config.dimensions, |lengths| 2 * lengths.size());
+        let scaled_freqs = freqs(false);
+        let turning = scaled_freqs.as_ref().map_or(config.dims, |lengths| 2 * lengths.size());
         Ok(Self {
-            dimensions: turning as i32,
+            dims: turning as i32,
             interleaved: config.interleaved,
-            base: stretched.is_none().then_some(config.base as f32),
+            theta: scaled_freqs.is_none().then_some(config.theta as f32),
             scale,
-            wavelengths: stretched,
-            beyond: config.border().and_then(|_| wavelengths(true)),
-            magnitude: config.magnitude.filter(|by| (by - 1.0).abs() > f64::EPSILON).map(|by| by as f32),
+            freqs: scaled_freqs,
+            beyond: config.border().and_then(|_| freqs(true)),
+            attention_factor: config
+                .attention_factor
+                .filter(|by| (by - 1.0).abs() > f64::EPSILON)
+                .map(|by| by as f32),
             fused: on_gpu()?,
         })
     }
 
     /// Prepares the turning of the rows of a pass.
-    pub(crate) fn turn(&self, positions: &Positions, beyond: &Beyond) -> Result<Turn> {
+    pub(crate) fn rotary(&self, positions: &Positions, beyond: &Beyond) -> Result<RotaryTables> {
         if self.fused {
-            return Ok(Turn::Kernel(self.clone()));
+            return Ok(RotaryTables::Kernel(self.clone()));
         }
         // MLX would compute cosines and sines anew in every layer here.
         let positions = multiply(positions.column()?, Array::from_f32(self.scale))?;
-        let usual = self.steps(self.wavelengths.as_ref())?;
+        let usual = self.steps(self.freqs.as_ref())?;
         let angles = match (&self.beyond, beyond) {
             (None, _) | (_, Beyond::None) => multiply(positions, usual)?,
             (long, Beyond::All) => multiply(positions, self.steps(long.as_ref())?)?,
@@ -106,42 +109,45 @@ impl Rope {
             }
         };
         let (mut cosines, mut sines) = (cos(&angles)?, sin(&angles)?);
-        if let Some(magnitude) = self.magnitude.map(Array::from_f32) {
-            (cosines, sines) = (multiply(cosines, &magnitude)?, multiply(sines, &magnitude)?);
+        if let Some(attention_factor) = self.attention_factor.map(Array::from_f32) {
+            (cosines, sines) = (multiply(cosines, &attention_factor)?, multiply(sines, &attention_factor)?);
         }
         let axis = if self.interleaved { 3 } else { 2 };
         let pairs = |first: &Array, second: &Array| {
             concatenate(&[first.expand_dims(axis)?, second.expand_dims(axis)?], axis)
         };
         let (cosines, sines) = (pairs(&cosines, &cosines)?, pairs(&negative(&sines)?, &sines)?);
-        Ok(Turn::Angles { dimensions: self.dimensions, axis, cosines, sines })
+        Ok(RotaryTables::Angles { dims: self.dims, axis, cosines, sines })
     }
 
-    /// `[dimensions / 2]` angles from one position to the next, rounded as MLX's own function rounds them.
-    fn steps(&self, wavelengths: Option<&Array>) -> Result<Array> {
-        let Some(wavelengths) = wavelengths else {
-            let pairs = self.dimensions / 2;
-            let step = self.base.unwrap_or(1.0).ln() / pairs as f32;
+    /// `[dims / 2]` angles from one position to the next, rounded as MLX's own function rounds them.
+    fn steps(&self, freqs: Option<&Array>) -> Result<Array> {
+        let Some(freqs) = freqs else {
+            let pairs = self.dims / 2;
+            let step = self.theta.unwrap_or(1.0).ln() / pairs as f32;
             return Ok(exp(multiply(arange::<_, f32>(0, -pairs, -1)?, Array::from_f32(step))?)?);
         };
-        Ok(reciprocal(wavelengths)?)
+        Ok(reciprocal(freqs)?)
     }
 
     /// Turns every row of `[1, H, T, D]`, which was turned before, by the same number of positions more; it may be negative.
-    pub(crate) fn turn_on(&self, turned: &Array, positions: i32) -> Result<Array> {
+    pub(crate) fn rotate_by(&self, turned: &Array, positions: i32) -> Result<Array> {
         let by_row = turned.swap_axes(0, 2)?;
         let positions = Array::from_slice(&vec![positions; by_row.dim(0) as usize], &[by_row.dim(0)]);
-        let unscaled = Self { magnitude: None, ..self.clone() };
+        let unscaled = Self { attention_factor: None, ..self.clone() };
         let positions = Positions::Each(positions);
-        let turn = unscaled.turn(&positions, &Beyond::None)?;
-        Ok(turn.forward(&by_row, &positions, &Beyond::None)?.swap_axes(0, 2)?)
+        let rotary = unscaled.rotary(&positions, &Beyond::None)?;
+        Ok(rotary.forward(&by_row, &positions, &Beyond::None)?.swap_axes(0, 2)?)
     }
 
     /// By the device's kernel.
     fn fused(&self, heads: &Array, positions: &Positions, beyond: &Beyond) -> Result<Array> {
-        let stronger = self.magnitude.map(|magnitude| self.magnified(heads, magnitude)).transpose()?;
+        let stronger = self
+            .attention_factor
+            .map(|attention_factor| self.scaled_heads(heads, attention_factor))
+            .transpose()?;
         let heads = stronger.as_ref().unwrap_or(heads);
-        let usual = self.wavelengths.as_ref();
+        let usual = self.freqs.as_ref();
         match (&self.beyond, beyond) {
             (None, _) | (_, Beyond::None) => self.call(heads, positions, usual),
             (long, Beyond::All) => self.call(heads, positions, long.as_ref()),
@@ -152,46 +158,44 @@ impl Rope {
         }
     }
 
-    /// The dimensions that will turn, multiplied.
-    fn magnified(&self, heads: &Array, magnitude: f32) -> Result<Array> {
-        let of = |place| if place < self.dimensions { magnitude } else { 1.0 };
+    /// The dims that will rotary, multiplied.
+    fn scaled_heads(&self, heads: &Array, attention_factor: f32) -> Result<Array> {
+        let of = |place| if place < self.dims { attention_factor } else { 1.0 };
         let magnitudes: Vec<f32> = (0..heads.dim(3)).map(of).collect();
         Ok(multiply(heads, Array::from_slice(&magnitudes, &[heads.dim(3)]).as_dtype(heads.dtype())?)?)
     }
 
-    fn call(&self, heads: &Array, positions: &Positions, wavelengths: Option<&Array>) -> Result<Array> {
-        let Self { dimensions, interleaved, base, scale, .. } = *self;
+    fn call(&self, heads: &Array, positions: &Positions, freqs: Option<&Array>) -> Result<Array> {
+        let Self { dims, interleaved, theta, scale, .. } = *self;
         Ok(match positions {
             Positions::Run(Range { start, .. }) => {
                 let by_head = heads.swap_axes(0, 2)?;
-                rope(&by_head, dimensions, interleaved, base, scale, *start, wavelengths)?.swap_axes(0, 2)?
+                rope(&by_head, dims, interleaved, theta, scale, *start, freqs)?.swap_axes(0, 2)?
             }
-            Positions::Each(starts) => {
-                rope_dynamic(heads, dimensions, interleaved, base, scale, starts, wavelengths)?
-            }
+            Positions::Each(starts) => rope_dynamic(heads, dims, interleaved, theta, scale, starts, freqs)?,
         })
     }
 }
 
-impl Turn {
+impl RotaryTables {
     /// Turns `[R, H, 1, D]`, the rows of the pass that this was prepared for.
     pub(crate) fn forward(&self, heads: &Array, positions: &Positions, beyond: &Beyond) -> Result<Array> {
-        let (dimensions, axis, cosines, sines) = match self {
+        let (dims, axis, cosines, sines) = match self {
             Self::Kernel(rope) => return rope.fused(heads, positions, beyond),
-            Self::Angles { dimensions, axis, cosines, sines } => (*dimensions, *axis, cosines, sines),
+            Self::Angles { dims, axis, cosines, sines } => (*dims, *axis, cosines, sines),
         };
         let [rows, count, _, size] = [0, 1, 2, 3].map(|axis| heads.dim(axis));
-        let turning = if dimensions == size { heads } else { &slice_axis(heads, 3, 0, dimensions)? };
-        let mut shape = [rows, count, dimensions / 2, dimensions / 2];
+        let turning = if dims == size { heads } else { &slice_axis(heads, 3, 0, dims)? };
+        let mut shape = [rows, count, dims / 2, dims / 2];
         shape[axis as usize] = 2;
         let pairs = turning.reshape(&shape)?;
         let [cosines, sines] = [cosines, sines].map(|numbers| numbers.as_dtype(heads.dtype()));
         let turned = add(multiply(&pairs, cosines?)?, multiply(pairs.flip(Axes::Axis(axis))?, sines?)?)?;
-        let turned = turned.reshape(&[rows, count, 1, dimensions])?;
-        if dimensions == size {
+        let turned = turned.reshape(&[rows, count, 1, dims])?;
+        if dims == size {
             return Ok(turned);
         }
-        Ok(concatenate(&[turned, slice_axis(heads, 3, dimensions, size)?], 3)?)
+        Ok(concatenate(&[turned, slice_axis(heads, 3, dims, size)?], 3)?)
     }
 }
 
@@ -217,20 +221,20 @@ impl Ropes {
     }
 
     /// Prepares the rows of a pass for all layers.
-    pub(super) fn turns(&self, positions: &Positions, beyond: &Beyond) -> Result<Vec<Turn>> {
-        self.distinct.iter().map(|rope| rope.turn(positions, beyond)).collect()
+    pub(super) fn tables(&self, positions: &Positions, beyond: &Beyond) -> Result<Vec<RotaryTables>> {
+        self.distinct.iter().map(|rope| rope.rotary(positions, beyond)).collect()
     }
 
     /// What of these belongs to a layer.
-    pub(super) fn of_layer<'a>(&self, turns: &'a [Turn], layer: usize) -> Option<&'a Turn> {
-        self.of_layers[layer].map(|place| &turns[place])
+    pub(super) fn of_layer<'a>(&self, tables: &'a [RotaryTables], layer: usize) -> Option<&'a RotaryTables> {
+        self.of_layers[layer].map(|place| &tables[place])
     }
 
     /// A layer's keys `[1, H, T, D]` as they would be `positions` earlier: turnings add up.
-    pub(super) fn turn_back(&self, layer: usize, keys: &Array, positions: usize) -> Result<Array> {
+    pub(super) fn rerotate(&self, layer: usize, keys: &Array, positions: usize) -> Result<Array> {
         // A layer that knows no positions has the same keys everywhere.
         let rope = self.of_layers[layer].map(|place| &self.distinct[place]);
-        rope.map_or(Ok(keys.clone()), |rope| rope.turn_on(keys, -(positions as i32)))
+        rope.map_or(Ok(keys.clone()), |rope| rope.rotate_by(keys, -(positions as i32)))
     }
 }
 
@@ -242,41 +246,38 @@ mod tests {
     /// Turnings add up: a key that was turned to one place and back by some positions stands where it would have stood.
     #[test]
     fn a_key_that_moves_is_the_key_of_its_new_place() {
-        let _turn = crate::turn::device();
+        let _turn = crate::device_lock::device();
         let llama3 = RopeScaling::Llama3 {
             factor: 8.0,
-            low_frequency: 1.0,
-            high_frequency: 4.0,
-            original_context: 64.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 64.0,
         };
-        for (scaling, dimensions, interleaved, magnitude) in [
+        for (scaling, dims, interleaved, attention_factor) in [
             (RopeScaling::None, 16, false, None),
             (RopeScaling::Linear(4.0), 16, true, None),
             (llama3, 16, false, Some(1.3)),
             (RopeScaling::None, 8, false, None),
         ] {
             let config =
-                RopeConfig { dimensions, base: 10_000.0, interleaved, scaling: scaling.clone(), magnitude };
+                RopeConfig { dims, theta: 10_000.0, interleaved, scaling: scaling.clone(), attention_factor };
             let rope = Rope::new(&config).expect("a device");
             let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();
             let keys = Array::from_slice(&values, &[5, 2, 1, 16]);
             let at = |start| {
                 let positions = Positions::Run(start..start + 5);
-                let turn = rope.turn(&positions, &Beyond::None)?;
-                turn.forward(&keys, &positions, &Beyond::None)?.swap_axes(0, 2).map_err(Error::from)
+                let rotary = rope.rotary(&positions, &Beyond::None)?;
+                rotary.forward(&keys, &positions, &Beyond::None)?.swap_axes(0, 2).map_err(Error::from)
             };
             let there = at(700).expect("it has a form");
-            let moved = rope.turn_on(&there, -600).expect("it has a form");
+            let moved = rope.rotate_by(&there, -600).expect("it has a form");
             let expected = at(100).expect("it has a form");
             let read = |array: &Array| crate::array::to_bytes(array).expect("it is computed").1;
             let floats = |array: &Array| -> Vec<f32> {
                 read(array).as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
             };
             for (one, other) in floats(&moved).iter().zip(floats(&expected)) {
-                assert!(
-                    (one - other).abs() < 2e-4,
-                    "{scaling:?}, {dimensions} dimensions: {one} and {other}"
-                );
+                assert!((one - other).abs() < 2e-4, "{scaling:?}, {dims} dims: {one} and {other}");
             }
         }
     }

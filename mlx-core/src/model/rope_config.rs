@@ -1,4 +1,4 @@
-//! What config.json says about rotary embedding: the base, the share of a head that turns, and how the wavelengths are stretched
+//! What config.json says about rotary embedding: the theta, the share of a head that turns, and how the wavelengths are stretched
 //! beyond the length that a checkpoint was first trained on. transformers' `modeling_rope_utils` is the reference.
 
 use crate::config::Fields;
@@ -15,14 +15,14 @@ pub enum RopeScaling {
     Llama3 {
         /// How much the longest wavelengths are stretched.
         factor: f64,
-        /// Wavelengths above `original_context / low_frequency` get the whole factor.
-        low_frequency: f64,
-        /// Wavelengths below `original_context / high_frequency` are kept.
-        high_frequency: f64,
+        /// Wavelengths above `original_max_position_embeddings / low_freq_factor` get the whole factor.
+        low_freq_factor: f64,
+        /// Wavelengths below `original_max_position_embeddings / high_freq_factor` are kept.
+        high_freq_factor: f64,
         /// The context length before the stretching, in tokens.
-        original_context: f64,
+        original_max_position_embeddings: f64,
     },
-    /// YaRN (Peng et al., 2023, arXiv:2309.00071): the same idea, blended along the pairs of dimensions.
+    /// YaRN (Peng et al., 2023, arXiv:2309.00071): the same idea, blended along the pairs of dims.
     Yarn {
         /// How much the longest wavelengths are stretched.
         factor: f64,
@@ -33,9 +33,9 @@ pub enum RopeScaling {
         /// Whether the borders between them are rounded to whole pairs.
         truncate: bool,
         /// The context length before the stretching, in tokens.
-        original_context: f64,
+        original_max_position_embeddings: f64,
     },
-    /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dimensions.
+    /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dims.
     Long {
         /// The factors in sequences of up to `border` tokens.
         short: Vec<f64>,
@@ -44,43 +44,43 @@ pub enum RopeScaling {
         /// The longest sequence before the stretching, in tokens.
         border: usize,
     },
-    /// Wavelengths as if the whole head turned, stretched by the factor; pairs beyond the dimensions that turn stand still.
+    /// Wavelengths as if the whole head turned, stretched by the factor; pairs beyond the dims that turn stand still.
     Proportional {
         /// How much all wavelengths are stretched.
         factor: f64,
         /// The head's size, of which the share is taken.
-        head_size: usize,
+        head_dim: usize,
     },
 }
 
 /// What a checkpoint says about rope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeConfig {
-    /// How many of a head's dimensions turn; even.
-    pub dimensions: usize,
-    /// The base of the wavelengths, `rope_theta`.
-    pub base: f64,
-    /// Whether a pair is two neighbours, instead of one dimension of the first half and one of the second.
+    /// How many of a head's dims turn; even.
+    pub dims: usize,
+    /// The theta of the wavelengths, `rope_theta`.
+    pub theta: f64,
+    /// Whether a pair is two neighbors, instead of one dimension of the first half and one of the second.
     pub interleaved: bool,
     /// The stretching.
     pub scaling: RopeScaling,
     /// What queries and keys that have been turned are multiplied with.
-    pub magnitude: Option<f64>,
+    pub attention_factor: Option<f64>,
 }
 
 /// What holds for a family where config.json says nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeDefaults {
-    /// The base of the wavelengths.
-    pub base: f64,
+    /// The theta of the wavelengths.
+    pub theta: f64,
     /// The share of a head that turns, if config.json may say another; `None` where it is always all of it.
-    pub share: Option<f64>,
+    pub partial_rotary_factor: Option<f64>,
     /// See [`RopeConfig::interleaved`], if config.json does not say `rope_traditional`.
     pub interleaved: bool,
     /// The longest sequence, in tokens.
-    pub context: usize,
+    pub max_position_embeddings: usize,
     /// The longest sequence before any stretching; `None` for `context`.
-    pub original_context: Option<usize>,
+    pub original_max_position_embeddings: Option<usize>,
 }
 
 /// A section about rope, and the fields around it that complete it.
@@ -100,31 +100,31 @@ impl RopeConfig {
     }
 
     /// Reads `rope_theta`, `partial_rotary_factor` and `rope_scaling`, or the newer `rope_parameters` that holds them all.
-    pub fn read(fields: &Fields, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
+    pub fn read(fields: &Fields, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let scaling = fields.section("rope_scaling")?.filter(|section| section.keys().next().is_some());
         let inner = if scaling.is_some() { scaling } else { fields.section("rope_parameters")? };
-        Section { fields, inner, defaults }.read(head_size)
+        Section { fields, inner, defaults }.read(head_dim)
     }
 
     /// Reads what holds for layers of `kind`: `rope_parameters` may have a section for each kind.
-    pub fn read_for(fields: &Fields, kind: &str, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
+    pub fn read_for(fields: &Fields, kind: &str, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let of_kind = match fields.section("rope_parameters")? {
             Some(section) if section.has(kind) => section.section(kind)?,
             _ => None,
         };
         match of_kind {
-            Some(inner) => Section { fields, inner: Some(inner), defaults }.read(head_size),
-            None => Self::read(fields, head_size, defaults),
+            Some(inner) => Section { fields, inner: Some(inner), defaults }.read(head_dim),
+            None => Self::read(fields, head_dim, defaults),
         }
     }
 
-    /// Reads what `rope_parameters` says about layers of `kind` in a section of their own; without one they turn by the base alone,
+    /// Reads what `rope_parameters` says about layers of `kind` in a section of their own; without one they turn by the theta alone,
     /// whatever config.json says about other layers.
-    pub fn of_kind(fields: &Fields, kind: &str, head_size: usize, defaults: RopeDefaults) -> Result<Self> {
+    pub fn of_kind(fields: &Fields, kind: &str, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let own = fields.section("rope_parameters")?.filter(|section| section.has(kind));
         match own {
-            Some(_) => Self::read_for(fields, kind, head_size, defaults),
-            None => Section { fields, inner: None, defaults }.read(head_size),
+            Some(_) => Self::read_for(fields, kind, head_dim, defaults),
+            None => Section { fields, inner: None, defaults }.read(head_dim),
         }
     }
 }
@@ -142,7 +142,7 @@ impl Section<'_> {
     /// The share of a head that turns.
     fn share(&self) -> Result<f64> {
         let kind = self.inner.as_ref().map(|inner| inner.optional_text(kind_key(inner))).transpose()?;
-        let usual = match (self.defaults.share, kind.flatten()) {
+        let usual = match (self.defaults.partial_rotary_factor, kind.flatten()) {
             (None, Some("proportional")) => 1.0,
             (None, _) => return Ok(1.0),
             (Some(usual), _) => usual,
@@ -150,36 +150,35 @@ impl Section<'_> {
         Ok(self.number("partial_rotary_factor")?.unwrap_or(usual))
     }
 
-    fn read(&self, head_size: usize) -> Result<RopeConfig> {
+    fn read(&self, head_dim: usize) -> Result<RopeConfig> {
         let share = self.share()?;
         if share > 1.0 {
             return Err(self
                 .fields
                 .error("partial_rotary_factor", format_args!("is {share}; it is a share of a head")));
         }
-        let dimensions = (head_size as f64 * share) as usize;
-        if dimensions == 0 || !dimensions.is_multiple_of(2) {
-            let message = format_args!(
-                "makes {dimensions} of {head_size} dimensions turn; rope needs an even number above 0"
-            );
+        let dims = (head_dim as f64 * share) as usize;
+        if dims == 0 || !dims.is_multiple_of(2) {
+            let message =
+                format_args!("makes {dims} of {head_dim} dims turn; rope needs an even number above 0");
             let key = if share < 1.0 { "partial_rotary_factor" } else { "head_dim" };
             return Err(self.fields.error(key, message));
         }
         let mut config = RopeConfig {
-            dimensions,
-            base: self.number("rope_theta")?.unwrap_or(self.defaults.base),
+            dims,
+            theta: self.number("rope_theta")?.unwrap_or(self.defaults.theta),
             interleaved: self.defaults.interleaved,
             scaling: RopeScaling::None,
-            magnitude: None,
+            attention_factor: None,
         };
         if let Some(inner) = &self.inner {
-            self.stretch(&mut config, inner, head_size)?;
+            self.read_scaling(&mut config, inner, head_dim)?;
         }
         Ok(config)
     }
 
     /// Reads the stretching into `config`.
-    fn stretch(&self, config: &mut RopeConfig, inner: &Fields, head_size: usize) -> Result<()> {
+    fn read_scaling(&self, config: &mut RopeConfig, inner: &Fields, head_dim: usize) -> Result<()> {
         let key = kind_key(inner);
         match inner.optional_text(key)? {
             // Dynamic wavelengths grow with a sequence longer than the context, which there is none of.
@@ -187,13 +186,13 @@ impl Section<'_> {
             None | Some("default" | "dynamic" | "mrope") => widen(config, inner)?,
             Some("linear") => config.scaling = RopeScaling::Linear(inner.positive("factor")?),
             Some("llama3") => config.scaling = self.llama3(inner)?,
-            Some("yarn" | "deepseek_yarn") => (config.scaling, config.magnitude) = self.yarn(inner)?,
+            Some("yarn" | "deepseek_yarn") => (config.scaling, config.attention_factor) = self.yarn(inner)?,
             Some("longrope" | "su") => {
-                (config.scaling, config.magnitude) = self.long(inner, config.dimensions / 2)?;
+                (config.scaling, config.attention_factor) = self.long(inner, config.dims / 2)?;
             }
             Some("proportional") => {
                 let factor = inner.optional_positive("factor")?.unwrap_or(1.0);
-                config.scaling = RopeScaling::Proportional { factor, head_size };
+                config.scaling = RopeScaling::Proportional { factor, head_dim };
             }
             Some(other) => {
                 let known = "default, linear, dynamic, mrope, llama3, yarn, deepseek_yarn, longrope, su and proportional";
@@ -206,13 +205,13 @@ impl Section<'_> {
     }
 
     /// The context before the stretching. Families with a usual one of their own have it beside the section.
-    fn original_context(&self, inner: &Fields) -> Result<f64> {
+    fn original_max_position_embeddings(&self, inner: &Fields) -> Result<f64> {
         let key = "original_max_position_embeddings";
         let around = self.fields.optional_positive(key)?;
-        match (self.defaults.original_context, inner.optional_positive(key)?) {
+        match (self.defaults.original_max_position_embeddings, inner.optional_positive(key)?) {
             (Some(usual), _) => Ok(around.unwrap_or(usual as f64)),
             (None, Some(length)) => Ok(length),
-            (None, None) => Ok(around.unwrap_or(self.defaults.context as f64)),
+            (None, None) => Ok(around.unwrap_or(self.defaults.max_position_embeddings as f64)),
         }
     }
 
@@ -224,38 +223,39 @@ impl Section<'_> {
         }
         Ok(RopeScaling::Llama3 {
             factor: inner.positive("factor")?,
-            low_frequency: low,
-            high_frequency: high,
-            original_context: self.original_context(inner)?,
+            low_freq_factor: low,
+            high_freq_factor: high,
+            original_max_position_embeddings: self.original_max_position_embeddings(inner)?,
         })
     }
 
     fn yarn(&self, inner: &Fields) -> Result<(RopeScaling, Option<f64>)> {
-        let original_context = self.original_context(inner)?;
+        let original_max_position_embeddings = self.original_max_position_embeddings(inner)?;
         let factor = inner.optional_positive("factor")?;
-        let factor = factor.unwrap_or(self.defaults.context as f64 / original_context);
+        let factor =
+            factor.unwrap_or(self.defaults.max_position_embeddings as f64 / original_max_position_embeddings);
         let scaling = RopeScaling::Yarn {
             factor,
             fast: inner.optional_positive("beta_fast")?.unwrap_or(32.0),
             slow: inner.optional_positive("beta_slow")?.unwrap_or(1.0),
             truncate: inner.optional_flag("truncate")?.unwrap_or(true),
-            original_context,
+            original_max_position_embeddings,
         };
         // How attention is sharpened, as a factor for queries and keys each.
         let sharpened = |by: f64| if factor > 1.0 { 0.1 * by * factor.ln() + 1.0 } else { 1.0 };
         let given = inner.optional_positive("attention_factor")?;
         let both = (inner.optional_number("mscale")?, inner.optional_number("mscale_all_dim")?);
-        let magnitude = match (given, both) {
+        let attention_factor = match (given, both) {
             (Some(given), _) => given,
             (None, (Some(one), Some(all))) if one != 0.0 && all != 0.0 => sharpened(one) / sharpened(all),
             _ => sharpened(1.0),
         };
-        Ok((scaling, Some(magnitude)))
+        Ok((scaling, Some(attention_factor)))
     }
 
     fn long(&self, inner: &Fields, pairs: usize) -> Result<(RopeScaling, Option<f64>)> {
-        let original = self.original_context(inner)?;
-        let context = self.defaults.context as f64;
+        let original = self.original_max_position_embeddings(inner)?;
+        let context = self.defaults.max_position_embeddings as f64;
         let factors = |key| {
             let factors = inner.numbers(key)?;
             if factors.len() != pairs || factors.iter().any(|&factor| factor <= 0.0) {
@@ -268,8 +268,8 @@ impl Section<'_> {
         let (short, long) = (factors("short_factor")?, factors("long_factor")?);
         let factor = inner.optional_positive("factor")?.unwrap_or(context / original);
         let usual = if factor > 1.0 { (1.0 + factor.ln() / original.ln()).sqrt() } else { 1.0 };
-        let magnitude = inner.optional_positive("attention_factor")?.unwrap_or(usual);
-        Ok((RopeScaling::Long { short, long, border: original as usize }, Some(magnitude)))
+        let attention_factor = inner.optional_positive("attention_factor")?.unwrap_or(usual);
+        Ok((RopeScaling::Long { short, long, border: original as usize }, Some(attention_factor)))
     }
 }
 
@@ -278,13 +278,13 @@ fn kind_key(inner: &Fields) -> &'static str {
     if inner.has("rope_type") { "rope_type" } else { "type" }
 }
 
-/// A fixed `alpha` widens the base once and for all (Hunyuan's form of "dynamic").
+/// A fixed `alpha` widens the theta once and for all (Hunyuan's form of "dynamic").
 fn widen(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
     let Some(alpha) = inner.optional_positive("alpha")? else { return Ok(()) };
-    let width = config.dimensions as f64;
-    if config.dimensions == 2 {
-        return Err(inner.error("alpha", "needs heads of more than 2 dimensions"));
+    let width = config.dims as f64;
+    if config.dims == 2 {
+        return Err(inner.error("alpha", "needs heads of more than 2 dims"));
     }
-    config.base *= alpha.powf(width / (width - 2.0));
+    config.theta *= alpha.powf(width / (width - 2.0));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The stages that narrow a row down before the draw. All look at the untempered row and keep candidates by
+//! The stages that filter a row down before the draw. All look at the untempered row and keep candidates by
 //! rising id; nothing sorts a vocabulary.
 
 use std::cmp::Ordering;
@@ -15,7 +15,7 @@ pub(super) struct Candidate {
 
 /// Buffers of the filters.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct Candidates {
     /// By rising id.
     pub(super) candidates: Vec<Candidate>,
     /// Some of them in an order that is being looked for.
@@ -32,7 +32,7 @@ fn by_rank(left: &Candidate, right: &Candidate) -> Ordering {
     right.logit.total_cmp(&left.logit).then(left.id.cmp(&right.id))
 }
 
-impl Pool {
+impl Candidates {
     /// Takes all tokens of at least `floor` and more than minus infinity.
     pub(super) fn above(&mut self, row: &[f32], floor: f32) {
         self.candidates.clear();
@@ -74,7 +74,7 @@ impl Pool {
 
     /// top-p (Holtzman et al., 2019, arXiv:1904.09751) of a whole row: the fewest likeliest tokens whose share of
     /// the mass reaches `p`.
-    pub(super) fn nucleus(&mut self, row: &[f32], p: f32) {
+    pub(super) fn top_p_of_row(&mut self, row: &[f32], p: f32) {
         let top = largest(row);
         let target = share_of(mass(row, top), p);
         self.above(row, mass_floor(row, top, target));
@@ -94,8 +94,8 @@ impl Pool {
         let share = |it: &Candidate| f64::from(exp(it.logit - top)) / total * f64::from(it.logit - top);
         let mean: f64 = self.candidates.iter().map(share).sum();
         // -ln p - H = (ln total - x) - (ln total - mean) = mean - x, both relative to the top.
-        let centre = (f64::from(top) + mean) as f32;
-        let distance = |it: &Candidate| (centre - it.logit).abs();
+        let center = (f64::from(top) + mean) as f32;
+        let distance = |it: &Candidate| (center - it.logit).abs();
         let nearest = |left: &Candidate, right: &Candidate| {
             distance(left).total_cmp(&distance(right)).then_with(|| by_rank(left, right))
         };
@@ -189,7 +189,7 @@ fn mass_floor(row: &[f32], top: f32, target: f64) -> f32 {
     reached.map_or(f32::NEG_INFINITY, |bucket| top - (bucket as f32 + 1.5) / PER_LOGIT)
 }
 
-/// A floor below which no token survives [`Pool::min_p`].
+/// A floor below which no token survives [`Candidates::min_p`].
 pub(super) fn min_p_floor(row: &[f32], p: f32) -> f32 {
     // A little lower than the bound, which `min_p` then decides with its own arithmetic.
     largest(row) + p.ln() - 1e-3
@@ -203,9 +203,9 @@ mod tests {
         candidates.iter().map(|candidate| candidate.id).collect()
     }
 
-    fn left(shares: &[f32], filter: impl FnOnce(&mut Pool)) -> Vec<u32> {
+    fn left(shares: &[f32], filter: impl FnOnce(&mut Candidates)) -> Vec<u32> {
         let row: Vec<f32> = shares.iter().map(|share| share.ln()).collect();
-        let mut pool = Pool::default();
+        let mut pool = Candidates::default();
         pool.above(&row, f32::NEG_INFINITY);
         filter(&mut pool);
         ids(&pool.candidates)
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_head_is_exact_and_ties_go_to_the_lower_id() {
-        let mut pool = Pool::default();
+        let mut pool = Candidates::default();
         pool.head(&[2.0, 5.0, 2.0, 2.0], 2);
         assert_eq!(ids(pool.ranked()), [1, 0]);
         let row = scattered(9000);
@@ -243,7 +243,7 @@ mod tests {
     /// Against a full sort, on rows where the cut lies among few and among many.
     #[test]
     fn a_nucleus_is_what_a_full_sort_would_leave() {
-        let mut pool = Pool::default();
+        let mut pool = Candidates::default();
         for (row, scale) in [(scattered(6000), 1.0), (scattered(6000), 0.01), (vec![0.0; 5000], 1.0)] {
             let row: Vec<f32> = row.iter().map(|logit| logit * scale).collect();
             let mut sorted: Vec<Candidate> =
@@ -259,7 +259,7 @@ mod tests {
                 });
                 let mut expected: Vec<u32> = kept.map(|it| it.id).collect();
                 expected.sort_unstable();
-                pool.nucleus(&row, p);
+                pool.top_p_of_row(&row, p);
                 assert_eq!(ids(&pool.candidates), expected, "p = {p}, scale {scale}");
             }
         }

@@ -19,8 +19,8 @@ pub struct TokenLogprob {
 /// When the row holds a NaN or plus infinity, or no finite logit.
 pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Result<TokenLogprob> {
     check_row(row)?;
-    let normaliser = log_sum_exp(row);
-    let logprob = |logit: f32| (f64::from(logit) - normaliser) as f32;
+    let normalizer = log_sum_exp(row);
+    let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
     scratch.pool.head(row, count);
     Ok(TokenLogprob {
         logprob: logprob(row[token as usize]),

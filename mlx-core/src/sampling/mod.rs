@@ -21,5 +21,5 @@ pub use logprobs::{TokenLogprob, score};
 pub use noise::{Stream, choice_seed, uniform};
 pub use options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 pub use params::{Dry, MAX_TOP_LOGPROBS, Penalties, SamplingParams, Xtc};
-pub use sampler::{Draw, Lexicon, Sampler, Scratch};
+pub use sampler::{Draw, Sampler, Scratch, TokenTable};
 pub use state::SamplerState;

@@ -49,7 +49,7 @@ impl Counts {
     /// Edits the logits of all tokens of the window. Tokens beyond the row are passed over.
     #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub(super) fn apply(&mut self, penalties: &Penalties, row: &mut [f32]) {
-        // The logits are gathered first, so that the arithmetic runs over neighbours.
+        // The logits are gathered first, so that the arithmetic runs over neighbors.
         let Self { entries, logits, .. } = self;
         logits.clear();
         logits.extend(entries.iter().map(|it| row.get(it.token as usize).copied().unwrap_or_default()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::constraint::{Constraint, TokenMask};
 use super::dry::{Breakers, TokenText};
-use super::filters::{Pool, min_p_floor};
+use super::filters::{Candidates, min_p_floor};
 use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// What the sampler has to know of the tokens.
 #[derive(Clone)]
-pub struct Lexicon {
+pub struct TokenTable {
     /// The text of each token, to find sequence breakers in.
     pub text: TokenText,
     /// Tokens that XTC never removes: ends of text and newlines.
@@ -47,7 +47,7 @@ pub struct Draw {
 /// Buffers that all draws share, so that a step allocates nothing that depends on the vocabulary.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) pool: Pool,
+    pub(super) pool: Candidates,
     row: Vec<f32>,
     weights: Vec<f32>,
     blocks: Vec<f64>,
@@ -56,9 +56,9 @@ pub struct Scratch {
 
 impl Sampler {
     /// A sampler for one sequence; `logprobs` is at most [`super::MAX_TOP_LOGPROBS`].
-    pub fn new(params: SamplingParams, logprobs: Option<usize>, lexicon: &Lexicon) -> Self {
-        let breakers = Breakers::new(&params.dry.breakers, Arc::clone(&lexicon.text));
-        let protected = Arc::clone(&lexicon.protected);
+    pub fn new(params: SamplingParams, logprobs: Option<usize>, token_table: &TokenTable) -> Self {
+        let breakers = Breakers::new(&params.dry.breakers, Arc::clone(&token_table.text));
+        let protected = Arc::clone(&token_table.protected);
         Self { params, logprobs, protected, breakers, constraint: None, state: None }
     }
 
@@ -121,8 +121,8 @@ impl Sampler {
         edited: &mut Vec<f32>,
         mask: &mut TokenMask,
     ) -> Result<bool> {
-        let penalised = self.params.penalties.is_on() || self.params.dry.is_on();
-        if !penalised && self.params.logit_bias.is_empty() && self.constraint.is_none() {
+        let penalized = self.params.penalties.is_on() || self.params.dry.is_on();
+        if !penalized && self.params.logit_bias.is_empty() && self.constraint.is_none() {
             return Ok(false);
         }
         edited.clear();
@@ -132,7 +132,7 @@ impl Sampler {
                 *logit += bias;
             }
         }
-        if penalised {
+        if penalized {
             let state = self.state.get_or_insert_default();
             state.sync(history, &self.params, &self.breakers);
             state.apply(history, &self.params, edited);
@@ -160,7 +160,7 @@ impl Sampler {
         // A temperature too small to divide by still leaves the likeliest tokens.
         let scale = params.temperature.recip().min(f32::MAX);
         let xtc = noise(Stream::XtcGate) < f64::from(params.xtc.probability);
-        if !self.narrow(row, xtc, &mut scratch.pool) {
+        if !self.filter(row, xtc, &mut scratch.pool) {
             return Ok(place(row, scale, noise(Stream::Draw), &mut scratch.blocks) as u32);
         }
         let candidates = &scratch.pool.candidates;
@@ -171,13 +171,13 @@ impl Sampler {
     }
 
     /// Leaves in the pool what the filters leave of the row; false if no filter is on.
-    fn narrow(&self, row: &[f32], xtc: bool, pool: &mut Pool) -> bool {
+    fn filter(&self, row: &[f32], xtc: bool, pool: &mut Candidates) -> bool {
         let SamplingParams { top_k, typical_p, top_p, min_p, .. } = self.params;
         let (by_count, typical, by_mass) = (top_k > 0, typical_p < 1.0, top_p < 1.0);
         // The first filter looks at the whole row and takes no more of it than it needs.
         match (by_count, typical, by_mass) {
             (true, _, _) => pool.head(row, top_k as usize),
-            (false, false, true) => pool.nucleus(row, top_p),
+            (false, false, true) => pool.top_p_of_row(row, top_p),
             (false, false, false) if min_p > 0.0 => pool.above(row, min_p_floor(row, min_p)),
             (false, false, false) if !xtc => return false,
             _ => pool.above(row, f32::NEG_INFINITY),

@@ -68,9 +68,9 @@ pub fn chat_prompt_within(
     if policy == ContextPolicy::Stop {
         return Ok(ChatPrompt { tokens: tokens(&input.messages)?, dropped: 0..0, slide: None });
     }
-    let context = engine.spec().context;
+    let context = engine.spec().context_length;
     let limit = context - room_for_answer(context, max_tokens);
-    // What is far too long is not tokenised, which would take a while, and several times so.
+    // What is far too long is not tokenized, which would take a while, and several times so.
     let counted = |messages: &[Value]| {
         let (text, tokenizer) = (render_text(engine, &of(messages))?, &engine.folder().tokenizer);
         let fewest = tokenizer.fewest_tokens(&text);

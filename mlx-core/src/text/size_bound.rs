@@ -1,4 +1,4 @@
-//! How few tokens a text may become, without tokenising it: enough to refuse a text that is far too long at once.
+//! How few tokens a text may become, without tokenizing it: enough to refuse a text that is far too long at once.
 //! Invariant: never more than the tokenizer gives; where it might drop text, there is no bound.
 
 use std::collections::HashSet;

@@ -85,7 +85,7 @@ impl Tokenizer {
         })
     }
 
-    /// A number of tokens that `text` has at least, found without tokenising it. 0 says nothing.
+    /// A number of tokens that `text` has at least, found without tokenizing it. 0 says nothing.
     pub fn fewest_tokens(&self, text: &str) -> usize {
         self.shared.size.map_or(0, |size| size.fewest(text))
     }

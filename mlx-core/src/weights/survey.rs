@@ -6,8 +6,8 @@ use safetensors::Dtype;
 
 use super::checkpoint::{Checkpoint, Entry};
 use super::{FloatPolicy, WeightPolicy};
-use crate::quantisation::{Packing, Recipe};
-use crate::size::size;
+use crate::human_bytes::size;
+use crate::quantization::{QuantScheme, QuantizationConfig};
 
 /// The sums over all weights of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Tally {
                 files,
                 packed = size(self.unpacked_bytes),
                 memory,
-                "quantised weights become floats on this backend, where products with packed ones are slow; \
+                "quantized weights become floats on this backend, where products with packed ones are slow; \
                  --keep-quantized keeps them as small as they are"
             );
         } else if self.device_bytes > self.file_bytes {
@@ -96,7 +96,7 @@ pub type Kinds = BTreeMap<String, Kind>;
 /// Adds up what `checkpoint` still holds, to a `tally` of nothing.
 pub(super) fn survey(
     checkpoint: &Checkpoint,
-    recipe: &Recipe,
+    recipe: &QuantizationConfig,
     policy: WeightPolicy,
     mut tally: Tally,
 ) -> (Tally, Kinds) {
@@ -124,13 +124,17 @@ pub(super) fn survey(
 }
 
 /// How the tensor `name` is packed, if it is, and which part of its matrix it is.
-fn packing<'n>(checkpoint: &Checkpoint, recipe: &Recipe, name: &'n str) -> (Option<Packing>, &'n str) {
+fn packing<'n>(
+    checkpoint: &Checkpoint,
+    recipe: &QuantizationConfig,
+    name: &'n str,
+) -> (Option<QuantScheme>, &'n str) {
     // gpt-oss as it was published.
     for (end, other) in [("_blocks", "_scales"), ("_scales", "_blocks")] {
         if let Some(module) = name.strip_suffix(end)
             && checkpoint.has(&format!("{module}{other}"))
         {
-            return (Some(Packing::MXFP4), if end == "_blocks" { "blocks" } else { "scales" });
+            return (Some(QuantScheme::MXFP4), if end == "_blocks" { "blocks" } else { "scales" });
         }
     }
     let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
@@ -139,7 +143,7 @@ fn packing<'n>(checkpoint: &Checkpoint, recipe: &Recipe, name: &'n str) -> (Opti
 }
 
 /// What one tensor adds.
-fn sizes(entry: &Entry, part: &str, packing: Option<Packing>, policy: WeightPolicy, float: u64) -> Kind {
+fn sizes(entry: &Entry, part: &str, packing: Option<QuantScheme>, policy: WeightPolicy, float: u64) -> Kind {
     let elements = entry.shape.iter().product::<usize>() as u64;
     let file_bytes = entry.length as u64;
     let Some(packing) = packing else {

@@ -5,8 +5,8 @@ use axum::response::Response;
 
 use super::{answer, blocking, json, read};
 use crate::error::{ApiError, ErrorResponse};
-use crate::observe::LogUser;
 use crate::prepare;
+use crate::request_log::LogUser;
 use crate::state::AppState;
 use crate::wire::answer::{Answer, ChatChoice, StreamEvent};
 use crate::wire::chat::{ChatRequest, RenderRequest};

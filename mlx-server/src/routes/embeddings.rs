@@ -6,7 +6,7 @@ use axum::response::Response;
 use super::{blocking, exactness, json, read};
 use crate::embed;
 use crate::error::{ApiError, ErrorResponse};
-use crate::observe::LogUser;
+use crate::request_log::LogUser;
 use crate::state::AppState;
 use crate::wire::embedding::{EmbeddingList, EmbeddingRequest};
 

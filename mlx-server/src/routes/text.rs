@@ -52,7 +52,7 @@ pub(crate) async fn detokenize(
     let lease = state.models.lease(request.model.as_deref()).await?;
     let response = blocking(&state, move || {
         let folder = lease.engine.folder();
-        let last = lease.engine.spec().vocabulary;
+        let last = lease.engine.spec().vocab_size;
         if let Some(id) = request.tokens.iter().find(|id| **id as usize >= last) {
             let message = format!("holds token id {id}; the model's ids end at {}", last - 1);
             return Err(ApiError::field("tokens", message));

@@ -7,7 +7,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::OneOrMany;
 use super::message::{self, Message};
-use super::options::{Job, OutputFields, StreamOptions};
+use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{Fixed, merged, register};
 use crate::error::ApiError;
@@ -80,7 +80,7 @@ pub(crate) struct Conversation {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChatRequest {
     /// What all generations have.
-    pub(crate) job: Job,
+    pub(crate) job: GenerationSpec,
     /// What has been said.
     pub(crate) conversation: Conversation,
     /// Under which name the most tokens were given.
@@ -92,7 +92,7 @@ pub(crate) struct ChatRequest {
 impl ChatRequest {
     /// Reads a request; every field is used or refused.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let mut job = Job::read(&mut fields)?;
+        let mut job = GenerationSpec::read(&mut fields)?;
         let chat = ChatFields::read(&mut fields)?;
         let conversation = conversation(&mut fields, chat.chat_template_kwargs)?;
         for (field, allowed, why) in fixed() {

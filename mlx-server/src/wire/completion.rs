@@ -6,7 +6,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::OneOrMany;
-use super::options::{Job, OutputFields, StreamOptions};
+use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{merged, register};
 use crate::error::ApiError;
@@ -49,7 +49,7 @@ pub(crate) enum Prompt {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CompletionRequest {
     /// What all generations have.
-    pub(crate) job: Job,
+    pub(crate) job: GenerationSpec,
     /// What is continued; at least one.
     pub(crate) prompts: Vec<Prompt>,
     /// Begin the answers with their prompts.
@@ -59,7 +59,7 @@ pub(crate) struct CompletionRequest {
 impl CompletionRequest {
     /// Reads a request; every field is used or refused.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let mut job = Job::read(&mut fields)?;
+        let mut job = GenerationSpec::read(&mut fields)?;
         let own = CompletionFields::read(&mut fields)?;
         let prompts = prompts(PromptFields::read(&mut fields)?.prompt, "prompt")?;
         fields.refuse(&[("suffix", "no model here fills a gap")])?;

@@ -52,7 +52,7 @@ pub(crate) struct StreamOptions {
 
 /// What every kind of generation asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct GenerationSpec {
     /// The model's name.
     pub(crate) model: Option<String>,
     /// What the engine is asked; the seed is that of the first answer.
@@ -67,7 +67,7 @@ pub(crate) struct Job {
     pub(crate) user: Option<String>,
 }
 
-impl Job {
+impl GenerationSpec {
     /// Takes the shared fields of a request.
     pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
         let output = OutputFields::read(fields)?;

@@ -16,7 +16,7 @@ fn fixed() -> [Fixed; 1] {
 }
 
 field_group! {
-    /// A text to tokenise.
+    /// A text to tokenize.
     pub(crate) struct TokenizeFields {
         /// The model's name; without it the first model's tokenizer is used.
         #[schema(example = "some-model")]
@@ -33,7 +33,7 @@ field_group! {
     }
 }
 
-/// A request to tokenise, understood.
+/// A request to tokenize, understood.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenizeRequest {
     /// The model's name.

@@ -13,7 +13,7 @@ impl Writer {
             ChatDeltaChoice { index: choice, delta, logprobs: None, finish_reason: None, token_ids: None };
         let mut chunk: ChatChunk = self.answer("chat.completion.chunk", vec![opening]);
         let prompt = &self.prompt_of(choice).0.ids;
-        chunk.prompt_token_ids = self.wishes.token_ids.then(|| prompt.clone());
+        chunk.prompt_token_ids = self.output_options.token_ids.then(|| prompt.clone());
         json(&chunk)
     }
 
@@ -37,7 +37,7 @@ impl Writer {
         let mut answer: ChatAnswer = self.answer("chat.completion", choices);
         answer.usage = Some(self.usage());
         let prompt = &self.prompt_of(0).0.ids;
-        answer.prompt_token_ids = self.wishes.token_ids.then(|| prompt.clone());
+        answer.prompt_token_ids = self.output_options.token_ids.then(|| prompt.clone());
         json(&answer)
     }
 
@@ -59,6 +59,6 @@ impl Writer {
     }
 
     fn chat_logprobs(&self, tokens: &[Token]) -> Option<ChatLogprobs> {
-        self.wishes.logprobs.then(|| ChatLogprobs::new(tokens, &self.tokenizer))
+        self.output_options.logprobs.then(|| ChatLogprobs::new(tokens, &self.tokenizer))
     }
 }

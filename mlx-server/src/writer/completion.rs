@@ -9,7 +9,7 @@ impl Writer {
     /// The prompt, if it is to be seen in any form.
     pub(super) fn completion_opening(&self, choice: usize) -> Option<String> {
         let (prompt, _) = self.prompt_of(choice);
-        if prompt.echo.is_empty() && !self.wishes.token_ids {
+        if prompt.echo.is_empty() && !self.output_options.token_ids {
             return None;
         }
         let opening = CompletionChoice {
@@ -17,8 +17,8 @@ impl Writer {
             text: prompt.echo.clone(),
             logprobs: None,
             finish_reason: None,
-            token_ids: self.wishes.token_ids.then(Vec::new),
-            prompt_token_ids: self.wishes.token_ids.then(|| prompt.ids.clone()),
+            token_ids: self.output_options.token_ids.then(Vec::new),
+            prompt_token_ids: self.output_options.token_ids.then(|| prompt.ids.clone()),
         };
         Some(json(&self.answer("text_completion", vec![opening])))
     }
@@ -53,13 +53,13 @@ impl Writer {
             logprobs,
             finish_reason: piece.end.map(|end| end.reason),
             token_ids: ids,
-            prompt_token_ids: self.wishes.token_ids.then(|| prompt.ids.clone()),
+            prompt_token_ids: self.output_options.token_ids.then(|| prompt.ids.clone()),
         }
     }
 
     /// Of the prompt's tokens, if they were scored, and then of the answer's.
     fn completion_logprobs(&mut self, piece: &mut Piece) -> Option<CompletionLogprobs> {
-        if !self.wishes.logprobs {
+        if !self.output_options.logprobs {
             return None;
         }
         let mut tokens: Vec<Token> = std::mem::take(&mut piece.prompt);

@@ -12,7 +12,7 @@ const MAY_USE_MLX: [&str; 12] = [
     "mlx-core/src/array.rs",
     "mlx-core/src/mlx_sys.rs",
     "mlx-core/src/machine.rs",
-    "mlx-core/src/packed.rs",
+    "mlx-core/src/quantization/",
     "mlx-core/src/weights.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",

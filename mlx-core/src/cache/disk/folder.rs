@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::block::Key;
+use crate::atomic_write::TEMPORARY;
 use crate::error::{Error, Result};
-use crate::whole::TEMPORARY;
 
 const EXTENSION: &str = "safetensors";
 /// Ours are a few thousand bytes.
@@ -118,7 +118,7 @@ pub(crate) fn shrink_to(folder: &Path, bytes: u64) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::whole::write_whole;
+    use crate::atomic_write::write_atomically;
 
     #[test]
     fn files_are_whole_and_the_oldest_go_first() {
@@ -126,7 +126,7 @@ mod tests {
         let path = |name: u128| path_of(folder.path(), Key::root(1), Key::root(name));
         let begin = SystemTime::now();
         for name in 0..5 {
-            write_whole(&path(name), &[7; 100]).expect("it can be written");
+            write_atomically(&path(name), &[7; 100]).expect("it can be written");
             touch(&path(name), begin + Duration::from_secs(name as u64));
         }
         // What is of use is young again.
@@ -145,8 +145,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let block = |name| path_of(folder.path(), Key::root(1), Key::root(name));
         let (old, new) = (block(1).with_extension("1.tmp"), block(2).with_extension("2.tmp"));
-        write_whole(&old, b"half").expect("it can be written");
-        write_whole(&new, b"half").expect("it can be written");
+        write_atomically(&old, b"half").expect("it can be written");
+        write_atomically(&new, b"half").expect("it can be written");
         touch(&old, SystemTime::now() - Duration::from_hours(1));
         assert_eq!(list(folder.path()).expect("a list"), []);
         assert!(!old.exists() && new.exists(), "the other one may still be being written");
@@ -163,7 +163,7 @@ mod tests {
             block.with_file_name(format!("{:031x}.safetensors", 2)),
         ];
         for path in foreign.iter().chain([&block]) {
-            write_whole(path, &[7; 100]).expect("it can be written");
+            write_atomically(path, &[7; 100]).expect("it can be written");
             touch(path, SystemTime::now() - Duration::from_hours(1));
         }
         assert_eq!(list(folder.path()).expect("a list").len(), 1);

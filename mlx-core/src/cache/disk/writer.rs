@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::block::{Block, Damage};
 use super::quota::Quota;
 use super::{DiskOptions, folder};
+use crate::atomic_write::write_atomically;
 use crate::error::Result;
-use crate::whole::write_whole;
 
 /// Orders that may wait to be done.
 const QUEUE: usize = 4;
@@ -127,7 +127,7 @@ impl Disk {
             self.total = folder::shrink_to(&self.options.folder, aim)?;
         }
         self.written += 1;
-        write_whole(path, &bytes)?;
+        write_atomically(path, &bytes)?;
         self.total += size;
         Ok(())
     }

@@ -81,7 +81,7 @@ impl Bench {
         let request =
             GenerationRequest::new(prompt.to_vec(), &options, &self.folder, self.device.model.spec());
         let request = request.expect("it is valid");
-        let promise = self.spare.first_promise(&request);
+        let promise = self.spare.initial_reservation(&request);
         let (sink, events) = async_channel::unbounded();
         let mut sequence =
             Sequence::new(request, Outlet { sink, canceller: Canceller::default() }, promise, &self.folder);
@@ -127,7 +127,7 @@ impl Running<'_> {
             let (next, tokens) = (self.sequence.next(), self.sequence.history.tokens().to_vec());
             let run = self.sequence.run.as_mut().expect("it runs");
             let offset = run.cache.offset();
-            let Some(range) = device.fill_range(next, &run.cache, None) else {
+            let Some(range) = device.prefill_range(next, &run.cache, None) else {
                 let row = Row { cache: 0, token: tokens[offset], position: offset };
                 return device.decode(&[row], &mut [&mut run.cache]).expect("it starts");
             };
@@ -166,7 +166,7 @@ proptest! {
         actions in proptest::collection::vec((0..12usize, 0..20usize), 1..8),
         last in 1..150usize,
     ) {
-        let _turn = crate::turn::device();
+        let _turn = crate::device_lock::device();
         // Without exactness a prompt's last token is computed in another shape on the way back, and its bits are others.
         let seen = |tokens: &[(u32, u32)]| -> Vec<(u32, u32)> {
             tokens.iter().map(|&(token, bits)| (token, if exact { bits } else { 0 })).collect()

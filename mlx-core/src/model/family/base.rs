@@ -10,8 +10,8 @@ use crate::model::block::BlockConfig;
 use crate::model::decoder::{DecoderConfig, LayerConfig};
 use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
 use crate::model::head::HeadConfig;
-use crate::model::head_norm::{HeadNormConfig, HeadNormScope};
 use crate::model::norm::{NormConfig, NormKind};
+use crate::model::qk_norm::{QkNormConfig, QkNormScope};
 use crate::model::rope_config::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
@@ -22,20 +22,20 @@ const MOST_LAYERS: usize = 10_000;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
     /// Key and value heads; `None` for as many as query heads.
-    pub(super) key_heads: Option<usize>,
+    pub(super) num_kv_heads: Option<usize>,
     /// Dimensions of a head; `None` for the width divided by the query heads.
-    pub(super) head_size: Option<usize>,
+    pub(super) head_dim: Option<usize>,
     /// The longest sequence.
-    pub(super) context: usize,
+    pub(super) max_position_embeddings: usize,
     /// The key of the norms' epsilon, and its value.
-    pub(super) epsilon: (&'static str, f64),
+    pub(super) eps: (&'static str, f64),
     /// What norms do.
     pub(super) norm: NormKind,
     /// The base of rope.
-    pub(super) rope_base: f64,
+    pub(super) rope_theta: f64,
     /// The share of a head that turns, in families whose configs may say another; `None` where it is always all of it.
-    pub(super) rope_share: Option<f64>,
-    /// Whether neighbours turn together.
+    pub(super) partial_rotary_factor: Option<f64>,
+    /// Whether neighbors turn together.
     pub(super) interleaved: bool,
     /// The key of the activation, and its value.
     pub(super) activation: (&'static str, &'static str),
@@ -43,13 +43,13 @@ pub(super) struct Defaults {
 
 /// Llama's.
 pub(super) const LLAMA: Defaults = Defaults {
-    key_heads: None,
-    head_size: None,
-    context: 2048,
-    epsilon: ("rms_norm_eps", 1e-6),
+    num_kv_heads: None,
+    head_dim: None,
+    max_position_embeddings: 2048,
+    eps: ("rms_norm_eps", 1e-6),
     norm: NormKind::Rms,
-    rope_base: 10_000.0,
-    rope_share: None,
+    rope_theta: 10_000.0,
+    partial_rotary_factor: None,
     interleaved: false,
     activation: ("hidden_act", "silu"),
 };
@@ -62,42 +62,42 @@ pub(super) fn with_usual_rope(fields: &Fields, usual: Value) -> Fields {
 /// A decoder like llama without biases, all of whose layers are alike.
 pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let hidden = fields.size("hidden_size")?;
-    let query_heads = fields.size("num_attention_heads")?;
-    let head_size = head_size(fields, defaults)?;
+    let num_heads = fields.size("num_attention_heads")?;
+    let head_dim = head_dim(fields, defaults)?;
     let layer = LayerConfig {
-        window: None,
-        rope: Some(RopeConfig::read(fields, head_size, rope_defaults(fields, defaults)?)?),
-        sparse: false,
+        sliding_window: None,
+        rope: Some(RopeConfig::read(fields, head_dim, rope_defaults(fields, defaults)?)?),
+        is_moe: false,
     };
     let layers = fields.size("num_hidden_layers")?;
     if layers > MOST_LAYERS {
         let message = format_args!("is {layers}; no model has more than {MOST_LAYERS}");
         return Err(fields.error("num_hidden_layers", message));
     }
-    let (key, epsilon) = defaults.epsilon;
+    let (key, epsilon) = defaults.eps;
     let norm =
-        NormConfig { kind: defaults.norm, epsilon: fields.optional_positive(key)?.unwrap_or(epsilon) as f32 };
+        NormConfig { kind: defaults.norm, eps: fields.optional_positive(key)?.unwrap_or(epsilon) as f32 };
     Ok(DecoderConfig {
-        vocabulary: fields.size("vocab_size")?,
-        context: context(fields, defaults)?,
-        hidden,
+        vocab_size: fields.size("vocab_size")?,
+        max_position_embeddings: context(fields, defaults)?,
+        hidden_size: hidden,
         layers: vec![layer; layers],
         block: BlockConfig::LLAMA,
         norm,
         attention: AttentionConfig {
-            query_heads,
-            key_heads: derived(fields, "num_key_value_heads", defaults.key_heads, query_heads)?,
-            head_size,
+            num_heads,
+            num_kv_heads: derived(fields, "num_key_value_heads", defaults.num_kv_heads, num_heads)?,
+            head_dim,
             projections: Projections::Apart,
             biases: AttentionBiases::default(),
             norm: None,
-            scale: (head_size as f32).sqrt().recip(),
-            soft_cap: None,
+            scale: (head_dim as f32).sqrt().recip(),
+            softcap: None,
             sinks: false,
-            stretch: None,
+            temperature: None,
         },
         feed_forward: FeedForwardConfig {
-            inner: fields.size("intermediate_size")?,
+            intermediate_size: fields.size("intermediate_size")?,
             bias: false,
             input: FeedForwardInput::Gated,
             activation: activation(fields, defaults)?,
@@ -106,9 +106,9 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         embedding_scale: None,
         head: HeadConfig {
             // Unless config.json says otherwise, the checkpoint tells: a head of its own makes itself known.
-            tied: flag(fields, "tie_word_embeddings", true)?,
+            tie_word_embeddings: flag(fields, "tie_word_embeddings", true)?,
             scale: None,
-            soft_cap: None,
+            softcap: None,
         },
         tensors: TensorNames::LLAMA,
     })
@@ -124,14 +124,14 @@ pub(super) fn with_biases(fields: &Fields, defaults: &Defaults) -> Result<Decode
 }
 
 /// Norms of each query and key head before they turn, like the other norms.
-pub(super) fn normalise_heads(config: &mut DecoderConfig, scope: HeadNormScope) {
-    config.attention.norm = Some(HeadNormConfig { scope, after_rope: false, norm: config.norm });
+pub(super) fn normalize_heads(config: &mut DecoderConfig, scope: QkNormScope) {
+    config.attention.norm = Some(QkNormConfig { scope, after_rope: false, norm: config.norm });
 }
 
 /// Dimensions of a head.
-pub(super) fn head_size(fields: &Fields, defaults: &Defaults) -> Result<usize> {
+pub(super) fn head_dim(fields: &Fields, defaults: &Defaults) -> Result<usize> {
     let (hidden, heads) = (fields.size("hidden_size")?, fields.size("num_attention_heads")?);
-    match derived(fields, "head_dim", defaults.head_size, hidden / heads)? {
+    match derived(fields, "head_dim", defaults.head_dim, hidden / heads)? {
         0 => Err(fields.error("num_attention_heads", "is above hidden_size and head_dim is not given")),
         size => Ok(size),
     }
@@ -140,16 +140,16 @@ pub(super) fn head_size(fields: &Fields, defaults: &Defaults) -> Result<usize> {
 /// What holds for rope where config.json says nothing.
 pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<RopeDefaults> {
     Ok(RopeDefaults {
-        base: defaults.rope_base,
-        share: defaults.rope_share,
+        theta: defaults.rope_theta,
+        partial_rotary_factor: defaults.partial_rotary_factor,
         interleaved: flag(fields, "rope_traditional", defaults.interleaved)?,
-        context: context(fields, defaults)?,
-        original_context: None,
+        max_position_embeddings: context(fields, defaults)?,
+        original_max_position_embeddings: None,
     })
 }
 
 fn context(fields: &Fields, defaults: &Defaults) -> Result<usize> {
-    Ok(fields.optional_size("max_position_embeddings")?.unwrap_or(defaults.context))
+    Ok(fields.optional_size("max_position_embeddings")?.unwrap_or(defaults.max_position_embeddings))
 }
 
 /// The activation by its name, which must be one that is known.

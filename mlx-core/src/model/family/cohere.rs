@@ -1,4 +1,4 @@
-//! Cohere's Command: attention and feed-forward read the same norm and are added side by side; neighbours turn together.
+//! Cohere's Command: attention and feed-forward read the same norm and are added side by side; neighbors turn together.
 
 use super::base::{self, Defaults, LLAMA, flag, nullable};
 use super::layers;
@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::head::LogitScale;
-use crate::model::head_norm::HeadNormScope;
 use crate::model::norm::NormKind;
+use crate::model::qk_norm::QkNormScope;
 
 const COHERE: Defaults = Defaults {
-    context: 8192,
-    epsilon: ("layer_norm_eps", 1e-5),
+    max_position_embeddings: 8192,
+    eps: ("layer_norm_eps", 1e-5),
     norm: NormKind::Layer,
-    rope_base: 500_000.0,
+    rope_theta: 500_000.0,
     interleaved: true,
     ..LLAMA
 };
@@ -24,9 +24,9 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let norm = if biased { NormKind::LayerWithBias } else { defaults.norm };
     let mut config = base::with_biases(fields, &Defaults { norm, ..*defaults })?;
     config.feed_forward.bias = false;
-    config.block = BlockConfig { feed_forward_norm: None, parallel: true, ..BlockConfig::LLAMA };
+    config.block = BlockConfig { pre_feedforward_norm: None, parallel_residual: true, ..BlockConfig::LLAMA };
     config.head.scale = nullable(fields, "logit_scale", Some(0.0625))?.map(LogitScale::Times);
-    config.head.tied = true;
+    config.head.tie_word_embeddings = true;
     Ok(config)
 }
 
@@ -34,7 +34,7 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
 pub(super) fn cohere(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = read(fields, &COHERE)?;
     if flag(fields, "use_qk_norm", false)? {
-        base::normalise_heads(&mut config, HeadNormScope::HeadOwnWeights);
+        base::normalize_heads(&mut config, QkNormScope::HeadOwnWeights);
     }
     Ok(config)
 }
@@ -42,12 +42,12 @@ pub(super) fn cohere(fields: &Fields) -> Result<DecoderConfig> {
 /// Command R7B and A: of four layers three see a window; the fourth sees everything and does not know positions.
 pub(super) fn cohere2(fields: &Fields) -> Result<DecoderConfig> {
     // `head_dim` is always the width divided by the heads.
-    let mut config = read(&fields.without("head_dim"), &Defaults { rope_base: 10_000.0, ..COHERE })?;
+    let mut config = read(&fields.without("head_dim"), &Defaults { rope_theta: 10_000.0, ..COHERE })?;
     let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(4);
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
     for layer in &mut config.layers {
-        layer.rope = layer.rope.take().filter(|_| layer.window.is_some());
+        layer.rope = layer.rope.take().filter(|_| layer.sliding_window.is_some());
     }
     Ok(config)
 }

@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::model::activation::Activation;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
-use crate::model::head_norm::HeadNormScope;
 use crate::model::norm::NormKind;
+use crate::model::qk_norm::QkNormScope;
 use crate::model::rope_config::{RopeConfig, RopeDefaults};
 
 const GEMMA: Defaults = Defaults {
-    key_heads: Some(16),
-    head_size: Some(256),
-    context: 8192,
+    num_kv_heads: Some(16),
+    head_dim: Some(256),
+    max_position_embeddings: 8192,
     norm: NormKind::RmsPlusOne,
     activation: ("hidden_act", "gelu_pytorch_tanh"),
     ..LLAMA
@@ -22,9 +22,9 @@ const GEMMA: Defaults = Defaults {
 
 /// What newer Gemmas share: four norms a layer.
 const BLOCK: BlockConfig = BlockConfig {
-    attended_norm: Some("post_attention_layernorm"),
-    feed_forward_norm: Some("pre_feedforward_layernorm"),
-    fed_norm: Some("post_feedforward_layernorm"),
+    post_attention_norm: Some("post_attention_layernorm"),
+    pre_feedforward_norm: Some("pre_feedforward_layernorm"),
+    post_feedforward_norm: Some("post_feedforward_layernorm"),
     ..BlockConfig::LLAMA
 };
 
@@ -32,8 +32,8 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     refuse(fields, "use_bidirectional_attention")?;
     let mut config = base::with_biases(fields, defaults)?;
     config.feed_forward.bias = false;
-    config.embedding_scale = Some((config.hidden as f64).sqrt() as f32);
-    config.head.tied = true;
+    config.embedding_scale = Some((config.hidden_size as f64).sqrt() as f32);
+    config.head.tie_word_embeddings = true;
     Ok(config)
 }
 
@@ -49,8 +49,8 @@ pub(super) fn gemma(fields: &Fields) -> Result<DecoderConfig> {
 /// What Gemma 2 and 3 share, but for the pattern of layers.
 fn newer(fields: &Fields, context: usize) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(4),
-        context,
+        num_kv_heads: Some(4),
+        max_position_embeddings: context,
         activation: ("hidden_activation", "gelu_pytorch_tanh"),
         ..GEMMA
     };
@@ -63,25 +63,25 @@ fn newer(fields: &Fields, context: usize) -> Result<DecoderConfig> {
 /// Gemma 2: every other layer sees a window; scores and logits are bent.
 pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = newer(fields, 8192)?;
-    config.attention.soft_cap = nullable(fields, "attn_logit_softcapping", Some(50.0))?;
-    config.head.soft_cap = nullable(fields, "final_logit_softcapping", Some(30.0))?;
+    config.attention.softcap = nullable(fields, "attn_logit_softcapping", Some(50.0))?;
+    config.head.softcap = nullable(fields, "final_logit_softcapping", Some(30.0))?;
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
     Ok(config)
 }
 
-/// Gemma 3: most layers see a window, and turn with a base of their own; heads are normalised.
+/// Gemma 3: most layers see a window, and turn with a base of their own; heads are normalized.
 pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
     let fields =
         &fields.with_default("vocab_size", 262_208.into()).with_default("num_attention_heads", 8.into());
     let mut config = newer(fields, 131_072)?;
     // Gemma 3 itself reads a cap of scores and does not use it.
-    config.head.soft_cap = nullable(fields, "final_logit_softcapping", None)?;
-    base::normalise_heads(&mut config, HeadNormScope::Head);
+    config.head.softcap = nullable(fields, "final_logit_softcapping", None)?;
+    base::normalize_heads(&mut config, QkNormScope::Head);
     let pattern = fields.optional_size("sliding_window_pattern")?.unwrap_or(6);
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(pattern))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
-    let (global, local) = ropes(fields, config.attention.head_size, config.context)?;
+    let (global, local) = ropes(fields, config.attention.head_dim, config.max_position_embeddings)?;
     for (layer, sliding) in config.layers.iter_mut().zip(sliding) {
         layer.rope = Some(if sliding { local.clone() } else { global.clone() });
     }
@@ -89,14 +89,19 @@ pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// Of layers that see everything, and of those that see a window.
-fn ropes(fields: &Fields, head_size: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
-    let defaults =
-        RopeDefaults { base: 1e6, share: None, interleaved: false, context, original_context: None };
-    let global = RopeConfig::read_for(fields, FULL, head_size, defaults)?;
+fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig, RopeConfig)> {
+    let defaults = RopeDefaults {
+        theta: 1e6,
+        partial_rotary_factor: None,
+        interleaved: false,
+        max_position_embeddings: context,
+        original_max_position_embeddings: None,
+    };
+    let global = RopeConfig::read_for(fields, FULL, head_dim, defaults)?;
     let base = positive(fields, "rope_local_base_freq", 10_000.0)?;
     // `rope_theta` is about the others.
     let fields = fields.without("rope_theta");
-    let local = RopeConfig::of_kind(&fields, SLIDING, head_size, RopeDefaults { base, ..defaults })?;
+    let local = RopeConfig::of_kind(&fields, SLIDING, head_dim, RopeDefaults { theta: base, ..defaults })?;
     Ok((global, local))
 }
 

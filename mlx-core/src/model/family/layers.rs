@@ -47,7 +47,7 @@ pub(super) fn slide(
         return Err(fields.error("sliding_window", "is missing, and some layers of layer_types need it"));
     }
     for (layer, &sliding) in config.layers.iter_mut().zip(sliding) {
-        layer.window = window.filter(|_| sliding);
+        layer.sliding_window = window.filter(|_| sliding);
     }
     Ok(())
 }

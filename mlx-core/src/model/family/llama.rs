@@ -6,9 +6,9 @@ use super::base::{self, Defaults, LLAMA, flag, positive};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
+use crate::model::attention_temperature::AttentionTemperatureConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::head::LogitScale;
-use crate::model::stretch::QueryStretch;
 
 /// Llama 1, 2 and 3. Layers see a window where `layer_types` says so.
 pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
@@ -18,7 +18,7 @@ pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-const MISTRAL: Defaults = Defaults { key_heads: Some(8), context: 131_072, ..LLAMA };
+const MISTRAL: Defaults = Defaults { num_kv_heads: Some(8), max_position_embeddings: 131_072, ..LLAMA };
 
 /// Mistral and Ministral: layers see a window of 4096 positions unless config.json says otherwise.
 pub(super) fn mistral(fields: &Fields) -> Result<DecoderConfig> {
@@ -34,16 +34,22 @@ pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
         "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
     });
     let fields = &base::with_usual_rope(fields, usual);
-    let defaults =
-        Defaults { head_size: Some(128), context: 262_144, epsilon: ("rms_norm_eps", 1e-5), ..MISTRAL };
+    let defaults = Defaults {
+        head_dim: Some(128),
+        max_position_embeddings: 262_144,
+        eps: ("rms_norm_eps", 1e-5),
+        ..MISTRAL
+    };
     let mut config = base::read(fields, &defaults)?;
     layers::slide_usually(fields, &mut config, layers::window(fields, None)?)?;
     let key = if fields.has("rope_scaling") { "rope_scaling" } else { "rope_parameters" };
     if let Some(rope) = fields.section(key)?
         && let Some(growth) = rope.optional_positive("llama_4_scaling_beta")?
     {
-        let step = positive(&rope, "original_max_position_embeddings", config.context as f64)?;
-        config.attention.stretch = Some(QueryStretch { growth: growth as f32, step: step as f32 });
+        let step =
+            positive(&rope, "original_max_position_embeddings", config.max_position_embeddings as f64)?;
+        config.attention.temperature =
+            Some(AttentionTemperatureConfig { scale: growth as f32, floor_scale: step as f32 });
     }
     Ok(config)
 }
@@ -70,7 +76,7 @@ pub(super) fn mistral3(fields: &Fields) -> Result<DecoderConfig> {
 pub(super) fn granite(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &LLAMA)?;
     config.embedding_scale = Some(positive(fields, "embedding_multiplier", 1.0)? as f32);
-    config.block.multiplier = Some(positive(fields, "residual_multiplier", 1.0)? as f32);
+    config.block.residual_multiplier = Some(positive(fields, "residual_multiplier", 1.0)? as f32);
     config.attention.scale = positive(fields, "attention_multiplier", 1.0)? as f32;
     config.head.scale = Some(LogitScale::Over(positive(fields, "logits_scaling", 1.0)? as f32));
     Ok(config)
@@ -82,20 +88,21 @@ pub(super) fn minicpm(fields: &Fields) -> Result<DecoderConfig> {
         return Err(fields.error("sparse_config", "is set; sparse attention is not supported"));
     }
     let mut config = base::read(fields, &LLAMA)?;
-    config.head.tied = true;
+    config.head.tie_word_embeddings = true;
     let layers = config.layers.len() as f64;
     config.attention.biases.qkv = flag(fields, "attention_bias", false)?;
     config.attention.biases.output = config.attention.biases.qkv;
     config.embedding_scale = Some(positive(fields, "scale_emb", 1.0)? as f32);
-    config.block.multiplier = Some((positive(fields, "scale_depth", 1.0)? / layers.sqrt()) as f32);
-    let growth = config.hidden as f64 / positive(fields, "dim_model_base", 1.0)?;
+    config.block.residual_multiplier = Some((positive(fields, "scale_depth", 1.0)? / layers.sqrt()) as f32);
+    let growth = config.hidden_size as f64 / positive(fields, "dim_model_base", 1.0)?;
     config.head.scale = Some(LogitScale::Over(growth as f32));
     Ok(config)
 }
 
 /// SmolLM 3: every fourth layer does not know positions.
 pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { key_heads: Some(4), context: 32_768, rope_base: 2e6, ..LLAMA };
+    let defaults =
+        Defaults { num_kv_heads: Some(4), max_position_embeddings: 32_768, rope_theta: 2e6, ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
     let count = config.layers.len();
     let interval = fields.optional_size("no_rope_layer_interval")?.unwrap_or(4);
@@ -121,7 +128,8 @@ pub(super) fn smollm3(fields: &Fields) -> Result<DecoderConfig> {
 
 /// Seed-OSS: biases in and out of attention are said apart.
 pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { key_heads: Some(8), head_size: Some(128), context: 524_288, ..LLAMA };
+    let defaults =
+        Defaults { num_kv_heads: Some(8), head_dim: Some(128), max_position_embeddings: 524_288, ..LLAMA };
     let mut config = base::read(fields, &defaults)?;
     config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
     config.attention.biases.output = flag(fields, "attention_out_bias", false)?;
@@ -130,14 +138,14 @@ pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Helium: neighbours turn together.
+/// Helium: neighbors turn together.
 pub(super) fn helium(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(20),
-        head_size: Some(128),
-        context: 4096,
-        epsilon: ("rms_norm_eps", 1e-8),
-        rope_base: 100_000.0,
+        num_kv_heads: Some(20),
+        head_dim: Some(128),
+        max_position_embeddings: 4096,
+        eps: ("rms_norm_eps", 1e-8),
+        rope_theta: 100_000.0,
         interleaved: true,
         ..LLAMA
     };
@@ -146,14 +154,14 @@ pub(super) fn helium(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// ERNIE 4.5, dense: neighbours turn together.
+/// ERNIE 4.5, dense: neighbors turn together.
 pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(2),
-        head_size: Some(128),
-        context: 131_072,
-        epsilon: ("rms_norm_eps", 1e-5),
-        rope_base: 500_000.0,
+        num_kv_heads: Some(2),
+        head_dim: Some(128),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 500_000.0,
         interleaved: true,
         ..LLAMA
     };
@@ -167,10 +175,10 @@ pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
 /// InternLM 3: biases under names of its own.
 pub(super) fn internlm3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(2),
-        head_size: Some(128),
-        context: 32_768,
-        epsilon: ("rms_norm_eps", 1e-5),
+        num_kv_heads: Some(2),
+        head_dim: Some(128),
+        max_position_embeddings: 32_768,
+        eps: ("rms_norm_eps", 1e-5),
         ..LLAMA
     };
     let mut config = base::with_biases(fields, &defaults)?;

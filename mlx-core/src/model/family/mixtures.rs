@@ -8,27 +8,27 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::decoder::DecoderConfig;
 use crate::model::expert_weights::ExpertTensors;
-use crate::model::head_norm::HeadNormScope;
-use crate::model::moe::{ExpertActivation, ExpertsConfig};
+use crate::model::moe::{ExpertActivation, MoeConfig};
+use crate::model::qk_norm::QkNormScope;
 use crate::model::tensors::TensorNames;
 
 /// Mixtral.
 pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(8),
-        context: 131_072,
-        epsilon: ("rms_norm_eps", 1e-5),
-        rope_base: 1e6,
+        num_kv_heads: Some(8),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 1e6,
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
     layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
     config.tensors = TensorNames { renamed: &[(".mlp.", ".block_sparse_moe.")], nested: false };
-    let experts = ExpertsConfig {
-        count: count(fields, 8)?,
-        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(2),
-        inner: config.feed_forward.inner,
-        normalised: true,
+    let experts = MoeConfig {
+        num_experts: count(fields, 8)?,
+        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(2),
+        intermediate_size: config.feed_forward.intermediate_size,
+        norm_topk_prob: true,
         bias: false,
         activation: ExpertActivation::Gated(config.feed_forward.activation),
         router: "gate",
@@ -40,15 +40,18 @@ pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
 /// Qwen 3 with experts in some of its layers.
 pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 6144.into());
-    let mut config = base::with_biases(fields, &Defaults { key_heads: Some(4), context: 32_768, ..LLAMA })?;
+    let mut config = base::with_biases(
+        fields,
+        &Defaults { num_kv_heads: Some(4), max_position_embeddings: 32_768, ..LLAMA },
+    )?;
     config.feed_forward.bias = false;
-    base::normalise_heads(&mut config, HeadNormScope::Head);
+    base::normalize_heads(&mut config, QkNormScope::Head);
     layers::slide_all(fields, &mut config, layers::window_if_used(fields, Some(4096))?)?;
-    let experts = ExpertsConfig {
-        count: count(fields, 128)?,
-        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
-        inner: fields.optional_size("moe_intermediate_size")?.unwrap_or(768),
-        normalised: flag(fields, "norm_topk_prob", false)?,
+    let experts = MoeConfig {
+        num_experts: count(fields, 128)?,
+        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
+        intermediate_size: fields.optional_size("moe_intermediate_size")?.unwrap_or(768),
+        norm_topk_prob: flag(fields, "norm_topk_prob", false)?,
         bias: false,
         activation: ExpertActivation::Gated(config.feed_forward.activation),
         router: "gate",
@@ -59,19 +62,19 @@ pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
     Ok(sparse(config, experts, |layer| (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as f64))))
 }
 
-/// OLMoE: queries and keys are normalised over their whole width.
+/// OLMoE: queries and keys are normalized over their whole width.
 pub(super) fn olmoe(fields: &Fields) -> Result<DecoderConfig> {
     if fields.has("clip_qkv") {
         return Err(fields.error("clip_qkv", "is set; clipping is not supported"));
     }
-    let defaults = Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+    let defaults = Defaults { max_position_embeddings: 4096, eps: ("rms_norm_eps", 1e-5), ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
-    base::normalise_heads(&mut config, HeadNormScope::Width);
-    let experts = ExpertsConfig {
-        count: count(fields, 64)?,
-        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
-        inner: config.feed_forward.inner,
-        normalised: flag(fields, "norm_topk_prob", false)?,
+    base::normalize_heads(&mut config, QkNormScope::Width);
+    let experts = MoeConfig {
+        num_experts: count(fields, 64)?,
+        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
+        intermediate_size: config.feed_forward.intermediate_size,
+        norm_topk_prob: flag(fields, "norm_topk_prob", false)?,
         bias: false,
         activation: ExpertActivation::Gated(config.feed_forward.activation),
         router: "gate",
@@ -88,11 +91,11 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     });
     let fields = &base::with_usual_rope(fields, usual);
     let defaults = Defaults {
-        key_heads: Some(8),
-        head_size: Some(64),
-        context: 131_072,
-        epsilon: ("rms_norm_eps", 1e-5),
-        rope_base: 150_000.0,
+        num_kv_heads: Some(8),
+        head_dim: Some(64),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 150_000.0,
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
@@ -102,14 +105,14 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.as_found = !fields.has("attention_bias");
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
-    let experts = ExpertsConfig {
-        count: count(fields, 128)?,
-        per_row: fields.optional_size("num_experts_per_tok")?.unwrap_or(4),
-        inner: config.feed_forward.inner,
-        normalised: true,
+    let experts = MoeConfig {
+        num_experts: count(fields, 128)?,
+        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(4),
+        intermediate_size: config.feed_forward.intermediate_size,
+        norm_topk_prob: true,
         bias: true,
         activation: ExpertActivation::Clamped {
-            sharpness: positive(fields, "swiglu_alpha", 1.702)? as f32,
+            alpha: positive(fields, "swiglu_alpha", 1.702)? as f32,
             limit: positive(fields, "swiglu_limit", 7.0)? as f32,
         },
         router: "router",
@@ -124,13 +127,9 @@ fn count(fields: &Fields, usual: usize) -> Result<usize> {
     Ok(count.or(fields.optional_size("num_experts")?).unwrap_or(usual))
 }
 
-fn sparse(
-    mut config: DecoderConfig,
-    experts: ExpertsConfig,
-    is_sparse: impl Fn(usize) -> bool,
-) -> DecoderConfig {
+fn sparse(mut config: DecoderConfig, experts: MoeConfig, is_sparse: impl Fn(usize) -> bool) -> DecoderConfig {
     for (index, layer) in config.layers.iter_mut().enumerate() {
-        layer.sparse = is_sparse(index);
+        layer.is_moe = is_sparse(index);
     }
     config.experts = Some(experts);
     config

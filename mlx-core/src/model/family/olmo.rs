@@ -6,20 +6,20 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
-use crate::model::head_norm::HeadNormScope;
+use crate::model::qk_norm::QkNormScope;
 use crate::model::rope_config::RopeConfig;
 
-const OLMO2: Defaults = Defaults { epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+const OLMO2: Defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };
 
 const BLOCK: BlockConfig = BlockConfig {
-    attention_norm: None,
-    attended_norm: Some("post_attention_layernorm"),
-    feed_forward_norm: None,
-    fed_norm: Some("post_feedforward_layernorm"),
+    input_norm: None,
+    post_attention_norm: Some("post_attention_layernorm"),
+    pre_feedforward_norm: None,
+    post_feedforward_norm: Some("post_feedforward_layernorm"),
     ..BlockConfig::LLAMA
 };
 
-/// OLMo 2: queries and keys are normalised over their whole width.
+/// OLMo 2: queries and keys are normalized over their whole width.
 pub(super) fn olmo2(fields: &Fields) -> Result<DecoderConfig> {
     read(fields, &OLMO2)
 }
@@ -27,17 +27,17 @@ pub(super) fn olmo2(fields: &Fields) -> Result<DecoderConfig> {
 fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, defaults)?;
     config.block = BLOCK;
-    base::normalise_heads(&mut config, HeadNormScope::Width);
+    base::normalize_heads(&mut config, QkNormScope::Width);
     Ok(config)
 }
 
 /// OLMo 3: of four layers three see a window, and their wavelengths are never stretched.
 pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { rope_base: 500_000.0, ..OLMO2 };
+    let defaults = Defaults { rope_theta: 500_000.0, ..OLMO2 };
     let mut config = read(fields, &defaults)?;
     let sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(4))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
-    let (size, rope) = (config.attention.head_size, base::rope_defaults(fields, &defaults)?);
+    let (size, rope) = (config.attention.head_dim, base::rope_defaults(fields, &defaults)?);
     let global = RopeConfig::read_for(fields, FULL, size, rope)?;
     let local = RopeConfig::of_kind(fields, SLIDING, size, rope)?;
     for (layer, sliding) in config.layers.iter_mut().zip(sliding) {
@@ -46,12 +46,12 @@ pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// EXAONE 4: each head is normalised; where some layers see a window, the others do not know positions.
+/// EXAONE 4: each head is normalized; where some layers see a window, the others do not know positions.
 pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { key_heads: Some(32), ..OLMO2 };
+    let defaults = Defaults { num_kv_heads: Some(32), ..OLMO2 };
     let mut config = base::read(fields, &defaults)?;
     config.block = BLOCK;
-    base::normalise_heads(&mut config, HeadNormScope::Head);
+    base::normalize_heads(&mut config, QkNormScope::Head);
     let key = "sliding_window_pattern";
     let everywhere = fields.is_null(key) && !fields.has("layer_types");
     let window = layers::window(fields, Some(4096))?.filter(|_| !everywhere);
@@ -60,7 +60,7 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     layers::slide(fields, &mut config, &sliding, window)?;
     if window.is_some() {
         for layer in &mut config.layers {
-            layer.rope = layer.rope.take().filter(|_| layer.window.is_some());
+            layer.rope = layer.rope.take().filter(|_| layer.sliding_window.is_some());
         }
     }
     Ok(config)

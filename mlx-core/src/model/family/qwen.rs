@@ -1,14 +1,14 @@
-//! Qwen 2 and 3, and Hunyuan, which normalises heads as well.
+//! Qwen 2 and 3, and Hunyuan, which normalizes heads as well.
 
 use super::base::{self, Defaults, LLAMA, flag};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::decoder::DecoderConfig;
-use crate::model::head_norm::{HeadNormConfig, HeadNormScope};
+use crate::model::qk_norm::{QkNormConfig, QkNormScope};
 use crate::model::tensors::TensorNames;
 
-const QWEN: Defaults = Defaults { key_heads: Some(32), context: 32_768, ..LLAMA };
+const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embeddings: 32_768, ..LLAMA };
 
 /// Qwen 2: queries, keys and values have biases.
 pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
@@ -18,11 +18,11 @@ pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Qwen 3: heads are normalised.
+/// Qwen 3: heads are normalized.
 pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
-    let mut config = base::with_biases(fields, &Defaults { head_size: Some(128), ..QWEN })?;
+    let mut config = base::with_biases(fields, &Defaults { head_dim: Some(128), ..QWEN })?;
     config.feed_forward.bias = false;
-    base::normalise_heads(&mut config, HeadNormScope::Head);
+    base::normalize_heads(&mut config, QkNormScope::Head);
     upper_layers_slide(fields, &mut config)?;
     Ok(config)
 }
@@ -37,14 +37,14 @@ fn upper_layers_slide(fields: &Fields, config: &mut DecoderConfig) -> Result<()>
     layers::slide(fields, config, &sliding, window)
 }
 
-/// Hunyuan, dense: heads are normalised after they have turned.
+/// Hunyuan, dense: heads are normalized after they have turned.
 pub(super) fn hunyuan_v1_dense(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { epsilon: ("rms_norm_eps", 1e-5), ..LLAMA };
+    let defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
     config.feed_forward.bias = false;
     if flag(fields, "use_qk_norm", true)? {
-        base::normalise_heads(&mut config, HeadNormScope::Head);
-        config.attention.norm = config.attention.norm.map(HeadNormConfig::after_rope);
+        base::normalize_heads(&mut config, QkNormScope::Head);
+        config.attention.norm = config.attention.norm.map(QkNormConfig::after_rope);
     }
     config.tensors = TensorNames {
         renamed: &[

@@ -10,15 +10,19 @@ use crate::model::attention::Projections;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::feed_forward::FeedForwardInput;
-use crate::model::head_norm::HeadNormScope;
 use crate::model::norm::NormKind;
+use crate::model::qk_norm::QkNormScope;
 use crate::model::rope_config::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
 /// Phi 3 and 4: projections in one; wavelengths stretched pair by pair.
 pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults =
-        Defaults { context: 4096, epsilon: ("rms_norm_eps", 1e-5), rope_share: Some(1.0), ..LLAMA };
+    let defaults = Defaults {
+        max_position_embeddings: 4096,
+        eps: ("rms_norm_eps", 1e-5),
+        partial_rotary_factor: Some(1.0),
+        ..LLAMA
+    };
     for key in ["rope_scaling", "rope_parameters"] {
         if let Some(section) = fields.section(key)?
             && let Some("yarn") = section.optional_text("type")?
@@ -27,8 +31,11 @@ pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
         }
     }
     let mut config = base::read(fields, &defaults)?;
-    let rope = RopeDefaults { original_context: Some(4096), ..base::rope_defaults(fields, &defaults)? };
-    let rope = RopeConfig::read(fields, config.attention.head_size, rope)?;
+    let rope = RopeDefaults {
+        original_max_position_embeddings: Some(4096),
+        ..base::rope_defaults(fields, &defaults)?
+    };
+    let rope = RopeConfig::read(fields, config.attention.head_dim, rope)?;
     for layer in &mut config.layers {
         layer.rope = Some(rope.clone());
     }
@@ -39,16 +46,16 @@ pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 const GLM: Defaults = Defaults {
-    key_heads: Some(2),
-    head_size: Some(128),
-    context: 131_072,
-    epsilon: ("rms_norm_eps", 1.562_5e-7),
-    rope_share: Some(0.5),
+    num_kv_heads: Some(2),
+    head_dim: Some(128),
+    max_position_embeddings: 131_072,
+    eps: ("rms_norm_eps", 1.562_5e-7),
+    partial_rotary_factor: Some(0.5),
     interleaved: true,
     ..LLAMA
 };
 
-/// GLM 4 of 2024: neighbours in half of each head turn together.
+/// GLM 4 of 2024: neighbors in half of each head turn together.
 pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &GLM)?;
     config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
@@ -61,8 +68,8 @@ pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
 pub(super) fn glm4(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = glm(fields)?;
     config.block = BlockConfig {
-        attended_norm: Some("post_self_attn_layernorm"),
-        fed_norm: Some("post_mlp_layernorm"),
+        post_attention_norm: Some("post_self_attn_layernorm"),
+        post_feedforward_norm: Some("post_mlp_layernorm"),
         ..BlockConfig::LLAMA
     };
     Ok(config)
@@ -75,8 +82,8 @@ pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.output = config.attention.biases.qkv;
     config.attention.projections = Projections::ByKeyHead;
     config.block = BlockConfig {
-        attention_norm: Some("attention_norm"),
-        feed_forward_norm: Some("ffn_norm"),
+        input_norm: Some("input_norm"),
+        pre_feedforward_norm: Some("ffn_norm"),
         ..BlockConfig::LLAMA
     };
     config.tensors = TensorNames {
@@ -97,17 +104,17 @@ pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
 /// StableLM: layer norms with biases, a quarter of each head turns.
 pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(32),
-        context: 4096,
-        epsilon: ("layer_norm_eps", 1e-5),
+        num_kv_heads: Some(32),
+        max_position_embeddings: 4096,
+        eps: ("layer_norm_eps", 1e-5),
         norm: NormKind::LayerWithBias,
-        rope_share: Some(0.25),
+        partial_rotary_factor: Some(0.25),
         ..LLAMA
     };
     let mut config = base::read(fields, &defaults)?;
     config.attention.biases.qkv = flag(fields, "use_qkv_bias", false)?;
     if flag(fields, "qk_layernorm", false)? {
-        base::normalise_heads(&mut config, HeadNormScope::HeadOwnTensors);
+        base::normalize_heads(&mut config, QkNormScope::HeadOwnTensors);
         config.tensors = TensorNames {
             renamed: &[
                 ("self_attn.q_norm", "self_attn.q_layernorm"),
@@ -117,7 +124,8 @@ pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
         };
     }
     if flag(fields, "use_parallel_residual", false)? {
-        config.block = BlockConfig { feed_forward_norm: None, parallel: true, ..BlockConfig::LLAMA };
+        config.block =
+            BlockConfig { pre_feedforward_norm: None, parallel_residual: true, ..BlockConfig::LLAMA };
     }
     Ok(config)
 }
@@ -125,9 +133,9 @@ pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
 /// StarCoder 2: layer norms and biases everywhere, a feed-forward block without a gate.
 pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
-        key_heads: Some(2),
-        context: 4096,
-        epsilon: ("norm_epsilon", 1e-5),
+        num_kv_heads: Some(2),
+        max_position_embeddings: 4096,
+        eps: ("norm_epsilon", 1e-5),
         norm: NormKind::LayerWithBias,
         activation: ("hidden_act", "gelu_pytorch_tanh"),
         ..LLAMA
@@ -145,7 +153,7 @@ pub(super) fn starcoder2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Apertus: heads are normalised, and a feed-forward block without a gate learns how it bends.
+/// Apertus: heads are normalized, and a feed-forward block without a gate learns how it bends.
 pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
     let usual = json!({
         "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
@@ -153,18 +161,18 @@ pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
     });
     let fields = &base::with_usual_rope(fields, usual);
     let defaults = Defaults {
-        context: 65_536,
-        epsilon: ("rms_norm_eps", 1e-5),
-        rope_base: 12e6,
+        max_position_embeddings: 65_536,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 12e6,
         activation: ("hidden_act", "xielu"),
         ..LLAMA
     };
     let mut config = base::with_biases(fields, &defaults)?;
     config.feed_forward.input = FeedForwardInput::Plain;
-    base::normalise_heads(&mut config, HeadNormScope::Head);
+    base::normalize_heads(&mut config, QkNormScope::Head);
     config.block = BlockConfig {
-        attention_norm: Some("attention_layernorm"),
-        feed_forward_norm: Some("feedforward_layernorm"),
+        input_norm: Some("attention_layernorm"),
+        pre_feedforward_norm: Some("feedforward_layernorm"),
         ..BlockConfig::LLAMA
     };
     Ok(config)

@@ -1,4 +1,4 @@
-//! Fills: prompts, and tokens that a preempted sequence had generated, run through the model between decode steps. A pass may
+//! Prefills: prompts, and tokens that a preempted sequence had generated, run through the model between decode steps. A pass may
 //! stop after any layer, so that no prompt holds up the streams for longer than the pace allows.
 
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::decode::Drawn;
-use super::pace::work;
+use super::prefill_budget::work;
 use super::request::{Event, FinishReason};
 use super::runner::Engine;
 use super::sequence::{Next, Sequence};
@@ -17,7 +17,7 @@ use crate::model::Pass;
 use crate::sampling::Sampler;
 
 /// What was issued in one turn.
-pub(super) struct Fills {
+pub(super) struct Prefills {
     ids: Vec<u64>,
     /// Ends of prompts, from which first tokens are to be drawn.
     ends: Vec<(u64, Rows)>,
@@ -42,12 +42,12 @@ struct Piece {
 impl Engine {
     /// Issues as much as may run before the next step; with `streams` that wait for it, that is what the pace allows, and
     /// without them one pass.
-    pub(super) fn start_fills(&mut self, streams: bool) -> Fills {
+    pub(super) fn start_prefills(&mut self, streams: bool) -> Prefills {
         self.follow_leaders();
         let started = Instant::now();
-        let mut fills = Fills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started, fault: None };
-        let allowance = self.pace.allowance(self.to_fill().into_iter().map(|id| self.rest(id)));
-        while let Some(&id) = self.to_fill().first() {
+        let mut fills = Prefills { ids: Vec::new(), ends: Vec::new(), work: 0.0, started, fault: None };
+        let allowance = self.pace.allowance(self.to_prefill().into_iter().map(|id| self.rest(id)));
+        while let Some(&id) = self.to_prefill().first() {
             if !self.may_run_beside(id, &fills.ids) {
                 break;
             }
@@ -68,7 +68,7 @@ impl Engine {
 
     /// The sequence in the middle of a pass, then whoever has waited longest since its start or its last chunk: several prompts
     /// advance side by side, and new ones do not hold up old ones.
-    fn to_fill(&self) -> Vec<u64> {
+    fn to_prefill(&self) -> Vec<u64> {
         let fills = |sequence: &Sequence| matches!(sequence.next(), Next::Prompt(_) | Next::Replay(_));
         let place = |(&id, sequence): (&u64, &Sequence)| {
             let run = sequence.run.as_ref().filter(|run| run.leader.is_none() && fills(sequence))?;
@@ -93,7 +93,7 @@ impl Engine {
         let sequence = self.sequences.get(&id)?;
         let cache = &sequence.run.as_ref()?.cache;
         let next = sequence.next();
-        let range = self.device.fill_range(next, cache, sequence.limits.slide)?;
+        let range = self.device.prefill_range(next, cache, sequence.limits.slide)?;
         let work = work(range.len(), range.end);
         let layers = match limit {
             None => self.device.layers(),
@@ -144,14 +144,14 @@ impl Engine {
 
     /// All layers of a pass have been issued: whoever reads the prompt's hidden rows gets them, and at the end of the prompt the
     /// first token's logits are on their way.
-    fn pass_issued(&mut self, id: u64, piece: &Piece, pass: &Pass, fills: &mut Fills) -> Result<()> {
+    fn pass_issued(&mut self, id: u64, piece: &Piece, pass: &Pass, fills: &mut Prefills) -> Result<()> {
         let (Next::Prompt(length), Some(sequence)) = (piece.next, self.sequences.get_mut(&id)) else {
             return Ok(());
         };
         Gauges::add(&self.gauges.prompt_tokens, piece.range.len());
         if sequence.reader.is_on() {
             // What is read here is waited for here, and what goes wrong from then on is its own.
-            if !self.settle_fills(fills) {
+            if !self.settle_prefills(fills) {
                 return Ok(());
             }
             if let Err(error) = self.read(id, piece, length, pass) {
@@ -162,7 +162,7 @@ impl Engine {
         if piece.ends { self.prompt_ended(id, pass, fills) } else { Ok(()) }
     }
 
-    /// Scores or embeds the tokens of a piece of a prompt of `length` tokens.
+    /// AttentionWeights or embeds the tokens of a piece of a prompt of `length` tokens.
     fn read(&mut self, id: u64, piece: &Piece, length: usize, pass: &Pass) -> Result<()> {
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
         let Sequence { reader, history, outlet, .. } = &mut *sequence;
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// The end of a prompt has been issued: whoever waits for the same prompt gets a copy, and all draw from its last row.
-    fn prompt_ended(&mut self, id: u64, pass: &Pass, fills: &mut Fills) -> Result<()> {
+    fn prompt_ended(&mut self, id: u64, pass: &Pass, fills: &mut Prefills) -> Result<()> {
         let Some(sequence) = self.sequences.get_mut(&id) else { return Ok(()) };
         if sequence.limits.max_tokens == 0 {
             // Only the prompt was asked for, and it has been read.
@@ -194,7 +194,7 @@ impl Engine {
         let end = self.device.last_logits(pass.hidden())?;
         if !self.followers_to_the_end(id).is_empty() {
             // Copies are waited for, too, and would be told of what went wrong here.
-            self.settle_fills(fills);
+            self.settle_prefills(fills);
             keep_first(&mut fills.fault, end.wait());
             if fills.fault.is_some() {
                 return Ok(());
@@ -206,8 +206,8 @@ impl Engine {
     }
 
     /// Waits for what was issued, and draws the first tokens of prompts that came to their end.
-    pub(super) fn end_fills(&mut self, mut fills: Fills) -> Vec<Drawn> {
-        self.settle_fills(&mut fills);
+    pub(super) fn finish_prefills(&mut self, mut fills: Prefills) -> Vec<Drawn> {
+        self.settle_prefills(&mut fills);
         if !fills.ids.is_empty() {
             self.pace.filled(fills.work, fills.started.elapsed().as_secs_f64());
         }
@@ -217,7 +217,7 @@ impl Engine {
         if let Some(message) = &fills.fault {
             let ids: BTreeSet<u64> = fills.ids.into_iter().collect();
             self.pass_failed(&Vec::from_iter(ids), message);
-            fills.ends.into_iter().for_each(|(id, _)| self.compute_again(id));
+            fills.ends.into_iter().for_each(|(id, _)| self.restart(id));
             return Vec::new();
         }
         fills.ends.into_iter().filter_map(|(id, logits)| self.draw_first(id, &logits)).collect()
@@ -225,7 +225,7 @@ impl Engine {
 
     /// Waits for fills; false if one failed. What else would be waited for while they are on the device, and be told of their errors, lets
     /// them be waited for before.
-    fn settle_fills(&self, fills: &mut Fills) -> bool {
+    fn settle_prefills(&self, fills: &mut Prefills) -> bool {
         let runs = fills.ids.iter().filter_map(|id| self.sequences.get(id)?.run.as_ref());
         for run in runs {
             keep_first(&mut fills.fault, run.pass.as_ref().map_or_else(|| run.cache.eval(), Pass::wait));
@@ -235,7 +235,7 @@ impl Engine {
 
     /// Whether a fill may be on the device together with `others`: what has failed in company runs alone.
     fn may_run_beside(&self, id: u64, others: &[u64]) -> bool {
-        others.iter().all(|&other| other == id || !self.is_suspect(id) && !self.is_suspect(other))
+        others.iter().all(|&other| other == id || !self.is_quarantined(id) && !self.is_quarantined(other))
     }
 
     fn draw_first(&mut self, id: u64, logits: &Rows) -> Option<Drawn> {

@@ -4,7 +4,7 @@ use crate::sampling::{Cursor, Since, TokenHistory};
 use crate::text::{Detokenizer, StopMatcher};
 
 /// Turns accepted tokens into text, as one more follower of the history.
-pub(super) struct TextFollower {
+pub(super) struct OutputText {
     cursor: Cursor,
     detokenizer: Detokenizer,
     stop: StopMatcher,
@@ -25,7 +25,7 @@ pub(super) struct Piece {
     pub(super) matched: Option<usize>,
 }
 
-impl TextFollower {
+impl OutputText {
     /// Follows `history` from its end: the prompt is not part of the text.
     pub(super) fn new(detokenizer: Detokenizer, stop: StopMatcher, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
@@ -117,9 +117,9 @@ mod tests {
         Tokenizer::load(&models.join(name)).expect("the fixture loads")
     }
 
-    fn follower(tokenizer: &Tokenizer, stop: &[&str], history: &TokenHistory) -> TextFollower {
+    fn follower(tokenizer: &Tokenizer, stop: &[&str], history: &TokenHistory) -> OutputText {
         let stop: Vec<String> = stop.iter().map(|&text| text.to_owned()).collect();
-        TextFollower::new(tokenizer.detokenizer(true), StopMatcher::new(&stop), history)
+        OutputText::new(tokenizer.detokenizer(true), StopMatcher::new(&stop), history)
     }
 
     #[test]

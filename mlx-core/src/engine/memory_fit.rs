@@ -8,7 +8,7 @@ use crate::model::ModelSpec;
 
 /// The memory of an engine, in bytes and in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Room {
+pub struct MemoryFit {
     /// All bytes that the engine may take.
     pub budget: u64,
     /// Bytes for sequences: without the weights, and the work that every step needs.
@@ -21,7 +21,7 @@ pub struct Room {
     pub refusal: Option<String>,
 }
 
-impl Room {
+impl MemoryFit {
     /// The room that an engine with these options would have.
     pub fn of(spec: &ModelSpec, options: &EngineOptions) -> Result<Self> {
         let budget = device::budget(options)?;
@@ -34,8 +34,8 @@ impl Room {
             Err(other) => return Err(other),
         };
         let shared = capacity.shared();
-        let longest = last_that_fits(spec.context + 1, |tokens| capacity.sequence(tokens) <= shared);
-        let full_contexts = shared / capacity.sequence(spec.context).max(1);
+        let longest = last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens) <= shared);
+        let full_contexts = shared / capacity.sequence(spec.context_length).max(1);
         Ok(Self { budget, shared, longest, full_contexts, refusal: None })
     }
 }

@@ -8,9 +8,9 @@ use crate::array::slice_axis;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// What is normalised, and with what weights.
+/// What is normalized, and with what weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeadNormScope {
+pub enum QkNormScope {
     /// Each head; all query heads share a weight, and all key heads: `q_norm.weight` is `[D]`.
     Head,
     /// Each head with a weight of its own, `[H, D]`.
@@ -23,16 +23,16 @@ pub enum HeadNormScope {
 
 /// The norms of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HeadNormConfig {
-    /// What is normalised together.
-    pub scope: HeadNormScope,
+pub struct QkNormConfig {
+    /// What is normalized together.
+    pub scope: QkNormScope,
     /// Whether it comes after the rotation instead of before.
     pub after_rope: bool,
     /// The norm.
     pub norm: NormConfig,
 }
 
-impl HeadNormConfig {
+impl QkNormConfig {
     /// The same norms, after the rotation.
     pub(super) fn after_rope(self) -> Self {
         Self { after_rope: true, ..self }
@@ -48,23 +48,23 @@ pub(super) struct Heads {
 }
 
 /// Norms of queries and keys with their weights.
-pub(super) enum HeadNorm {
+pub(super) enum QkNorm {
     /// `[H, 1, D]`, query heads before key heads.
     PerHead { norm: NormConfig, weight: Array },
     /// Over the whole width of the queries, and of the keys.
     Width { query: Norm, key: Norm },
 }
 
-impl HeadNorm {
+impl QkNorm {
     /// Takes `{name}.q_norm` and `{name}.k_norm`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
-        config: HeadNormConfig,
+        config: QkNormConfig,
         heads: Heads,
     ) -> Result<Self> {
         let (query, key) = (format!("{name}.q_norm"), format!("{name}.k_norm"));
-        if config.scope == HeadNormScope::Width {
+        if config.scope == QkNormScope::Width {
             return Ok(Self::Width {
                 query: Norm::load(weights, &query, heads.query * heads.size, config.norm)?,
                 key: Norm::load(weights, &key, heads.key * heads.size, config.norm)?,
@@ -78,7 +78,7 @@ impl HeadNorm {
         Ok(Self::PerHead { norm: config.norm, weight })
     }
 
-    /// Normalises the whole width of queries and keys in `[R, (Hq + 2 Hk) D]`, if that is the scope.
+    /// Normalizes the whole width of queries and keys in `[R, (Hq + 2 Hk) D]`, if that is the scope.
     pub(super) fn widths(&self, projected: Array, heads: Heads) -> Result<Array> {
         let Self::Width { query, key } = self else { return Ok(projected) };
         let (queries, keys) = ((heads.query * heads.size) as i32, (heads.key * heads.size) as i32);
@@ -91,7 +91,7 @@ impl HeadNorm {
         Ok(concatenate(&parts, 1)?)
     }
 
-    /// Normalises each head of `[B, Hq + Hk, T, D]`, if that is the scope.
+    /// Normalizes each head of `[B, Hq + Hk, T, D]`, if that is the scope.
     pub(super) fn each(&self, turning: Array) -> Result<Array> {
         match self {
             Self::PerHead { norm, weight } => Ok(multiply(norm.plain(&turning)?, weight)?),
@@ -104,16 +104,16 @@ impl HeadNorm {
 fn head_weights(
     weights: &mut Weights,
     name: &str,
-    config: HeadNormConfig,
+    config: QkNormConfig,
     count: usize,
     size: usize,
 ) -> Result<Vec<Array>> {
     let norm = config.norm;
     Ok(match config.scope {
-        HeadNormScope::HeadOwnWeights => vec![norm.weight(weights, name, &[count, size])?.reshape(&[-1])?],
-        HeadNormScope::HeadOwnTensors => (0..count)
+        QkNormScope::HeadOwnWeights => vec![norm.weight(weights, name, &[count, size])?.reshape(&[-1])?],
+        QkNormScope::HeadOwnTensors => (0..count)
             .map(|head| norm.weight(weights, &format!("{name}.norms.{head}"), &[size]))
             .collect::<Result<_>>()?,
-        HeadNormScope::Head | HeadNormScope::Width => vec![norm.weight(weights, name, &[size])?; count],
+        QkNormScope::Head | QkNormScope::Width => vec![norm.weight(weights, name, &[size])?; count],
     })
 }

@@ -1,16 +1,16 @@
-//! Packed numbers to floats, on the host: on a CPU, MLX's own way takes many times as long. Invariant: no array is touched.
+//! QuantizedMatrix numbers to floats, on the host: on a CPU, MLX's own way takes many times as long. Invariant: no array is touched.
 
-use crate::quantisation::{Mode, Packing};
+use crate::quantization::{Mode, QuantScheme};
 
 /// Unpacks the groups of one kind of packing.
 pub(crate) struct Unpacker {
-    packing: Packing,
+    packing: QuantScheme,
     /// What each string of bits means before it is scaled.
     table: Vec<f32>,
 }
 
 impl Unpacker {
-    pub(crate) fn new(packing: Packing) -> Self {
+    pub(crate) fn new(packing: QuantScheme) -> Self {
         let codes = 0..=u8::MAX >> (8 - packing.bits);
         let meaning: fn(u8) -> f32 = match packing.mode {
             Mode::Affine => |code| f32::from(code),
@@ -22,7 +22,7 @@ impl Unpacker {
 
     /// The numbers in `words`, whole groups of them, each with its scale and, in affine mode, bias.
     pub(crate) fn unpack(&self, words: &[u32], scales: &[f32], biases: Option<&[f32]>) -> Vec<f32> {
-        let Packing { bits, group, .. } = self.packing;
+        let QuantScheme { bits, group_size: group, .. } = self.packing;
         let mask = (1 << bits) - 1;
         let mut numbers = Vec::with_capacity(scales.len() * group);
         // A group has whole words, and the lowest bits come first.

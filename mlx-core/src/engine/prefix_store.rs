@@ -3,8 +3,8 @@
 
 use std::sync::PoisonError;
 
+use super::disk_prefix::SavedPrefixes;
 use super::runner::Engine;
-use super::saved::SavedPrefixes;
 use super::sequence::{Run, Sequence};
 use super::stats::Gauges;
 use crate::cache::{self, DiskCache, Found, Hit, Kept, PrefixTree, SequenceCache};
@@ -60,7 +60,7 @@ impl Engine {
     /// to make room.
     pub(super) fn known_beginning(&mut self, id: u64) -> Option<Hit> {
         let sequence = self.sequences.get(&id)?;
-        // Scores and embeddings need every position's hidden state.
+        // AttentionWeights and embeddings need every position's hidden state.
         if sequence.reader.is_on() || self.prefixes.limit == 0 {
             return None;
         }
@@ -108,7 +108,7 @@ impl Engine {
 
     /// What is kept gives way to what has been promised.
     pub(super) fn make_room(&mut self) {
-        self.shrink_to(self.prefixes.limit.min(self.scheduler.ledger().unpromised()));
+        self.shrink_to(self.prefixes.limit.min(self.scheduler.ledger().free()));
     }
 
     fn shrink_to(&mut self, bytes: u64) {
@@ -120,7 +120,7 @@ impl Engine {
     pub(super) fn keep(&mut self, mut sequence: Sequence) {
         // Hardly anybody goes on from a text that was scored or embedded.
         let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
-        if sequence.suspect || was_read || self.prefixes.limit == 0 {
+        if sequence.quarantined || was_read || self.prefixes.limit == 0 {
             return;
         }
         let held = sequence.run.as_ref().map_or(0, |run| run.cache.bytes() as u64);
@@ -133,11 +133,11 @@ impl Engine {
         let least = self.capacity.cache_per_token() * cache::capacity(length) as u64;
         // While it is copied to where it takes no more than it needs, there are two.
         let (bytes, at_once) = if least < held { (least, least + held) } else { (held, held) };
-        let (limit, unpromised) = (self.prefixes.limit, self.scheduler.ledger().unpromised());
-        if length == 0 || bytes > limit || at_once > unpromised {
+        let (limit, free) = (self.prefixes.limit, self.scheduler.ledger().free());
+        if length == 0 || bytes > limit || at_once > free {
             return;
         }
-        self.shrink_to((limit - bytes).min(unpromised - at_once));
+        self.shrink_to((limit - bytes).min(free - at_once));
         if !self.settle_step() {
             return;
         }

@@ -21,7 +21,7 @@ const OUTLIER: f64 = 3.0;
 
 /// Measured speeds.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct PrefillBudget {
     /// Seconds of a decode step.
     step: Option<f64>,
     /// Seconds of one unit of prefill work.
@@ -33,7 +33,7 @@ pub(super) fn work(rows: usize, depth: usize) -> f64 {
     (rows * (depth + ROW_COST)) as f64
 }
 
-impl Pace {
+impl PrefillBudget {
     /// Notes how long a decode step took.
     pub(super) fn stepped(&mut self, seconds: f64) {
         fade(&mut self.step, seconds);
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_slow_device_gets_less_prefill_between_steps() {
-        let mut pace = Pace::default();
-        let allowance = |pace: &Pace, rests: &[f64]| pace.allowance(rests.iter().copied());
+        let mut pace = PrefillBudget::default();
+        let allowance = |pace: &PrefillBudget, rests: &[f64]| pace.allowance(rests.iter().copied());
         assert!(allowance(&pace, &[1e9]) <= 0.0, "nothing is known");
         pace.stepped(0.010);
         pace.filled(work(64, 0), 0.001);

@@ -4,14 +4,14 @@ use mlx_rs::Array;
 use mlx_rs::ops::{broadcast_to, concatenate, select, softmax_axis};
 
 use super::attention::AttentionConfig;
-use super::cap::capped;
+use super::softcap::softcap;
 use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
 use crate::mlx_sys::slice_update_add;
 use crate::weights::Weights;
 
 /// What happens to scores beside the softmax.
-pub(super) struct Scores {
+pub(super) struct AttentionWeights {
     cap: Option<f32>,
     /// `[H]`: a score of each query head that takes part in the softmax and leads nowhere.
     sinks: Option<Array>,
@@ -19,14 +19,14 @@ pub(super) struct Scores {
     sinks_by_group: Option<Array>,
 }
 
-impl Scores {
+impl AttentionWeights {
     /// Takes `{name}.sinks` if there are sinks.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &AttentionConfig) -> Result<Self> {
         let name = format!("{name}.sinks");
-        let sinks = config.sinks.then(|| weights.take(&name, &[config.query_heads])).transpose()?;
-        let groups = [1, config.key_heads as i32, (config.query_heads / config.key_heads) as i32, 1];
+        let sinks = config.sinks.then(|| weights.take(&name, &[config.num_heads])).transpose()?;
+        let groups = [1, config.num_kv_heads as i32, (config.num_heads / config.num_kv_heads) as i32, 1];
         let sinks_by_group = sinks.as_ref().map(|sinks| sinks.reshape(&groups)).transpose()?;
-        Ok(Self { cap: config.soft_cap, sinks, sinks_by_group })
+        Ok(Self { cap: config.softcap, sinks, sinks_by_group })
     }
 
     /// `[H]`, for a kernel that knows what to do with them.
@@ -45,7 +45,7 @@ impl Scores {
 
     /// The shares of the scores `[1, key heads, group, T, seen]` of a run, each row seeing itself and what is before it, at most
     /// `window` positions in all.
-    pub(super) fn shares_of_run(&self, scores: &Array, window: Option<i32>) -> Result<Array> {
+    pub(super) fn prefill_weights(&self, scores: &Array, window: Option<i32>) -> Result<Array> {
         let (rows, seen) = (scores.dim(3), scores.dim(4));
         let mut scores = self.capped(scores)?;
         match window.filter(|&window| seen > window) {
@@ -70,7 +70,7 @@ impl Scores {
 
     fn capped(&self, scores: &Array) -> Result<Array> {
         match self.cap {
-            Some(cap) => capped(scores, cap),
+            Some(cap) => softcap(scores, cap),
             None => Ok(scores.clone()),
         }
     }

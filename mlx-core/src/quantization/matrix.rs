@@ -10,16 +10,16 @@ use mlx_rs::{Array, Dtype};
 use crate::array;
 use crate::error::{Error, Result};
 use crate::mlx_sys::{self, Operand};
-use crate::quantisation::{Mode, Packing};
-use crate::unpack::Unpacker;
+use crate::quantization::dequantize::Unpacker;
+use crate::quantization::{Mode, QuantScheme};
 
 /// The numbers that are unpacked at once: a large matrix is held twice only in part.
 const AT_ONCE: usize = 4 << 20;
 
 /// A matrix `[output, input]`, or a stack of them.
 #[derive(Clone)]
-pub struct Packed {
-    packing: Packing,
+pub struct QuantizedMatrix {
+    packing: QuantScheme,
     /// `[..., output, words]` of u32.
     weight: Array,
     /// `[..., output, groups]`
@@ -28,15 +28,15 @@ pub struct Packed {
     biases: Option<Array>,
 }
 
-impl Packed {
+impl QuantizedMatrix {
     /// The caller has checked that the shapes fit.
-    pub fn new(packing: Packing, weight: Array, scales: Array, biases: Option<Array>) -> Self {
+    pub fn new(packing: QuantScheme, weight: Array, scales: Array, biases: Option<Array>) -> Self {
         Self { packing, weight, scales, biases }
     }
 
     /// Packs floats `[..., output, input]`, whose rows have whole groups, as MLX's tools do.
-    pub fn pack(matrix: &Array, packing: Packing) -> Result<Self> {
-        let (group, bits) = (packing.group as i32, packing.bits as i32);
+    pub fn pack(matrix: &Array, packing: QuantScheme) -> Result<Self> {
+        let (group, bits) = (packing.group_size as i32, packing.bits as i32);
         let mut parts = mlx_sys::quantize(matrix, group, bits, name_of(packing.mode))?.into_iter();
         match (parts.next(), parts.next()) {
             (Some(weight), Some(scales)) => Ok(Self::new(packing, weight, scales, parts.next())),
@@ -140,7 +140,7 @@ impl Packed {
             weight: &self.weight,
             scales: &self.scales,
             biases: self.biases.as_ref(),
-            group: self.packing.group as i32,
+            group: self.packing.group_size as i32,
             bits: self.packing.bits as i32,
             mode: name_of(self.packing.mode),
         }

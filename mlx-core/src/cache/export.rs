@@ -21,7 +21,7 @@ impl SequenceCache {
         self.layers.iter().map(layer).collect()
     }
 
-    /// Fills an empty cache with blocks that follow one another. One layer after the other, so that at no time more than one is there
+    /// Prefills an empty cache with blocks that follow one another. One layer after the other, so that at no time more than one is there
     /// twice.
     pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
         if blocks.iter().any(|block| block.layers.len() != self.layers.len()) {

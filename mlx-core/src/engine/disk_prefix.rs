@@ -47,7 +47,7 @@ impl Engine {
     /// The beginning of a sequence's prompt from disk, if more than `known` positions of it can be had there.
     pub(super) fn restored_beginning(&mut self, id: u64, known: usize) -> Option<SequenceCache> {
         let (saved, sequence) = (self.prefixes.saved.as_ref()?, self.sequences.get(&id)?);
-        // Scores and embeddings need every position's hidden state.
+        // AttentionWeights and embeddings need every position's hidden state.
         if sequence.reader.is_on() || self.device.model.spec().is_beyond(sequence.history.len()) {
             return None;
         }

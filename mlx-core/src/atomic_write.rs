@@ -11,7 +11,7 @@ pub(crate) const TEMPORARY: &str = "tmp";
 
 /// Writes a file, and its folder if there is none; what was there before stays until all of it is written. The temporary file beside
 /// it is called `STEM.RANDOM.tmp`.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, bytes).map_err(|error| Error::io(path, error))
 }
 
@@ -60,10 +60,10 @@ mod tests {
     fn a_file_keeps_its_place_its_rights_and_its_links() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (path, link) = (folder.path().join("new/chat.json"), folder.path().join("link.json"));
-        write_whole(&path, b"one").expect("it can be written");
+        write_atomically(&path, b"one").expect("it can be written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
         symlink(&path, &link).expect("a link can be made");
-        write_whole(&link, b"two").expect("it can be written");
+        write_atomically(&link, b"two").expect("it can be written");
         assert_eq!(fs::read(&path).expect("it is there"), b"two");
         assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
         assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
@@ -75,8 +75,8 @@ mod tests {
     fn a_file_that_cannot_be_written_is_named_and_what_was_there_stays() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("chat.json");
-        write_whole(&path, b"one").expect("it can be written");
-        let error = write_whole(&path.join("below"), b"two").expect_err("a file has nothing below it");
+        write_atomically(&path, b"one").expect("it can be written");
+        let error = write_atomically(&path.join("below"), b"two").expect_err("a file has nothing below it");
         assert!(error.to_string().contains("chat.json"), "{error}");
         assert_eq!(fs::read(&path).expect("it is there"), b"one");
     }

@@ -7,7 +7,7 @@ use crate::array::scalar_like;
 use crate::error::Result;
 
 /// `cap * tanh(values / cap)`; any shape to the same shape.
-pub(super) fn capped(values: &Array, cap: f32) -> Result<Array> {
+pub(super) fn softcap(values: &Array, cap: f32) -> Result<Array> {
     // A cap is usually a whole number, which halves hold exactly; its reciprocal is not.
     let bent = tanh(divide(values, scalar_like(cap, values)?)?)?;
     Ok(multiply(&bent, scalar_like(cap, &bent)?)?)
@@ -21,8 +21,8 @@ mod tests {
     /// As mlx-lm rounds; with a reciprocal of the cap, which is no bf16, many values are others.
     #[test]
     fn a_cap_is_what_config_says_in_halves_too() {
-        let _turn = crate::turn::device();
-        let other = differing(0.31, |values| capped(values, 50.0), |x| round(round(x / 50.0).tanh()) * 50.0);
+        let _turn = crate::device_lock::device();
+        let other = differing(0.31, |values| softcap(values, 50.0), |x| round(round(x / 50.0).tanh()) * 50.0);
         assert!(other <= 8, "a device's tanh may round the other way now and then");
     }
 }

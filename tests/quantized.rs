@@ -1,4 +1,4 @@
-//! Quantised weights: unpacked or kept packed, they are the reference's numbers, and the memory is what was said.
+//! Quantized weights: unpacked or kept packed, they are the reference's numbers, and the memory is what was said.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use mlx_core::config::Fields;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::inspect::inspect;
 use mlx_core::model::{self, Model, ModelSpec};
-use mlx_core::quantisation::Recipe;
+use mlx_core::quantization::QuantizationConfig;
 use mlx_core::weights::{FloatPolicy, WeightPolicy, Weights};
 use mlx_rs::Array;
 use mlx_tests::golden::{self, MODELS, QUANTISED, worst_difference};
@@ -103,7 +103,7 @@ fn inspect_counts_what_fits() {
     let _turn = device();
     let folder = model_folder("llama-q4-f16");
     let unlimited = inspect(&folder, &keeping()).expect("it can be read");
-    assert_eq!(unlimited.room.longest, unlimited.spec.context);
+    assert_eq!(unlimited.room.longest, unlimited.spec.context_length);
     assert!(unlimited.room.full_contexts > 1 && unlimited.room.refusal.is_none());
     let forms: Vec<&str> = unlimited.kinds.keys().map(String::as_str).collect();
     assert_eq!(forms, ["affine 4 bits, groups of 64", "f16"]);
@@ -137,7 +137,7 @@ fn folder(all: &BTreeMap<String, Tensor>, quantization: &str) -> tempfile::TempD
 
 fn open(folder: &Path, progress: &mut dyn FnMut(u64, u64), read: impl FnOnce(&mut Weights)) {
     let fields = Fields::read(&folder.join("config.json")).expect("a config");
-    let recipe = Recipe::read(&fields).expect("a recipe");
+    let recipe = QuantizationConfig::read(&fields).expect("a recipe");
     read(&mut Weights::open(folder, recipe, UNPACKED, progress).expect("the headers are good"));
 }
 
@@ -152,7 +152,7 @@ fn a_packed_stack_of_matrices_is_unpacked_like_each_of_them() {
     for name in QUANTISED {
         let path = model_folder(name);
         let quantization = Fields::read(&path.join("config.json")).expect("a config");
-        let recipe = Recipe::read(&quantization).expect("a recipe");
+        let recipe = QuantizationConfig::read(&quantization).expect("a recipe");
         let all = tensors::read(&path.join("model.safetensors"));
         let modules = [0, 1].map(|layer| format!("model.layers.{layer}.self_attn.o_proj"));
         let mut stacked = BTreeMap::new();
@@ -163,7 +163,7 @@ fn a_packed_stack_of_matrices_is_unpacked_like_each_of_them() {
             stacked.insert(format!("experts.{part}"), (*dtype, shape, [first.as_slice(), second].concat()));
         }
         let packing = recipe.of(&modules[0], true).expect("it is packed");
-        let (mode, bits, group) = (packing.mode.as_str(), packing.bits, packing.group);
+        let (mode, bits, group) = (packing.mode.as_str(), packing.bits, packing.group_size);
         let folder =
             folder(&stacked, &format!(r#"{{"mode": "{mode}", "bits": {bits}, "group_size": {group}}}"#));
         let mut whole = Vec::new();

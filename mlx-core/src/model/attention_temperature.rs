@@ -6,28 +6,28 @@ use mlx_rs::ops::{add, divide, floor, log, multiply};
 use super::rope::Positions;
 use crate::error::Result;
 
-/// How much queries grow: `1 + growth * ln(1 + floor(position / step))`.
+/// How much queries grow: `1 + scale * ln(1 + floor(position / floor_scale))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct QueryStretch {
+pub struct AttentionTemperatureConfig {
     /// How fast.
-    pub growth: f32,
+    pub scale: f32,
     /// Positions in between which nothing changes.
-    pub step: f32,
+    pub floor_scale: f32,
 }
 
-/// A stretch on the device.
-pub(super) struct Stretch(QueryStretch);
+/// A temperature on the device.
+pub(super) struct AttentionTemperature(AttentionTemperatureConfig);
 
-impl Stretch {
-    pub(super) fn new(stretch: QueryStretch) -> Self {
-        Self(stretch)
+impl AttentionTemperature {
+    pub(super) fn new(temperature: AttentionTemperatureConfig) -> Self {
+        Self(temperature)
     }
 
     /// Queries `[R, H, 1, D]` at their positions.
     pub(super) fn forward(&self, query: &Array, positions: &Positions) -> Result<Array> {
         let number = Array::from_f32;
-        let steps = floor(divide(positions.column()?, number(self.0.step))?)?;
-        let grown = multiply(log(add(steps, number(1.0))?)?, number(self.0.growth))?;
+        let steps = floor(divide(positions.column()?, number(self.0.floor_scale))?)?;
+        let grown = multiply(log(add(steps, number(1.0))?)?, number(self.0.scale))?;
         let factor = add(grown, number(1.0))?.expand_dims(3)?.as_dtype(query.dtype())?;
         Ok(multiply(query, factor)?)
     }

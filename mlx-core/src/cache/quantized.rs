@@ -1,4 +1,4 @@
-//! A layer cache that keeps every position in few bits: a scale and a bias for each group of 64 numbers, as MLX's quantised weights have.
+//! A layer cache that keeps every position in few bits: a scale and a bias for each group of 64 numbers, as MLX's quantized weights have.
 //! What is read from it is no longer what was written.
 
 use mlx_rs::Array;
@@ -12,8 +12,8 @@ use crate::error::Result;
 /// Numbers that share a scale and a bias.
 pub(crate) const GROUP: usize = 64;
 
-/// Packed numbers, scales and biases, `[1, capacity, …]` each, of which the first `length` positions count.
-pub struct QuantisedCache {
+/// QuantizedMatrix numbers, scales and biases, `[1, capacity, …]` each, of which the first `length` positions count.
+pub struct QuantizedCache {
     bits: i32,
     buffers: Option<[Array; 3]>,
     length: usize,
@@ -21,7 +21,7 @@ pub struct QuantisedCache {
     shape: [i32; 2],
 }
 
-impl QuantisedCache {
+impl QuantizedCache {
     pub(super) fn new(bits: u8) -> Self {
         Self { bits: i32::from(bits), buffers: None, length: 0, shape: [0; 2] }
     }

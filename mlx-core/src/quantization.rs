@@ -1,9 +1,14 @@
-//! How the weights of a checkpoint were quantised, as config.json says it. Invariant: no tensor is touched; whether they agree is
+//! How the weights of a checkpoint were quantized, as config.json says it. Invariant: no tensor is touched; whether they agree is
 //! checked where they are read.
+
+pub(crate) mod dequantize;
+mod matrix;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+
+pub use matrix::QuantizedMatrix;
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -64,36 +69,36 @@ impl Mode {
     }
 
     /// What MLX takes for a module whose entry does not name it.
-    fn usual(self) -> Packing {
+    fn usual(self) -> QuantScheme {
         let (bits, group) = match self {
             Self::Affine => (4, 64),
             other => (other.bits()[0], other.groups()[0]),
         };
-        Packing { mode: self, bits, group }
+        QuantScheme { mode: self, bits, group_size: group }
     }
 }
 
 /// How one matrix is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packing {
+pub struct QuantScheme {
     /// How the bits are read.
     pub mode: Mode,
     /// Bits of a number.
     pub bits: usize,
-    /// Neighbours in a row that share a scale.
-    pub group: usize,
+    /// Neighbors in a row that share a scale.
+    pub group_size: usize,
 }
 
-impl fmt::Display for Packing {
+impl fmt::Display for QuantScheme {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, bits, group } = self;
+        let Self { mode, bits, group_size: group } = self;
         write!(out, "{} {bits} bits, groups of {group}", mode.as_str())
     }
 }
 
-impl Packing {
+impl QuantScheme {
     /// 4-bit floats in the only form that they have.
-    pub const MXFP4: Self = Self { mode: Mode::Mxfp4, bits: 4, group: 32 };
+    pub const MXFP4: Self = Self { mode: Mode::Mxfp4, bits: 4, group_size: 32 };
 
     /// Reads `mode`, `bits` and `group_size`. Bits and group may be left out where `partial` says so.
     fn read(fields: &Fields, partial: bool) -> Result<Self> {
@@ -106,8 +111,11 @@ impl Packing {
         }
         let usual = mode.usual();
         let given = |key, usual| if partial && !fields.has(key) { Ok(usual) } else { fields.size(key) };
-        let packing =
-            Self { mode, bits: given("bits", usual.bits)?, group: given("group_size", usual.group)? };
+        let packing = Self {
+            mode,
+            bits: given("bits", usual.bits)?,
+            group_size: given("group_size", usual.group_size)?,
+        };
         packing.checked().map_err(|(key, message)| fields.error(key, message))
     }
 
@@ -119,11 +127,13 @@ impl Packing {
         group: Option<usize>,
     ) -> Result<Self, (&'static str, String)> {
         let usual = mode.usual();
-        Self { mode, bits: bits.unwrap_or(usual.bits), group: group.unwrap_or(usual.group) }.checked()
+        Self { mode, bits: bits.unwrap_or(usual.bits), group_size: group.unwrap_or(usual.group_size) }
+            .checked()
     }
 
     fn checked(self) -> Result<Self, (&'static str, String)> {
-        let of_mode = [("bits", self.bits, self.mode.bits()), ("group_size", self.group, self.mode.groups())];
+        let of_mode =
+            [("bits", self.bits, self.mode.bits()), ("group_size", self.group_size, self.mode.groups())];
         for (key, given, allowed) in of_mode {
             if !allowed.contains(&given) {
                 let known = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -136,7 +146,7 @@ impl Packing {
 
     /// The 32-bit words that a row of `inputs` numbers takes, if it has whole words and whole groups.
     pub fn words(&self, inputs: usize) -> Option<usize> {
-        let whole = inputs.is_multiple_of(self.group) && (inputs * self.bits).is_multiple_of(32);
+        let whole = inputs.is_multiple_of(self.group_size) && (inputs * self.bits).is_multiple_of(32);
         whole.then_some(inputs * self.bits / 32)
     }
 
@@ -153,19 +163,19 @@ impl Packing {
 
 /// What config.json says of every module.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Recipe {
+pub struct QuantizationConfig {
     /// For modules that are packed and not named.
-    default: Option<Packing>,
+    default: Option<QuantScheme>,
     /// Modules with an entry of their own; none is one that was left alone.
-    named: BTreeMap<String, Option<Packing>>,
+    named: BTreeMap<String, Option<QuantScheme>>,
 }
 
-impl Recipe {
+impl QuantizationConfig {
     /// Reads `quantization` of config.json, or `quantization_config` where MLX's tools wrote it. Checkpoints that other tools
-    /// have quantised are refused.
+    /// have quantized are refused.
     pub fn read(fields: &Fields) -> Result<Self> {
         if fields.optional_flag("quantize_activations")?.unwrap_or(false) {
-            return Err(fields.error("quantize_activations", "is true; only weights may be quantised"));
+            return Err(fields.error("quantize_activations", "is true; only weights may be quantized"));
         }
         if let Some(section) = fields.section("quantization")? {
             return Self::of_section(&section);
@@ -178,10 +188,10 @@ impl Recipe {
     }
 
     fn of_section(section: &Fields) -> Result<Self> {
-        let mut recipe = Self { default: Some(Packing::read(section, false)?), named: BTreeMap::new() };
+        let mut recipe = Self { default: Some(QuantScheme::read(section, false)?), named: BTreeMap::new() };
         for module in section.keys() {
             if section.is_object(module) {
-                let entry = section.section(module)?.map(|it| Packing::read(&it, true)).transpose()?;
+                let entry = section.section(module)?.map(|it| QuantScheme::read(&it, true)).transpose()?;
                 recipe.named.insert(module.to_owned(), entry);
             } else if section.is_false(module) {
                 recipe.named.insert(module.to_owned(), None);
@@ -197,7 +207,7 @@ impl Recipe {
 
     /// How `module` is packed; `scaled` says whether it has scales in the files, as every packed module does. A module that is
     /// named in config.json is what it says there, with scales or without.
-    pub fn of(&self, module: &str, scaled: bool) -> Option<Packing> {
+    pub fn of(&self, module: &str, scaled: bool) -> Option<QuantScheme> {
         match self.named.get(module) {
             Some(entry) => *entry,
             None => self.default.filter(|_| scaled),
@@ -207,8 +217,8 @@ impl Recipe {
 
 /// Refuses what other tools make, by the name of their method.
 fn refuse_others(fields: &Fields) -> Result<()> {
-    const HELP: &str = "of quantised checkpoints only MLX's are read; take this model from mlx-community on the Hugging Face hub, or as \
-                        it was before it was quantised";
+    const HELP: &str = "of quantized checkpoints only MLX's are read; take this model from mlx-community on the Hugging Face hub, or as \
+                        it was before it was quantized";
     let text = fields.section("text_config")?;
     let places = [Some((fields, "quantization_config")), Some((fields, "compression_config"))];
     for (place, key) in
@@ -231,7 +241,7 @@ fn refuse_others(fields: &Fields) -> Result<()> {
     if modelopt.exists() && !fields.has("quantization_config") {
         return Err(Error::file(
             modelopt,
-            format!("says that NVIDIA's ModelOpt quantised this model; {HELP}"),
+            format!("says that NVIDIA's ModelOpt quantized this model; {HELP}"),
         ));
     }
     Ok(())

@@ -10,7 +10,7 @@ impl Engine {
     /// The running sequence whose prompt shares the longest beginning with that of `id`, and how much can be taken over.
     pub(super) fn leader_for(&self, id: u64) -> Option<(u64, usize)> {
         let own = self.sequences.get(&id)?;
-        // Scores and embeddings need every position's hidden state.
+        // AttentionWeights and embeddings need every position's hidden state.
         if own.reader.is_on() {
             return None;
         }
@@ -25,7 +25,7 @@ impl Engine {
     /// have had alone; or all of a prompt that is the same to its end, as long as that end is yet to come.
     fn shared(&self, own: &Sequence, other: &Sequence) -> usize {
         let (mine, theirs) = (own.prompt(), other.prompt());
-        if mine.len().max(theirs.len()) > self.device.model.spec().context {
+        if mine.len().max(theirs.len()) > self.device.model.spec().context_length {
             // Caches that slide on the way cannot be cut.
             return 0;
         }

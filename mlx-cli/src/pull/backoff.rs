@@ -7,7 +7,7 @@ use mlx_core::Error;
 
 /// Why a try failed.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum FetchError {
     /// It may be gone the next time.
     Passing {
         why: String,
@@ -18,13 +18,13 @@ pub(super) enum Trouble {
     Final(Error),
 }
 
-impl Trouble {
+impl FetchError {
     pub(super) fn passing(why: impl Into<String>) -> Self {
         Self::Passing { why: why.into(), wait: None }
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for FetchError {
     fn from(error: Error) -> Self {
         Self::Final(error)
     }
@@ -36,12 +36,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_mins(1);
 
 /// How many tries in a row may fail.
-pub(super) struct Patience {
+pub(super) struct Backoff {
     most: u32,
     failed: u32,
 }
 
-impl Patience {
+impl Backoff {
     pub(super) fn new(most: u32) -> Self {
         Self { most, failed: 0 }
     }

@@ -18,7 +18,9 @@ impl Device {
     /// The positions that a cache would let go of to take in one more.
     fn to_drop(&self, cache: &SequenceCache, kept: Option<usize>) -> usize {
         match kept {
-            Some(kept) if cache.offset() >= self.model.spec().context => (cache.offset() - kept) / SHARE,
+            Some(kept) if cache.offset() >= self.model.spec().context_length => {
+                (cache.offset() - kept) / SHARE
+            }
             _ => 0,
         }
     }
@@ -33,7 +35,7 @@ impl Device {
 
     /// How far a sequence's result can be repeated: once it has slid, it is not what it would be with all of its text.
     pub(super) fn exactness_of(&self, sequence: &Sequence) -> Exactness {
-        if sequence.history.len() > self.model.spec().context {
+        if sequence.history.len() > self.model.spec().context_length {
             Exactness::Approximate
         } else {
             self.exactness()
@@ -42,14 +44,14 @@ impl Device {
 
     /// The tokens that the next pass of a prompt or a replay takes, by their places in the history; none if something else is next. No
     /// pass goes beyond the context.
-    pub(super) fn fill_range(
+    pub(super) fn prefill_range(
         &self,
         next: Next,
         cache: &SequenceCache,
         kept: Option<usize>,
     ) -> Option<Range<usize>> {
         let (seen, offset) = (cache.seen(), cache.offset() - self.to_drop(cache, kept));
-        let end = |length: usize| self.model.spec().context.min(offset + length - seen);
+        let end = |length: usize| self.model.spec().context_length.min(offset + length - seen);
         let range = match next {
             Next::Prompt(length) => self.chunks.next(offset, end(length)),
             Next::Replay(length) => offset..end(length).min(offset + self.most_rows()),

@@ -1,0 +1,69 @@
+//! The wavelengths of rotary embedding after stretching, in double precision.
+
+use std::f64::consts::TAU;
+
+use super::rope_config::{RopeConfig, RopeScaling};
+
+/// The wavelength over 2 pi of each pair of dims; `None` where the theta says it all. A pair that stands still has an infinite
+/// one. `beyond` is for sequences beyond the border of LongRoPE.
+pub(super) fn scaled_freqs(config: &RopeConfig, beyond: bool) -> Option<Vec<f64>> {
+    let plain = |pair: usize, width: usize| config.theta.powf(2.0 * pair as f64 / width as f64);
+    let pairs = 0..config.dims / 2;
+    Some(match &config.scaling {
+        RopeScaling::None | RopeScaling::Linear(_) => return None,
+        RopeScaling::Llama3 { .. } => {
+            pairs.map(|pair| llama3(plain(pair, config.dims), &config.scaling)).collect()
+        }
+        RopeScaling::Yarn { .. } => pairs.map(|pair| yarn(config, pair, plain(pair, config.dims))).collect(),
+        RopeScaling::Long { short, long, .. } => {
+            let factors = if beyond { long } else { short };
+            pairs.zip(factors).map(|(pair, factor)| factor * plain(pair, config.dims)).collect()
+        }
+        RopeScaling::Proportional { factor, head_dim } => {
+            let turns = |pair| factor * plain(pair, *head_dim);
+            let stands = head_dim / 2 - config.dims / 2;
+            pairs.map(turns).chain(std::iter::repeat_n(f64::INFINITY, stands)).collect()
+        }
+    })
+}
+
+/// transformers' `_compute_llama3_parameters` is the reference.
+fn llama3(length: f64, scaling: &RopeScaling) -> f64 {
+    let RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } =
+        scaling
+    else {
+        return length;
+    };
+    let wavelength = TAU * length;
+    if wavelength < original_max_position_embeddings / high_freq_factor {
+        return length;
+    }
+    if wavelength > original_max_position_embeddings / low_freq_factor {
+        return length * factor;
+    }
+    let share = (original_max_position_embeddings / wavelength - low_freq_factor)
+        / (high_freq_factor - low_freq_factor);
+    length / ((1.0 - share) / factor + share)
+}
+
+/// transformers' `_compute_yarn_parameters` is the reference.
+fn yarn(config: &RopeConfig, pair: usize, length: f64) -> f64 {
+    let RopeScaling::Yarn { factor, fast, slow, truncate, original_max_position_embeddings } =
+        &config.scaling
+    else {
+        return length;
+    };
+    let width = config.dims as f64;
+    // The pair that turns this often in the original context.
+    let pair_of = |turns: f64| {
+        width * (original_max_position_embeddings / (turns * TAU)).ln() / (2.0 * config.theta.ln())
+    };
+    let (mut low, mut high) = (pair_of(*fast), pair_of(*slow));
+    if *truncate {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    let (low, high) = (low.max(0.0), high.min(width - 1.0));
+    let high = if low.total_cmp(&high).is_eq() { high + 0.001 } else { high };
+    let scaled_freqs = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
+    1.0 / (scaled_freqs / (factor * length) + (1.0 - scaled_freqs) / length)
+}
