@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use mlx_core::Error;
-use mlx_core::cache::SequenceCache;
+use mlx_core::cache::SequenceState;
 use mlx_core::engine::{
     Canceller, EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
 };
@@ -266,7 +266,7 @@ fn engine_with_failing_prompts(failing: &'static [usize], early: bool) -> (Engin
     let waits = Arc::clone(&barrier);
     let (prompts, steps, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(Mutex::new(None)));
     let fault = Arc::clone(&failed);
-    let script = move |caches: &mut [&mut SequenceCache]| {
+    let script = move |caches: &mut [&mut SequenceState]| {
         if caches[0].offset() > 0 {
             let step = steps.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(if step < 10 { 10 } else { 0 }));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mlx_core::array::{self, Rows};
-use mlx_core::cache::SequenceCache;
+use mlx_core::cache::SequenceState;
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTISED, worst_difference};
@@ -26,7 +26,7 @@ fn load(folder: &Path) -> Box<dyn Model> {
 }
 
 /// The logits of every row of a pass.
-pub(crate) fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut SequenceCache]) -> Vec<f32> {
+pub(crate) fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut SequenceState]) -> Vec<f32> {
     let hidden = model.forward(batch, caches).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     rows.values().expect("values").to_vec()

@@ -1,7 +1,7 @@
 //! Sliding windows: what a layer no longer sees it does not keep, and nobody notices but the memory.
 
 use mlx_core::array::Rows;
-use mlx_core::cache::SequenceCache;
+use mlx_core::cache::SequenceState;
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{Dice, device, model_folder};
@@ -20,7 +20,7 @@ fn text(length: usize) -> Vec<u32> {
 }
 
 /// The bits of the logits of the last row after a pass over `tokens`, which is a step if there is only one.
-fn pass(model: &dyn Model, cache: &mut SequenceCache, tokens: &[u32]) -> Vec<u32> {
+fn pass(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) -> Vec<u32> {
     let start = cache.offset();
     let batch = match tokens {
         [token] => Batch::step(&[Row { cache: 0, token: *token, position: start }], 1),
@@ -33,7 +33,7 @@ fn pass(model: &dyn Model, cache: &mut SequenceCache, tokens: &[u32]) -> Vec<u32
 }
 
 /// Runs `tokens` in passes that end at multiples of 16, and after 64 positions token by token.
-fn fill(model: &dyn Model, cache: &mut SequenceCache, tokens: &[u32]) {
+fn fill(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) {
     while cache.offset() < tokens.len() {
         let start = cache.offset();
         let end = if start < 64 { (start / 16 + 1) * 16 } else { start + 1 };

@@ -1,7 +1,7 @@
 //! A model that does what a test tells it to, in the middle of its passes: fail, panic, wait.
 
 use mlx_core::Result;
-use mlx_core::cache::SequenceCache;
+use mlx_core::cache::SequenceState;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
 use mlx_core::weights::WeightPolicy;
@@ -10,7 +10,7 @@ use mlx_rs::Array;
 use crate::model_folder;
 
 /// What is to happen, decided by the caches of a pass.
-type Script = Box<dyn Fn(&mut [&mut SequenceCache]) -> Result<()> + Send>;
+type Script = Box<dyn Fn(&mut [&mut SequenceState]) -> Result<()> + Send>;
 
 /// What becomes of the logits of a pass.
 type Twist = Box<dyn Fn(Array) -> Result<Array> + Send>;
@@ -26,7 +26,7 @@ impl Model for Scripted {
         self.inner.spec()
     }
 
-    fn new_cache(&self) -> SequenceCache {
+    fn new_cache(&self) -> SequenceState {
         self.inner.new_cache()
     }
 
@@ -34,14 +34,14 @@ impl Model for Scripted {
         self.inner.begin(batch)
     }
 
-    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()> {
         // After the first layer, so that the caches are left in the middle of a pass.
         self.inner.advance(pass, 1, caches)?;
         (self.script)(caches)?;
         self.inner.advance(pass, layers.saturating_sub(1), caches)
     }
 
-    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()> {
+    fn slide(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
         self.inner.slide(cache, kept, dropped)
     }
 
@@ -60,7 +60,7 @@ impl Model for Scripted {
 /// When the checkpoint does not load.
 pub fn scripted(
     name: &str,
-    script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static,
+    script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
 ) -> EngineHandle {
     twisted(name, script, Ok)
 }
@@ -71,7 +71,7 @@ pub fn scripted(
 /// When the checkpoint does not load.
 pub fn twisted(
     name: &str,
-    script: impl Fn(&mut [&mut SequenceCache]) -> Result<()> + Send + 'static,
+    script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
     twist: impl Fn(Array) -> Result<Array> + Send + 'static,
 ) -> EngineHandle {
     // The check of the rows' bits runs passes too, and they are not meant.

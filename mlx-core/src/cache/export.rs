@@ -5,14 +5,14 @@ use std::ops::Range;
 use mlx_rs::ops::concatenate;
 
 use super::disk::{Block, Layer};
-use super::{LayerCache, SequenceCache};
+use super::{LayerState, SequenceState};
 use crate::array::{float_dtype, from_bytes, to_bytes};
 use crate::error::{Error, Result};
 
-impl SequenceCache {
+impl SequenceState {
     /// Some positions of all layers; `None` if not all of them are there as they were computed.
     pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
-        let layer = |cache: &LayerCache| {
+        let layer = |cache: &LayerState| {
             let Some(part) = cache.part(range.clone())? else { return Ok(None) };
             let (dtype, bytes) = to_bytes(&part)?;
             let shape = part.shape().iter().map(|&size| size as usize).collect();

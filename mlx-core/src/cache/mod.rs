@@ -37,7 +37,7 @@ pub fn layer_capacity(window: Option<usize>, tokens: usize, run: usize) -> usize
 }
 
 /// What one layer remembers of one sequence.
-pub enum LayerCache {
+pub enum LayerState {
     /// Every position.
     Full(FullCache),
     /// The positions that the next row sees, and some older ones.
@@ -46,7 +46,7 @@ pub enum LayerCache {
     Quantized(QuantizedCache),
 }
 
-impl LayerCache {
+impl LayerState {
     /// An empty cache for a layer whose rows see `window` positions, themselves included, or all of them.
     pub(crate) fn new(window: Option<usize>) -> Self {
         match window {
@@ -128,15 +128,15 @@ impl LayerCache {
 
 /// What a model remembers of one sequence. All layers have seen the same number of positions between passes;
 /// a pass extends them one after the other.
-pub struct SequenceCache {
-    layers: Vec<LayerCache>,
+pub struct SequenceState {
+    layers: Vec<LayerState>,
     beyond: bool,
     /// Positions that it has let go of from its middle.
     dropped: usize,
 }
 
-impl SequenceCache {
-    pub(crate) fn new(layers: Vec<LayerCache>) -> Self {
+impl SequenceState {
+    pub(crate) fn new(layers: Vec<LayerState>) -> Self {
         Self { layers, beyond: false, dropped: 0 }
     }
 
@@ -144,9 +144,9 @@ impl SequenceCache {
     #[must_use]
     pub(crate) fn in_bits(self, bits: u8) -> Self {
         let layer = |layer| match layer {
-            LayerCache::Sliding(cache) => LayerCache::Sliding(cache),
-            LayerCache::Full(_) | LayerCache::Quantized(_) => {
-                LayerCache::Quantized(QuantizedCache::new(bits))
+            LayerState::Sliding(cache) => LayerState::Sliding(cache),
+            LayerState::Full(_) | LayerState::Quantized(_) => {
+                LayerState::Quantized(QuantizedCache::new(bits))
             }
         };
         Self { layers: self.layers.into_iter().map(layer).collect(), ..self }
@@ -166,7 +166,7 @@ impl SequenceCache {
 
     /// The number of positions that all layers have seen. In the middle of a pass the first layers have seen more.
     pub fn offset(&self) -> usize {
-        self.layers.last().map_or(0, LayerCache::length)
+        self.layers.last().map_or(0, LayerState::length)
     }
 
     /// The number of tokens that it has seen: more than it has positions once it has slid.
@@ -195,7 +195,7 @@ impl SequenceCache {
         if self.dropped > 0 {
             return usize::MAX;
         }
-        self.layers.iter().map(LayerCache::shortest_cut).max().unwrap_or(0)
+        self.layers.iter().map(LayerState::shortest_cut).max().unwrap_or(0)
     }
 
     /// Whether the cache can be cut to `length` positions.
@@ -241,11 +241,11 @@ impl SequenceCache {
         Ok(eval(self.arrays())?)
     }
 
-    pub(crate) fn layer_mut(&mut self, layer: usize) -> &mut LayerCache {
+    pub(crate) fn layer_mut(&mut self, layer: usize) -> &mut LayerState {
         &mut self.layers[layer]
     }
 
     fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.layers.iter().flat_map(LayerCache::arrays)
+        self.layers.iter().flat_map(LayerState::arrays)
     }
 }

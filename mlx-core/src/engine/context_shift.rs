@@ -8,7 +8,7 @@ use super::options::Exactness;
 use super::request::FinishReason;
 use super::runner::Engine;
 use super::sequence::{Next, Sequence};
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::error::Result;
 
 /// A slide lets go of one in so many of the positions that may go: half of them, so that no key is turned more than once before it goes.
@@ -16,7 +16,7 @@ const SHARE: usize = 2;
 
 impl Device {
     /// The positions that a cache would let go of to take in one more.
-    fn to_drop(&self, cache: &SequenceCache, kept: Option<usize>) -> usize {
+    fn to_drop(&self, cache: &SequenceState, kept: Option<usize>) -> usize {
         match kept {
             Some(kept) if cache.offset() >= self.model.spec().context_length => {
                 (cache.offset() - kept) / SHARE
@@ -26,7 +26,7 @@ impl Device {
     }
 
     /// Makes room in a full cache whose first `kept` positions stay; without `kept` there is always room.
-    pub(super) fn slide_if_full(&self, cache: &mut SequenceCache, kept: Option<usize>) -> Result<()> {
+    pub(super) fn slide_if_full(&self, cache: &mut SequenceState, kept: Option<usize>) -> Result<()> {
         match (kept, self.to_drop(cache, kept)) {
             (Some(kept), dropped @ 1..) => self.model.slide(cache, kept, dropped),
             _ => Ok(()),
@@ -47,7 +47,7 @@ impl Device {
     pub(super) fn prefill_range(
         &self,
         next: Next,
-        cache: &SequenceCache,
+        cache: &SequenceState,
         kept: Option<usize>,
     ) -> Option<Range<usize>> {
         let (seen, offset) = (cache.seen(), cache.offset() - self.to_drop(cache, kept));

@@ -7,7 +7,7 @@ use super::request::FinishReason;
 use super::runner::Engine;
 use super::sequence::{Next, Sequence};
 use crate::array::Rows;
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::Row;
 use crate::sampling::{Draw, Sampler, TokenHistory};
@@ -169,7 +169,7 @@ impl Engine {
 
     fn start_group(&mut self, ids: Vec<u64>) -> Group {
         let members = self.sequences.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
-        let (mut rows, mut caches): (Vec<Row>, Vec<&mut SequenceCache>) = (Vec::new(), Vec::new());
+        let (mut rows, mut caches): (Vec<Row>, Vec<&mut SequenceState>) = (Vec::new(), Vec::new());
         for (_, sequence) in members {
             let Some(run) = &mut sequence.run else { continue };
             let token = sequence.history.tokens()[run.cache.seen()];

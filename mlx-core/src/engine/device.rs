@@ -7,7 +7,7 @@ use super::chunks::Chunks;
 use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows, slice_axis};
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::error::{Error, Result};
 use crate::model::{Batch, Model, ModelSpec, Pass, Row};
 
@@ -58,7 +58,7 @@ impl Device {
     }
 
     /// An empty cache for a sequence of `length` tokens that may grow.
-    pub(super) fn new_cache_for(&self, length: usize) -> SequenceCache {
+    pub(super) fn new_cache_for(&self, length: usize) -> SequenceState {
         let cache = self.model.new_cache_for(length);
         match self.kv_bits {
             Some(bits) => cache.in_bits(bits),
@@ -87,7 +87,7 @@ impl Device {
     }
 
     /// Starts a decode step, one row for each cache.
-    pub(super) fn decode(&self, rows: &[Row], caches: &mut [&mut SequenceCache]) -> Result<Rows> {
+    pub(super) fn decode(&self, rows: &[Row], caches: &mut [&mut SequenceState]) -> Result<Rows> {
         let hidden = self.model.forward(self.step(rows), caches)?;
         let logits = Rows::new(&self.model.logits(&hidden)?)?;
         logits.start()?;
@@ -111,7 +111,7 @@ impl Device {
         &self,
         pass: &mut Pass,
         layers: usize,
-        cache: &mut SequenceCache,
+        cache: &mut SequenceState,
         wanted: bool,
     ) -> Result<()> {
         self.model.advance(pass, layers, &mut [&mut *cache])?;

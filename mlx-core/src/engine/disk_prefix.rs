@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::runner::Engine;
 use super::stats::Gauges;
-use crate::cache::{BLOCK, DiskCache, SequenceCache};
+use crate::cache::{BLOCK, DiskCache, SequenceState};
 use crate::error::Result;
 
 /// The most texts that wait to be saved. Nobody has promised their tokens any memory, and a disk may stall for ever.
@@ -45,7 +45,7 @@ impl SavedPrefixes {
 
 impl Engine {
     /// The beginning of a sequence's prompt from disk, if more than `known` positions of it can be had there.
-    pub(super) fn restored_beginning(&mut self, id: u64, known: usize) -> Option<SequenceCache> {
+    pub(super) fn restored_beginning(&mut self, id: u64, known: usize) -> Option<SequenceState> {
         let (saved, sequence) = (self.prefixes.saved.as_ref()?, self.sequences.get(&id)?);
         // AttentionWeights and embeddings need every position's hidden state.
         if sequence.reader.is_on() || self.device.model.spec().is_beyond(sequence.history.len()) {

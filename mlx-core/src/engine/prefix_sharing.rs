@@ -3,7 +3,7 @@
 
 use super::runner::Engine;
 use super::sequence::{Next, Sequence};
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::error::Result;
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
         let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
         let border = self.device.chunks.border(common.min(mine.len() - 1));
         let beyond = self.device.model.spec().is_beyond(own.history.len());
-        let fits = |cache: &SequenceCache| cache.reaches(border) && cache.is_beyond() == beyond;
+        let fits = |cache: &SequenceState| cache.reaches(border) && cache.is_beyond() == beyond;
         if other.run.as_ref().is_some_and(|run| fits(&run.cache)) { border } else { 0 }
     }
 
@@ -110,12 +110,12 @@ impl Engine {
 
     /// `None` if the leader is gone, or so far ahead that a sliding window has left the shared beginning behind.
     /// Computed at once: a copy that is still to be made would keep the leader from writing in place.
-    fn copy_of(&self, leader: u64, length: usize) -> Result<Option<SequenceCache>> {
+    fn copy_of(&self, leader: u64, length: usize) -> Result<Option<SequenceState>> {
         let Some(run) = self.sequences.get(&leader).and_then(|sequence| sequence.run.as_ref()) else {
             return Ok(None);
         };
         let cache = run.cache.fork(length)?;
-        cache.as_ref().map_or(Ok(()), SequenceCache::eval)?;
+        cache.as_ref().map_or(Ok(()), SequenceState::eval)?;
         Ok(cache)
     }
 

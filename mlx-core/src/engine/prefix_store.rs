@@ -7,12 +7,12 @@ use super::disk_prefix::SavedPrefixes;
 use super::runner::Engine;
 use super::sequence::{Run, Sequence};
 use super::stats::Gauges;
-use crate::cache::{self, DiskCache, Found, Hit, Kept, PrefixTree, SequenceCache};
+use crate::cache::{self, DiskCache, Found, Hit, Kept, PrefixTree, SequenceState};
 use crate::error::Result;
 
 /// The beginnings that are kept, and how much they may take.
 pub(super) struct Prefixes {
-    pub(super) tree: PrefixTree<SequenceCache>,
+    pub(super) tree: PrefixTree<SequenceState>,
     limit: u64,
     /// The same on disk.
     pub(super) saved: Option<SavedPrefixes>,
@@ -86,11 +86,11 @@ impl Engine {
     }
 
     /// A copy of a known beginning, if it is still there.
-    pub(super) fn copy_of_beginning(&mut self, id: u64, hit: Option<Hit>) -> Option<SequenceCache> {
+    pub(super) fn copy_of_beginning(&mut self, id: u64, hit: Option<Hit>) -> Option<SequenceState> {
         let hit = hit?;
         let beyond = self.device.model.spec().is_beyond(self.sequences.get(&id)?.history.len());
         self.settle_step();
-        let copy = || -> Result<Option<SequenceCache>> {
+        let copy = || -> Result<Option<SequenceState>> {
             let known = self.prefixes.tree.get(&hit).filter(|known| known.is_beyond() == beyond);
             let Some(known) = known else { return Ok(None) };
             known.fork(hit.length)?.map_or(Ok(None), |copy| settled(copy, false))
@@ -159,8 +159,8 @@ impl Engine {
 }
 
 /// A cache with nothing pending; a loose one in no more memory than it needs.
-fn settled(cache: SequenceCache, loose: bool) -> Result<Option<SequenceCache>> {
+fn settled(cache: SequenceState, loose: bool) -> Result<Option<SequenceState>> {
     let cache = if loose { cache.fork(cache.offset())? } else { Some(cache) };
-    cache.as_ref().map_or(Ok(()), SequenceCache::eval)?;
+    cache.as_ref().map_or(Ok(()), SequenceState::eval)?;
     Ok(cache)
 }

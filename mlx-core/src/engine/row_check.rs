@@ -2,7 +2,7 @@
 //! this machine, with this model's own weights.
 
 use crate::array::Rows;
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::{Batch, Model, Row};
 
@@ -33,7 +33,7 @@ pub(super) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>>
 struct Check<'a> {
     model: &'a dyn Model,
     /// A short text that all rows continue.
-    text: SequenceCache,
+    text: SequenceState,
     random: u64,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Check<'a> {
         let tokens: Vec<u32> = (0..width).map(token).collect();
         let row = |(cache, &token): (usize, &u32)| Row { cache, token, position: TEXT };
         let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
-        let mut caches: Vec<&mut SequenceCache> = caches.iter_mut().collect();
+        let mut caches: Vec<&mut SequenceState> = caches.iter_mut().collect();
         let hidden = self.model.forward(Batch::step(&rows, width), &mut caches)?;
         Rows::new(&self.model.logits(&hidden)?)
     }

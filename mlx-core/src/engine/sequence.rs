@@ -10,7 +10,7 @@ use super::handle::Canceller;
 use super::output_text::OutputText;
 use super::prompt_score::PromptScore;
 use super::request::{Event, GenerationRequest, Timings, Usage};
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::folder::ModelFolder;
 use crate::model::Pass;
 use crate::sampling::{Sampler, TokenHistory};
@@ -49,7 +49,7 @@ impl PromptReader {
 
 /// What a sequence has while it runs.
 pub(super) struct Run {
-    pub(super) cache: SequenceCache,
+    pub(super) cache: SequenceState,
     /// A pass that has begun and not all of whose layers have been issued.
     pub(super) pass: Option<Pass>,
     /// Another sequence with the same beginning, which is computing it: its id, and how many positions to take over.
@@ -140,7 +140,7 @@ impl Sequence {
     }
 
     /// Gives it a cache to run with.
-    pub(super) fn start(&mut self, cache: SequenceCache, leader: Option<(u64, usize)>, place: u64) {
+    pub(super) fn start(&mut self, cache: SequenceState, leader: Option<(u64, usize)>, place: u64) {
         self.clock.started.get_or_insert_with(Instant::now);
         self.note_cached(&cache);
         self.run = Some(Run { cache, pass: None, leader, place });
@@ -168,14 +168,14 @@ impl Sequence {
     }
 
     /// Takes over the beginning of its cache from another sequence.
-    pub(super) fn take_over(&mut self, cache: SequenceCache) {
+    pub(super) fn take_over(&mut self, cache: SequenceState) {
         self.note_cached(&cache);
         let Some(run) = &mut self.run else { return };
         run.leader = None;
         run.cache = cache;
     }
 
-    fn note_cached(&mut self, cache: &SequenceCache) {
+    fn note_cached(&mut self, cache: &SequenceState) {
         // What is taken over after a preemption was the sequence's own before.
         if self.awaits_first_token() {
             self.cached_tokens = cache.offset();

@@ -11,7 +11,7 @@ use super::linear::{Linear, Part};
 use super::qk_norm::{Heads, QkNorm, QkNormConfig};
 use super::rope::RotaryTables;
 use crate::array::{on_gpu, scalar_like, slice_axis};
-use crate::cache::LayerCache;
+use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -119,7 +119,7 @@ impl Attention {
         input: &Array,
         batch: &Batch,
         rotary: Option<&RotaryTables>,
-        caches: &mut [&mut LayerCache],
+        caches: &mut [&mut LayerState],
     ) -> Result<Array> {
         let rows = batch.rows() as i32;
         let Heads { query, key, size } = self.heads;
@@ -163,7 +163,7 @@ impl Attention {
     }
 
     /// `[1, H, T, D]` over one cache.
-    fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerCache) -> Result<Array> {
+    fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerState) -> Result<Array> {
         let (keys, values) = cache.update(added)?;
         if !self.fused {
             return self.attend_run_in_steps(query, &keys, &values);
@@ -200,7 +200,7 @@ impl Attention {
         query: &Array,
         added: &Array,
         of_rows: &[usize],
-        caches: &mut [&mut LayerCache],
+        caches: &mut [&mut LayerState],
     ) -> Result<Array> {
         // The query heads that share a key head are the rows of one product.
         let key = self.heads.key as i32;

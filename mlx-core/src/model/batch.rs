@@ -5,7 +5,7 @@ use mlx_rs::transforms::async_eval;
 
 use super::rope::{Beyond, Positions, RotaryTables};
 use crate::array::from_tokens;
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::error::Result;
 
 /// How the rows of a batch belong to sequences.
@@ -89,7 +89,7 @@ impl Batch {
     }
 
     /// Notes which of the pass's `caches` are of sequences beyond a border.
-    pub(super) fn note_beyond(&mut self, caches: &[&mut SequenceCache]) {
+    pub(super) fn note_beyond(&mut self, caches: &[&mut SequenceState]) {
         self.beyond = match &self.layout {
             Layout::OneRun if caches[0].is_beyond() => Beyond::All,
             Layout::Rows(of_rows) if of_rows.iter().any(|&cache| caches[cache].is_beyond()) => {

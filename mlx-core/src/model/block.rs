@@ -11,7 +11,7 @@ use super::moe::Experts;
 use super::norm::Norm;
 use super::rope::RotaryTables;
 use crate::array::scalar_like;
-use crate::cache::LayerCache;
+use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -98,7 +98,7 @@ impl Block {
         input: &Array,
         batch: &Batch,
         rotary: Option<&RotaryTables>,
-        caches: &mut [&mut LayerCache],
+        caches: &mut [&mut LayerState],
     ) -> Result<Array> {
         let normed = normalized(self.input_norm.as_ref(), input)?;
         let attended = self.attention.forward(&normed, batch, rotary, caches)?;

@@ -16,7 +16,7 @@ use super::rope_config::RopeConfig;
 use super::tensors::TensorNames;
 use super::{Model, ModelSpec};
 use crate::array::scalar_like;
-use crate::cache::{LayerCache, SequenceCache};
+use crate::cache::{LayerState, SequenceState};
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -129,9 +129,9 @@ impl Model for Decoder {
         &self.spec
     }
 
-    fn new_cache(&self) -> SequenceCache {
-        SequenceCache::new(
-            self.config.layers.iter().map(|layer| LayerCache::new(layer.sliding_window)).collect(),
+    fn new_cache(&self) -> SequenceState {
+        SequenceState::new(
+            self.config.layers.iter().map(|layer| LayerState::new(layer.sliding_window)).collect(),
         )
     }
 
@@ -143,7 +143,7 @@ impl Model for Decoder {
         Ok(Pass { batch, rotary: Vec::new(), hidden, layer: 0 })
     }
 
-    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()> {
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()> {
         if self.spec.rope_border.is_some() {
             pass.batch.note_beyond(caches);
         }
@@ -152,7 +152,7 @@ impl Model for Decoder {
         }
         let end = self.blocks.len().min(pass.layer.saturating_add(layers));
         for layer in pass.layer..end {
-            let mut of_layer: Vec<&mut LayerCache> =
+            let mut of_layer: Vec<&mut LayerState> =
                 caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
             let rotary = self.ropes.of_layer(&pass.rotary, layer);
             pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, rotary, &mut of_layer)?;
@@ -161,7 +161,7 @@ impl Model for Decoder {
         Ok(())
     }
 
-    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()> {
+    fn slide(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
         cache.slide(kept, dropped, |layer, keys| self.ropes.rerotate(layer, keys, dropped))
     }
 

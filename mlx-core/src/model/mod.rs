@@ -45,7 +45,7 @@ pub use qk_norm::{QkNormConfig, QkNormScope};
 pub use rope_config::{RopeConfig, RopeDefaults, RopeScaling};
 pub use tensors::TensorNames;
 
-use crate::cache::SequenceCache;
+use crate::cache::SequenceState;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
@@ -57,11 +57,11 @@ pub trait Model: Send {
     fn spec(&self) -> &ModelSpec;
 
     /// An empty cache for one sequence, not longer than what the model was first trained on.
-    fn new_cache(&self) -> SequenceCache;
+    fn new_cache(&self) -> SequenceState;
 
     /// An empty cache for a sequence of `length` tokens that may grow. When it grows so far that [`ModelSpec::is_beyond`] says otherwise
     /// than before, its cache is of no use any more.
-    fn new_cache_for(&self, length: usize) -> SequenceCache {
+    fn new_cache_for(&self, length: usize) -> SequenceState {
         let mut cache = self.new_cache();
         if self.spec().is_beyond(length) {
             cache.go_beyond();
@@ -74,14 +74,14 @@ pub trait Model: Send {
 
     /// Issues the next `layers` layers of a pass, or as many as are left, extending the caches of its sequences by the rows it
     /// brings. Nothing is computed before somebody asks for it. Row `i` depends on its own sequence alone.
-    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceCache]) -> Result<()>;
+    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()>;
 
     /// Lets a cache go of `dropped` positions behind its first `kept`. Those behind them move up, and their keys are turned as if they had
     /// stood there from the beginning.
-    fn slide(&self, cache: &mut SequenceCache, kept: usize, dropped: usize) -> Result<()>;
+    fn slide(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()>;
 
     /// A whole pass: the rows' last hidden state `[rows, width]`.
-    fn forward(&self, batch: Batch, caches: &mut [&mut SequenceCache]) -> Result<Array> {
+    fn forward(&self, batch: Batch, caches: &mut [&mut SequenceState]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
         self.advance(&mut pass, self.spec().num_layers, caches)?;
         Ok(pass.hidden)
