@@ -160,7 +160,7 @@ impl Section<'_> {
         let dims = (head_dim as f64 * share) as usize;
         if dims == 0 || !dims.is_multiple_of(2) {
             let message =
-                format_args!("makes {dims} of {head_dim} dims turn; rope needs an even number above 0");
+                format_args!("makes {dims} of {head_dim} dimensions turn; rope needs an even number above 0");
             let key = if share < 1.0 { "partial_rotary_factor" } else { "head_dim" };
             return Err(self.fields.error(key, message));
         }
@@ -283,7 +283,7 @@ fn widen(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
     let Some(alpha) = inner.optional_positive("alpha")? else { return Ok(()) };
     let width = config.dims as f64;
     if config.dims == 2 {
-        return Err(inner.error("alpha", "needs heads of more than 2 dims"));
+        return Err(inner.error("alpha", "needs heads of more than 2 dimensions"));
     }
     config.theta *= alpha.powf(width / (width - 2.0));
     Ok(())

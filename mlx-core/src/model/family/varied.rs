@@ -82,7 +82,7 @@ pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
     config.attention.biases.output = config.attention.biases.qkv;
     config.attention.projections = Projections::ByKeyHead;
     config.block = BlockConfig {
-        input_norm: Some("input_norm"),
+        input_norm: Some("attention_norm"),
         pre_feedforward_norm: Some("ffn_norm"),
         ..BlockConfig::LLAMA
     };
