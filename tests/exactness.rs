@@ -71,6 +71,7 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
         embed: None,
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         slide: None,
+        exact: None,
     };
     Request { prompt, options }
 }
@@ -97,7 +98,7 @@ fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
 fn start(folder: &std::path::Path, options: &EngineOptions) -> EngineHandle {
     EngineHandle::start(
         folder,
-        &EngineOptions { exact: Some(true), keep_quantized: true, ..options.clone() },
+        &EngineOptions { exact: true, keep_quantized: true, ..options.clone() },
         |_, _| {},
     )
     .expect("the model loads")

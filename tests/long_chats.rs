@@ -13,7 +13,7 @@ fn start(options: &EngineOptions) -> EngineHandle {
 }
 
 fn cold(exact: bool) -> EngineHandle {
-    start(&EngineOptions { exact: Some(exact), prefix_cache: Some(0), ..EngineOptions::default() })
+    start(&EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() })
 }
 
 fn drawn(tokens: usize) -> RequestOptions {
@@ -31,7 +31,7 @@ fn visible(session: &ChatSession) -> Vec<Message> {
 /// A chat of 200 turns; gives the peak of memory in each quarter, and what was seen and answered.
 fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>, Outcome)>) {
     let engine =
-        start(&EngineOptions { exact: Some(true), prefix_cache: Some(400_000), ..EngineOptions::default() });
+        start(&EngineOptions { exact: true, prefix_cache: Some(400_000), ..EngineOptions::default() });
     let mut session = ChatSession::new(engine, drawn(tokens)).expect("a template").with_policy(policy);
     session.set_system("Be brief.");
     let (mut peaks, mut turns) = (Vec::new(), Vec::new());

@@ -73,7 +73,7 @@ fn the_same_tokens_come_in_company() {
     // Rows are to be the same bits beside any others, which --exact asks for where it is not free.
     let server = Server::start(&SERVE, &["--exact"]);
     let _turn = mlx_tests::device();
-    let options = EngineOptions { exact: Some(true), ..EngineOptions::default() };
+    let options = EngineOptions { exact: true, ..EngineOptions::default() };
     let engine = EngineHandle::start(&model_folder("llama-f32"), &options, |_, _| {}).expect("it loads");
     let asked = asked(&server, &engine);
     in_company(&server, 8, || ask(&server, &asked));

@@ -10,11 +10,11 @@ fn start(options: &EngineOptions) -> EngineHandle {
 }
 
 fn free() -> EngineOptions {
-    EngineOptions { exact: Some(false), ..EngineOptions::default() }
+    EngineOptions { exact: false, ..EngineOptions::default() }
 }
 
 fn exact() -> EngineOptions {
-    EngineOptions { exact: Some(true), ..EngineOptions::default() }
+    EngineOptions { exact: true, ..EngineOptions::default() }
 }
 
 fn text(salt: u32, length: u32) -> Vec<u32> {

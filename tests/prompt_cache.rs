@@ -13,7 +13,7 @@ const MODEL: &str = "llama-f32";
 type Damage = Box<dyn Fn(&mut Vec<u8>)>;
 
 fn start(model: &Path, disk: Option<DiskOptions>, exact: bool) -> EngineHandle {
-    let options = EngineOptions { exact: Some(exact), prompt_cache: disk, ..EngineOptions::default() };
+    let options = EngineOptions { exact, prompt_cache: disk, ..EngineOptions::default() };
     EngineHandle::start(model, &options, |_, _| {}).expect("it loads")
 }
 

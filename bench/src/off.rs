@@ -23,10 +23,10 @@ const WIDTH: usize = 32_000;
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let (model, toy): (String, String) = (argument(arguments, 0, "MODEL")?, argument(arguments, 1, "TOY")?);
     let start = |options: &EngineOptions| engine_with(&toy, options);
-    let bare = EngineOptions { prefix_cache: Some(0), exact: Some(false), ..EngineOptions::default() };
+    let bare = EngineOptions { prefix_cache: Some(0), exact: false, ..EngineOptions::default() };
     let plain = start(&bare)?;
     let again = start(&bare)?;
-    let exact = start(&EngineOptions { exact: Some(true), ..bare.clone() })?;
+    let exact = start(&EngineOptions { exact: true, ..bare.clone() })?;
     let keeping = start(&EngineOptions { prefix_cache: None, ..bare })?;
     let request = greedy(TOKENS);
     let neutral = RequestOptions {

@@ -15,11 +15,7 @@ const TOKENS: usize = 128;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
-    let exact = match arguments.get(2).map(String::as_str) {
-        Some("exact") => Some(true),
-        Some("sampling") => Some(false),
-        _ => None,
-    };
+    let exact = arguments.get(2).is_some_and(|mode| mode == "exact");
     let options = EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() };
     let engine = engine_with(&model, &options)?;
     run(&engine, 1)?;

@@ -221,7 +221,7 @@ pub(crate) struct ModelArgs {
     #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: Option<PathBuf>,
 
-    /// Give the same bits as a server does under any load, where the device allows it [default: where that costs nothing]
+    /// Give the same bits as a server does under any load, where the device allows it [default: false]
     #[arg(long, value_name = "BOOL", env = "MLX_EXACT", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) exact: Option<bool>,
 
@@ -266,7 +266,7 @@ impl ModelArgs {
         let cache = kept.config(&self.numbers);
         cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
         let mut options = EngineOptions {
-            exact: self.exact,
+            exact: self.exact.unwrap_or(false),
             memory_budget,
             dtype: self.dtype,
             keep_quantized: self.keep_quantized.unwrap_or(false),

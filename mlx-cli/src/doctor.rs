@@ -45,7 +45,7 @@ impl Findings {
     fn gather(args: &DoctorArgs) -> Result<Self> {
         let exactness = |folder: &PathBuf| {
             // As a server asks for it that wants the same bits under any load.
-            let options = EngineOptions { exact: Some(true), ..EngineOptions::default() };
+            let options = EngineOptions { exact: true, ..EngineOptions::default() };
             Ok(EngineHandle::start(&hub::resolve(folder)?, &options, terminal::load_bar())?
                 .exactness()
                 .as_str())

@@ -112,7 +112,7 @@ pub struct NetworkArgs {
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct EngineArgs {
-    /// Give the same bits whatever runs beside a request, where the device allows it [default: where that costs nothing]
+    /// Give the same bits whatever runs beside a request, where the device allows it [default: false]
     #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     exact: Option<bool>,
 
@@ -143,7 +143,7 @@ impl EngineArgs {
     pub fn options(&self) -> EngineOptions {
         let default = EngineOptions::default();
         EngineOptions {
-            exact: self.exact.or(default.exact),
+            exact: self.exact.unwrap_or(default.exact),
             memory_budget: self.memory_budget.map(|size| size.0).or(default.memory_budget),
             dtype: self.dtype.or(default.dtype),
             keep_quantized: self.keep_quantized.unwrap_or(default.keep_quantized),

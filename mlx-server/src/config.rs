@@ -92,8 +92,8 @@ impl Default for NetworkConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct EngineConfig {
-    /// The same bits whatever runs beside; where that is free if nothing is said.
-    pub exact: Option<bool>,
+    /// Whether requests that do not say are bit-exact.
+    pub exact: bool,
     /// Bytes for weights, caches and work.
     pub memory_budget: Option<ByteSize>,
     /// The float type to compute in; what suits the device if nothing is said.
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(config.engine_options().dtype, Some(FloatPolicy::Bf16));
         assert_eq!((config.network.port, config.limits.max_body.0), (9001, 2_000_000));
         assert_eq!(config.limits.keep_alive, Seconds(3.0));
-        assert_eq!((config.engine.exact, config.engine.memory_budget), (Some(false), Some(ByteSize(1000))));
+        assert_eq!((config.engine.exact, config.engine.memory_budget), (false, Some(ByteSize(1000))));
         assert_eq!(config.limits.shutdown_timeout, Seconds(30.0));
     }
 

@@ -75,7 +75,7 @@ pub fn twisted(
     twist: impl Fn(Array) -> Result<Array> + Send + 'static,
 ) -> EngineHandle {
     // The check of the rows' bits runs passes too, and they are not meant.
-    let options = EngineOptions { exact: Some(false), ..EngineOptions::default() };
+    let options = EngineOptions { exact: false, ..EngineOptions::default() };
     let folder = model_folder(name);
     let path = folder.clone();
     let load = move || {

@@ -34,10 +34,10 @@ impl Device {
         let spec = in_bits(model.spec(), options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
-        let widths = match options.exact {
-            Some(false) => Vec::new(),
-            wanted => chosen_widths(exact_widths(model.as_ref(), rows)?, rows, wanted),
-        };
+        let widths = if options.exact { exact_widths(model.as_ref(), rows)? } else { Vec::new() };
+        if options.exact && widths.is_empty() {
+            tracing::warn!("no width of steps keeps a row's bits on this device; results are sampling-exact");
+        }
         let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
         tracing::debug!(?widths, most_rows, "the shapes of steps");
         let (chunks, kv_bits) = (Chunks::new(gpu), options.kv_bits);
@@ -149,19 +149,4 @@ pub(super) fn budget(options: &EngineOptions) -> Result<u64> {
 pub(super) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
     let padded = options.max_running.clamp(1, MOST_ROWS).next_power_of_two().max(8);
     Capacity::new(spec, Chunks::new(array::on_gpu()?), padded, options.max_running.max(1), budget(options)?)
-}
-
-/// The widths to keep to. Unless exactness was asked for, it must be free: with the widths 1, 4 and 8 no number of streams
-/// pays for more than a little padding.
-fn chosen_widths(widths: Vec<usize>, rows: usize, wanted: Option<bool>) -> Vec<usize> {
-    let free = [1, 4, 8].into_iter().filter(|&width| width < 2 * rows).all(|width| widths.contains(&width));
-    match wanted {
-        Some(true) if widths.is_empty() => {
-            tracing::warn!("no width of steps keeps a row's bits on this device; results are sampling-exact");
-            widths
-        }
-        Some(true) => widths,
-        _ if free => widths,
-        _ => Vec::new(),
-    }
 }

@@ -7,8 +7,8 @@ use crate::weights::{FloatPolicy, WeightPolicy};
 /// Choices for a whole engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Whether results are the same bits whatever runs beside them, where the device allows it. None: where that is free.
-    pub exact: Option<bool>,
+    /// Whether requests that do not say are bit-exact: the same bits whatever runs beside them, where the device allows it.
+    pub exact: bool,
     /// Bytes that weights, caches and work may take together. None: a share of the machine's memory.
     pub memory_budget: Option<u64>,
     /// The float type that is computed in. None: what suits the device.
@@ -31,7 +31,7 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            exact: None,
+            exact: false,
             memory_budget: None,
             dtype: None,
             keep_quantized: false,

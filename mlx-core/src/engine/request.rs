@@ -36,6 +36,8 @@ pub struct RequestOptions {
     /// Let the text outgrow the model's context: this many of its first tokens stay, and with them the latest ones. What the model says
     /// then is no longer what it would say with all of the text before it.
     pub slide: Option<usize>,
+    /// Whether the result must be the same bits whatever runs beside it. `None`: the engine's default.
+    pub exact: Option<bool>,
 }
 
 impl RequestOptions {
@@ -68,6 +70,7 @@ pub struct GenerationRequest {
     pub(super) embed: Option<Pooling>,
     pub(super) priority: Priority,
     pub(super) slide: Option<usize>,
+    pub(super) exact: bool,
 }
 
 impl GenerationRequest {
@@ -95,6 +98,7 @@ impl GenerationRequest {
             embed: options.embed,
             priority: options.priority,
             slide: options.slide,
+            exact: options.exact.unwrap_or(false),
             prompt,
         })
     }

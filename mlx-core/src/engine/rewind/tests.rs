@@ -53,7 +53,7 @@ impl Bench {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models/llama-f32");
         let policy = WeightPolicy::for_device(false).expect("a device");
         let model = model::load(&path, policy, &mut |_, _| {}).expect("the fixture loads");
-        let options = EngineOptions { exact: Some(exact), ..EngineOptions::single() };
+        let options = EngineOptions { exact, ..EngineOptions::single() };
         let (device, spare) = Device::new(model, &options).expect("there is room");
         Self { device, folder: ModelFolder::open(&path).expect("the fixture loads"), spare }
     }
