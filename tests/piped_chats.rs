@@ -115,7 +115,7 @@ fn without_a_model_the_guide_answers_and_says_what_it_is() {
     let (said, notes) = (stdout(&output), stderr(&output));
     assert!(output.status.success(), "{notes}");
     assert!(said.contains("mlx pull") && said.contains("--memory-budget"), "{said}");
-    assert!(notes.contains("built-in demo") && notes.contains("mlx pull"), "{notes}");
+    assert!(notes.contains("built-in model") && notes.contains("mlx pull"), "{notes}");
     // It lies in the cache now; what is damaged there is put right.
     let cache = home.path().join(".cache/mlx");
     let folder = cache.read_dir().expect("the cache is there").flatten().next().expect("the guide").path();

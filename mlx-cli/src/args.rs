@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use mlx_core::engine::EngineOptions;
 use mlx_core::session::ContextPolicy;
-use mlx_core::weights::FloatPolicy;
-use mlx_core::{Error, guide, hub};
+use mlx_core::{Error, hub};
+use mlx_guide as guide;
+use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs};
 use mlx_server::args::ServeArgs;
-use mlx_server::cache::{KeptArgs, NumberArgs};
-use mlx_server::human_units::ByteSize;
 
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
@@ -125,7 +124,7 @@ pub(crate) struct GenerateArgs {
     pub(crate) model: ModelArgs,
 
     #[command(flatten, next_help_heading = "Cache")]
-    pub(crate) kept: KeptArgs,
+    pub(crate) prefix_cache: PrefixCacheArgs,
 
     /// The prompt; without it, or with -, what is piped in is the prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
@@ -165,7 +164,7 @@ pub(crate) struct ChatArgs {
     pub(crate) model: ModelArgs,
 
     #[command(flatten, next_help_heading = "Cache")]
-    pub(crate) kept: KeptArgs,
+    pub(crate) prefix_cache: PrefixCacheArgs,
 
     /// Instructions for the whole conversation
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -198,17 +197,8 @@ pub(crate) struct InspectArgs {
     #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: PathBuf,
 
-    /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
-    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
-    pub(crate) memory_budget: Option<ByteSize>,
-
-    /// As if it computed in f32, f16, bf16 or, as checkpoint, in the type of its files [default: as the device likes it]
-    #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
-    pub(crate) dtype: Option<FloatPolicy>,
-
-    /// As if quantized weights were kept packed on a CPU, too [default: false]
-    #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) keep_quantized: Option<bool>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
 
     /// Print one JSON object instead of a table
     #[arg(long)]
@@ -221,29 +211,18 @@ pub(crate) struct ModelArgs {
     #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     pub(crate) model: Option<PathBuf>,
 
-    /// Give the same bits as a server does under any load, where the device allows it [default: false]
-    #[arg(long, value_name = "BOOL", env = "MLX_EXACT", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) exact: Option<bool>,
+    #[command(flatten)]
+    pub(crate) exact: ExactArgs,
 
-    /// Bytes that weights, caches and work may take, as in 8GB [default: a share of the machine's memory]
-    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
-    pub(crate) memory_budget: Option<ByteSize>,
-
-    /// The float type to compute in: f32, f16, bf16, or checkpoint for that of the files; halves are slow on a CPU
-    /// [default: checkpoint on a GPU, f32 on a CPU]
-    #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
-    pub(crate) dtype: Option<FloatPolicy>,
-
-    /// Keep quantized weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
-    #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
-    pub(crate) keep_quantized: Option<bool>,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
 
     /// Say what happens: timings, memory, notes of the loader (on standard error)
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
     #[command(flatten, next_help_heading = "Cache")]
-    pub(crate) numbers: NumberArgs,
+    pub(crate) kv_cache: KvCacheArgs,
 }
 
 impl ModelArgs {
@@ -260,18 +239,13 @@ impl ModelArgs {
         if self.model.is_some() { self.folder() } else { guide::folder() }
     }
 
-    /// An engine for one request after the other.
-    pub(crate) fn engine_options(&self, kept: &KeptArgs) -> Result<EngineOptions, Error> {
-        let memory_budget = self.memory_budget.map(|size| size.0);
-        let cache = kept.config(&self.numbers);
+    /// The options of an engine that runs one request at a time.
+    pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Error> {
+        let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache };
         cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
-        let mut options = EngineOptions {
-            exact: self.exact.unwrap_or(false),
-            memory_budget,
-            dtype: self.dtype,
-            keep_quantized: self.keep_quantized.unwrap_or(false),
-            ..EngineOptions::single()
-        };
+        let mut options = EngineOptions::single();
+        self.exact.apply(&mut options);
+        self.load.apply(&mut options);
         cache.apply(&mut options);
         Ok(options)
     }

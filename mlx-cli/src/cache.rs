@@ -7,7 +7,7 @@ use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::engine::{EngineHandle, RequestOptions};
 use mlx_core::session::{Message, Role, chat_prompt};
 use mlx_core::{Error, Result, size};
-use mlx_server::cache::KeptArgs;
+use mlx_options::PrefixCacheArgs;
 
 use crate::answer::Show;
 use crate::args::ModelArgs;
@@ -39,7 +39,7 @@ pub(crate) struct SaveArgs {
     pub(crate) model: ModelArgs,
 
     #[command(flatten, next_help_heading = "Cache")]
-    kept: KeptArgs,
+    prefix_cache: PrefixCacheArgs,
 
     /// The text; without it, or with -, what is piped in is the text
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -96,7 +96,7 @@ fn list(folder: &Path) -> Result<(), Failure> {
 
 fn save(args: &SaveArgs) -> Result<(), Failure> {
     let text = input::read_text(args.prompt.as_deref(), None, "--prompt")?;
-    let options = args.model.engine_options(&args.kept)?;
+    let options = args.model.engine_options(&args.prefix_cache)?;
     if options.prompt_cache.is_none() {
         return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
     }

@@ -10,7 +10,7 @@ use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, hub, size};
-use mlx_server::human_units::ByteSize;
+use mlx_options::ByteSize;
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let begin = Instant::now();
     let engine = EngineHandle::start(
         &args.model.folder()?,
-        &args.model.engine_options(&args.kept)?,
+        &args.model.engine_options(&args.prefix_cache)?,
         terminal::load_bar(),
     )?;
     let load_seconds = begin.elapsed().as_secs_f64();

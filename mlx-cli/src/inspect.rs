@@ -11,13 +11,9 @@ use crate::terminal::{self, count};
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let options = EngineOptions {
-        memory_budget: args.memory_budget.map(|size| size.0),
-        dtype: args.dtype,
-        keep_quantized: args.keep_quantized.unwrap_or(false),
-        // As the other commands would run it.
-        ..EngineOptions::single()
-    };
+    // As the other commands would run it.
+    let mut options = EngineOptions::single();
+    args.load.apply(&mut options);
     let found = inspect(&hub::resolve(&args.model)?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
     terminal::show(&text)

@@ -29,6 +29,7 @@ use cache::CacheCommand;
 use clap::Parser;
 use exit_code::Failure;
 use mlx_core::text::GUARDED_THREAD;
+use mlx_options::log_filter;
 
 fn main() -> ExitCode {
     quiet_guarded_threads();
@@ -85,7 +86,7 @@ fn start_log(command: &Command) -> Result<(), Failure> {
     };
     let default = if verbose { "info" } else { "warn" };
     // What it logs is told as an error by whoever asked for a connection.
-    let filter = mlx_server::log::filter(&format!("{default},rustls_platform_verifier=off"));
+    let filter = log_filter(&format!("{default},rustls_platform_verifier=off"));
     let filter = filter.map_err(|message| {
         terminal::note(&format!("error: {message}"));
         Failure::Reported

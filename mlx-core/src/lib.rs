@@ -11,7 +11,6 @@ mod device_lock;
 pub mod engine;
 pub mod error;
 pub mod folder;
-pub mod guide;
 pub mod hub;
 mod human_bytes;
 pub mod inspect;

@@ -5,12 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx_core::engine::EngineOptions;
-use mlx_core::weights::FloatPolicy;
+use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::Serialize;
-
-use crate::cache::CacheArgs;
-use crate::human_units::{ByteSize, Seconds};
 
 /// Everything that can be said when the server is started.
 #[derive(Debug, Default, Args)]
@@ -106,52 +102,6 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
-}
-
-/// How the engine of a model runs; for every command that starts one.
-#[derive(Debug, Default, Args, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct EngineArgs {
-    /// Give the same bits whatever runs beside a request, where the device allows it [default: false]
-    #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    exact: Option<bool>,
-
-    /// Bytes that weights, caches and work may take, for each model [default: a share of the machine's memory]
-    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
-    memory_budget: Option<ByteSize>,
-
-    /// The float type to compute in: f32, f16, bf16, or checkpoint for that of the files; halves are slow on a CPU
-    /// [default: checkpoint on a GPU, f32 on a CPU]
-    #[arg(long, env = "MLX_DTYPE", value_name = "TYPE")]
-    dtype: Option<FloatPolicy>,
-
-    /// Keep quantized weights packed: less memory, several times slower on a CPU; a GPU keeps them anyway [default: false]
-    #[arg(long, env = "MLX_KEEP_QUANTIZED", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    keep_quantized: Option<bool>,
-
-    /// The most requests of a model that run at once [default: 32]
-    #[arg(long, value_name = "N", env = "MLX_MAX_RUNNING")]
-    max_running: Option<usize>,
-
-    /// The most requests of a model that wait; one more is told to come back later [default: 256]
-    #[arg(long, value_name = "N", env = "MLX_MAX_WAITING")]
-    max_waiting: Option<usize>,
-}
-
-impl EngineArgs {
-    /// As the engine takes them; what was not given is the engine's default.
-    pub fn options(&self) -> EngineOptions {
-        let default = EngineOptions::default();
-        EngineOptions {
-            exact: self.exact.unwrap_or(default.exact),
-            memory_budget: self.memory_budget.map(|size| size.0).or(default.memory_budget),
-            dtype: self.dtype.or(default.dtype),
-            keep_quantized: self.keep_quantized.unwrap_or(default.keep_quantized),
-            max_running: self.max_running.unwrap_or(default.max_running),
-            max_waiting: self.max_waiting.unwrap_or(default.max_waiting),
-            ..default
-        }
-    }
 }
 
 /// How much a request may bring and how long things may take.

@@ -5,13 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use mlx_core::engine::EngineOptions;
-use mlx_core::weights::FloatPolicy;
+use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
-use crate::cache::CacheConfig;
-use crate::human_units::{ByteSize, Seconds};
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +32,9 @@ pub struct Config {
     /// Who may connect.
     pub network: NetworkConfig,
     /// How models run.
-    pub engine: EngineConfig,
+    pub engine: EngineArgs,
     /// What is kept for later requests.
-    pub cache: CacheConfig,
+    pub cache: CacheArgs,
     /// How much and how long.
     pub limits: LimitConfig,
 }
@@ -88,33 +86,6 @@ impl Default for NetworkConfig {
     }
 }
 
-/// See [`crate::args::EngineArgs`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct EngineConfig {
-    /// Whether requests that do not say are bit-exact.
-    pub exact: bool,
-    /// Bytes for weights, caches and work.
-    pub memory_budget: Option<ByteSize>,
-    /// The float type to compute in; what suits the device if nothing is said.
-    pub dtype: Option<FloatPolicy>,
-    /// Keep quantized weights packed on a CPU, too.
-    pub keep_quantized: bool,
-    /// The most requests that run.
-    pub max_running: usize,
-    /// The most requests that wait.
-    pub max_waiting: usize,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        let EngineOptions { exact, memory_budget, dtype, keep_quantized, max_running, max_waiting, .. } =
-            EngineOptions::default();
-        let memory_budget = memory_budget.map(ByteSize);
-        Self { exact, memory_budget, dtype, keep_quantized, max_running, max_waiting }
-    }
-}
-
 /// See [`crate::args::LimitArgs`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -162,6 +133,7 @@ impl Config {
         overlay(&mut table, flags(&args.settings)?);
         let mut config: Self =
             table.try_into().map_err(|error: toml::de::Error| StartError(error.message().to_owned()))?;
+        config.engine = config.engine.or_default();
         config.read_keys()?;
         config.check()?;
         Ok(config)
@@ -181,17 +153,8 @@ impl Config {
 
     /// What engines are started with.
     pub fn engine_options(&self) -> EngineOptions {
-        let EngineConfig { exact, memory_budget, dtype, keep_quantized, max_running, max_waiting } =
-            self.engine;
-        let mut options = EngineOptions {
-            exact,
-            memory_budget: memory_budget.map(|size| size.0),
-            dtype,
-            keep_quantized,
-            max_running,
-            max_waiting,
-            ..EngineOptions::default()
-        };
+        let mut options = EngineOptions::default();
+        self.engine.apply(&mut options);
         self.cache.apply(&mut options);
         options
     }
@@ -228,13 +191,11 @@ impl Config {
             );
             return say("--cors-origin", &why);
         }
-        if self.engine.max_running == 0 {
-            return say("--max-running", "is 0; at least one request must run");
-        }
-        if self.engine.max_waiting == 0 {
-            return say("--max-waiting", "is 0; at least one must be allowed, since all wait for their turn");
-        }
-        self.cache.check().map_err(|(flag, why)| StartError::about(flag, why))?;
+        self.engine
+            .queue
+            .check()
+            .and_then(|()| self.cache.check())
+            .map_err(|(flag, why)| StartError::about(flag, why))?;
         for (flag, count) in
             [("--max-choices", self.limits.max_choices), ("--max-inputs", self.limits.max_inputs)]
         {
@@ -295,6 +256,7 @@ fn overlay(lower: &mut Table, upper: Table) {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use mlx_core::weights::FloatPolicy;
 
     use super::*;
 
@@ -322,7 +284,8 @@ mod tests {
         assert_eq!(config.engine_options().dtype, Some(FloatPolicy::Bf16));
         assert_eq!((config.network.port, config.limits.max_body.0), (9001, 2_000_000));
         assert_eq!(config.limits.keep_alive, Seconds(3.0));
-        assert_eq!((config.engine.exact, config.engine.memory_budget), (false, Some(ByteSize(1000))));
+        assert_eq!(config.engine.exact.exact, Some(false));
+        assert_eq!(config.engine.load.memory_budget, Some(ByteSize(1000)));
         assert_eq!(config.limits.shutdown_timeout, Seconds(30.0));
     }
 
@@ -384,8 +347,13 @@ mod tests {
     fn mistakes_in_a_file_are_named() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("server.toml");
-        for (text, word) in [("[network]\nprot = 1", "prot"), ("[limits]\nmax-body = 'x'", "size"), ("[", "")]
-        {
+        for (text, word) in [
+            ("[network]\nprot = 1", "prot"),
+            ("[limits]\nmax-body = 'x'", "size"),
+            ("[", ""),
+            ("[engine]\nmax-runing = 4", "max-runing"),
+            ("[cache]\nkv-bit = 4", "kv-bit"),
+        ] {
             std::fs::write(&path, text).expect("writes");
             let message = resolve(&["--config", path.to_str().expect("utf-8")]).expect_err("refused");
             assert!(message.contains("server.toml") && message.contains(word), "{message}");

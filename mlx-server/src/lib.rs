@@ -4,15 +4,12 @@
 
 pub mod args;
 mod auth;
-pub mod cache;
 pub mod config;
 mod connection;
 mod embed;
 mod error;
 mod fields;
 mod generation;
-pub mod human_units;
-pub mod log;
 mod metrics;
 mod models;
 pub mod openapi;
@@ -34,6 +31,7 @@ use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::from_fn_with_state;
 use mlx_core::text::GUARDED_THREAD;
+use mlx_options::log_filter;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
@@ -86,7 +84,7 @@ fn cors(origins: &[String]) -> CorsLayer {
 
 /// One JSON object a line on standard error.
 fn start_log() -> Result<(), StartError> {
-    let filter = log::filter("info").map_err(StartError)?;
+    let filter = log_filter("info").map_err(StartError)?;
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)

@@ -17,9 +17,9 @@ pub(crate) use entry::{Lease, Loaded};
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
-use crate::human_units::{ByteSize, Seconds};
 use crate::metrics::ModelFigures;
 use crate::wire::models::ModelObject;
+use mlx_options::{ByteSize, Seconds};
 
 /// All models, loaded or not.
 pub(crate) struct Models {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::config::Config;
-use crate::human_units::ByteSize;
 use crate::{AppState, app};
+use mlx_options::ByteSize;
 
 fn config() -> Config {
     let mut config = Config::default();

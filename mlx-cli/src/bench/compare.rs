@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use mlx_core::{Error, Result};
-use mlx_server::cache::KeptArgs;
+use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
 use super::measure::{Spread, prompt};
@@ -60,22 +60,22 @@ impl Work<'_> {
             return Err(Error::request("--compare", message));
         }
         let mut command = Command::new(program);
-        // What a round before it has saved would spare ours the prompt, and nothing spares the other program its own.
-        for flag in KeptArgs::augment_args(clap::Command::new("kept")).get_arguments() {
+        // A prompt saved by an earlier round would not be computed again here, while the other program computes its own each time.
+        for flag in PrefixCacheArgs::augment_args(clap::Command::new("kept")).get_arguments() {
             flag.get_env().map(|variable| command.env_remove(variable));
         }
         command.arg("generate").arg("-m").arg(self.model.folder()?).args(["--prompt-ids", &ids]);
         command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
-        for (flag, given) in [("--exact", self.model.exact), ("--keep-quantized", self.model.keep_quantized)]
-        {
+        let ModelArgs { exact, load, kv_cache, .. } = self.model;
+        for (flag, given) in [("--exact", exact.exact), ("--keep-quantized", load.keep_quantized)] {
             if let Some(given) = given {
                 command.arg(format!("{flag}={given}"));
             }
         }
         for (flag, given) in [
-            ("--dtype", self.model.dtype.map(|dtype| dtype.to_string())),
-            ("--memory-budget", self.model.memory_budget.map(|size| size.to_string())),
-            ("--kv-bits", self.model.numbers.kv_bits.map(|bits| bits.to_string())),
+            ("--dtype", load.dtype.map(|dtype| dtype.to_string())),
+            ("--memory-budget", load.memory_budget.map(|size| size.to_string())),
+            ("--kv-bits", kv_cache.kv_bits.map(|bits| bits.to_string())),
         ] {
             if let Some(given) = given {
                 command.args([flag, given.as_str()]);

@@ -8,7 +8,7 @@ use clap::Args;
 use mlx_core::Error;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::machine::Machine;
-use mlx_server::cache::KeptArgs;
+use mlx_options::PrefixCacheArgs;
 use serde_json::json;
 
 use crate::args::ModelArgs;
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         max_running: args.batch.iter().copied().max().unwrap_or(1),
         // Every run is to compute its prompts.
         prefix_cache: Some(0),
-        ..args.model.engine_options(&KeptArgs::default())?
+        ..args.model.engine_options(&PrefixCacheArgs::default())?
     };
     let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
     let cases = args.cases(engine.spec().context_length)?;

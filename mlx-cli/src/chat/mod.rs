@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation, TokenOutput};
 use mlx_core::session::{ChatSession, ContextFill, Role};
-use mlx_core::{Error, guide, hub};
+use mlx_core::{Error, hub};
+use mlx_guide as guide;
 
 use crate::answer::{self, Show};
 use crate::args::ChatArgs;
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     // What can be wrong without the model is wrong before it is loaded.
     let first = args.prompt_file.as_deref().map(read_file).transpose()?;
     let (options, engine_options) =
-        (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.kept)?);
+        (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.prefix_cache)?);
     options.check()?;
     let interrupt = Interrupt::install();
     let engine = start(&args.model.folder_or_guide()?, &engine_options)?;

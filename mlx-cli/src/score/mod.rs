@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
 use mlx_core::sampling::{MAX_TOP_LOGPROBS, TokenLogprob};
 use mlx_core::{Error, Result};
-use mlx_server::cache::KeptArgs;
+use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Show};
@@ -27,7 +27,7 @@ pub(crate) struct ScoreArgs {
     pub(crate) model: ModelArgs,
 
     #[command(flatten, next_help_heading = "Cache")]
-    kept: KeptArgs,
+    prefix_cache: PrefixCacheArgs,
 
     /// The text; without it, or with -, what is piped in is the text
     #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
     let engine = EngineHandle::start(
         &args.model.folder()?,
-        &args.model.engine_options(&args.kept)?,
+        &args.model.engine_options(&args.prefix_cache)?,
         terminal::load_bar(),
     )?;
     let tokens = match &args.prompt_ids {

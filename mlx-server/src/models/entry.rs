@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
-use mlx_core::{guide, hub, model};
+use mlx_core::{hub, model};
+use mlx_guide as guide;
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};

@@ -1,4 +1,4 @@
-//! Sizes and times as people write them: `8GB`, `512MiB`, `30`, `0.5`.
+//! Sizes and times as people write them, in flags and in files: `8GB`, `512MiB`, `30`, `0.5`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,9 @@ impl FromStr for ByteSize {
         let bytes = number.trim().parse::<f64>().ok().map(|number| number * unit as f64);
         match bytes.filter(|bytes| (0.0..1e18).contains(bytes)) {
             Some(bytes) => Ok(Self(bytes as u64)),
-            None => Err(format!("{text:?} is not a size; write a number of bytes, or as in 8GB or 512MiB")),
+            None => Err(format!(
+                "{text:?} is not a size; write a number of bytes, or a size such as 8GB or 512MiB"
+            )),
         }
     }
 }
@@ -52,7 +54,7 @@ impl fmt::Display for ByteSize {
 pub struct Seconds(pub f64);
 
 impl Seconds {
-    /// As the standard library has it.
+    /// The same as a [`Duration`].
     pub fn duration(self) -> Duration {
         Duration::from_secs_f64(self.0)
     }
@@ -65,7 +67,7 @@ impl FromStr for Seconds {
         let seconds = text.trim().trim_end_matches('s').parse::<f64>().ok();
         match seconds.filter(|seconds| (0.0..=1e9).contains(seconds)) {
             Some(seconds) => Ok(Self(seconds)),
-            None => Err(format!("{text:?} is not a time; write a number of seconds, as in 30 or 0.5")),
+            None => Err(format!("{text:?} is not a time; write a number of seconds, such as 30 or 0.5")),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! The built-in model: a small demo that knows this tool and nothing else, so that a first chat needs no download. `guide/` at the top
-//! of the repository has the text that it was trained on and the script that trained it.
+//! The guide: a small built-in model that only knows this tool, so that a first chat needs no download. Beside it are the text that it
+//! was trained on and the script that trained it. The programs embed it; mlx-core does not.
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use mlx_core::{Error, Result};
 use xxhash_rust::xxh3::Xxh3;
-
-use crate::error::{Error, Result};
 
 /// Its name.
 pub const NAME: &str = "guide";
 
-/// What a person has to know of it.
-pub const NOTE: &str = "this is the guide, a small built-in demo that knows this tool only; `mlx pull NAME` gets a real model, \
-                        -m NAME or -m FOLDER takes it";
+/// What it is, for people.
+pub const NOTE: &str = "this is the guide, a tiny built-in model that only knows `mlx`; `mlx pull ORG/NAME` downloads a real one, \
+                        -m ORG/NAME uses it";
 
 macro_rules! file {
     ($name:literal) => {
-        ($name, include_bytes!(concat!("../../guide/model/", $name)))
+        ($name, include_bytes!(concat!("../model/", $name)))
     };
 }
 
@@ -29,7 +29,7 @@ const FILES: [(&str, &[u8]); 5] = [
     file!("tokenizer_config.json"),
 ];
 
-/// The folder with its files, which lie in the program until they are first asked for.
+/// The folder with its files. The first call unpacks them from the program.
 pub fn folder() -> Result<PathBuf> {
     let mut hash = Xxh3::new();
     for (_, bytes) in FILES {
@@ -38,7 +38,7 @@ pub fn folder() -> Result<PathBuf> {
     let cache = cache_folder().ok_or_else(|| {
         Error::file(
             NAME,
-            "has no place to be unpacked to; set XDG_CACHE_HOME to a folder that can be written",
+            "cannot be unpacked: neither XDG_CACHE_HOME nor HOME is set; set one of them to a writable folder",
         )
     })?;
     let place = cache.join(format!("mlx/{NAME}-{:016x}", hash.digest()));
@@ -56,8 +56,8 @@ fn is_whole(place: &Path) -> bool {
     FILES.iter().all(|(name, bytes)| std::fs::read(place.join(name)).is_ok_and(|it| it == *bytes))
 }
 
-/// Makes sure that all files are in `place`, each as it is here. They are written beside it and moved at once, so that nobody ever
-/// sees half of them.
+/// Makes sure that all files are in `place`, each as it is here. They are written beside it and renamed, so that no
+/// process reads half of them.
 fn unpack(place: &Path) -> io::Result<()> {
     if is_whole(place) {
         return Ok(());
@@ -65,7 +65,7 @@ fn unpack(place: &Path) -> io::Result<()> {
     let beside = |kind: &str| place.with_extension(format!("{}.{kind}", std::process::id()));
     let (fresh, damaged) = (beside("new"), beside("old"));
     let moved = write(&fresh).and_then(|()| match std::fs::rename(&fresh, place) {
-        // Somebody else was faster, or what is there is damaged.
+        // Another process was faster, or the files are damaged.
         Err(_) if is_whole(place) => Ok(()),
         Err(_) => {
             std::fs::rename(place, &damaged)?;

@@ -1,18 +1,18 @@
-//! Which lines are logged: `MLX_LOG` says so in the syntax of `tracing`'s filters, for every program of the project.
+//! Which lines are logged: `MLX_LOG`, in the syntax of `tracing`'s filters, for every program of the project.
 
 use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "MLX_LOG";
 
-/// What the variable says, or else `default`.
-pub fn filter(default: &str) -> Result<EnvFilter, String> {
+/// The filter of the variable, or else `default`.
+pub fn log_filter(default: &str) -> Result<EnvFilter, String> {
     chosen(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()), default)
 }
 
 fn chosen(given: Option<String>, default: &str) -> Result<EnvFilter, String> {
     let Some(given) = given else { return Ok(EnvFilter::new(default)) };
     EnvFilter::try_new(&given).map_err(|error| {
-        format!("{VARIABLE}: {given:?} is no filter ({error}); write a level, as debug, or a part of the program and its level, as mlx_core=debug")
+        format!("{VARIABLE}: {given:?} is not a filter ({error}); write a level, such as debug, or a crate and its level, such as mlx_core=debug")
     })
 }
 

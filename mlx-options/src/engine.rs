@@ -1,0 +1,157 @@
+//! The flags of an engine. Each struct is declared once: clap reads it from flags and variables, serde from a config file.
+
+use clap::Args;
+use mlx_core::engine::EngineOptions;
+use mlx_core::weights::FloatPolicy;
+use serde::{Deserialize, Serialize};
+
+use crate::human_units::ByteSize;
+
+/// All engine flags, as the server takes them.
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineArgs {
+    /// How results are computed.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub exact: ExactArgs,
+    /// How the model is loaded.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub load: LoadArgs,
+    /// How many requests run and wait.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub queue: QueueArgs,
+}
+
+/// Whether results are bit-exact.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct ExactArgs {
+    /// Give the same bits whatever runs beside a request, where the device allows it [default: false]
+    #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub exact: Option<bool>,
+}
+
+/// How a model is loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct LoadArgs {
+    /// Memory for weights, caches and activations of a model, as in 8GB [default: a share of the machine's memory]
+    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
+    pub memory_budget: Option<ByteSize>,
+
+    /// Float type to compute in: f32, f16, bf16, or checkpoint for that of the files; f16 and bf16 are slow on a CPU
+    /// [default: checkpoint on a GPU, f32 on a CPU]
+    #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
+    pub dtype: Option<FloatPolicy>,
+
+    /// Keep quantized weights packed on a CPU too: less memory, several times slower; a GPU always does [default: false]
+    #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
+    pub keep_quantized: Option<bool>,
+}
+
+/// How many requests a model takes at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct QueueArgs {
+    /// Requests of a model that run at once, at most [default: 32]
+    #[arg(long, value_name = "N", env = "MLX_MAX_RUNNING")]
+    pub max_running: Option<usize>,
+
+    /// Requests of a model that wait, at most; further ones are refused with a time to try again [default: 256]
+    #[arg(long, value_name = "N", env = "MLX_MAX_WAITING")]
+    pub max_waiting: Option<usize>,
+}
+
+impl EngineArgs {
+    /// The same flags with the engine's defaults in place of those that were not given.
+    #[must_use]
+    pub fn or_default(mut self) -> Self {
+        let default = EngineOptions::default();
+        self.exact.exact.get_or_insert(default.exact);
+        self.load.keep_quantized.get_or_insert(default.keep_quantized);
+        self.queue.max_running.get_or_insert(default.max_running);
+        self.queue.max_waiting.get_or_insert(default.max_waiting);
+        self
+    }
+
+    /// Puts what was given into the options of an engine.
+    pub fn apply(&self, options: &mut EngineOptions) {
+        self.exact.apply(options);
+        self.load.apply(options);
+        self.queue.apply(options);
+    }
+}
+
+impl ExactArgs {
+    /// Puts what was given into the options of an engine.
+    pub fn apply(self, options: &mut EngineOptions) {
+        options.exact = self.exact.unwrap_or(options.exact);
+    }
+}
+
+impl LoadArgs {
+    /// Puts what was given into the options of an engine.
+    pub fn apply(self, options: &mut EngineOptions) {
+        let Self { memory_budget, dtype, keep_quantized } = self;
+        options.memory_budget = memory_budget.map(|size| size.0).or(options.memory_budget);
+        options.dtype = dtype.or(options.dtype);
+        options.keep_quantized = keep_quantized.unwrap_or(options.keep_quantized);
+    }
+}
+
+impl QueueArgs {
+    /// Puts what was given into the options of an engine.
+    pub fn apply(self, options: &mut EngineOptions) {
+        options.max_running = self.max_running.unwrap_or(options.max_running);
+        options.max_waiting = self.max_waiting.unwrap_or(options.max_waiting);
+    }
+
+    /// The flag that has a value of no use, and why.
+    pub fn check(self) -> Result<(), (&'static str, &'static str)> {
+        if self.max_running == Some(0) {
+            return Err(("--max-running", "is 0; at least one request must run"));
+        }
+        if self.max_waiting == Some(0) {
+            return Err((
+                "--max-waiting",
+                "is 0; every request waits before it runs, so at least one must be allowed",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_names_of_the_flags_and_no_others() {
+        let text = "exact = true\nmemory-budget = '8GB'\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5";
+        let args: EngineArgs = toml::from_str(text).expect("every flag");
+        let mut options = EngineOptions::default();
+        args.apply(&mut options);
+        let expected = EngineOptions {
+            exact: true,
+            memory_budget: Some(8_000_000_000),
+            dtype: Some(FloatPolicy::Bf16),
+            keep_quantized: true,
+            max_running: 4,
+            max_waiting: 5,
+            ..EngineOptions::default()
+        };
+        assert_eq!(options, expected);
+        let wrong = toml::from_str::<EngineArgs>("max-runing = 4").expect_err("a typing error");
+        assert!(wrong.message().contains("max-runing"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_not_given_is_left_as_it_is() {
+        let mut options = EngineOptions::single();
+        EngineArgs::default().apply(&mut options);
+        assert_eq!(options, EngineOptions::single());
+    }
+}

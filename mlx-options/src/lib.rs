@@ -1,0 +1,12 @@
+//! What the command line and the server share: engine flags, sizes and times for people, and the log filter.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod engine;
+mod human_units;
+mod log_filter;
+
+pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
+pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs};
+pub use human_units::{ByteSize, Seconds};
+pub use log_filter::log_filter;
