@@ -182,7 +182,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
         let alone: Vec<Outcome> =
             requests.iter().map(|request| run(&single, &request.prompt, &request.options)).collect();
         let disk = tempfile::tempdir().expect("a temporary folder");
-        let known = single.spec().footprint.cache(single.spec().context_length, 1);
+        let known = single.spec().footprint.state(single.spec().context_length, 1);
         let crowded = EngineOptions {
             // So few places that higher priorities take them from lower ones, and so little room for what is known that it often goes.
             max_running: 5,

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use mlx_core::array::Rows;
+use mlx_core::cache::Variant;
 use mlx_core::model::{self, Batch, Row};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_rs::Array;
@@ -26,7 +27,7 @@ fn logits(folder: &Path, floats: FloatPolicy, keep_packed: bool) -> Vec<f32> {
     let policy = WeightPolicy { floats, keep_packed };
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
-    let mut cache = model.new_cache();
+    let mut cache = model.new_state(Variant::default());
     let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut cache]).expect("the pass runs");
     let values = |hidden: &Array| {
         let rows = Rows::new(&model.logits(hidden).expect("the head runs")).expect("rows");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use mlx_core::array::{self, Rows};
-use mlx_core::cache::SequenceState;
+use mlx_core::cache::{Rollback, SequenceState, Variant};
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTISED, worst_difference};
@@ -34,7 +34,7 @@ pub(crate) fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut Sequenc
 
 /// Logits of every position, the text cut into passes at `cuts`; a pass of one token is a decode step.
 pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
-    let mut cache = model.new_cache_for(tokens.len());
+    let mut cache = model.new_state(model.spec().variant(tokens.len()));
     let (mut values, mut start) = (Vec::new(), 0);
     for &end in cuts.iter().chain([&tokens.len()]) {
         let batch = match &tokens[start..end] {
@@ -98,7 +98,7 @@ fn rows_of_one_step_do_not_see_each_other() {
     let model = load(&model_folder("llama-f32"));
     let texts: [&[u32]; 3] = [&[5, 6, 7], &[9], &[11, 12, 13, 14, 15, 16]];
     let fill = |text: &[u32]| {
-        let mut cache = model.new_cache();
+        let mut cache = model.new_state(Variant::default());
         model.forward(Batch::run(text, 0), &mut [&mut cache]).expect("the pass runs");
         cache
     };
@@ -121,11 +121,11 @@ fn a_cut_cache_goes_on_as_if_the_rest_had_never_been() {
     let _turn = device();
     let model = load(&model_folder("llama-rope3-f32"));
     let tokens = golden::logits("llama-rope3-f32", true).tokens;
-    let mut cache = model.new_cache();
+    let mut cache = model.new_state(Variant::default());
     let straight = logits_in_passes(model.as_ref(), &tokens, &[20]);
     model.forward(Batch::run(&tokens[..20], 0), &mut [&mut cache]).expect("the pass runs");
     model.forward(Batch::run(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
-    assert!(cache.truncate(20));
+    assert_eq!(cache.rollback(20), Rollback::Done);
     let rest = logits(model.as_ref(), Batch::run(&tokens[20..], 20), &mut [&mut cache]);
     assert_eq!(rest, straight[20 * model.spec().vocab_size..]);
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use mlx_core::array::Rows;
+use mlx_core::cache::Variant;
 use mlx_core::model::{self, Batch};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{device, model_copy, model_folder};
@@ -183,7 +184,9 @@ fn bits(folder: &Path) -> Vec<u32> {
     let policy = WeightPolicy::for_device(false).expect("a device");
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
-    let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
+    let hidden = model
+        .forward(Batch::run(&tokens, 0), &mut [&mut model.new_state(Variant::default())])
+        .expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     rows.values().expect("values").iter().map(|logit| logit.to_bits()).collect()
 }

@@ -1,6 +1,7 @@
 //! Halves: a model in f16 or bf16 computes in that type from end to end, and is as near to its f32 self as the type allows.
 
 use mlx_core::array;
+use mlx_core::cache::Variant;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
@@ -30,7 +31,7 @@ fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
 
 /// Runs three tokens and one more; the bytes of the cache.
 fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> usize {
-    let mut cache = model.new_cache();
+    let mut cache = model.new_state(Variant::default());
     for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
         let mut pass = model.begin(batch).expect("the pass begins");
         assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");

@@ -1,6 +1,7 @@
 //! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
 
 use mlx_core::array::Rows;
+use mlx_core::cache::Variant;
 use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
 use mlx_core::model::{self, Batch};
 use mlx_core::sampling::{Scratch, score};
@@ -54,7 +55,9 @@ fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
     drop(engine);
     let policy = WeightPolicy::for_device(false).expect("a device");
     let model = model::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
-    let hidden = model.forward(Batch::run(&text, 0), &mut [&mut model.new_cache()]).expect("the pass runs");
+    let hidden = model
+        .forward(Batch::run(&text, 0), &mut [&mut model.new_state(Variant::default())])
+        .expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     let rows = rows.values().expect("values").chunks(model.spec().vocab_size);
     let mut scratch = Scratch::default();

@@ -1,7 +1,7 @@
 //! Sliding windows: what a layer no longer sees it does not keep, and nobody notices but the memory.
 
 use mlx_core::array::Rows;
-use mlx_core::cache::SequenceState;
+use mlx_core::cache::{Rollback, SequenceState, Variant};
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{Dice, device, model_folder};
@@ -46,14 +46,14 @@ fn fill(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) {
 fn memory_stays_within_the_window_and_the_promise() {
     let _turn = device();
     let model = load("mistral-f32");
-    let (tokens, mut cache) = (text(240), model.new_cache());
+    let (tokens, mut cache) = (text(240), model.new_state(Variant::default()));
     fill(model.as_ref(), &mut cache, &tokens);
     let footprint = model.spec().footprint;
-    let all = footprint.cache_per_token * tokens.len() as u64;
+    let all = footprint.per_token * tokens.len() as u64;
     assert!((cache.bytes() as u64) < all * 3 / 5, "{} of {all} bytes", cache.bytes());
-    assert!(cache.bytes() as u64 <= footprint.cache(tokens.len(), RUN));
+    assert!(cache.bytes() as u64 <= footprint.state(tokens.len(), RUN));
     // Twice the text takes no more.
-    assert_eq!(footprint.cache(5000, RUN), footprint.cache(10_000, RUN));
+    assert_eq!(footprint.state(5000, RUN), footprint.state(10_000, RUN));
 }
 
 #[test]
@@ -66,13 +66,13 @@ fn a_cache_is_cut_exactly_or_says_that_it_cannot_be() {
         let (mut cut, mut refused) = (0, 0);
         for length in [20, 64, 90, 130, 200] {
             let back = length - dice.below(length.min(120));
-            let mut straight = model.new_cache();
+            let mut straight = model.new_state(Variant::default());
             fill(model.as_ref(), &mut straight, &tokens[..back]);
-            let mut cache = model.new_cache();
+            let mut cache = model.new_state(Variant::default());
             fill(model.as_ref(), &mut cache, &tokens[..length]);
             let fork = cache.fork(back).expect("the copy is made");
             assert_eq!(fork.is_some(), cache.reaches(back), "{name}");
-            assert_eq!(cache.truncate(back), cache.reaches(back), "{name}");
+            assert_eq!(cache.rollback(back) == Rollback::Done, cache.reaches(back), "{name}");
             let Some(mut fork) = fork else {
                 assert_eq!(cache.offset(), length, "{name}: nothing was changed");
                 refused += 1;
@@ -95,11 +95,46 @@ fn a_cache_is_cut_exactly_or_says_that_it_cannot_be() {
 fn a_cache_reaches_to_its_own_length() {
     let _turn = device();
     let model = load("mistral-f32");
-    let mut cache = model.new_cache();
+    let mut cache = model.new_state(Variant::default());
     assert!(cache.reaches(0));
     fill(model.as_ref(), &mut cache, &text(150));
     let mut copy = cache.fork(150).expect("the copy is made").expect("it reaches so far");
     assert!(copy.bytes() <= cache.bytes());
     assert_eq!(pass(model.as_ref(), &mut copy, &[5]), pass(model.as_ref(), &mut cache, &[5]));
-    assert!(!cache.reaches(3) && !cache.truncate(3) && cache.fork(3).expect("no copy is made").is_none());
+    assert!(
+        !cache.reaches(3)
+            && cache.rollback(3) == Rollback::StartOver
+            && cache.fork(3).expect("no copy is made").is_none()
+    );
+}
+
+/// However long the sequence has become, it can go on from a checkpoint as if nothing had followed.
+#[test]
+fn a_state_returns_to_its_checkpoint() {
+    let _turn = device();
+    for name in ["mistral-f32", "gemma3_text-f32", "llama-f32"] {
+        let model = load(name);
+        let tokens = text(240);
+        let mut straight = model.new_state(Variant::default());
+        fill(model.as_ref(), &mut straight, &tokens[..70]);
+        let mut state = model.new_state(Variant::default());
+        fill(model.as_ref(), &mut state, &tokens[..70]);
+        state.checkpoint();
+        fill(model.as_ref(), &mut state, &tokens);
+        let windows = name != "llama-f32";
+        // A layer with a window goes back to the checkpoint, the others to any length.
+        let expected = if windows { Rollback::Earlier(70) } else { Rollback::Done };
+        assert_eq!(state.rollback(75), expected, "{name}");
+        if !windows {
+            assert_eq!(state.rollback(70), Rollback::Done, "{name}");
+        }
+        assert_eq!(state.offset(), 70, "{name}");
+        for token in [9, 30, 31] {
+            let expected = pass(model.as_ref(), &mut straight, &[token]);
+            assert_eq!(pass(model.as_ref(), &mut state, &[token]), expected, "{name}");
+        }
+        // A checkpoint serves once.
+        fill(model.as_ref(), &mut state, &tokens);
+        assert_eq!(state.rollback(3) == Rollback::StartOver, windows, "{name}");
+    }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use mlx_core::Result;
 use mlx_core::array::write_graph;
+use mlx_core::cache::Variant;
 use mlx_core::model::{self, Batch, Model, Pass, Row};
 use mlx_core::weights::WeightPolicy;
 
@@ -21,7 +22,7 @@ fn operations(pass: &Pass) -> usize {
 
 /// Operations of all layers of a pass, after `before` positions that have been computed.
 fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
-    let mut cache = model.new_cache();
+    let mut cache = model.new_state(Variant::default());
     if before > 0 {
         let tokens: Vec<u32> = (5..).take(before).collect();
         let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut cache]).expect("a pass");

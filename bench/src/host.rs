@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use mlx_core::Result;
 use mlx_core::array::Rows;
+use mlx_core::cache::Variant;
 use mlx_core::engine::EngineHandle;
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::sampling::Scratch;
@@ -78,7 +79,7 @@ struct Parts {
 
 impl Parts {
     fn run(&mut self, model: &dyn Model) -> Result<()> {
-        let (mut cache, mut scratch) = (model.new_cache(), Scratch::default());
+        let (mut cache, mut scratch) = (model.new_state(Variant::default()), Scratch::default());
         let (mut sampler, history) = (sampler(&options(0.0))?, history(1, 2));
         let mut token = 7;
         for position in 0..PROMPT + TOKENS {

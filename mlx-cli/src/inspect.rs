@@ -43,7 +43,7 @@ fn to_json(found: &Inspection) -> Value {
         "device": device,
         "device_dtype": spec.dtype,
         "device_bytes": spec.weight_bytes,
-        "cache_bytes_per_token": spec.footprint.cache_per_token,
+        "cache_bytes_per_token": spec.footprint.per_token,
         "memory_budget": room.budget,
         "bytes_for_sequences": room.shared,
         "longest_sequence": room.longest,
@@ -82,7 +82,7 @@ fn to_text(found: &Inspection) -> String {
             "on the device",
             format!("{}, computing in {} on the {device}", size(spec.weight_bytes), spec.dtype),
         ),
-        ("a token's cache", size(spec.footprint.cache_per_token)),
+        ("a token's cache", size(spec.footprint.per_token)),
         ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
         ("what fits", fits),
     ]);

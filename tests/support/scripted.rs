@@ -1,7 +1,7 @@
 //! A model that does what a test tells it to, in the middle of its passes: fail, panic, wait.
 
 use mlx_core::Result;
-use mlx_core::cache::SequenceState;
+use mlx_core::cache::{SequenceState, Variant};
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
 use mlx_core::weights::WeightPolicy;
@@ -26,8 +26,8 @@ impl Model for Scripted {
         self.inner.spec()
     }
 
-    fn new_cache(&self) -> SequenceState {
-        self.inner.new_cache()
+    fn new_state(&self, variant: Variant) -> SequenceState {
+        self.inner.new_state(variant)
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
@@ -41,8 +41,8 @@ impl Model for Scripted {
         self.inner.advance(pass, layers.saturating_sub(1), caches)
     }
 
-    fn slide(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
-        self.inner.slide(cache, kept, dropped)
+    fn shift(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
+        self.inner.shift(cache, kept, dropped)
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

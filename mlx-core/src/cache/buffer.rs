@@ -10,7 +10,8 @@ use crate::array::slice_axis;
 use crate::error::Result;
 use crate::mlx_sys::slice_update;
 
-/// `[1, 2 H, room, D]`, keys before values: one write a step instead of two.
+/// `[1, 2 H, room, D]`, keys before values: one write a step instead of two. A clone is a second handle of the same memory.
+#[derive(Clone)]
 pub(super) struct Buffer(Array);
 
 impl Buffer {

@@ -1,16 +1,17 @@
-//! Caches from and to host memory, block by block: what is saved on disk and restored from it.
+//! States from and to host memory, block by block: what is saved on disk and restored from it.
 
 use std::ops::Range;
 
 use mlx_rs::ops::concatenate;
 
 use super::disk::{Block, Layer};
-use super::{LayerState, SequenceState};
+use super::layer::LayerState;
+use super::sequence::SequenceState;
 use crate::array::{float_dtype, from_bytes, to_bytes};
 use crate::error::{Error, Result};
 
 impl SequenceState {
-    /// Some positions of all layers; `None` if not all of them are there as they were computed.
+    /// Some positions of all layers; `None` if a layer does not have all of them as they were computed.
     pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
         let layer = |cache: &LayerState| {
             let Some(part) = cache.part(range.clone())? else { return Ok(None) };
@@ -21,7 +22,7 @@ impl SequenceState {
         self.layers.iter().map(layer).collect()
     }
 
-    /// Prefills an empty cache with blocks that follow one another. One layer after the other, so that at no time more than one is there
+    /// Fills an empty state with blocks that follow one another: one layer after the other, so that no more than one is in memory
     /// twice.
     pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
         if blocks.iter().any(|block| block.layers.len() != self.layers.len()) {
@@ -30,7 +31,7 @@ impl SequenceState {
         for (index, cache) in self.layers.iter_mut().enumerate() {
             let parts: Vec<_> =
                 blocks.iter().map(|block| array(&block.layers[index])).collect::<Result<_>>()?;
-            cache.update(&concatenate(&parts, 2)?)?;
+            cache.append(&concatenate(&parts, 2)?)?;
             for array in cache.arrays() {
                 array.eval()?;
             }

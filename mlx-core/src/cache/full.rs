@@ -12,16 +12,16 @@ use crate::error::Result;
 /// All positions from the first on.
 #[derive(Default)]
 pub struct FullCache {
-    /// Of its places the first `length` count.
+    /// The first `length` places are in use.
     buffer: Option<Buffer>,
     length: usize,
 }
 
 impl FullCache {
     /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
-    pub(super) fn update(&mut self, added: &Array) -> Result<(Array, Array)> {
+    pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
-        // Taken out, so that no second handle makes the write copy the buffer.
+        // Moved out: a second handle would make the write copy the buffer.
         let mut buffer = match self.buffer.take() {
             Some(buffer) if end <= buffer.room() => buffer,
             Some(buffer) => buffer.moved(0..start, capacity(end))?,
@@ -50,20 +50,20 @@ impl FullCache {
         buffer.map(|buffer| buffer.part(range)).transpose()
     }
 
-    /// Lets go of `dropped` positions behind the first `kept`; the keys behind them are turned to their new places.
-    pub(super) fn slide(
+    /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
+    pub(super) fn shift(
         &mut self,
         kept: usize,
         dropped: usize,
-        turn: impl Fn(&Array) -> Result<Array>,
+        rotate: impl Fn(&Array) -> Result<Array>,
     ) -> Result<()> {
         let Some(buffer) = self.buffer.take() else { return Ok(()) };
         let (keys, values) = buffer.view(kept + dropped..self.length)?;
-        let mut slid = buffer.moved(0..kept, capacity(self.length))?;
-        slid.write(kept, &concatenate(&[turn(&keys)?, values], 1)?)?;
-        // One layer after the other: no two of them are there twice.
-        slid.array().eval()?;
-        self.buffer = Some(slid);
+        let mut shifted = buffer.moved(0..kept, capacity(self.length))?;
+        shifted.write(kept, &concatenate(&[rotate(&keys)?, values], 1)?)?;
+        // Computed at once, so that no two layers are in memory twice.
+        shifted.array().eval()?;
+        self.buffer = Some(shifted);
         self.length -= dropped;
         Ok(())
     }
@@ -72,7 +72,7 @@ impl FullCache {
         self.length = self.length.min(length);
     }
 
-    pub(super) fn length(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.length
     }
 
@@ -96,7 +96,7 @@ mod tests {
 
     fn filled() -> FullCache {
         let mut cache = FullCache::default();
-        cache.update(&rows(LENGTH)).expect("there is room");
+        cache.append(&rows(LENGTH)).expect("there is room");
         settle(&cache);
         cache
     }
@@ -109,7 +109,7 @@ mod tests {
         cache.array().map_or(0, Array::nbytes)
     }
 
-    /// The bytes that some work took at its worst beyond what was there before it.
+    /// The peak of the bytes that some work took, beyond what was allocated before it.
     fn taken(work: impl FnOnce()) -> usize {
         let before = active_memory().expect("a figure");
         reset_peak_memory().expect("a device");
@@ -126,7 +126,7 @@ mod tests {
         row.eval().expect("it can be computed");
         for _ in 0..3 {
             let most = taken(|| {
-                cache.update(&row).expect("there is room");
+                cache.append(&row).expect("there is room");
                 settle(&cache);
             });
             assert!(most < whole / 100, "{most} bytes for a row of a cache of {whole}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_copies_what_is_wanted_and_no_more() {
+    fn a_fork_copies_what_it_needs_and_no_more() {
         let _turn = crate::device_lock::device();
         let mut cache = filled();
         let position = bytes(&cache) / capacity(LENGTH);
@@ -146,10 +146,10 @@ mod tests {
                 fork = Some(copy);
             });
             let needed = capacity(length) * position;
-            assert_eq!(bytes(&fork.expect("it was made")), needed);
-            // The copy itself, and the empty places behind it while it is put together.
+            assert_eq!(bytes(&fork.expect("the fork was made")), needed);
+            // The copy, and the empty places behind it while both are concatenated.
             assert!(most <= needed + capacity(1) * position, "{most} bytes where {needed} are needed");
         }
-        assert!(taken(|| cache.truncate(1000)) == 0 && cache.length() == 1000);
+        assert!(taken(|| cache.truncate(1000)) == 0 && cache.len() == 1000);
     }
 }

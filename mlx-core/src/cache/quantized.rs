@@ -1,5 +1,5 @@
-//! A layer cache that keeps every position in few bits: a scale and a bias for each group of 64 numbers, as MLX's quantized weights have.
-//! What is read from it is no longer what was written.
+//! A layer state that keeps every position quantized: a scale and a bias for each group of 64 numbers, as in MLX's quantized
+//! weights. What is read differs from what was written.
 
 use mlx_rs::Array;
 use mlx_rs::ops::indexing::TryIndexMutOp;
@@ -12,7 +12,7 @@ use crate::error::Result;
 /// Numbers that share a scale and a bias.
 pub(crate) const GROUP: usize = 64;
 
-/// QuantizedMatrix numbers, scales and biases, `[1, capacity, …]` each, of which the first `length` positions count.
+/// Packed numbers, scales and biases, `[1, capacity, …]` each, of which the first `length` positions count.
 pub struct QuantizedCache {
     bits: i32,
     buffers: Option<[Array; 3]>,
@@ -27,7 +27,7 @@ impl QuantizedCache {
     }
 
     /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
-    pub(super) fn update(&mut self, added: &Array) -> Result<(Array, Array)> {
+    pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         self.shape = [added.dim(1), added.dim(3)];
         let parts = self.packed(added)?;
@@ -74,24 +74,24 @@ impl QuantizedCache {
         Ok(Self { bits: self.bits, buffers, length, shape: self.shape })
     }
 
-    /// Lets go of `dropped` positions behind the first `kept`; the keys behind them are turned to their new places.
-    pub(super) fn slide(
+    /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
+    pub(super) fn shift(
         &mut self,
         kept: usize,
         dropped: usize,
-        turn: impl Fn(&Array) -> Result<Array>,
+        rotate: impl Fn(&Array) -> Result<Array>,
     ) -> Result<()> {
         let Some(buffers) = &self.buffers else { return Ok(()) };
         let (first, end, heads) = ((kept + dropped) as i32, self.length as i32, self.shape[0] / 2);
         let rest = slice_axis(&self.unpacked(&buffers[1])?, 2, first, end)?;
-        let keys = turn(&slice_axis(&rest, 1, 0, heads)?)?;
+        let keys = rotate(&slice_axis(&rest, 1, 0, heads)?)?;
         let moved = concatenate(&[keys, slice_axis(&rest, 1, heads, 2 * heads)?], 1)?;
-        let mut slid = self.fork(kept)?;
-        slid.update(&moved)?;
-        for array in slid.arrays().into_iter().flatten() {
+        let mut shifted = self.fork(kept)?;
+        shifted.append(&moved)?;
+        for array in shifted.arrays().into_iter().flatten() {
             array.eval()?;
         }
-        *self = slid;
+        *self = shifted;
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl QuantizedCache {
         self.length = self.length.min(length);
     }
 
-    pub(super) fn length(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.length
     }
 

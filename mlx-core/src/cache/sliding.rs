@@ -1,5 +1,5 @@
-//! A layer cache for attention that looks back a fixed number of positions: older ones are dropped, now and then and many at
-//! once, so that the rest stays in one piece and in order.
+//! A layer state for attention that looks back a fixed number of positions. Older positions are dropped rarely and many at once,
+//! so that the rest stays contiguous and in order.
 
 use mlx_rs::Array;
 
@@ -7,7 +7,7 @@ use super::buffer::Buffer;
 use super::capacity;
 use crate::error::Result;
 
-/// A full buffer makes room for at least this many positions, so that moving the rest is rare.
+/// A full buffer makes room for at least this many positions, so that it is seldom moved.
 const SPARE: usize = 64;
 
 /// The most places that the buffer has for a sequence of `tokens` tokens, of which a pass adds up to `run`.
@@ -16,6 +16,7 @@ pub(super) fn sliding_capacity(window: usize, tokens: usize, run: usize) -> usiz
 }
 
 /// The positions from `first` on, of which the next row sees the last `window`, itself included.
+#[derive(Clone)]
 pub struct SlidingCache {
     window: usize,
     /// Position `first` is at place 0.
@@ -37,12 +38,12 @@ impl SlidingCache {
 
     /// Appends `[1, 2 H, T, D]`, keys before values, and gives the keys and the values, `[1, H, seen, D]` each, that at least one
     /// of the new rows sees.
-    pub(super) fn update(&mut self, added: &Array) -> Result<(Array, Array)> {
+    pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let count = added.dim(2) as usize;
         let (start, end) = (self.length, self.length + count);
         let oldest = self.oldest(start);
         let room = sliding_capacity(self.window, end - oldest, count);
-        // Taken out, so that no second handle makes the write copy the buffer.
+        // Moved out: a second handle would make the write copy the buffer.
         let mut buffer = match self.buffer.take() {
             Some(buffer) if end - self.first <= buffer.room() => buffer,
             Some(buffer) => {
@@ -59,14 +60,14 @@ impl SlidingCache {
         Ok(view)
     }
 
-    /// The shortest length at which all is there that a row sees.
+    /// The shortest length whose next row has all positions that it sees.
     pub(super) fn shortest_cut(&self) -> usize {
         let all = if self.first == 0 { 0 } else { self.first + self.window - 1 };
         all.min(self.length)
     }
 
     /// What a row at `length` and those after it see of the first `length` positions, in a buffer of its own. The caller has
-    /// asked whether the cache reaches back so far.
+    /// checked that the state reaches back so far.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
         let first = self.oldest(length).max(self.first);
@@ -83,12 +84,12 @@ impl SlidingCache {
         Ok(Self { window: self.window, buffer, first, length })
     }
 
-    /// Forgets the positions from `length` on. The caller has asked whether the cache reaches back so far.
+    /// Removes the positions from `length` on. The caller has checked that the state reaches back so far.
     pub(super) fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    pub(super) fn length(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.length
     }
 

@@ -58,7 +58,7 @@ impl Capacity {
 
     /// Bytes that a position takes in the caches of all layers.
     pub(super) fn cache_per_token(&self) -> u64 {
-        self.spec.footprint.cache_per_token
+        self.spec.footprint.per_token
     }
 
     /// Bytes of the weights.
@@ -79,7 +79,7 @@ impl Capacity {
         let rows = self.chunks.rows_by_depth(prompt.min(held)).max(held) as u64;
         let scores = rows * footprint.scores_per_position;
         // Text, ids and events of a token take less than 256 bytes.
-        footprint.cache(held, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
+        footprint.state(held, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
     }
 
     /// Bytes of a sequence of `tokens` tokens, all of which may be its prompt.

@@ -28,7 +28,7 @@ impl Device {
     /// Makes room in a full cache whose first `kept` positions stay; without `kept` there is always room.
     pub(super) fn slide_if_full(&self, cache: &mut SequenceState, kept: Option<usize>) -> Result<()> {
         match (kept, self.to_drop(cache, kept)) {
-            (Some(kept), dropped @ 1..) => self.model.slide(cache, kept, dropped),
+            (Some(kept), dropped @ 1..) => self.model.shift(cache, kept, dropped),
             _ => Ok(()),
         }
     }

@@ -128,7 +128,7 @@ impl Engine {
 
     /// Starts the next step for all that go on.
     pub(super) fn start_step(&mut self, drawn: &[Drawn]) {
-        self.start_over_beyond();
+        self.replace_outgrown();
         for id in self.ready(drawn) {
             if self.has_room_to_grow(id) {
                 self.slide_if_full(id);
@@ -155,14 +155,14 @@ impl Engine {
         self.sequences.iter().filter(steps).map(|(&id, _)| id).collect()
     }
 
-    /// What has grown beyond the border of LongRoPE is computed again from its first token, as transformers does.
-    fn start_over_beyond(&mut self) {
+    /// A sequence that has grown into another variant is computed again from its first token, as in transformers.
+    fn replace_outgrown(&mut self) {
         for sequence in self.sequences.values_mut().filter(|sequence| sequence.next() == Next::Step) {
-            let beyond = self.device.model.spec().is_beyond(sequence.history.len());
+            let length = sequence.history.len();
             if let Some(run) = &mut sequence.run
-                && run.cache.is_beyond() != beyond
+                && run.cache.variant() != self.device.variant(length)
             {
-                run.cache = self.device.new_cache_for(sequence.history.len());
+                run.cache = self.device.new_state(length);
             }
         }
     }

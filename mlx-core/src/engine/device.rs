@@ -7,7 +7,7 @@ use super::chunks::Chunks;
 use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows, slice_axis};
-use crate::cache::SequenceState;
+use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Model, ModelSpec, Pass, Row};
 
@@ -57,12 +57,17 @@ impl Device {
         !self.widths.is_empty()
     }
 
-    /// An empty cache for a sequence of `length` tokens that may grow.
-    pub(super) fn new_cache_for(&self, length: usize) -> SequenceState {
-        let cache = self.model.new_cache_for(length);
+    /// The variant that the state of a sequence of `length` tokens has to have.
+    pub(super) fn variant(&self, length: usize) -> Variant {
+        self.model.spec().variant(length)
+    }
+
+    /// An empty state for a sequence of `length` tokens that may grow.
+    pub(super) fn new_state(&self, length: usize) -> SequenceState {
+        let state = self.model.new_state(self.variant(length));
         match self.kv_bits {
-            Some(bits) => cache.in_bits(bits),
-            None => cache,
+            Some(bits) => state.quantized(bits),
+            None => state,
         }
     }
 
@@ -137,7 +142,9 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     };
     let uneven =
         || Error::request("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
-    Ok(ModelSpec { footprint: footprint.ok_or_else(uneven)?, ..spec.clone() })
+    let mut spec = spec.clone();
+    spec.footprint = footprint.ok_or_else(uneven)?;
+    Ok(spec)
 }
 
 /// All bytes that an engine with these options may take.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::runner::Engine;
 use super::stats::Gauges;
-use crate::cache::{BLOCK, DiskCache, SequenceState};
+use crate::cache::{BLOCK, DiskCache, Rollback, SequenceState, Variant};
 use crate::error::Result;
 
 /// The most texts that wait to be saved. Nobody has promised their tokens any memory, and a disk may stall for ever.
@@ -48,7 +48,7 @@ impl Engine {
     pub(super) fn restored_beginning(&mut self, id: u64, known: usize) -> Option<SequenceState> {
         let (saved, sequence) = (self.prefixes.saved.as_ref()?, self.sequences.get(&id)?);
         // AttentionWeights and embeddings need every position's hidden state.
-        if sequence.reader.is_on() || self.device.model.spec().is_beyond(sequence.history.len()) {
+        if sequence.reader.is_on() || self.device.variant(sequence.history.len()) != Variant::default() {
             return None;
         }
         let prompt = sequence.prompt();
@@ -64,10 +64,10 @@ impl Engine {
             return None;
         }
         blocks.truncate(length.div_ceil(BLOCK));
-        let mut cache = self.device.new_cache_for(0);
+        let mut cache = self.device.new_state(0);
         self.settle_step();
         match cache.import(&blocks) {
-            Ok(()) if cache.truncate(length) => {
+            Ok(()) if cache.rollback(length) == Rollback::Done => {
                 Gauges::add(&self.gauges.prefix_restores, 1);
                 Some(cache)
             }
@@ -90,8 +90,10 @@ impl Engine {
         let mut save = || -> Result<bool> {
             // It may have made room meanwhile, or have been saved for another text.
             let known = self.prefixes.tree.peek(beginning);
-            // What is longer than the model was first trained on turns another way, and is not saved.
-            let Some(cache) = known.filter(|cache| !cache.is_beyond()) else { return Ok(false) };
+            // Only states of the default variant are saved.
+            let Some(cache) = known.filter(|cache| cache.variant() == Variant::default()) else {
+                return Ok(false);
+            };
             if saved.cache.has(beginning) {
                 return Ok(true);
             }

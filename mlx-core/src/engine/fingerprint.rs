@@ -55,7 +55,7 @@ impl Device {
         let length = PROBE.min(spec.context_length - 1).max(1);
         let token = |place: usize| (place * 7919 % spec.vocab_size) as u32;
         let tokens: Vec<u32> = (0..length).map(token).collect();
-        let mut cache = self.new_cache_for(0);
+        let mut cache = self.new_state(0);
         let mut pass = self.begin_chunk(&tokens, 0)?;
         self.advance(&mut pass, self.layers(), &mut cache, true)?;
         let prompt = self.last_logits(pass.hidden())?;

@@ -38,8 +38,8 @@ impl Engine {
         }
         let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
         let border = self.device.chunks.border(common.min(mine.len() - 1));
-        let beyond = self.device.model.spec().is_beyond(own.history.len());
-        let fits = |cache: &SequenceState| cache.reaches(border) && cache.is_beyond() == beyond;
+        let variant = self.device.variant(own.history.len());
+        let fits = |cache: &SequenceState| cache.reaches(border) && cache.variant() == variant;
         if other.run.as_ref().is_some_and(|run| fits(&run.cache)) { border } else { 0 }
     }
 
@@ -96,9 +96,9 @@ impl Engine {
 
     fn take_over(&mut self, id: u64, leader: u64, shared: usize) {
         let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
-        let beyond = self.device.model.spec().is_beyond(length);
+        let variant = self.device.variant(length);
         match self.copy_of(leader, shared) {
-            Ok(Some(cache)) if cache.is_beyond() == beyond => {
+            Ok(Some(cache)) if cache.variant() == variant => {
                 if let Some(sequence) = self.sequences.get_mut(&id) {
                     sequence.take_over(cache);
                 }

@@ -88,10 +88,10 @@ impl Engine {
     /// A copy of a known beginning, if it is still there.
     pub(super) fn copy_of_beginning(&mut self, id: u64, hit: Option<Hit>) -> Option<SequenceState> {
         let hit = hit?;
-        let beyond = self.device.model.spec().is_beyond(self.sequences.get(&id)?.history.len());
+        let variant = self.device.variant(self.sequences.get(&id)?.history.len());
         self.settle_step();
         let copy = || -> Result<Option<SequenceState>> {
-            let known = self.prefixes.tree.get(&hit).filter(|known| known.is_beyond() == beyond);
+            let known = self.prefixes.tree.get(&hit).filter(|known| known.variant() == variant);
             let Some(known) = known else { return Ok(None) };
             known.fork(hit.length)?.map_or(Ok(None), |copy| settled(copy, false))
         };

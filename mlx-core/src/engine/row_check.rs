@@ -2,7 +2,7 @@
 //! this machine, with this model's own weights.
 
 use crate::array::Rows;
-use crate::cache::SequenceState;
+use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
 use crate::model::{Batch, Model, Row};
 
@@ -42,7 +42,7 @@ const TEXT: usize = 5;
 
 impl<'a> Check<'a> {
     fn new(model: &'a dyn Model) -> Result<Self> {
-        let mut check = Self { model, text: model.new_cache(), random: 1 };
+        let mut check = Self { model, text: model.new_state(Variant::default()), random: 1 };
         let tokens: Vec<u32> = (0..TEXT).map(|_| check.token()).collect();
         model.forward(Batch::run(&tokens, 0), &mut [&mut check.text])?;
         check.text.eval()?;

@@ -176,7 +176,7 @@ impl Engine {
             None => self.restored_beginning(id, taken).or_else(|| self.copy_of_beginning(id, known)),
         };
         let length = self.sequences.get(&id).map_or(0, |sequence| sequence.history.len());
-        let cache = known.unwrap_or_else(|| self.device.new_cache_for(length));
+        let cache = known.unwrap_or_else(|| self.device.new_state(length));
         if let Some(sequence) = self.sequences.get_mut(&id) {
             if !sequence.has_started() {
                 self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -164,7 +164,7 @@ impl Attention {
 
     /// `[1, H, T, D]` over one cache.
     fn attend_run(&self, query: &Array, added: &Array, cache: &mut LayerState) -> Result<Array> {
-        let (keys, values) = cache.update(added)?;
+        let (keys, values) = cache.append(added)?;
         if !self.fused {
             return self.attend_run_in_steps(query, &keys, &values);
         }
@@ -213,7 +213,7 @@ impl Attention {
         let padding = queries.split_off(of_rows.len());
         let mut mixed = Vec::with_capacity(rows as usize);
         for ((query, added), &cache) in queries.iter().zip(&added).zip(of_rows) {
-            let (keys, values) = caches[cache].update(added)?;
+            let (keys, values) = caches[cache].append(added)?;
             mixed.push(self.attend_row(query, &keys, &values)?);
         }
         mixed.extend(padding);

@@ -4,6 +4,7 @@ use mlx_rs::Array;
 use mlx_rs::transforms::async_eval;
 
 use super::rope::{Beyond, Positions, RotaryTables};
+use super::rope_config::LONG;
 use crate::array::from_tokens;
 use crate::cache::SequenceState;
 use crate::error::Result;
@@ -83,18 +84,18 @@ impl Batch {
         &self.positions
     }
 
-    /// Which rows belong to caches of sequences beyond a border.
+    /// Which rows belong to sequences of the long variant.
     pub(crate) fn beyond(&self) -> &Beyond {
         &self.beyond
     }
 
-    /// Notes which of the pass's `caches` are of sequences beyond a border.
-    pub(super) fn note_beyond(&mut self, caches: &[&mut SequenceState]) {
+    /// Notes which of the pass's `states` are of the long variant.
+    pub(super) fn note_variants(&mut self, states: &[&mut SequenceState]) {
+        let is_long = |state: &SequenceState| state.variant() == LONG;
         self.beyond = match &self.layout {
-            Layout::OneRun if caches[0].is_beyond() => Beyond::All,
-            Layout::Rows(of_rows) if of_rows.iter().any(|&cache| caches[cache].is_beyond()) => {
-                let is_beyond =
-                    |row| of_rows.get(row).is_some_and(|&cache: &usize| caches[cache].is_beyond());
+            Layout::OneRun if is_long(states[0]) => Beyond::All,
+            Layout::Rows(of_rows) if of_rows.iter().any(|&cache| is_long(states[cache])) => {
+                let is_beyond = |row| of_rows.get(row).is_some_and(|&cache: &usize| is_long(states[cache]));
                 let rows: Vec<bool> = (0..self.rows).map(is_beyond).collect();
                 Beyond::Some(Array::from_slice(&rows, &[rows.len() as i32, 1, 1, 1]))
             }

@@ -1,12 +1,12 @@
-//! One decoder layer: attention and feed-forward, each between norms and beside a residual.
+//! One decoder layer: a mixer and a feed-forward block, each between norms and with a residual connection.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{add, multiply};
 
-use super::attention::Attention;
 use super::batch::{Batch, Layout};
 use super::decoder::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
+use super::mixer::Mixer;
 use super::moe::Experts;
 use super::norm::Norm;
 use super::rope::RotaryTables;
@@ -53,7 +53,7 @@ enum Inner {
 /// A transformer layer.
 pub(crate) struct Block {
     input_norm: Option<Norm>,
-    attention: Attention,
+    mixer: Mixer,
     post_attention_norm: Option<Norm>,
     pre_feedforward_norm: Option<Norm>,
     feed_forward: Inner,
@@ -74,14 +74,15 @@ impl Block {
         let norm = |weights: &mut Weights, part: Option<&str>| {
             part.map(|part| Norm::load(weights, &format!("{name}.{part}"), hidden, config.norm)).transpose()
         };
-        let (attention, inner) = (format!("{name}.self_attn"), format!("{name}.mlp"));
+        let inner = format!("{name}.mlp");
+        let mixer = (layer.mixer, layer.sliding_window);
         let feed_forward = match &config.experts {
             Some(experts) if layer.is_moe => Inner::Sparse(Experts::load(weights, &inner, hidden, experts)?),
             _ => Inner::Dense(FeedForward::load(weights, &inner, hidden, &config.feed_forward)?),
         };
         Ok(Self {
             input_norm: norm(weights, block.input_norm)?,
-            attention: Attention::load(weights, &attention, hidden, &config.attention, layer.sliding_window)?,
+            mixer: Mixer::load(weights, name, hidden, &config.attention, mixer)?,
             post_attention_norm: norm(weights, block.post_attention_norm)?,
             pre_feedforward_norm: norm(weights, block.pre_feedforward_norm)?,
             feed_forward,
@@ -91,17 +92,17 @@ impl Block {
         })
     }
 
-    /// `[R, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `caches` holds this layer's cache of each
+    /// `[R, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `states` holds this layer's state of each
     /// sequence.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
         rotary: Option<&RotaryTables>,
-        caches: &mut [&mut LayerState],
+        states: &mut [&mut LayerState],
     ) -> Result<Array> {
         let normed = normalized(self.input_norm.as_ref(), input)?;
-        let attended = self.attention.forward(&normed, batch, rotary, caches)?;
+        let attended = self.mixer.forward(&normed, batch, rotary, states)?;
         let middle = self.added(input, &attended, self.post_attention_norm.as_ref())?;
         let fed = if self.parallel_residual {
             self.feed(&normed, batch)?

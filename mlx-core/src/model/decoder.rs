@@ -9,6 +9,7 @@ use super::block::{Block, BlockConfig};
 use super::feed_forward::FeedForwardConfig;
 use super::head::HeadConfig;
 use super::linear::{Linear, Matrix, Part};
+use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use super::norm::{Norm, NormConfig};
 use super::rope::Ropes;
@@ -16,7 +17,7 @@ use super::rope_config::RopeConfig;
 use super::tensors::TensorNames;
 use super::{Model, ModelSpec};
 use crate::array::scalar_like;
-use crate::cache::{LayerState, SequenceState};
+use crate::cache::{LayerState, SequenceState, Variant};
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -78,6 +79,8 @@ impl DecoderConfig {
 /// What may differ from layer to layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
+    /// What lets its rows see each other.
+    pub mixer: MixerKind,
     /// How many positions a row sees, itself included, at least 1; all of them if `None`.
     pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer that does not know positions.
@@ -129,10 +132,11 @@ impl Model for Decoder {
         &self.spec
     }
 
-    fn new_cache(&self) -> SequenceState {
-        SequenceState::new(
-            self.config.layers.iter().map(|layer| LayerState::new(layer.sliding_window)).collect(),
-        )
+    fn new_state(&self, variant: Variant) -> SequenceState {
+        let layer = |layer: &LayerConfig| match layer.mixer {
+            MixerKind::Attention => LayerState::new(layer.sliding_window),
+        };
+        SequenceState::new(self.config.layers.iter().map(layer).collect(), variant)
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
@@ -143,17 +147,15 @@ impl Model for Decoder {
         Ok(Pass { batch, rotary: Vec::new(), hidden, layer: 0 })
     }
 
-    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()> {
-        if self.spec.rope_border.is_some() {
-            pass.batch.note_beyond(caches);
-        }
+    fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
+        pass.batch.note_variants(states);
         if pass.rotary.is_empty() {
             pass.rotary = self.ropes.tables(pass.batch.positions(), pass.batch.beyond())?;
         }
         let end = self.blocks.len().min(pass.layer.saturating_add(layers));
         for layer in pass.layer..end {
             let mut of_layer: Vec<&mut LayerState> =
-                caches.iter_mut().map(|cache| cache.layer_mut(layer)).collect();
+                states.iter_mut().map(|state| state.layer_mut(layer)).collect();
             let rotary = self.ropes.of_layer(&pass.rotary, layer);
             pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, rotary, &mut of_layer)?;
         }
@@ -161,8 +163,8 @@ impl Model for Decoder {
         Ok(())
     }
 
-    fn slide(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
-        cache.slide(kept, dropped, |layer, keys| self.ropes.rerotate(layer, keys, dropped))
+    fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
+        state.shift(kept, dropped, |layer, keys| self.ropes.rerotate(layer, keys, dropped))
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

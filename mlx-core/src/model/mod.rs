@@ -15,6 +15,7 @@ mod footprint;
 mod halves;
 mod head;
 mod linear;
+mod mixer;
 mod moe;
 mod norm;
 mod qk_norm;
@@ -39,13 +40,15 @@ pub use expert_weights::ExpertTensors;
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use head::{HeadConfig, LogitScale};
+pub use mixer::MixerKind;
 pub use moe::{ExpertActivation, MoeConfig};
 pub use norm::{NormConfig, NormKind};
 pub use qk_norm::{QkNormConfig, QkNormScope};
+use rope_config::LONG;
 pub use rope_config::{RopeConfig, RopeDefaults, RopeScaling};
 pub use tensors::TensorNames;
 
-use crate::cache::SequenceState;
+use crate::cache::{SequenceState, Variant};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
@@ -56,34 +59,24 @@ pub trait Model: Send {
     /// What the model is.
     fn spec(&self) -> &ModelSpec;
 
-    /// An empty cache for one sequence, not longer than what the model was first trained on.
-    fn new_cache(&self) -> SequenceState;
-
-    /// An empty cache for a sequence of `length` tokens that may grow. When it grows so far that [`ModelSpec::is_beyond`] says otherwise
-    /// than before, its cache is of no use any more.
-    fn new_cache_for(&self, length: usize) -> SequenceState {
-        let mut cache = self.new_cache();
-        if self.spec().is_beyond(length) {
-            cache.go_beyond();
-        }
-        cache
-    }
+    /// An empty state for one sequence, computed in this [variant](ModelSpec::variant).
+    fn new_state(&self, variant: Variant) -> SequenceState;
 
     /// Begins a pass over `batch`.
     fn begin(&self, batch: Batch) -> Result<Pass>;
 
-    /// Issues the next `layers` layers of a pass, or as many as are left, extending the caches of its sequences by the rows it
-    /// brings. Nothing is computed before somebody asks for it. Row `i` depends on its own sequence alone.
-    fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()>;
+    /// Issues the next `layers` layers of a pass, or as many as are left, and extends the states of its sequences by the pass's
+    /// rows. Nothing is computed until it is evaluated. Row `i` depends on its own sequence alone.
+    fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()>;
 
-    /// Lets a cache go of `dropped` positions behind its first `kept`. Those behind them move up, and their keys are turned as if they had
-    /// stood there from the beginning.
-    fn slide(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()>;
+    /// Removes `dropped` positions of a state behind its first `kept`. Those behind them move up, and their keys are rotated to
+    /// their new positions.
+    fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()>;
 
     /// A whole pass: the rows' last hidden state `[rows, width]`.
-    fn forward(&self, batch: Batch, caches: &mut [&mut SequenceState]) -> Result<Array> {
+    fn forward(&self, batch: Batch, states: &mut [&mut SequenceState]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
-        self.advance(&mut pass, self.spec().num_layers, caches)?;
+        self.advance(&mut pass, self.spec().num_layers, states)?;
         Ok(pass.hidden)
     }
 
@@ -103,8 +96,6 @@ pub struct ModelSpec {
     pub vocab_size: usize,
     /// The longest sequence the model was trained for, in tokens.
     pub context_length: usize,
-    /// The longest sequence that queries and keys turn one way for; in longer ones all of them turn another way.
-    pub rope_border: Option<usize>,
     /// The number of layers.
     pub num_layers: usize,
     /// The width of the residual stream, and of embeddings.
@@ -119,17 +110,20 @@ pub struct ModelSpec {
     pub file_bytes: u64,
     /// What sequences and passes take.
     pub footprint: Footprint,
-    /// Whether a sequence may slide beyond the context: no layer has a window of its own, and all lengths turn the same way.
+    /// Whether a sequence can outgrow the context by a context shift: no layer has a sliding window, and there is one variant.
     pub supports_context_shift: bool,
     /// A hash of all weights and of everything that config.json says about them; of the latter alone where the weights were not
     /// read.
     pub fingerprint: u128,
+    /// The longest sequence of the default variant, if the model has another one (LongRoPE).
+    short_context: Option<usize>,
 }
 
 impl ModelSpec {
-    /// Whether in a sequence of `length` tokens all queries and keys turn another way than in a shorter one (LongRoPE).
-    pub fn is_beyond(&self, length: usize) -> bool {
-        self.rope_border.is_some_and(|border| length > border)
+    /// The variant that the state of a sequence of `length` tokens has to have. A sequence that grows into another variant is
+    /// computed again from its first token.
+    pub fn variant(&self, length: usize) -> Variant {
+        if self.short_context.is_some_and(|longest| length > longest) { LONG } else { Variant::default() }
     }
 
     fn new(family: &str, config: &DecoderConfig, tally: &Tally) -> Self {
@@ -137,7 +131,6 @@ impl ModelSpec {
             family: family.to_owned(),
             vocab_size: config.vocab_size,
             context_length: config.max_position_embeddings,
-            rope_border: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.border()),
             num_layers: config.layers.len(),
             hidden_size: config.hidden_size,
             dtype: tally.label(),
@@ -147,8 +140,9 @@ impl ModelSpec {
             footprint: Footprint::new(config, tally.float_bytes()),
             supports_context_shift: config.layers.iter().all(|layer| {
                 layer.sliding_window.is_none()
-                    && layer.rope.as_ref().is_none_or(|rope| rope.border().is_none())
+                    && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
             }),
+            short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }
     }

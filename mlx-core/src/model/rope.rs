@@ -83,7 +83,7 @@ impl Rope {
             theta: scaled_freqs.is_none().then_some(config.theta as f32),
             scale,
             freqs: scaled_freqs,
-            beyond: config.border().and_then(|_| freqs(true)),
+            beyond: config.short_context().and_then(|_| freqs(true)),
             attention_factor: config
                 .attention_factor
                 .filter(|by| (by - 1.0).abs() > f64::EPSILON)

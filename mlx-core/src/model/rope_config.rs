@@ -1,8 +1,12 @@
 //! What config.json says about rotary embedding: the theta, the share of a head that turns, and how the wavelengths are stretched
 //! beyond the length that a checkpoint was first trained on. transformers' `modeling_rope_utils` is the reference.
 
+use crate::cache::Variant;
 use crate::config::Fields;
 use crate::error::Result;
+
+/// The states of sequences that are longer than the short context of LongRoPE.
+pub(super) const LONG: Variant = Variant::new(1);
 
 /// How the wavelengths are stretched.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,12 +41,12 @@ pub enum RopeScaling {
     },
     /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dims.
     Long {
-        /// The factors in sequences of up to `border` tokens.
+        /// The factors in sequences of up to `original_max_position_embeddings` tokens.
         short: Vec<f64>,
         /// The factors in longer sequences, for all of their tokens.
         long: Vec<f64>,
         /// The longest sequence before the stretching, in tokens.
-        border: usize,
+        original_max_position_embeddings: usize,
     },
     /// Wavelengths as if the whole head turned, stretched by the factor; pairs beyond the dims that turn stand still.
     Proportional {
@@ -91,10 +95,12 @@ struct Section<'a> {
 }
 
 impl RopeConfig {
-    /// The longest sequence that is not turned in the long way, if there is one.
-    pub fn border(&self) -> Option<usize> {
+    /// The length beyond which all positions of a sequence take the long factors, if there are such factors (LongRoPE).
+    pub fn short_context(&self) -> Option<usize> {
         match &self.scaling {
-            RopeScaling::Long { border, .. } => Some(*border),
+            RopeScaling::Long { original_max_position_embeddings, .. } => {
+                Some(*original_max_position_embeddings)
+            }
             _ => None,
         }
     }
@@ -269,7 +275,8 @@ impl Section<'_> {
         let factor = inner.optional_positive("factor")?.unwrap_or(context / original);
         let usual = if factor > 1.0 { (1.0 + factor.ln() / original.ln()).sqrt() } else { 1.0 };
         let attention_factor = inner.optional_positive("attention_factor")?.unwrap_or(usual);
-        Ok((RopeScaling::Long { short, long, border: original as usize }, Some(attention_factor)))
+        let original_max_position_embeddings = original as usize;
+        Ok((RopeScaling::Long { short, long, original_max_position_embeddings }, Some(attention_factor)))
     }
 }
 

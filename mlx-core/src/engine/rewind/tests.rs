@@ -86,7 +86,7 @@ impl Bench {
         let mut sequence =
             Sequence::new(request, Outlet { sink, canceller: Canceller::default() }, promise, &self.folder);
         sequence.sampler = sequence.sampler.with_constraint(Box::new(Sieve::default()));
-        sequence.start(self.device.new_cache_for(0), None, 0);
+        sequence.start(self.device.new_state(0), None, 0);
         Running { bench: self, sequence, events, bits: Vec::new(), text: String::new() }
     }
 }

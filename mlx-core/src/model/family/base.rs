@@ -10,6 +10,7 @@ use crate::model::block::BlockConfig;
 use crate::model::decoder::{DecoderConfig, LayerConfig};
 use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
 use crate::model::head::HeadConfig;
+use crate::model::mixer::MixerKind;
 use crate::model::norm::{NormConfig, NormKind};
 use crate::model::qk_norm::{QkNormConfig, QkNormScope};
 use crate::model::rope_config::{RopeConfig, RopeDefaults};
@@ -65,6 +66,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
     let num_heads = fields.size("num_attention_heads")?;
     let head_dim = head_dim(fields, defaults)?;
     let layer = LayerConfig {
+        mixer: MixerKind::Attention,
         sliding_window: None,
         rope: Some(RopeConfig::read(fields, head_dim, rope_defaults(fields, defaults)?)?),
         is_moe: false,

@@ -1,0 +1,163 @@
+//! The state of one layer of one sequence, by kind.
+//!
+//! A recurrent layer will be a further kind. Its mixer updates it in place of [`LayerState::append`]; it implements `len`,
+//! `arrays`, `fork` (at its own length alone), `shortest_cut` (its own length), and [`LayerState::checkpoint`] and
+//! [`LayerState::restore`] with handles of the arrays that the next update replaces.
+
+use std::ops::Range;
+
+use mlx_rs::Array;
+
+use super::capacity;
+use super::full::FullCache;
+use super::quantized::QuantizedCache;
+use super::sliding::{SlidingCache, sliding_capacity};
+use crate::error::{Error, Result};
+
+/// The positions that the state of a layer with this `window` has room for at most, after `tokens` positions that came in passes
+/// of up to `run`. Without a window, that is all of them.
+pub fn layer_capacity(window: Option<usize>, tokens: usize, run: usize) -> usize {
+    window.map_or(capacity(tokens), |window| sliding_capacity(window, tokens, run))
+}
+
+/// The state of one layer of one sequence.
+pub enum LayerState {
+    /// Keys and values of every position.
+    Full(FullCache),
+    /// Keys and values of the positions that the next row sees, and of some older ones.
+    Sliding(SlidingCache),
+    /// Keys and values of every position, quantized.
+    Quantized(QuantizedCache),
+}
+
+/// What a layer needs to return to the length at which this was taken.
+pub(super) enum LayerCheckpoint {
+    /// Nothing: the layer can be cut to any length.
+    Length,
+    /// A handle of the buffer. The layer's next append copies the buffer.
+    Sliding(SlidingCache),
+}
+
+impl LayerState {
+    /// An empty state for a layer whose rows see `window` positions, themselves included, or all of them.
+    pub(crate) fn new(window: Option<usize>) -> Self {
+        match window {
+            None => Self::Full(FullCache::default()),
+            Some(window) => Self::Sliding(SlidingCache::new(window)),
+        }
+    }
+
+    /// The same, empty, with quantized positions where it keeps all of them.
+    pub(super) fn quantized(self, bits: u8) -> Self {
+        match self {
+            Self::Sliding(cache) => Self::Sliding(cache),
+            Self::Full(_) | Self::Quantized(_) => Self::Quantized(QuantizedCache::new(bits)),
+        }
+    }
+
+    /// Appends keys and values, `[1, 2 H, T, D]`; gives the keys and the values, up to the newest, that at least one of the new
+    /// rows may attend to. Whatever its window, the layer can be cut back to the length that it had before.
+    pub(crate) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
+        match self {
+            Self::Full(cache) => cache.append(added),
+            Self::Sliding(cache) => cache.append(added),
+            Self::Quantized(cache) => cache.append(added),
+        }
+    }
+
+    /// The number of positions that were appended.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Full(cache) => cache.len(),
+            Self::Sliding(cache) => cache.len(),
+            Self::Quantized(cache) => cache.len(),
+        }
+    }
+
+    /// The shortest length that it can be cut to without a checkpoint.
+    pub(super) fn shortest_cut(&self) -> usize {
+        match self {
+            Self::Full(_) | Self::Quantized(_) => 0,
+            Self::Sliding(cache) => cache.shortest_cut(),
+        }
+    }
+
+    /// Removes all positions from `length` on. The caller has checked that it can be cut there.
+    pub(super) fn truncate(&mut self, length: usize) {
+        match self {
+            Self::Full(cache) => cache.truncate(length),
+            Self::Sliding(cache) => cache.truncate(length),
+            Self::Quantized(cache) => cache.truncate(length),
+        }
+    }
+
+    /// What it needs to return to its present length later.
+    pub(super) fn checkpoint(&self) -> LayerCheckpoint {
+        match self {
+            Self::Full(_) | Self::Quantized(_) => LayerCheckpoint::Length,
+            Self::Sliding(cache) => LayerCheckpoint::Sliding(cache.clone()),
+        }
+    }
+
+    /// Returns to a checkpoint that was taken at `length`.
+    pub(super) fn restore(&mut self, checkpoint: LayerCheckpoint, length: usize) {
+        match checkpoint {
+            LayerCheckpoint::Length => self.truncate(length),
+            LayerCheckpoint::Sliding(cache) => *self = Self::Sliding(cache),
+        }
+    }
+
+    /// The first `length` positions in a state of its own. The caller has checked that it can be cut there.
+    pub(super) fn fork(&self, length: usize) -> Result<Self> {
+        match self {
+            Self::Full(cache) => cache.fork(length).map(Self::Full),
+            Self::Sliding(cache) => cache.fork(length).map(Self::Sliding),
+            Self::Quantized(cache) => cache.fork(length).map(Self::Quantized),
+        }
+    }
+
+    /// Removes `dropped` positions behind the first `kept`. Those behind them move up, with their keys rotated by `rotate`.
+    pub(super) fn shift(
+        &mut self,
+        kept: usize,
+        dropped: usize,
+        rotate: impl Fn(&Array) -> Result<Array>,
+    ) -> Result<()> {
+        match self {
+            Self::Full(cache) => cache.shift(kept, dropped, rotate),
+            Self::Quantized(cache) => cache.shift(kept, dropped, rotate),
+            Self::Sliding(_) => {
+                Err(Error::Mlx("a layer with a sliding window cannot keep the first tokens".into()))
+            }
+        }
+    }
+
+    /// Positions of `range` as they were appended, `[1, 2 H, T, D]`; `None` if the layer does not have them in that form.
+    pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
+        match self {
+            Self::Full(cache) => cache.part(range),
+            // Quantized positions would lose precision twice, and a window has lost its first positions.
+            Self::Quantized(_) | Self::Sliding(_) => Ok(None),
+        }
+    }
+
+    /// What it holds on the device.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
+        let (one, three) = match self {
+            Self::Full(cache) => (cache.array(), None),
+            Self::Sliding(cache) => (cache.array(), None),
+            Self::Quantized(cache) => (None, cache.arrays()),
+        };
+        one.into_iter().chain(three.into_iter().flatten())
+    }
+}
+
+impl LayerCheckpoint {
+    /// Bytes of device memory that it may hold beside the layer's own.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Length => 0,
+            Self::Sliding(cache) => cache.array().map_or(0, Array::nbytes),
+        }
+    }
+}
