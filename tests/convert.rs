@@ -57,7 +57,7 @@ fn options(case: &Value) -> ConvertOptions {
     let quantizes = size("bits").is_some() || case["mode"].is_string();
     let rules = case["rules"].as_array().into_iter().flatten();
     ConvertOptions {
-        packing: quantizes.then_some(packing),
+        scheme: quantizes.then_some(packing),
         rules: rules.map(|rule| rule.as_str().expect("a text").parse().expect("a rule")).collect(),
         dtype: case["dtype"].as_str().map(|name| if name == "float16" { Dtype::F16 } else { Dtype::BF16 }),
         shard_bytes: SHARDS,
@@ -141,7 +141,10 @@ fn in_memory(source: &Path, recipe: &QuantizationConfig, config: &Path) -> TempD
         };
         let sides: Vec<i32> = shape.iter().map(|&side| side as i32).collect();
         let matrix = array::floats(&bytes, dtype, Dtype::F32, &sides).expect("floats");
-        let parts = QuantizedMatrix::pack(&matrix, packing).expect("whole groups").to_bytes().expect("bytes");
+        let parts = QuantizedMatrix::quantize(&matrix, packing)
+            .expect("rows are a multiple of the group size")
+            .to_bytes()
+            .expect("bytes");
         let scales = if packing.has_biases() { Dtype::F32 } else { Dtype::U8 };
         let widths = [packing.words(shape[1]).expect("whole words"), shape[1] / packing.group_size];
         for ((part, dtype), bytes) in
@@ -224,13 +227,13 @@ fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
         run(source, &target, &options(&case)).expect_err("it is refused").to_string()
     };
     let quantized = refused(&model_folder("llama-q4-f16"), json!({"bits": 4}));
-    assert!(quantized.contains("config.json") && quantized.contains("quantized already"), "{quantized}");
+    assert!(quantized.contains("config.json") && quantized.contains("already quantized"), "{quantized}");
     let nothing = refused(source.path(), json!({"bits": 4, "rules": ["*.w1=8"]}));
     assert!(nothing.contains("*.w1=8") && nothing.contains("model.layers.1.self_attn.v_proj"), "{nothing}");
     let group = refused(source.path(), json!({"bits": 4, "rules": ["*.q_proj=4:128"]}));
     assert!(group.contains("rows of 64"), "{group}");
     let width = refused(&model_folder("qwen3_moe-f32"), json!({"bits": 4, "group": 128}));
-    assert!(width.contains("whole groups"), "{width}");
+    assert!(width.contains("multiple of the group size"), "{width}");
     let stopped =
         convert(source.path(), &target, &options(&json!({"bits": 4})), &mut |_, _| ControlFlow::Break(()));
     assert_eq!(stopped.expect("that is no error"), None);
@@ -270,7 +273,7 @@ fn a_quantized_model_can_be_cast_and_split() {
     let source = model_folder("llama-q4-f16");
     let cast = ConvertOptions { dtype: Some(Dtype::BF16), shard_bytes: 30_000, ..options(&json!({})) };
     let report = run(&source, target.path(), &cast).expect("it can be cast");
-    assert!(report.shards > 1 && report.packed == 0 && report.left.is_empty(), "{report:?}");
+    assert!(report.shards > 1 && report.quantized == 0 && report.skipped.is_empty(), "{report:?}");
     let before = tensors::read(&source.join("model.safetensors"));
     for (name, (dtype, shape, bytes)) in read(target.path()) {
         let (before, same_shape, words) = &before[&name];
@@ -295,14 +298,14 @@ fn every_family_says_the_same_packed_and_unpacked() {
         let target = folder.path().join("packed");
         let packing = QuantScheme::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
         let options = ConvertOptions {
-            packing: Some(packing),
+            scheme: Some(packing),
             rules: Vec::new(),
             dtype: None,
             shard_bytes: SHARDS,
             force: false,
         };
         let report = run(&model_folder(name), &target, &options).expect("it converts");
-        assert!(report.packed > 0, "{name}: {report:?}");
+        assert!(report.quantized > 0, "{name}: {report:?}");
         let text = golden::logits(name, true);
         let one_by_one: Vec<usize> = (1..text.tokens.len()).collect();
         let logits = |folder: &Path, floats, keep_packed, cuts: &[usize]| {

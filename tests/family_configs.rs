@@ -107,7 +107,7 @@ fn rope_and_experts_that_make_no_sense_are_refused_by_name() {
             "qwen3_moe-f32",
             "moe_intermediate_size",
             json!(21),
-            "has shape [20, 32], config.json asks for [21, 32]",
+            "has shape [20, 32], config.json needs [21, 32]",
         ),
         ("gpt_oss-f32", "swiglu_limit", json!("7"), "swiglu_limit is \"7\""),
         ("gpt_oss-f32", "num_local_experts", json!(0), "num_local_experts is 0"),

@@ -251,7 +251,7 @@ fn a_lost_network_leaves_what_has_arrived() {
     wait_for(|| place.hub.sent(shard) == 20_000);
     place.hub.behave().closed = Some((403, ""));
     failed(&child.wait_with_output().expect("it ends"), &["org/tiny", "refuses"]);
-    failed(&place.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["partly", "mlx pull org/tiny"]);
+    failed(&place.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["incomplete", "mlx pull org/tiny"]);
     place.hub.behave().closed = None;
     succeeded(&place.pull());
     place.expect_whole();
@@ -362,7 +362,7 @@ fn refusals_say_what_would_help() {
     }
     place.hub.behave().closed = Some((401, ""));
     let output = place.command(&["pull", "org/tiny"]).env("HF_TOKEN", "old").output().expect("it starts");
-    failed(&output, &["does not know the token"]);
+    failed(&output, &["rejects the token"]);
     let output = place.command(&["pull", "org/tiny"]).env("HF_ENDPOINT", "http://127.0.0.1:9").output();
     failed(&output.expect("it starts"), &["http://127.0.0.1:9"]);
     for name in ["../x", "a/b/c", "org/tiny@..", ""] {
@@ -433,7 +433,7 @@ fn a_model_of_no_known_family_is_fetched_with_a_note() {
     place.hub.behave().files.insert("config.json".to_owned(), br#"{"model_type": "unheard-of"}"#.to_vec());
     let output = place.pull();
     succeeded(&output);
-    assert!(stderr(&output).contains("cannot run it") && stderr(&output).contains("unheard-of"));
+    assert!(stderr(&output).contains("cannot run the model") && stderr(&output).contains("unheard-of"));
     let listed = place.run(&["list"]);
     assert!(stdout(&listed).contains("not ready: config.json"), "{}", stdout(&listed));
 }

@@ -112,7 +112,7 @@ fn triplets_that_do_not_fit_together_are_named() {
         let scales = tensors[&format!("{QUERY}.scales")].clone();
         tensors.insert(format!("{QUERY}.biases"), scales);
     };
-    assert_refused("llama-mxfp4-bf16", edit_tensors(with_biases), &[&biases, "no place"]);
+    assert_refused("llama-mxfp4-bf16", edit_tensors(with_biases), &[&biases, "does not use"]);
     assert_refused("llama-mxfp4-bf16", edit_query("scales", |it| it.0 = Dtype::I8), &[&scales, "I8", "U8"]);
 }
 
@@ -211,7 +211,7 @@ fn weights_that_do_not_fit_the_config_are_named() {
     let (file, query) = ("model.safetensors", "model.layers.0.self_attn.q_proj.weight");
     assert_refused(name, set("head_dim", json!(18)), &[file, query, "[64, 32]", "[72, 32]"]);
     assert_refused(name, set("num_hidden_layers", json!(3)), &[file, "model.layers.2.", "missing"]);
-    assert_refused(name, set("num_hidden_layers", json!(1)), &[file, "model.layers.1.", "no place"]);
+    assert_refused(name, set("num_hidden_layers", json!(1)), &[file, "model.layers.1.", "does not use"]);
     assert_refused(name, set("attention_bias", json!(true)), &[file, "q_proj.bias", "missing"]);
 }
 

@@ -117,7 +117,11 @@ fn every_mode_unpacks_to_what_its_bits_mean() {
     for packing in packings() {
         let made = make_up(packing, OUTPUTS);
         let packed = load(packing, &made.tensors, OUTPUTS);
-        assert_eq!(values(&packed.unpacked(Dtype::Float32).expect("it computes")), made.numbers, "{packing}");
+        assert_eq!(
+            values(&packed.dequantize(Dtype::Float32).expect("it computes")),
+            made.numbers,
+            "{packing}"
+        );
         // MLX's own way.
         let rows = packed.rows(&Array::from_slice(&[7_u32, 0, 23, 7], &[4]), Dtype::Float32).expect("rows");
         let expected: Vec<f32> =
@@ -173,7 +177,7 @@ fn stacked_matrices_are_the_matrices_one_after_the_other() {
         let parts = [load(packing, &one.tensors, OUTPUTS), load(packing, &other.tensors, 8)];
         let stacked = QuantizedMatrix::stack(&[&parts[0], &parts[1]]).expect("they are alike");
         assert_eq!(stacked.bytes(), parts[0].bytes() + parts[1].bytes());
-        let unpacked = values(&stacked.unpacked(Dtype::Float32).expect("it computes"));
+        let unpacked = values(&stacked.dequantize(Dtype::Float32).expect("it computes"));
         assert_eq!(unpacked, [one.numbers, other.numbers].concat(), "{packing}");
     }
 }

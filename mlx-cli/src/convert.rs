@@ -98,12 +98,12 @@ impl ConvertArgs {
                 "is missing; give --bits or --mode to quantize, or --dtype to cast",
             ));
         }
-        let packing = || QuantScheme::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
-        let packing = quantizes.then(packing).transpose().map_err(|(key, message)| {
+        let scheme = || QuantScheme::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
+        let scheme = quantizes.then(scheme).transpose().map_err(|(key, message)| {
             Error::request(if key == "bits" { "--bits" } else { "--group-size" }, message)
         })?;
         Ok(ConvertOptions {
-            packing,
+            scheme,
             rules: self.rules.clone(),
             dtype: self.dtype,
             shard_bytes: self.shard_size.0,
@@ -113,16 +113,18 @@ impl ConvertArgs {
 }
 
 fn text(args: &ConvertArgs, report: &Report) -> String {
-    let Report { packed, left, shards, parameters, bytes_before, bytes_after } = report;
-    let left = match left.as_slice() {
+    let Report { quantized, skipped, shards, parameters, bytes_before, bytes_after } = report;
+    let skipped = match skipped.as_slice() {
         [] => String::new(),
         [first, more @ ..] => {
             let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-            format!("left as floats, by a rule or because their rows are no whole groups: {first}{rest}\n")
+            format!(
+                "not quantized, because of a rule or because rows are no multiple of the group size: {first}{rest}\n"
+            )
         }
     };
     format!(
-        "{}: {} instead of {}, {:.3} bits a weight, {packed} matrices quantized, files of weights: {shards}\n{left}",
+        "{}: {} instead of {}, {:.3} bits a weight, {quantized} matrices quantized, weight files: {shards}\n{skipped}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),

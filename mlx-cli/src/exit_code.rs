@@ -1,19 +1,19 @@
-//! What the program tells its caller: 0 done, 1 failed, 2 impossible request, 130 interrupted.
+//! Exit codes: 0 success, 1 failure, 2 invalid request, 130 interrupted.
 
 use std::process::ExitCode;
 
 use mlx_core::Error;
 
-/// Why a command did not end well.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something was wrong; the message has not been shown yet.
+    /// An error that has not been printed yet.
     Error(Error),
-    /// The person pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
-    /// It failed and has said so already.
+    /// An error that has been printed already.
     Reported,
-    /// Whoever read our output has gone, as `head` does; there is nobody to tell.
+    /// The reader of the output has closed it, as `head` does; there is nothing to report.
     OutputClosed,
 }
 

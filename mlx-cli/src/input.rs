@@ -1,18 +1,20 @@
-//! Text that a command works on: given as a flag, or piped in.
+//! Input text of a command: from a flag, a file or standard input.
 
 use std::io::{IsTerminal, Read, stdin};
 use std::path::Path;
 
 use mlx_core::{Error, Result};
 
-/// The text given with `flag`, or that of `file`; without either, or with `-`, all of standard input.
+/// The given text, or that of `file`; without either, or with `-`, all of standard input. Errors name `flag`.
 pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &'static str) -> Result<String> {
     if let Some(file) = file {
         return read_file(file);
     }
     match given {
         Some(text) if text != "-" => Ok(text.to_owned()),
-        None if stdin().is_terminal() => Err(Error::request(flag, "is missing; give a text, or pipe one in")),
+        None if stdin().is_terminal() => {
+            Err(Error::request(flag, "is missing; give a text, or pipe one to standard input"))
+        }
         _ => {
             let mut text = String::new();
             stdin().read_to_string(&mut text).map_err(|source| Error::io("standard input", source))?;
@@ -21,7 +23,7 @@ pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &'static
     }
 }
 
-/// The text of a file.
+/// Reads a text file.
 pub(crate) fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::io(path, source))
 }

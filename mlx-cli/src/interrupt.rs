@@ -1,4 +1,4 @@
-//! Ctrl-C: ends the answer that is being written, or the program when there is none.
+//! Ctrl-C: cancels the running generation, or ends the program if there is none.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,43 +9,43 @@ use crate::terminal;
 /// The exit code of a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// From now on Ctrl-C says this line and ends the program.
+/// Makes Ctrl-C print this line and end the program.
 pub(crate) fn explain(line: String) {
     let on_signal = move || {
         terminal::note(&line);
         std::process::exit(INTERRUPTED);
     };
     if let Err(error) = ctrlc::set_handler(on_signal) {
-        tracing::warn!(%error, "ctrl-c ends the program without a word");
+        tracing::warn!(%error, "Ctrl-C will end the program without a message");
     }
 }
 
-/// Knows which answer Ctrl-C is to end.
+/// The generation that Ctrl-C cancels.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<Mutex<Option<Canceller>>>);
 
 impl Interrupt {
-    /// Takes over Ctrl-C for the whole program.
+    /// Installs the Ctrl-C handler of the program.
     pub(crate) fn install() -> Self {
         let interrupt = Self::default();
         let watched = interrupt.clone();
         let on_signal = move || match watched.current().take() {
             Some(canceller) => canceller.cancel(),
-            // No answer is running, or this is the second time.
+            // No generation is running, or this is the second Ctrl-C.
             None => std::process::exit(INTERRUPTED),
         };
         if let Err(error) = ctrlc::set_handler(on_signal) {
-            tracing::warn!(%error, "ctrl-c ends the program instead of the answer");
+            tracing::warn!(%error, "Ctrl-C will end the program instead of the generation");
         }
         interrupt
     }
 
-    /// From now on Ctrl-C ends this answer.
+    /// Makes Ctrl-C cancel this generation.
     pub(crate) fn watch(&self, canceller: Canceller) {
         *self.current() = Some(canceller);
     }
 
-    /// The answer has ended.
+    /// The generation has ended.
     pub(crate) fn release(&self) {
         *self.current() = None;
     }

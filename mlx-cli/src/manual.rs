@@ -1,4 +1,4 @@
-//! `mlx completions` and `mlx man`: what the command line says about itself, for shells and for `man`.
+//! `mlx completions` and `mlx man`: shell completion scripts and manual pages.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     terminal::show(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a page for the program and one for each of its commands.
+/// Writes a manual page for the program and one for each command.
 pub(crate) fn pages(folder: &Path) -> Result<(), Failure> {
     let about = |error| Error::io(folder, error);
     std::fs::create_dir_all(folder).map_err(about)?;
     clap_mangen::generate_to(Cli::command(), folder).map_err(about)?;
-    terminal::note(&format!("the pages are in {}; read one with man -l", folder.display()));
+    terminal::note(&format!("the manual pages are in {0}; read one with: man {0}/mlx.1", folder.display()));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `mlx list` and `mlx rm`: the models in the cache of the hub.
+//! `mlx list` and `mlx rm`: the models in the Hub cache.
 
 use std::time::SystemTime;
 
@@ -20,15 +20,15 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
-    /// The models; with @REVISION, only that one of a model's revisions
+    /// The models; with @REVISION, only that revision
     #[arg(value_name = "ORG/NAME[@REVISION]", required = true)]
     names: Vec<String>,
 }
 
-/// A model, and why it cannot be run, if it cannot.
+/// A model and the reason why it cannot run, if there is one.
 struct Row(CachedModel, Option<String>);
 
-/// Lists what is in the cache.
+/// Lists the models in the cache.
 pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     let cache = Cache::from_env()?;
     let policy = WeightPolicy::for_device(false)?;
@@ -57,16 +57,16 @@ impl Row {
     fn new(model: CachedModel, policy: WeightPolicy) -> Self {
         let problem = if model.missing.is_empty() {
             model::survey(&model.folder, policy).err().map(|error| {
-                // The folder is long and says nothing here.
+                // The folder is long and known from the table.
                 error.to_string().replace(&format!("{}/", model.folder.display()), "")
             })
         } else {
-            Some(format!("{} is missing; `mlx pull` gets it", model.missing.join(", ")))
+            Some(format!("{} is missing; `mlx pull` downloads it", model.missing.join(", ")))
         };
         Self(model, problem)
     }
 
-    /// An element of what `--json` prints. Scripts rely on it: fields may be added, never changed.
+    /// An element of the output of `--json`. Scripts rely on it: fields may be added, never changed.
     fn json(&self) -> Value {
         let Self(model, problem) = self;
         let modified = model.modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-/// All columns but the last as wide as their widest cell.
+/// Formats the rows with all columns but the last padded to their widest cell.
 fn table(rows: &[Row]) -> String {
     let rows: Vec<_> = rows.iter().map(Row::cells).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
@@ -107,7 +107,7 @@ fn pad(cell: &str, width: usize) -> String {
     format!("{cell:width$}  ")
 }
 
-/// How long ago something was, for people.
+/// A human-readable age.
 fn age(then: SystemTime) -> String {
     let seconds = then.elapsed().unwrap_or_default().as_secs();
     let units = [(86400, "day"), (3600, "hour"), (60, "minute")];

@@ -1,5 +1,4 @@
-//! `mlx pull`: fetches a model from the hub into the cache that all of the hub's tools share. Invariant: the only part of this program that
-//! speaks HTTP as a client.
+//! `mlx pull`: downloads a model from the Hub into the cache that all Hub tools share. Invariant: the only HTTP client of this program.
 
 mod backoff;
 mod checksum;
@@ -22,18 +21,18 @@ use client::Client;
 use fetch::Fetch;
 use listing::{HubFile, Listing};
 
-/// Which model, and from where.
+/// The arguments of `mlx pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The model's name on the hub
+    /// The model's name on the Hugging Face Hub
     #[arg(value_name = "ORG/NAME[@REVISION]")]
     name: String,
 
-    /// A branch, a tag or a commit [default: main]
+    /// Branch, tag or commit [default: main]
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
 
-    /// Fetch nothing: only check what is in the cache [default: as HF_HUB_OFFLINE says]
+    /// Download nothing, only verify the files in the cache [default: the value of HF_HUB_OFFLINE]
     #[arg(long)]
     offline: bool,
 }
@@ -44,7 +43,7 @@ impl PullArgs {
         match &self.revision {
             Some(revision) if name.has_revision() && name.revision() != revision => Err(Error::request(
                 "--revision",
-                format!("is {revision}, but the name says {}", name.revision()),
+                format!("is {revision}, but NAME gives {}; give only one of them", name.revision()),
             )),
             Some(revision) => name.at(revision),
             None => Ok(name),
@@ -59,13 +58,13 @@ pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     let folder = if args.offline || is_offline() {
         check(&cache, &name)?
     } else {
-        interrupt::explain(format!("interrupted; `mlx pull {name}` goes on where this stopped"));
+        interrupt::explain(format!("interrupted; `mlx pull {name}` resumes the download"));
         pull(&cache, &name)?
     };
     terminal::show(&format!("{}\n", folder.display()))
 }
 
-/// As the hub's other tools read the variable.
+/// Reads `HF_HUB_OFFLINE` as the other Hub tools do.
 fn is_offline() -> bool {
     let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
     ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
@@ -80,7 +79,7 @@ fn pull(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     let fetch = Fetch::new(&client, &repo, &listing.commit);
     let described: Vec<&HubFile> = listing.files.iter().filter(|file| hub::described(&file.path)).collect();
     fetch.all(&described)?;
-    say_if_unknown(&folder, &listing);
+    warn_if_unsupported(&folder, &listing);
     let weights = weights::files(&folder)?;
     let weights: Vec<&HubFile> =
         weights.iter().map(|file| listing.file(file, name)).collect::<Result<_>>()?;
@@ -93,44 +92,46 @@ fn pull(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Said before gigabytes are fetched: somebody may want the model for another program, so it is no error.
-fn say_if_unknown(folder: &Path, listing: &Listing) {
+/// Warns before gigabytes are downloaded. It is no error, since another program may use the model.
+fn warn_if_unsupported(folder: &Path, listing: &Listing) {
     if !listing.has("tokenizer.json") {
-        terminal::note("note: this program cannot run it: the hub has no tokenizer.json of it");
+        terminal::note("note: this program cannot run the model: it has no tokenizer.json on the Hub");
     }
     if let Err(error) = Fields::read(&folder.join("config.json")).and_then(|fields| family::read(&fields)) {
-        terminal::note(&format!("note: this program cannot run it: {error}"));
+        terminal::note(&format!("note: this program cannot run the model: {error}"));
     }
 }
 
-/// Without the network: whether everything is there and as it should be.
+/// Verifies the files in the cache without network access.
 fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     let folder = cache.find(name)?;
     let repo = cache.repo(name);
     let bars = Bars::new();
-    let mut unknown = 0;
+    let mut unverified = 0;
     for path in hub::files(&folder) {
         if !path.exists() {
-            let message =
-                format!("{} leads nowhere; without --offline, `mlx pull {name}` fetches it", path.display());
+            let message = format!(
+                "{} is a broken link; `mlx pull {name}` without --offline downloads the file",
+                path.display()
+            );
             return Err(Error::hub(name, message));
         }
         let Some(file) = HubFile::of_link(&folder, &path) else {
-            unknown += 1;
+            unverified += 1;
             continue;
         };
         let bar = bars.file(&file.path, file.size);
-        if !file.is_sound(&path, &mut |bytes| bar.show("checking", bytes))? {
+        if !file.is_intact(&path, &mut |bytes| bar.show("checking", bytes))? {
             let message =
-                format!("{} is damaged; without --offline, `mlx pull {name}` fetches it again", file.path);
+                format!("{} is damaged; `mlx pull {name}` without --offline downloads it again", file.path);
             return Err(Error::hub(name, message));
         }
         bar.done();
     }
-    let checked = match unknown {
-        0 => "as the hub has it".to_owned(),
-        count => format!("as the hub has it but for {count} files that have no checksum here"),
+    let checked = match unverified {
+        0 => "all checksums match".to_owned(),
+        count => format!("all checksums match, except that {count} files have none"),
     };
-    terminal::note(&format!("{} is complete and {checked}; nothing was fetched", repo.name()));
+    terminal::note(&format!("{} is complete: {checked}; nothing was downloaded", repo.name()));
     Ok(folder)
 }

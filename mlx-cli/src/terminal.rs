@@ -1,4 +1,4 @@
-//! The terminal. Invariant: the only file of the program that prints.
+//! Terminal output. Invariant: the only file of the program that prints.
 
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 
@@ -7,7 +7,7 @@ use mlx_core::{Error, size};
 
 use crate::exit_code::Failure;
 
-/// Writes to standard output at once, so that a stream of tokens is seen as it comes.
+/// Writes to standard output and flushes it, so that streamed tokens appear immediately.
 pub(crate) fn show(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -16,34 +16,34 @@ pub(crate) fn show(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// A line beside the output: an error, a note, a timing.
+/// Writes a line to standard error: an error, a note or a timing.
 pub(crate) fn note(line: &str) {
-    // With standard error closed there is nobody to tell.
+    // A closed standard error cannot be reported.
     writeln!(stderr(), "{line}").ok();
 }
 
-/// Whether a person sits at both ends.
+/// Whether both standard input and standard output are terminals.
 pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stdout().is_terminal()
 }
 
-/// Whether whoever reads standard output sees colors and wants them (no-color.org).
+/// Whether to use colors on standard output (no-color.org).
 pub(crate) fn has_colors() -> bool {
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let disabled = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    stdout().is_terminal() && !unwanted && !dumb
+    stdout().is_terminal() && !disabled && !dumb
 }
 
-/// A bar for the bytes of a model that is loaded; shown to people only.
+/// A progress bar for loading a model; shown on terminals only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
     bytes_bar("loading")
 }
 
-/// A bar for bytes that something is done to.
-pub(crate) fn bytes_bar(doing: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
+/// A progress bar with a label, in bytes.
+pub(crate) fn bytes_bar(label: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
     let bar = ProgressBar::with_draw_target(None, target());
     bar.set_style(style("{msg} {bar:30} {bytes} of {total_bytes}"));
-    bar.set_message(doing);
+    bar.set_message(label);
     move |read, total| {
         bar.set_length(total);
         bar.set_position(read);
@@ -61,7 +61,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Bars of several files, one below the other; where nobody watches, a line for each file that is done.
+/// Progress bars of several files. Without a terminal, one line per completed file.
 pub(crate) struct Bars(MultiProgress);
 
 impl Bars {
@@ -69,7 +69,7 @@ impl Bars {
         Self(MultiProgress::with_draw_target(target()))
     }
 
-    /// A bar for a file of so many bytes.
+    /// Adds a bar for a file of this size.
     pub(crate) fn file(&self, name: &str, bytes: u64) -> Bar {
         let bar = self.0.add(ProgressBar::new(bytes).with_message(name.to_owned()));
         bar.set_style(style("{msg:40!} {bar:20} {bytes} of {total_bytes} {bytes_per_sec} {prefix}"));
@@ -84,27 +84,27 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// So many bytes are done; `what` is happening to them.
-    pub(crate) fn show(&self, what: &'static str, bytes: u64) {
-        if self.bar.prefix() != what {
-            self.bar.set_prefix(what);
+    /// Sets the position and the current activity.
+    pub(crate) fn show(&self, activity: &'static str, bytes: u64) {
+        if self.bar.prefix() != activity {
+            self.bar.set_prefix(activity);
         }
         self.bar.set_position(bytes);
     }
 
-    /// So many bytes were done before.
+    /// Sets the starting position of a resumed file.
     pub(crate) fn resume(&self, bytes: u64) {
         self.bar.set_prefix("");
         self.bar.set_position(bytes);
         self.bar.reset_eta();
     }
 
-    /// A line about the file.
+    /// Prints a line about the file.
     pub(crate) fn note(&self, line: &str) {
         self.bars.suspend(|| note(&format!("{}: {line}", self.bar.message())));
     }
 
-    /// The file is there.
+    /// Marks the file as complete.
     pub(crate) fn done(&self) {
         self.bar.finish();
         if self.bar.is_hidden() {
@@ -113,7 +113,7 @@ impl Bar {
     }
 }
 
-/// A number of parameters for people.
+/// A human-readable number of parameters.
 pub(crate) fn count(number: u64) -> String {
     let units = ["", " K", " M", " B", " T"];
     let (mut number, mut unit) = (number as f64, 0);

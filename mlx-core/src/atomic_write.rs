@@ -1,4 +1,4 @@
-//! Files that are there as a whole or not at all, also if the machine stops or the disk is full.
+//! Atomic file writes: a file is replaced completely or not at all, even after a crash or with a full disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -6,21 +6,21 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// How the name of a file ends that is not whole yet.
+/// The extension of a temporary file.
 pub(crate) const TEMPORARY: &str = "tmp";
 
-/// Writes a file, and its folder if there is none; what was there before stays until all of it is written. The temporary file beside
-/// it is called `STEM.RANDOM.tmp`.
+/// Writes a file atomically and creates its folder if needed. An existing file stays until the new one is complete. The temporary
+/// file in the same folder is named `STEM.RANDOM.tmp`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write(path, bytes).map_err(|error| Error::io(path, error))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A link goes on leading to its file.
+    // Replace the target of a link, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let before = fs::metadata(&target).ok();
     if before.as_ref().is_some_and(|it| !it.is_file()) {
-        // A device or a pipe is no file that another could take the place of.
+        // A device or a pipe cannot be replaced by a rename.
         return fs::write(&target, bytes);
     }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -38,14 +38,14 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Those of the file whose place is taken; for a new one, what everybody's settings say of new files.
+/// The permissions of the replaced file; for a new file, 0666 less the umask.
 fn permissions(before: Option<&fs::Metadata>) -> fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     before.map_or_else(|| fs::Permissions::from_mode(0o666), fs::Metadata::permissions)
 }
 
-/// Sees that the names in a folder are on the disk. Not every system can do that with a folder; then a name may be lost in a crash,
-/// and only the name.
+/// Syncs the directory entries of a folder to disk. Some systems cannot sync a folder; there, a crash may lose a new name but no
+/// contents.
 pub fn keep_names(folder: &Path) {
     File::open(folder).and_then(|folder| folder.sync_all()).ok();
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_keeps_its_place_its_rights_and_its_links() {
+    fn a_replaced_file_keeps_its_permissions_and_links() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (path, link) = (folder.path().join("new/chat.json"), folder.path().join("link.json"));
         write_atomically(&path, b"one").expect("it can be written");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_named_and_what_was_there_stays() {
+    fn a_failed_write_names_the_file_and_leaves_the_old_one() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("chat.json");
         write_atomically(&path, b"one").expect("it can be written");

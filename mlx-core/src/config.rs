@@ -1,4 +1,4 @@
-//! Typed access to the JSON files of a model folder; every error names the file and the key.
+//! Typed access to the JSON files of a model folder. Every error names the file and the key.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// No dimension, count or length in a config may be larger than this; shapes are `i32` on the device.
-const LARGEST_SIZE: u64 = 1 << 30;
-/// A JSON file of a model folder is never this big; a tokenizer, the largest, has its own reader.
-const LARGEST_FILE: u64 = 64 << 20;
+/// The largest dimension, count or length in a config; shapes are `i32` on the device.
+const MAX_SIZE: u64 = 1 << 30;
+/// The largest JSON file of a model folder, except tokenizer.json, which has a reader of its own.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// One JSON object of a file. A key whose value is `null` counts as absent.
+/// A JSON object in a file. A key whose value is `null` counts as absent.
 #[derive(Debug, Clone)]
 pub struct Fields {
     path: PathBuf,
@@ -23,8 +23,11 @@ impl Fields {
     /// Reads the file at `path`, which must hold one JSON object.
     pub fn read(path: &Path) -> Result<Self> {
         let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
-        if size > LARGEST_FILE {
-            return Err(Error::file(path, format!("{size} bytes is too large for a config file")));
+        if size > MAX_FILE_BYTES {
+            return Err(Error::file(
+                path,
+                format!("has {size} bytes, too many for a config file; the limit is {MAX_FILE_BYTES}"),
+            ));
         }
         let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
         let value: Value = serde_json::from_slice(&bytes)
@@ -35,17 +38,17 @@ impl Fields {
         }
     }
 
-    /// The fields of an object that stands in this file.
+    /// The fields of an object from this file.
     pub(crate) fn of(path: &Path, map: Map<String, Value>) -> Self {
         Self { path: path.to_path_buf(), prefix: String::new(), map }
     }
 
-    /// Like [`Fields::read`], but `None` when there is no such file.
+    /// Like [`Fields::read`], but `None` if there is no such file.
     pub fn read_optional(path: &Path) -> Result<Option<Self>> {
         if path.exists() { Self::read(path).map(Some) } else { Ok(None) }
     }
 
-    /// The file these fields came from.
+    /// The file that these fields come from.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -55,7 +58,7 @@ impl Fields {
         Error::file(&self.path, format!("{}{key} {message}", self.prefix))
     }
 
-    /// Whether `key` is there and not `null`.
+    /// Whether `key` is present and not `null`.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -70,7 +73,7 @@ impl Fields {
         self.get(key).and_then(Value::as_bool) == Some(false)
     }
 
-    /// The same fields, with `key` holding `value` if it holds nothing yet.
+    /// The same fields with `key` set to `value` if it is absent.
     #[must_use]
     pub fn with_default(&self, key: &str, value: Value) -> Self {
         let mut fields = self.clone();
@@ -88,7 +91,7 @@ impl Fields {
         fields
     }
 
-    /// Whether `key` is there and its value is `null`, which can mean something else than its absence.
+    /// Whether `key` is present with the value `null`, which can mean something other than an absent key.
     pub fn is_null(&self, key: &str) -> bool {
         self.map.get(key).is_some_and(Value::is_null)
     }
@@ -106,21 +109,21 @@ impl Fields {
         }
     }
 
-    /// A size of at least 1 that must be given.
+    /// A required size of at least 1.
     pub fn size(&self, key: &str) -> Result<usize> {
         self.optional_size(key)?.ok_or_else(|| self.error(key, "is missing"))
     }
 
-    /// A size of at least 1, if given.
+    /// An optional size of at least 1.
     pub fn optional_size(&self, key: &str) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64() {
-            Some(size) if (1..=LARGEST_SIZE).contains(&size) => Ok(Some(size as usize)),
+            Some(size) if (1..=MAX_SIZE).contains(&size) => Ok(Some(size as usize)),
             _ => Err(self.wrong(key, value, "a whole number from 1 to 1073741824")),
         }
     }
 
-    /// A finite number, if given.
+    /// An optional finite number.
     pub fn optional_number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64() {
@@ -129,22 +132,22 @@ impl Fields {
         }
     }
 
-    /// A number above 0, if given.
+    /// An optional number above 0.
     pub fn optional_positive(&self, key: &str) -> Result<Option<f64>> {
         match self.optional_number(key)? {
             Some(number) if number <= 0.0 || number as f32 <= 0.0 || !(number as f32).is_finite() => {
-                Err(self.error(key, format_args!("is {number}; it must be above 0 and fit 32 bits")))
+                Err(self.error(key, format_args!("is {number}; it must be above 0 and fit into 32 bits")))
             }
             other => Ok(other),
         }
     }
 
-    /// A number above 0 that must be given.
+    /// A required number above 0.
     pub fn positive(&self, key: &str) -> Result<f64> {
         self.optional_positive(key)?.ok_or_else(|| self.error(key, "is missing"))
     }
 
-    /// `true` or `false`, if given.
+    /// An optional boolean.
     pub fn optional_flag(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
@@ -153,7 +156,7 @@ impl Fields {
         }
     }
 
-    /// A string, if given.
+    /// An optional string.
     pub fn optional_text(&self, key: &str) -> Result<Option<&str>> {
         match self.get(key) {
             None => Ok(None),
@@ -173,7 +176,7 @@ impl Fields {
         ids.ok_or_else(|| self.error(key, "must be a token id or a list of token ids"))
     }
 
-    /// The strings under `key`, a list; empty when absent.
+    /// The list of strings under `key`; empty when absent.
     pub fn texts(&self, key: &str) -> Result<Vec<String>> {
         let texts = match self.get(key) {
             None => return Ok(Vec::new()),
@@ -183,7 +186,7 @@ impl Fields {
         texts.ok_or_else(|| self.error(key, "must be a list of strings"))
     }
 
-    /// The finite numbers under `key`, a list; empty when absent.
+    /// The list of finite numbers under `key`; empty when absent.
     pub fn numbers(&self, key: &str) -> Result<Vec<f64>> {
         let number = |item: &Value| item.as_f64().filter(|number| number.is_finite());
         let numbers = match self.get(key) {
@@ -199,17 +202,17 @@ impl Fields {
         self.map.keys().map(String::as_str)
     }
 
-    /// The value under `key` as it stands; none if it is `null`.
+    /// The raw value under `key`; `None` if it is `null`.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    fn wrong(&self, key: &str, value: &Value, wanted: &str) -> Error {
+    fn wrong(&self, key: &str, value: &Value, expected: &str) -> Error {
         let mut shown = value.to_string();
         if let Some((end, _)) = shown.char_indices().nth(60) {
             shown.truncate(end);
             shown.push('…');
         }
-        self.error(key, format_args!("is {shown}; it must be {wanted}"))
+        self.error(key, format_args!("is {shown}; it must be {expected}"))
     }
 }

@@ -1,5 +1,5 @@
-//! Converts a model folder: quantizes its matrices, casts its floats, splits its files. Invariant: a part of one tensor is in memory at a time,
-//! and the result is what mlx-lm writes and reads.
+//! Converts a model folder: quantizes matrices, casts floats, splits files. Invariant: only a part of one tensor is in memory at a
+//! time, and the result equals that of mlx-lm.
 
 mod output;
 mod plan;
@@ -27,46 +27,46 @@ use output::Output;
 use plan::Unit;
 use shards::{Shard, ShardFile};
 
-/// The numbers that are converted at once.
-const AT_ONCE: usize = 4 << 20;
+/// The numbers converted at once.
+const CHUNK: usize = 4 << 20;
 
-/// What to make of a model.
+/// The settings of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConvertOptions {
-    /// How matrices are packed; if none, they stay as they are.
-    pub packing: Option<QuantScheme>,
-    /// Modules that are packed in other ways, or not at all; the first that matches decides.
+    /// The scheme of matrices; `None` leaves them as they are.
+    pub scheme: Option<QuantScheme>,
+    /// Modules with another scheme, or none; the first rule that matches applies.
     pub rules: Vec<Rule>,
-    /// The type of what stays, or is, floats; if none, they keep theirs.
+    /// The type of the remaining floats; `None` keeps their own.
     pub dtype: Option<Dtype>,
-    /// The most bytes of tensors in a file.
+    /// The maximum bytes of tensors in a file.
     pub shard_bytes: u64,
-    /// Whether to write into a folder that has something in it.
+    /// Whether to write into a folder that is not empty.
     pub force: bool,
 }
 
-/// What was made.
+/// The result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Matrices, and stacks of them, that were packed.
-    pub packed: usize,
-    /// Matrices that were not, because their rows are no whole groups or a rule says so.
-    pub left: Vec<String>,
-    /// Files of weights.
+    /// Matrices and stacks of matrices that were quantized.
+    pub quantized: usize,
+    /// Matrices that were not, because their rows are no multiple of the group size or because of a rule.
+    pub skipped: Vec<String>,
+    /// Weight files written.
     pub shards: usize,
-    /// Numbers, as they are before packing.
+    /// Parameters before quantization.
     pub parameters: u64,
-    /// Bytes of the tensors that were read.
+    /// Bytes of the tensors read.
     pub bytes_before: u64,
-    /// Bytes of those that were written.
+    /// Bytes of the tensors written.
     pub bytes_after: u64,
 }
 
-/// Called with the bytes done so far and the bytes in all; says whether to go on.
+/// Called with the bytes converted so far and the total; returns whether to continue.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
-/// Converts the model in `source` into the folder `target`. If `progress` ends it, or anything fails, there is no trace of it; then, in the
-/// first case, the result is none.
+/// Converts the model in `source` into the folder `target`. Returns `None` if `progress` stopped it. A stopped or failed conversion
+/// leaves no files behind.
 pub fn convert(
     source: &Path,
     target: &Path,
@@ -75,14 +75,14 @@ pub fn convert(
 ) -> Result<Option<Report>> {
     expect_folder(source)?;
     let config = read_config(source, options)?;
-    // Nothing is loaded; how the device would hold the weights does not matter.
+    // Nothing is loaded, so the policy for the device does not matter.
     let policy = WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true };
     let (family, mut checkpoint) = model::tensors(source, policy)?;
     let units = plan::plan(&checkpoint, &family, options)?;
-    let config = settings::changed(config, &units, options.packing, options.dtype);
+    let config = settings::changed(config, &units, options.scheme, options.dtype);
     let report = Report {
-        packed: units.iter().filter(|unit| unit.packing.is_some()).count(),
-        left: left(&units, options),
+        quantized: units.iter().filter(|unit| unit.scheme.is_some()).count(),
+        skipped: skipped(&units, options),
         shards: 0,
         parameters: units.iter().map(Unit::numbers).sum(),
         bytes_before: units.iter().flat_map(|unit| &unit.sources).map(|entry| entry.length as u64).sum(),
@@ -91,10 +91,11 @@ pub fn convert(
     let shards = shards::split(units, options.shard_bytes);
     let output = Output::new(source, target, options.force)?;
     output.expect_no_other_weights(&shards.iter().map(|shard| shard.name.as_str()).collect::<Vec<_>>())?;
-    output.copy_the_rest(source)?;
-    let mut work = Work { checkpoint: &mut checkpoint, done: 0, total: report.bytes_before, progress };
+    output.copy_other_files(source)?;
+    let mut conversion =
+        Conversion { checkpoint: &mut checkpoint, done: 0, total: report.bytes_before, progress };
     for shard in &shards {
-        if work.write(output.folder(), shard)?.is_break() {
+        if conversion.write(output.folder(), shard)?.is_break() {
             return Ok(None);
         }
     }
@@ -104,36 +105,36 @@ pub fn convert(
     Ok(Some(Report { shards: shards.len(), ..report }))
 }
 
-/// config.json, if these options can be met.
+/// Reads config.json and checks that it allows this conversion.
 fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Map<String, Value>> {
     let path = source.join("config.json");
     let fields = Fields::read(&path)?;
-    // gpt-oss as it was published has blocks that no recipe speaks of.
+    // gpt-oss was published quantized without a `quantization` entry.
     let quantized = !QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config");
-    if options.packing.is_some() && quantized {
-        let message = "quantization says that this model is quantized already; quantize the one that it was made from, or give --dtype alone to cast its floats";
+    if options.scheme.is_some() && quantized {
+        let message = "quantization says that this model is already quantized; convert the original model instead, or give only --dtype to cast its floats";
         return Err(Error::file(path, message));
     }
     let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
     serde_json::from_slice(&bytes).map_err(|error| Error::file(path, format!("is not valid JSON: {error}")))
 }
 
-/// The matrices that are not packed though the others are.
-fn left(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
-    let floats = units.iter().filter(|unit| options.packing.is_some() && unit.packing.is_none());
+/// The matrices that stay floats while others are quantized.
+fn skipped(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
+    let floats = units.iter().filter(|unit| options.scheme.is_some() && unit.scheme.is_none());
     floats.filter_map(plan::module).map(str::to_owned).collect()
 }
 
-/// A conversion under way.
-struct Work<'a, 'p> {
+/// A conversion in progress.
+struct Conversion<'a, 'p> {
     checkpoint: &'a mut Checkpoint,
-    /// Bytes that were read.
+    /// Bytes read so far.
     done: u64,
     total: u64,
     progress: Progress<'p>,
 }
 
-impl Work<'_, '_> {
+impl Conversion<'_, '_> {
     fn write(&mut self, folder: &Path, shard: &Shard) -> Result<ControlFlow<()>> {
         let mut file = ShardFile::create(folder, shard)?;
         for unit in &shard.units {
@@ -145,13 +146,13 @@ impl Work<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads some rows, converts them, writes them to where they belong, and goes on.
+    /// Reads, converts and writes a unit, some rows at a time.
     fn write_unit(&mut self, file: &mut ShardFile, unit: &Unit) -> Result<ControlFlow<()>> {
         let tensors = unit.tensors();
         let mut written = vec![0; tensors.len()];
         for source in &unit.sources {
             let row = unit.inputs() * source.dtype.bitsize() / 8;
-            let step = row * (AT_ONCE / unit.inputs()).max(1);
+            let step = row * (CHUNK / unit.inputs()).max(1);
             for begin in (0..source.length).step_by(step.max(1)) {
                 let end = source.length.min(begin + step);
                 let bytes = self.checkpoint.read_part(source, begin..end)?;
@@ -170,16 +171,16 @@ impl Work<'_, '_> {
     }
 }
 
-/// Rows of a unit, from the type `from`, as the bytes of each of its tensors.
+/// Converts rows of a unit from type `from` to the bytes of each of its tensors.
 fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit) -> Result<Vec<Vec<u8>>> {
-    if unit.packing.is_none() && from == unit.dtype {
+    if unit.scheme.is_none() && from == unit.dtype {
         return Ok(vec![bytes]);
     }
     let inputs = unit.inputs();
     let rows = bytes.len() * 8 / from.bitsize() / inputs;
     let floats = array::floats(&bytes, from, unit.dtype, &[rows as i32, inputs as i32])?;
-    match unit.packing {
-        Some(packing) => QuantizedMatrix::pack(&floats, packing)?.to_bytes(),
+    match unit.scheme {
+        Some(scheme) => QuantizedMatrix::quantize(&floats, scheme)?.to_bytes(),
         None => Ok(vec![array::to_bytes(&floats)?.1]),
     }
 }

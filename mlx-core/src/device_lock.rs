@@ -1,9 +1,9 @@
-//! The turn on the device, for unit tests: MLX is not safe under parallel tests, so whatever computes holds this.
+//! A lock for unit tests that use the device: MLX is not safe under parallel tests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Waits for the turn.
+/// Locks the device until the guard is dropped.
 pub(crate) fn device() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    static DEVICE: Mutex<()> = Mutex::new(());
+    DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Models of the Hugging Face hub by name, as far as they are on this machine: the cache that all tools of the hub share. Invariant: no network;
-//! fetching is the front end's.
+//! Models of the Hugging Face Hub that are in the local cache, by name. All Hub tools share this cache. Invariant: no network access;
+//! downloads belong to the front end.
 
 mod cache;
 mod list;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Result;
 use crate::folder::not_a_folder;
 
-/// The folder of a model that is given as a folder, or as `ORG/NAME` or `ORG/NAME@REVISION` of the cache. A folder wins.
+/// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence over a name.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
     if given.is_dir() {
         return Ok(given.to_path_buf());
@@ -30,7 +30,7 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The name of the model whose revision lies in `folder` of a cache; other folders have none.
+/// The model name of a snapshot folder in a cache; `None` for any other folder.
 pub fn name_of(folder: &Path) -> Option<String> {
     let mut parents = folder.ancestors().skip(1);
     let snapshots = parents.next()?.file_name()?;

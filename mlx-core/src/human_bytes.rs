@@ -1,8 +1,8 @@
-//! Numbers of bytes for people.
+//! Human-readable byte counts.
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// A number of bytes in the largest unit that it fills, as in `1.50 GiB`. A unit is 1024 of the one before it.
+/// Formats a number of bytes in the largest unit of which there is at least one, as in `1.50 GiB`.
 pub fn size(bytes: u64) -> String {
     let (mut number, mut unit) = (bytes as f64, 0);
     while number >= 1024.0 && unit + 1 < UNITS.len() {
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_what_they_are_called() {
+    fn units_are_powers_of_1024() {
         assert_eq!(size(1000), "1000 B");
         assert_eq!(size(1536), "1.50 KiB");
         assert_eq!(size(1_000_000_000), "953.67 MiB");

@@ -1,4 +1,4 @@
-//! What a model is and what it would take, from its config and the headers of its files; no weights are read.
+//! Describes a model and its memory needs from its config and the headers of its files. No weights are read.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use crate::folder::expect_folder;
 use crate::model::{self, ModelSpec};
 use crate::weights::Kinds;
 
-/// What there is to know about a model folder before it is loaded.
+/// A model folder, described without loading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// The model as an engine would load it here.
     pub spec: ModelSpec,
-    /// Its weights, by their form in the files: a float type, or how they are packed.
+    /// Its weights by their format in the files: a float type or a quantization scheme.
     pub kinds: Kinds,
     /// The device it would run on.
     pub device: &'static str,
-    /// What would fit beside it.
+    /// How much would fit into memory beside the weights.
     pub room: MemoryFit,
 }
 
-/// Looks into `folder` for an engine with these options.
+/// Inspects `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
     let (spec, kinds) = model::survey(folder, options.weights()?)?;

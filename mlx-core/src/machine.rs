@@ -1,4 +1,4 @@
-//! What this machine computes with, and how fast: for reports.
+//! The device, libraries and speed of this machine, for reports.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,31 +12,31 @@ use crate::mlx_sys;
 use crate::quantization::QuantizedMatrix;
 use crate::quantization::{Mode, QuantScheme};
 
-/// What there is to compute with.
+/// The hardware and libraries that an engine would use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// `cpu` or `gpu`.
     pub device: &'static str,
-    /// The version of MLX that runs.
+    /// The version of MLX.
     pub mlx_version: String,
-    /// The libraries that do the products on a CPU, as far as it can be seen.
+    /// The library that multiplies matrices on a CPU, as far as it can be detected.
     pub blas: Blas,
-    /// Threads that run at once.
+    /// Hardware threads available to this process.
     pub threads: usize,
-    /// Bytes of memory, where the system says it.
+    /// Bytes of memory, where the system reports them.
     pub memory: Option<u64>,
-    /// Bytes that an engine may take if nobody says otherwise.
+    /// The default memory budget of an engine, in bytes.
     pub default_budget: u64,
 }
 
-/// Which library does the products on a CPU.
+/// The library that multiplies matrices on a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blas {
-    /// Apple's, as on every Mac.
+    /// Apple's Accelerate, on every Mac.
     Accelerate,
-    /// OpenBLAS with the products of few rows that `cargo xtask setup` builds; the library.
+    /// The path of OpenBLAS, combined with the kernels for few rows that `cargo xtask setup` builds.
     OpenBlas(PathBuf),
-    /// Neither was found in this process.
+    /// Neither was detected in this process.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ impl Blas {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Accelerate => "Accelerate",
-            Self::OpenBlas(_) => "OpenBLAS with own products of few rows",
+            Self::OpenBlas(_) => "OpenBLAS with kernels for few rows",
             Self::Unknown => "unknown",
         }
     }
@@ -68,7 +68,7 @@ impl Blas {
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Inspects this machine.
     pub fn look() -> Result<Self> {
         Ok(Self {
             device: array::device_name()?,
@@ -87,30 +87,30 @@ fn memory() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Products of a matrix and 64 rows, in billions of operations a second.
+/// The speed of multiplying 64 rows by a matrix, in billions of operations per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProductRates {
     /// In f32.
     pub single: f64,
     /// In f16.
     pub half: f64,
-    /// With packed weights of 4 bits.
+    /// With 4-bit quantized weights.
     pub packed: f64,
 }
 
-/// Rows and columns of the matrix that is tried.
+/// Rows and columns of the matrix.
 const WIDTH: i32 = 1024;
 const ROWS: i32 = 64;
 
 impl ProductRates {
-    /// Tries each of them for some milliseconds.
+    /// Measures each of them for a few milliseconds.
     pub fn measure() -> Result<Self> {
         let count = WIDTH * WIDTH;
         let numbers = arange::<_, f32>(None, count, None)?.sin()?;
         let matrix = numbers.reshape(&[WIDTH, WIDTH])?;
         let rows = array::slice_axis(&matrix, 0, 0, ROWS)?;
         let packing = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 64 };
-        let packed = QuantizedMatrix::pack(&matrix, packing)?.computed()?;
+        let packed = QuantizedMatrix::quantize(&matrix, packing)?.computed()?;
         let [half_rows, half] = [&rows, &matrix].map(|array| array.as_dtype(Dtype::Float16));
         let (half_rows, half) = (half_rows?, half?);
         Ok(Self {
@@ -121,7 +121,7 @@ impl ProductRates {
     }
 }
 
-/// The best of a few: whatever else runs only makes it worse.
+/// The best of five runs; other load on the machine only makes a run slower.
 fn rate(product: impl Fn() -> Result<Array>) -> Result<f64> {
     let operations = 2.0 * f64::from(ROWS) * f64::from(WIDTH) * f64::from(WIDTH);
     product()?.eval()?;
@@ -134,21 +134,21 @@ fn rate(product: impl Fn() -> Result<Array>) -> Result<f64> {
     Ok(operations / best / 1e9)
 }
 
-/// Whether a small product comes out right.
+/// Whether the device computes a small matrix product correctly.
 pub fn computes() -> Result<bool> {
     let side = 12_usize;
-    let numbers: Vec<f32> = (0..side * side).map(|place| (place % 31) as f32 - 15.0).collect();
+    let numbers: Vec<f32> = (0..side * side).map(|index| (index % 31) as f32 - 15.0).collect();
     let matrix = Array::from_slice(&numbers, &[side as i32, side as i32]);
-    let expected = (0..side * side).map(|place| {
-        let (row, column) = (place / side, place % side);
+    let expected = (0..side * side).map(|index| {
+        let (row, column) = (index / side, index % side);
         (0..side).map(|inner| numbers[row * side + inner] * numbers[inner * side + column]).sum::<f32>()
     });
     let product = matmul(&matrix, &matrix)?;
-    // Whole numbers: every order of adding them up gives the same.
+    // The values are integers, so every order of summation gives the same result.
     Ok(expected.map(f32::to_bits).eq(array::host::<f32>(&product)?.iter().map(|number| number.to_bits())))
 }
 
-/// The numbers of rows, out of 1 to 32 in powers of two, at which a product of small matrices gives a row the same bits.
+/// The batch sizes, out of 1, 2, 4 ... 32, at which a row of a small matrix product has the same bits.
 pub fn exact_widths() -> Result<Vec<i32>> {
     let matrix = arange::<_, f32>(None, WIDTH * WIDTH, None)?.sin()?.reshape(&[WIDTH, WIDTH])?;
     let row = |width| -> Result<Vec<u32>> {

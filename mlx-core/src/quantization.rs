@@ -1,5 +1,5 @@
-//! How the weights of a checkpoint were quantized, as config.json says it. Invariant: no tensor is touched; whether they agree is
-//! checked where they are read.
+//! The quantization settings of a checkpoint, from config.json. Invariant: no tensor is read here; the loader checks that tensors
+//! match the settings.
 
 pub(crate) mod dequantize;
 mod matrix;
@@ -13,16 +13,16 @@ pub use matrix::QuantizedMatrix;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
-/// How bits become numbers; the names are MLX's.
+/// A quantization mode; the names are MLX's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// `scale * bits + bias`, with a float scale and bias for each group.
+    /// `scale * code + bias`, with a float scale and bias per group.
     Affine,
-    /// 4-bit floats with an exponent for each group (Open Compute Project, Microscaling Formats, 2023).
+    /// 4-bit floats with an exponent per group (Open Compute Project, Microscaling Formats, 2023).
     Mxfp4,
-    /// 8-bit floats with an exponent for each group (the same).
+    /// 8-bit floats with an exponent per group (same specification).
     Mxfp8,
-    /// 4-bit floats with an 8-bit float scale for each group.
+    /// 4-bit floats with an 8-bit float scale per group.
     Nvfp4,
 }
 
@@ -33,8 +33,8 @@ impl FromStr for Mode {
 
     fn from_str(name: &str) -> Result<Self, String> {
         MODES.into_iter().find(|mode| mode.as_str() == name).ok_or_else(|| {
-            let known = MODES.map(Self::as_str).join(", ");
-            format!("{name:?} is not supported; supported are {known}")
+            let supported = MODES.map(Self::as_str).join(", ");
+            format!("{name:?} is not supported; supported are {supported}")
         })
     }
 }
@@ -50,7 +50,7 @@ impl Mode {
         }
     }
 
-    /// The numbers of bits there are.
+    /// The valid numbers of bits.
     fn bits(self) -> &'static [usize] {
         match self {
             Self::Affine => &[2, 3, 4, 5, 6, 8],
@@ -59,7 +59,7 @@ impl Mode {
         }
     }
 
-    /// The sizes of groups there are.
+    /// The valid group sizes.
     fn groups(self) -> &'static [usize] {
         match self {
             Self::Affine => &[32, 64, 128],
@@ -68,8 +68,8 @@ impl Mode {
         }
     }
 
-    /// What MLX takes for a module whose entry does not name it.
-    fn usual(self) -> QuantScheme {
+    /// MLX's defaults for the mode.
+    fn defaults(self) -> QuantScheme {
         let (bits, group) = match self {
             Self::Affine => (4, 64),
             other => (other.bits()[0], other.groups()[0]),
@@ -78,14 +78,14 @@ impl Mode {
     }
 }
 
-/// How one matrix is packed.
+/// How one matrix is quantized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantScheme {
-    /// How the bits are read.
+    /// How codes map to numbers.
     pub mode: Mode,
-    /// Bits of a number.
+    /// Bits per number.
     pub bits: usize,
-    /// Neighbors in a row that share a scale.
+    /// Adjacent numbers of a row that share a scale.
     pub group_size: usize,
 }
 
@@ -97,37 +97,36 @@ impl fmt::Display for QuantScheme {
 }
 
 impl QuantScheme {
-    /// 4-bit floats in the only form that they have.
+    /// The only valid scheme of mode mxfp4.
     pub const MXFP4: Self = Self { mode: Mode::Mxfp4, bits: 4, group_size: 32 };
 
-    /// Reads `mode`, `bits` and `group_size`. Bits and group may be left out where `partial` says so.
+    /// Reads `mode`, `bits` and `group_size`. If `partial`, bits and group size default to those of the mode.
     fn read(fields: &Fields, partial: bool) -> Result<Self> {
         let mode = match fields.optional_text("mode")? {
             None => Mode::Affine,
             Some(name) => name.parse().map_err(|message: String| fields.error("mode", message))?,
         };
         if fields.optional_flag("global_scale")?.unwrap_or(false) {
-            return Err(fields.error("global_scale", "is true; scales of scales are not supported"));
+            return Err(fields.error("global_scale", "is true; a global scale is not supported"));
         }
-        let usual = mode.usual();
-        let given = |key, usual| if partial && !fields.has(key) { Ok(usual) } else { fields.size(key) };
-        let packing = Self {
+        let defaults = mode.defaults();
+        let given = |key, default| if partial && !fields.has(key) { Ok(default) } else { fields.size(key) };
+        let scheme = Self {
             mode,
-            bits: given("bits", usual.bits)?,
-            group_size: given("group_size", usual.group_size)?,
+            bits: given("bits", defaults.bits)?,
+            group_size: given("group_size", defaults.group_size)?,
         };
-        packing.checked().map_err(|(key, message)| fields.error(key, message))
+        scheme.checked().map_err(|(key, message)| fields.error(key, message))
     }
 
-    /// What MLX's tools make with these settings; what is not given is what they usually take. On failure, the key that is wrong in
-    /// config.json's words, and why.
+    /// A scheme from explicit settings, completed with MLX's defaults. An error names the wrong key of config.json and the reason.
     pub fn new(
         mode: Mode,
         bits: Option<usize>,
         group: Option<usize>,
     ) -> Result<Self, (&'static str, String)> {
-        let usual = mode.usual();
-        Self { mode, bits: bits.unwrap_or(usual.bits), group_size: group.unwrap_or(usual.group_size) }
+        let defaults = mode.defaults();
+        Self { mode, bits: bits.unwrap_or(defaults.bits), group_size: group.unwrap_or(defaults.group_size) }
             .checked()
     }
 
@@ -136,46 +135,48 @@ impl QuantScheme {
             [("bits", self.bits, self.mode.bits()), ("group_size", self.group_size, self.mode.groups())];
         for (key, given, allowed) in of_mode {
             if !allowed.contains(&given) {
-                let known = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                let valid = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
                 let mode = self.mode.as_str();
-                return Err((key, format!("is {given}; for mode {mode:?} it may be {known}")));
+                return Err((key, format!("is {given}; mode {mode:?} supports {valid}")));
             }
         }
         Ok(self)
     }
 
-    /// The 32-bit words that a row of `inputs` numbers takes, if it has whole words and whole groups.
+    /// The 32-bit words in a row of `inputs` numbers; `None` unless they are a multiple of words and of groups.
     pub fn words(&self, inputs: usize) -> Option<usize> {
-        let whole = inputs.is_multiple_of(self.group_size) && (inputs * self.bits).is_multiple_of(32);
-        whole.then_some(inputs * self.bits / 32)
+        let fits = inputs.is_multiple_of(self.group_size) && (inputs * self.bits).is_multiple_of(32);
+        fits.then_some(inputs * self.bits / 32)
     }
 
-    /// The numbers in a row of `words`.
+    /// The numbers in a row of `words` 32-bit words.
     pub fn inputs(&self, words: usize) -> usize {
         words * 32 / self.bits
     }
 
-    /// Whether there is a bias beside each scale, and both are floats.
+    /// Whether each group has a bias; if so, scales and biases are floats.
     pub fn has_biases(&self) -> bool {
         self.mode == Mode::Affine
     }
 }
 
-/// What config.json says of every module.
+/// The quantization settings of every module, from config.json.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QuantizationConfig {
-    /// For modules that are packed and not named.
+    /// For quantized modules without an entry of their own.
     default: Option<QuantScheme>,
-    /// Modules with an entry of their own; none is one that was left alone.
-    named: BTreeMap<String, Option<QuantScheme>>,
+    /// Modules with an entry of their own; `None` for one that is not quantized.
+    modules: BTreeMap<String, Option<QuantScheme>>,
 }
 
 impl QuantizationConfig {
-    /// Reads `quantization` of config.json, or `quantization_config` where MLX's tools wrote it. Checkpoints that other tools
-    /// have quantized are refused.
+    /// Reads `quantization` of config.json, or `quantization_config` as MLX's tools write it. Checkpoints quantized by other tools
+    /// are refused.
     pub fn read(fields: &Fields) -> Result<Self> {
         if fields.optional_flag("quantize_activations")?.unwrap_or(false) {
-            return Err(fields.error("quantize_activations", "is true; only weights may be quantized"));
+            return Err(
+                fields.error("quantize_activations", "is true; quantized activations are not supported")
+            );
         }
         if let Some(section) = fields.section("quantization")? {
             return Self::of_section(&section);
@@ -188,53 +189,53 @@ impl QuantizationConfig {
     }
 
     fn of_section(section: &Fields) -> Result<Self> {
-        let mut recipe = Self { default: Some(QuantScheme::read(section, false)?), named: BTreeMap::new() };
+        let mut config = Self { default: Some(QuantScheme::read(section, false)?), modules: BTreeMap::new() };
         for module in section.keys() {
             if section.is_object(module) {
                 let entry = section.section(module)?.map(|it| QuantScheme::read(&it, true)).transpose()?;
-                recipe.named.insert(module.to_owned(), entry);
+                config.modules.insert(module.to_owned(), entry);
             } else if section.is_false(module) {
-                recipe.named.insert(module.to_owned(), None);
+                config.modules.insert(module.to_owned(), None);
             }
         }
-        Ok(recipe)
+        Ok(config)
     }
 
-    /// Whether no module is packed.
+    /// Whether no module is quantized.
     pub fn is_empty(&self) -> bool {
-        self.default.is_none() && self.named.is_empty()
+        self.default.is_none() && self.modules.is_empty()
     }
 
-    /// How `module` is packed; `scaled` says whether it has scales in the files, as every packed module does. A module that is
-    /// named in config.json is what it says there, with scales or without.
-    pub fn of(&self, module: &str, scaled: bool) -> Option<QuantScheme> {
-        match self.named.get(module) {
+    /// The scheme of `module`, if it is quantized. A module with an entry in config.json follows it; any other is quantized if it has
+    /// scales in the files.
+    pub fn of(&self, module: &str, has_scales: bool) -> Option<QuantScheme> {
+        match self.modules.get(module) {
             Some(entry) => *entry,
-            None => self.default.filter(|_| scaled),
+            None => self.default.filter(|_| has_scales),
         }
     }
 }
 
-/// Refuses what other tools make, by the name of their method.
+/// Refuses checkpoints of other quantization tools, naming the method.
 fn refuse_others(fields: &Fields) -> Result<()> {
-    const HELP: &str = "of quantized checkpoints only MLX's are read; take this model from mlx-community on the Hugging Face hub, or as \
-                        it was before it was quantized";
+    const HELP: &str = "only checkpoints quantized with MLX are supported; use a version from mlx-community on the Hugging Face Hub, or the \
+                        original before quantization";
     let text = fields.section("text_config")?;
-    let places = [Some((fields, "quantization_config")), Some((fields, "compression_config"))];
-    for (place, key) in
-        places.into_iter().chain([text.as_ref().map(|it| (it, "quantization_config"))]).flatten()
+    let sections = [Some((fields, "quantization_config")), Some((fields, "compression_config"))];
+    for (parent, key) in
+        sections.into_iter().chain([text.as_ref().map(|it| (it, "quantization_config"))]).flatten()
     {
-        let Some(section) = place.section(key)? else { continue };
+        let Some(section) = parent.section(key)? else { continue };
         if let Some(method) = section.optional_text("quant_method")? {
             if method == "mxfp4" && fields.optional_text("model_type")? == Some("gpt_oss") {
-                // Its experts say by their tensors' names that they are packed.
+                // The names of its expert tensors show that they are quantized.
                 continue;
             }
             return Err(section.error("quant_method", format_args!("is {method:?}; {HELP}")));
         }
-        // MLX's older tools wrote their own form under this key.
+        // Older MLX tools wrote their settings under this key.
         if !section.has("bits") || key != "quantization_config" {
-            return Err(place.error(key, format_args!("is set; {HELP}")));
+            return Err(parent.error(key, format_args!("is set; {HELP}")));
         }
     }
     let modelopt = fields.path().with_file_name("hf_quant_config.json");

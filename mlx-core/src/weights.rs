@@ -1,4 +1,4 @@
-//! Reads the weights of a model folder, one tensor at a time, as the device is to hold them.
+//! Loads the weights of a model folder, one tensor at a time, in the type that the device will hold.
 
 mod checkpoint;
 mod floats;
@@ -18,51 +18,51 @@ pub use checkpoint::{INDEX, files};
 pub use floats::FloatPolicy;
 pub use survey::{Kind, Kinds, Tally};
 
-/// Called with the bytes read so far and the bytes in all.
+/// Called with the bytes read so far and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// How the device is to hold weights.
+/// How weights are held on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightPolicy {
-    /// The type of floats.
+    /// The float type.
     pub floats: FloatPolicy,
-    /// Whether what is packed in the files stays packed.
+    /// Whether quantized weights stay packed.
     pub keep_packed: bool,
 }
 
 impl WeightPolicy {
-    /// The right policy for the default device. A GPU keeps packed weights; on a CPU, where products with them are slow, they
-    /// become floats, unless they are to be kept.
+    /// The policy for the default device. A GPU keeps quantized weights packed. A CPU, on which their products are slow, dequantizes
+    /// them unless `keep_packed` is set.
     pub fn for_device(keep_packed: bool) -> Result<Self> {
         Ok(Self { floats: FloatPolicy::for_device()?, keep_packed: keep_packed || array::on_gpu()? })
     }
 
-    /// The same, but for the type of floats if one is given.
+    /// The same policy with another float type, if one is given.
     #[must_use]
     pub fn with_floats(self, floats: Option<FloatPolicy>) -> Self {
         Self { floats: floats.unwrap_or(self.floats), ..self }
     }
 }
 
-/// The tensors of a folder that nobody has taken yet.
+/// The tensors of a folder that have not been taken yet.
 pub struct Weights<'a> {
     checkpoint: Checkpoint,
     renamed: Vec<(&'static str, &'static str)>,
-    recipe: QuantizationConfig,
+    quantization: QuantizationConfig,
     policy: WeightPolicy,
     dtype: Dtype,
     tally: Tally,
     read: u64,
-    /// Of every tensor that was taken.
+    /// The hash of every tensor taken so far.
     hash: Xxh3,
     progress: Progress<'a>,
 }
 
 impl<'a> Weights<'a> {
-    /// Opens the safetensors files of `folder`, of which `recipe` says how they were quantized. Reads headers only.
+    /// Opens the safetensors files of `folder`, quantized as `quantization` says. Reads headers only.
     pub fn open(
         folder: &Path,
-        recipe: QuantizationConfig,
+        quantization: QuantizationConfig,
         policy: WeightPolicy,
         progress: Progress<'a>,
     ) -> Result<Self> {
@@ -70,23 +70,33 @@ impl<'a> Weights<'a> {
         let tally = Tally::new(&checkpoint, policy.floats);
         let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
         let mut hash = Xxh3::new();
-        // QuantizedMatrix weights make other sums than the same ones unpacked.
+        // Packed and dequantized weights give different sums.
         hash.update(&[u8::from(policy.keep_packed)]);
-        Ok(Self { checkpoint, renamed: Vec::new(), recipe, policy, dtype, tally, read: 0, hash, progress })
+        Ok(Self {
+            checkpoint,
+            renamed: Vec::new(),
+            quantization,
+            policy,
+            dtype,
+            tally,
+            read: 0,
+            hash,
+            progress,
+        })
     }
 
-    /// What [`Weights::dtype`] is called.
+    /// The name of [`Weights::dtype`].
     pub fn label(&self) -> &'static str {
         self.tally.label()
     }
 
-    /// The float type that every tensor is handed out in.
+    /// The float type of every tensor returned.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
-    /// From now on tensors are asked for by other names than they have in the files: in each name, the first text of every pair
-    /// stands for the second.
+    /// Maps the names that the decoder asks for to names in the files: in each name, the first text of every pair is replaced by the
+    /// second.
     pub fn rename(&mut self, pairs: &[(&'static str, &'static str)]) {
         self.renamed.extend(pairs);
     }
@@ -96,48 +106,48 @@ impl<'a> Weights<'a> {
         self.renamed.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replacen(ours, theirs, 1))
     }
 
-    /// Whether a tensor called `name` is still there.
+    /// Whether the tensor `name` has not been taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.checkpoint.has(&self.in_files(name))
     }
 
-    /// The shape in the files of the tensor called `name`, if it is still there.
+    /// The shape in the files of the tensor `name`, if it has not been taken yet.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.checkpoint.entries().get(&self.in_files(name)).map(|entry| entry.shape.as_slice())
     }
 
-    /// Whether two tensors that are still there are the same.
+    /// Whether two tensors are equal; false if one of them was taken.
     pub fn are_equal(&mut self, one: &str, other: &str) -> Result<bool> {
         let (one, other) = (self.in_files(one), self.in_files(other));
         self.checkpoint.are_equal(&one, &other)
     }
 
-    /// Drops a tensor that this decoder has no use for, if it is there.
+    /// Drops a tensor that this decoder does not use, if present.
     pub fn skip(&mut self, name: &str) {
         let name = self.in_files(name);
         self.checkpoint.skip(|other| other == name);
     }
 
-    /// Drops the tensors whose names in the files begin with one of `prefixes`.
+    /// Drops the tensors whose names in the files start with one of `prefixes`.
     pub fn skip_under(&mut self, prefixes: &[&str]) {
         self.checkpoint.skip(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)));
     }
 
-    /// Drops the tensors for whose names in the files `unused` holds.
+    /// Drops the tensors whose names in the files satisfy `unused`.
     pub fn skip_all(&mut self, unused: impl Fn(&str) -> bool) {
         self.checkpoint.skip(unused);
     }
 
-    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. A matrix, or a stack of them
-    /// `[..., output, input]`, that is packed in the files is unpacked.
+    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. A quantized matrix, or a stack of
+    /// them `[..., output, input]`, is dequantized.
     pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
         let name = self.in_files(name);
-        let array = match self.packing(&name) {
-            Some((module, packing)) => {
+        let array = match self.scheme(&name) {
+            Some((module, scheme)) => {
                 let before = self.read;
-                let packed = self.take_triplet(module, shape, packing)?;
+                let packed = self.take_triplet(module, shape, scheme)?;
                 self.tally.unpacked_bytes += self.read - before;
-                packed.unpacked(self.dtype)?
+                packed.dequantize(self.dtype)?
             }
             None => self.take_floats(&name, shape, "config.json")?,
         };
@@ -145,53 +155,53 @@ impl<'a> Weights<'a> {
         Ok(array)
     }
 
-    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed, if it is packed in the files and
-    /// the policy keeps it so.
+    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, without dequantizing it, if it is quantized in
+    /// the files and the policy keeps it packed.
     pub fn take_quantized(&mut self, module: &str, shape: &[usize]) -> Result<Option<QuantizedMatrix>> {
         let name = self.in_files(&format!("{module}.weight"));
-        let Some((module, packing)) = self.packing(&name).filter(|_| self.policy.keep_packed) else {
+        let Some((module, scheme)) = self.scheme(&name).filter(|_| self.policy.keep_packed) else {
             return Ok(None);
         };
-        let packed = self.take_triplet(module, shape, packing)?;
+        let packed = self.take_triplet(module, shape, scheme)?;
         self.count(shape, packed.bytes());
         Ok(Some(packed))
     }
 
-    /// Takes a stack of matrices `[experts, output, input]` in mxfp4 as gpt-oss was published: `{name}_blocks` of bytes with two
-    /// numbers each, `[experts, output, groups, 16]`, and `{name}_scales`, `[experts, output, groups]`.
+    /// Takes a stack of matrices `[experts, output, input]` in the mxfp4 format that gpt-oss was published in: `{name}_blocks`,
+    /// `[experts, output, groups, 16]`, with two numbers a byte, and `{name}_scales`, `[experts, output, groups]`.
     pub fn take_blocks(&mut self, name: &str, shape: [usize; 3]) -> Result<QuantizedMatrix> {
-        let packing = QuantScheme::MXFP4;
+        let scheme = QuantScheme::MXFP4;
         let [experts, outputs, inputs] = shape;
-        let groups = inputs / packing.group_size;
+        let groups = inputs / scheme.group_size;
         let name = self.in_files(name);
-        let reason = format!("a stack of matrices {shape:?} in {packing}");
-        let bytes = [experts, outputs, groups, packing.group_size / 2];
+        let reason = format!("a stack of matrices {shape:?} in {scheme}");
+        let bytes = [experts, outputs, groups, scheme.group_size / 2];
         let words = self.take_words(&format!("{name}_blocks"), &bytes, &reason, safetensors::Dtype::U8)?;
         let scales = [experts, outputs, groups];
         let scales = self.take_words(&format!("{name}_scales"), &scales, &reason, safetensors::Dtype::U8)?;
         let words = words.view_dtype(Dtype::Uint32)?.reshape(&[experts as i32, outputs as i32, -1])?;
-        let packed = QuantizedMatrix::new(packing, words, scales, None);
+        let packed = QuantizedMatrix::new(scheme, words, scales, None);
         let held = if self.policy.keep_packed { packed.bytes() } else { inputs * outputs * experts * 4 };
         self.count(&shape, held);
         Ok(packed)
     }
 
-    /// Whether what is packed in the files stays packed.
+    /// Whether quantized weights stay packed.
     pub fn keeps_packed(&self) -> bool {
         self.policy.keep_packed
     }
 
-    /// What taking all that is still there comes to, from the headers alone.
+    /// The totals of all remaining tensors, from the headers alone.
     pub fn survey(&self) -> (Tally, Kinds) {
-        survey::survey(&self.checkpoint, &self.recipe, self.policy, self.tally)
+        survey::survey(&self.checkpoint, &self.quantization, self.policy, self.tally)
     }
 
-    /// The tensors that are still there, as they lie in the files.
+    /// The remaining tensors, as they are in the files.
     pub(crate) fn into_checkpoint(self) -> Checkpoint {
         self.checkpoint
     }
 
-    /// Ends the reading: a tensor that nothing has taken is an error, since the model would not be the one that was saved.
+    /// Finishes loading. A tensor that was not taken is an error, since the loaded model would differ from the saved one.
     pub fn finish(mut self) -> Result<Tally> {
         self.tally.hash = self.hash.digest128();
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
@@ -202,15 +212,16 @@ impl<'a> Weights<'a> {
         let more = self.checkpoint.entries().len().saturating_sub(names.len());
         let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
         tracing::debug!(first = name, "unused tensors");
-        let message = format!("tensors that config.json has no place for: {}{tail}", names.join(", "));
+        let message =
+            format!("tensors that the architecture in config.json does not use: {}{tail}", names.join(", "));
         Err(self.checkpoint.error(entry, message))
     }
 
-    /// The module whose weights the tensor `name` of the files holds, and how they are packed, if they are.
-    fn packing<'n>(&self, name: &'n str) -> Option<(&'n str, QuantScheme)> {
+    /// The module of the tensor `name` of the files and its scheme, if it is quantized.
+    fn scheme<'n>(&self, name: &'n str) -> Option<(&'n str, QuantScheme)> {
         let module = name.strip_suffix(".weight")?;
         let scaled = self.checkpoint.has(&format!("{module}.scales"));
-        Some((module, self.recipe.of(module, scaled)?))
+        Some((module, self.quantization.of(module, scaled)?))
     }
 
     fn count(&mut self, shape: &[usize], bytes: usize) {
@@ -219,40 +230,40 @@ impl<'a> Weights<'a> {
         (self.progress)(self.read, self.tally.file_bytes);
     }
 
-    /// The words, scales and biases of `module`, a matrix or stack of matrices of this shape.
+    /// Takes the words, scales and biases of `module`, a matrix or stack of matrices of this shape.
     fn take_triplet(
         &mut self,
         module: &str,
         shape: &[usize],
-        packing: QuantScheme,
+        scheme: QuantScheme,
     ) -> Result<QuantizedMatrix> {
         let name = format!("{module}.weight");
         let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
-        let Some(words) = packing.words(*inputs) else {
-            let message = format!("tensor {name} has rows of {inputs} numbers, which {packing} cannot pack");
-            return Err(Error::file(self.checkpoint.place(), message));
+        let Some(words) = scheme.words(*inputs) else {
+            let message = format!("tensor {name} has rows of {inputs} numbers, which {scheme} cannot hold");
+            return Err(Error::file(self.checkpoint.main_file(), message));
         };
-        let reason = format!("a matrix {shape:?} in {packing}");
+        let reason = format!("a matrix {shape:?} in {scheme}");
         let row = |width: usize| [rows, &[width]].concat();
-        let (packed, grouped) = (row(words), row(inputs / packing.group_size));
+        let (packed, grouped) = (row(words), row(inputs / scheme.group_size));
         let (scale, bias) = (format!("{module}.scales"), format!("{module}.biases"));
         let weight = self.take_words(&name, &packed, &reason, safetensors::Dtype::U32)?;
-        let (scales, biases) = if packing.has_biases() {
+        let (scales, biases) = if scheme.has_biases() {
             let scales = self.take_floats(&scale, &grouped, &reason)?;
             (scales, Some(self.take_floats(&bias, &grouped, &reason)?))
         } else {
             (self.take_words(&scale, &grouped, &reason, safetensors::Dtype::U8)?, None)
         };
-        Ok(QuantizedMatrix::new(packing, weight, scales, biases))
+        Ok(QuantizedMatrix::new(scheme, weight, scales, biases))
     }
 
     fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Array> {
-        // Before its shape, which is not that of floats either.
+        // Check the type before the shape, because the shape of packed words is wrong, too.
         if let Some(entry) = self.checkpoint.entries().get(name)
             && entry.dtype == safetensors::Dtype::U32
         {
             let message = format!(
-                "tensor {name} is packed (U32), but it has no scales, or quantization in config.json does not say how it is packed"
+                "tensor {name} is quantized (U32), but it has no scales, or quantization in config.json does not cover it"
             );
             return Err(self.checkpoint.error(entry, message));
         }
@@ -272,14 +283,14 @@ impl<'a> Weights<'a> {
         name: &str,
         shape: &[usize],
         reason: &str,
-        wanted: safetensors::Dtype,
+        expected: safetensors::Dtype,
     ) -> Result<Array> {
         let entry = self.checkpoint.take(name, shape, reason)?;
-        if entry.dtype != wanted {
-            let message = format!("tensor {name} has type {:?}; {reason} asks for {wanted:?}", entry.dtype);
+        if entry.dtype != expected {
+            let message = format!("tensor {name} has type {:?}; {reason} needs {expected:?}", entry.dtype);
             return Err(self.checkpoint.error(&entry, message));
         }
-        let dtype = if wanted == safetensors::Dtype::U8 { Dtype::Uint8 } else { Dtype::Uint32 };
+        let dtype = if expected == safetensors::Dtype::U8 { Dtype::Uint8 } else { Dtype::Uint32 };
         self.read_array(&entry, dtype)
     }
 

@@ -1,26 +1,26 @@
-//! What becomes of a try that failed: another one after a while, or an error.
+//! Retries with exponential backoff.
 
 use std::thread::sleep;
 use std::time::Duration;
 
 use mlx_core::Error;
 
-/// Why a try failed.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum FetchError {
-    /// It may be gone the next time.
-    Passing {
+    /// A retry may succeed.
+    Transient {
         why: String,
-        /// How long the hub asks to wait.
-        wait: Option<Duration>,
+        /// The value of `Retry-After`, if the Hub sent one.
+        retry_after: Option<Duration>,
     },
-    /// It will be the same the next time.
+    /// A retry would fail in the same way.
     Final(Error),
 }
 
 impl FetchError {
-    pub(super) fn passing(why: impl Into<String>) -> Self {
-        Self::Passing { why: why.into(), wait: None }
+    pub(super) fn transient(why: impl Into<String>) -> Self {
+        Self::Transient { why: why.into(), retry_after: None }
     }
 }
 
@@ -30,40 +30,40 @@ impl From<Error> for FetchError {
     }
 }
 
-/// The first pause; each is twice as long as the one before.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Whoever asks for a longer pause is told about instead.
-const LONGEST: Duration = Duration::from_mins(1);
+/// The first pause. Each further pause is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause; a longer `Retry-After` becomes an error.
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 
-/// How many tries in a row may fail.
+/// Counts consecutive failures and waits between attempts.
 pub(super) struct Backoff {
-    most: u32,
-    failed: u32,
+    max_attempts: u32,
+    failures: u32,
 }
 
 impl Backoff {
-    pub(super) fn new(most: u32) -> Self {
-        Self { most, failed: 0 }
+    pub(super) fn new(max_attempts: u32) -> Self {
+        Self { max_attempts, failures: 0 }
     }
 
-    /// Something was achieved; what failed before does not count any more.
-    pub(super) fn renew(&mut self) {
-        self.failed = 0;
+    /// Forgets earlier failures after progress was made.
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
     }
 
-    /// Waits before the next try; gives the reason back if there is to be none. `tell` is told of the pause.
+    /// Waits before the next attempt, after calling `notify` with the reason. Returns the reason as an error if no attempt is left.
     pub(super) fn wait(
         &mut self,
         why: String,
-        asked: Option<Duration>,
-        tell: impl FnOnce(&str),
+        retry_after: Option<Duration>,
+        notify: impl FnOnce(&str),
     ) -> Result<(), String> {
-        self.failed += 1;
-        let pause = asked.unwrap_or(PAUSE * 2_u32.pow(self.failed.min(8) - 1));
-        if self.failed >= self.most || pause > LONGEST {
+        self.failures += 1;
+        let pause = retry_after.unwrap_or(FIRST_PAUSE * 2_u32.pow(self.failures.min(8) - 1));
+        if self.failures >= self.max_attempts || pause > MAX_PAUSE {
             return Err(why);
         }
-        tell(&why);
+        notify(&why);
         sleep(pause);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Files of a model, fetched into the cache: resumed where an earlier try stopped, checked against their checksums, several side by side.
-//! Invariant: a content under its final name was whole and had its checksum when it got the name.
+//! Downloads the files of a model into the cache: resumed, verified against their checksums, several in parallel.
+//! Invariant: a file gets its final name only when it is complete and its checksum matches.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -17,17 +17,17 @@ use super::client::Client;
 use super::listing::HubFile;
 use crate::terminal::{Bar, Bars};
 
-/// Files that are fetched at once.
-const AT_ONCE: usize = 4;
-/// Tries in a row that bring no byte; their pauses add up to half a minute.
-const TRIES: u32 = 7;
+/// Files downloaded in parallel.
+const PARALLEL_FILES: usize = 4;
+/// Attempts in a row without progress; their pauses add up to half a minute.
+const MAX_ATTEMPTS: u32 = 7;
 
-/// Fetches files of one commit.
+/// Downloads files of one commit.
 pub(super) struct Fetch<'a> {
     client: &'a Client,
     repo: &'a Repo,
     commit: &'a str,
-    /// One has failed; the others need not go on.
+    /// Set when one file has failed, to stop the others.
     stopped: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Fetch<'a> {
         Self { client, repo, commit, stopped: AtomicBool::new(false) }
     }
 
-    /// Fetches these files, as far as they are not there yet.
+    /// Downloads those of these files that are not in the cache.
     pub(super) fn all(&self, files: &[&HubFile]) -> Result<()> {
         let (bars, next, failure) = (Bars::new(), AtomicUsize::new(0), Mutex::new(None));
         let work = || {
@@ -53,7 +53,7 @@ impl<'a> Fetch<'a> {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 0..AT_ONCE.min(files.len()) {
+            for _ in 0..PARALLEL_FILES.min(files.len()) {
                 scope.spawn(work);
             }
         });
@@ -61,21 +61,21 @@ impl<'a> Fetch<'a> {
     }
 
     fn one(&self, file: &HubFile, bar: &Bar) -> Result<()> {
-        let wait = || bar.note("another program fetches it; waiting for that");
+        let wait = || bar.note("another program is downloading this file; waiting for it");
         let _lock = self.repo.lock(&file.etag, wait)?;
         let blob = self.repo.blob(&file.etag);
         if blob.exists() {
-            if file.is_sound(&blob, &mut |bytes| bar.show("checking", bytes))? {
+            if file.is_intact(&blob, &mut |bytes| bar.show("checking", bytes))? {
                 return self.repo.link(self.commit, &file.path, &file.etag);
             }
-            bar.note("what was there is damaged; it is fetched again");
+            bar.note("the cached file is damaged; downloading it again");
             fs::remove_file(&blob).map_err(|error| Error::io(&blob, error))?;
         }
         self.content(file, &blob, bar)?;
         self.repo.link(self.commit, &file.path, &file.etag)
     }
 
-    /// Fetches a content that is not there. What arrives wrong is fetched once more, since the fault may be in what an earlier try has left.
+    /// Downloads a file that is not in the cache. A wrong checksum causes one more download, since the partial file may have been damaged.
     fn content(&self, file: &HubFile, blob: &Path, bar: &Bar) -> Result<()> {
         for _ in 0..2 {
             let mut partial = Partial::open(self.repo.partial(&file.etag), file, bar)?;
@@ -83,28 +83,30 @@ impl<'a> Fetch<'a> {
             if partial.finish(blob)? {
                 return Ok(());
             }
-            bar.note("what has arrived is damaged; it is fetched again");
+            bar.note("the download is damaged; downloading it again");
         }
-        let message =
-            format!("{} arrived damaged twice: it has not the checksum that the hub gives for it", file.path);
+        let message = format!(
+            "{} was damaged in two downloads: its checksum is not the one that the Hub gives",
+            file.path
+        );
         Err(self.client.error(message))
     }
 
     fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<()> {
-        let mut patience = Backoff::new(TRIES);
+        let mut backoff = Backoff::new(MAX_ATTEMPTS);
         loop {
             let before = partial.length;
-            let (why, wait) = match self.attempt(file, partial, bar) {
+            let (why, retry_after) = match self.attempt(file, partial, bar) {
                 Ok(()) => return Ok(()),
                 Err(FetchError::Final(error)) => return Err(error),
-                Err(FetchError::Passing { why, wait }) => (why, wait),
+                Err(FetchError::Transient { why, retry_after }) => (why, retry_after),
             };
             if partial.length > before {
-                patience.renew();
+                backoff.reset();
             }
-            patience.wait(why, wait, |why| bar.note(&format!("{why}; trying again"))).map_err(|why| {
+            backoff.wait(why, retry_after, |why| bar.note(&format!("{why}; retrying"))).map_err(|why| {
                 let message = format!(
-                    "{}: {why}. What has arrived is kept; the same command goes on from there",
+                    "{}: {why}. The partial download is kept; run the same command to resume it",
                     file.path
                 );
                 self.client.error(message)
@@ -112,7 +114,7 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// One request: adds what it brings.
+    /// Sends one request and appends what arrives.
     fn attempt(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<(), FetchError> {
         if partial.length == file.size {
             return Ok(());
@@ -120,46 +122,52 @@ impl<'a> Fetch<'a> {
         let response = self.client.file(self.commit, &file.path, partial.length)?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             partial.restart()?;
-            return Err(FetchError::passing("the hub has no such range"));
+            return Err(FetchError::transient("the Hub refuses the byte range"));
         }
         if start_of(&response) != partial.length {
             partial.restart()?;
             if start_of(&response) != 0 {
-                return Err(FetchError::passing("the hub sent another range"));
+                return Err(FetchError::transient("the Hub sent another byte range"));
             }
         }
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; 1 << 18];
         while partial.length <= file.size {
             if self.stopped.load(Ordering::Relaxed) {
-                return Err(FetchError::Final(self.client.error("was not fetched to its end")));
+                return Err(FetchError::Final(self.client.error("the download was stopped")));
             }
             match body.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => partial.add(&buffer[..count])?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(FetchError::passing(format!("the connection was lost ({error})"))),
+                Err(error) => {
+                    return Err(FetchError::transient(format!("the connection was lost ({error})")));
+                }
             }
             bar.show("", partial.length);
         }
-        if partial.length < file.size { Err(FetchError::passing("the connection was lost")) } else { Ok(()) }
+        if partial.length < file.size {
+            Err(FetchError::transient("the connection was lost"))
+        } else {
+            Ok(())
+        }
     }
 }
 
-/// The position in the file of the first byte of an answer.
+/// The file offset of the first byte of a response.
 fn start_of<T>(response: &Response<T>) -> u64 {
     if response.status() != StatusCode::PARTIAL_CONTENT {
         return 0;
     }
     let range = response.headers().get("content-range").and_then(|range| range.to_str().ok());
     let start = range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse().ok());
-    // A range that is not named is not the one that was asked for.
+    // Without a valid range the offset is unknown, so it cannot be the requested one.
     start.unwrap_or(u64::MAX)
 }
 
-/// A content that is not whole yet.
+/// An incomplete download.
 struct Partial<'a> {
-    wanted: &'a HubFile,
+    target: &'a HubFile,
     path: PathBuf,
     file: File,
     checksum: Checksum,
@@ -167,9 +175,9 @@ struct Partial<'a> {
 }
 
 impl<'a> Partial<'a> {
-    /// Opens what an earlier try has left, or an empty file.
-    fn open(path: PathBuf, wanted: &'a HubFile, bar: &Bar) -> Result<Self> {
-        let mut checksum = Checksum::new(&wanted.etag, wanted.size);
+    /// Opens the partial file of an earlier run, or an empty one.
+    fn open(path: PathBuf, target: &'a HubFile, bar: &Bar) -> Result<Self> {
+        let mut checksum = Checksum::new(&target.etag, target.size);
         let mut opened = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
             let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
@@ -177,8 +185,8 @@ impl<'a> Partial<'a> {
             Ok((file, length))
         };
         let (file, length) = opened().map_err(|error| Error::io(&path, error))?;
-        let mut partial = Self { wanted, path, file, checksum, length };
-        if length > wanted.size {
+        let mut partial = Self { target, path, file, checksum, length };
+        if length > target.size {
             partial.restart()?;
         }
         bar.resume(partial.length);
@@ -187,7 +195,7 @@ impl<'a> Partial<'a> {
 
     fn restart(&mut self) -> Result<()> {
         self.file.set_len(0).map_err(|error| Error::io(&self.path, error))?;
-        self.checksum = Checksum::new(&self.wanted.etag, self.wanted.size);
+        self.checksum = Checksum::new(&self.target.etag, self.target.size);
         self.length = 0;
         Ok(())
     }
@@ -199,10 +207,10 @@ impl<'a> Partial<'a> {
         Ok(())
     }
 
-    /// Gives the content its name if it is what it should be, and removes it if it is not.
+    /// Gives a verified file its final name; removes a damaged one and returns false.
     fn finish(self, blob: &Path) -> Result<bool> {
-        let Self { wanted, path, file, checksum, length } = self;
-        if length != wanted.size || !checksum.is(&wanted.etag) {
+        let Self { target, path, file, checksum, length } = self;
+        if length != target.size || !checksum.matches(&target.etag) {
             fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
             return Ok(false);
         }
@@ -215,10 +223,10 @@ impl<'a> Partial<'a> {
         if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
             return Error::io(&self.path, error);
         }
-        let missing = size(self.wanted.size.saturating_sub(self.length));
+        let missing = size(self.target.size.saturating_sub(self.length));
         let message = format!(
-            "the disk is full, and {} lacks {missing} yet; make room, or move the cache with HF_HOME. What has arrived is kept",
-            self.wanted.path
+            "the disk is full, and {} still needs {missing}; free some space, or move the cache with HF_HOME. The partial download is kept",
+            self.target.path
         );
         Error::file(&self.path, message)
     }

@@ -1,4 +1,5 @@
-//! What the hub says of a model: its commit, its files, their sizes and checksums. Invariant: whatever becomes part of a path is checked here.
+//! The Hub's description of a model: commit, files, sizes and checksums. Invariant: everything that becomes part of a path is validated
+//! here.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,9 +20,9 @@ pub(super) struct Listing {
 /// A file of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HubFile {
-    /// Its name, with folders.
+    /// The path in the repository.
     pub(super) path: String,
-    /// The name of its content: its checksum.
+    /// The checksum, which names the file in the cache.
     pub(super) etag: String,
     pub(super) size: u64,
 }
@@ -48,43 +49,44 @@ struct Lfs {
 }
 
 impl Listing {
-    /// Asks the hub.
+    /// Requests the listing from the Hub.
     pub(super) fn fetch(client: &Client) -> Result<Self> {
         let text = client.listing()?;
         let answer: Answer = serde_json::from_str(&text)
-            .map_err(|error| client.error(format!("the hub's list of files cannot be read: {error}")))?;
+            .map_err(|error| client.error(format!("the Hub's list of files is invalid: {error}")))?;
         if !is_plain(&answer.sha) {
-            return Err(client.error(format!("the hub gives {:?} as its commit", answer.sha)));
+            return Err(client
+                .error(format!("the Hub gives {:?} as its commit, which is not a valid name", answer.sha)));
         }
-        // Others are not fetched, so it does not matter what they are called.
+        // Other files are not downloaded, so their names do not matter.
         let needed = |path: &str| described(path) || is_weights(path);
         let siblings = answer.siblings.into_iter().filter(|sibling| needed(&sibling.rfilename));
         let files = siblings.map(|sibling| sibling.complete(client, &answer.sha)).collect::<Result<_>>()?;
         Ok(Self { commit: answer.sha, files })
     }
 
-    /// The file of that name.
+    /// The file at `path`.
     pub(super) fn file(&self, path: &str, name: &ModelName) -> Result<&HubFile> {
         let found = self.files.iter().find(|file| file.path == path);
         found.ok_or_else(|| {
-            Error::hub(name, format!("{} names {path}, which the hub does not have", weights::INDEX))
+            Error::hub(name, format!("{} names {path}, which the Hub does not have", weights::INDEX))
         })
     }
 
-    /// Whether the hub has a file of that name.
+    /// Whether the Hub has a file at `path`.
     pub(super) fn has(&self, path: &str) -> bool {
         self.files.iter().any(|file| file.path == path)
     }
 
-    /// Refuses what holds no model in the one form that is read.
+    /// Refuses a repository without a model in the supported format.
     pub(super) fn expect_model(&self, name: &ModelName) -> Result<()> {
         if !self.has("model.safetensors") && !self.has(weights::INDEX) {
-            let message = "has no model.safetensors and no shards of it; other forms, such as GGUF, are not read. \
-                Look for the same model under mlx-community";
+            let message = "has no model.safetensors and no shards; other formats, such as GGUF, are not supported. \
+            Look for the same model in mlx-community";
             return Err(Error::hub(name, message));
         }
         if !self.has("config.json") {
-            return Err(Error::hub(name, "has no config.json, so nobody can tell what model it is"));
+            return Err(Error::hub(name, "has no config.json, which is needed to load the model"));
         }
         Ok(())
     }
@@ -95,34 +97,37 @@ impl Sibling {
         let (sum, large) = self.lfs.map_or((None, None), |lfs| (lfs.sha256, lfs.size));
         let (etag, size) = match (sum.or(self.blob_id), large.or(self.size)) {
             (Some(etag), Some(size)) => (etag, size),
-            // Some mirrors do not list them.
+            // Some mirrors do not list sizes and checksums.
             _ => client.head(commit, &self.rfilename)?,
         };
         if !is_plain(&etag) {
-            return Err(client.error(format!("the hub gives {etag:?} as the checksum of {}", self.rfilename)));
+            return Err(client.error(format!(
+                "the Hub gives {etag:?} as the checksum of {}, which is not a valid name",
+                self.rfilename
+            )));
         }
         Ok(HubFile { path: self.rfilename, etag, size })
     }
 }
 
 impl HubFile {
-    /// The file that a link of a snapshot stands for.
+    /// The file that a link of a snapshot points to.
     pub(super) fn of_link(folder: &Path, link: &Path) -> Option<Self> {
         let etag = fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned();
         let path = link.strip_prefix(folder).ok()?.to_str()?.to_owned();
         Some(Self { path, etag, size: fs::metadata(link).ok()?.len() })
     }
 
-    /// Whether the content at `place` is this file's, byte for byte.
-    pub(super) fn is_sound(&self, place: &Path, tell: &mut dyn FnMut(u64)) -> Result<bool> {
-        let io = |error| Error::io(place, error);
-        let file = File::open(place).map_err(io)?;
+    /// Whether the file at `path` has the expected size and checksum.
+    pub(super) fn is_intact(&self, path: &Path, progress: &mut dyn FnMut(u64)) -> Result<bool> {
+        let io = |error| Error::io(path, error);
+        let file = File::open(path).map_err(io)?;
         if file.metadata().map_err(io)?.len() != self.size {
             return Ok(false);
         }
         let mut checksum = Checksum::new(&self.etag, self.size);
-        checksum.read(file, tell).map_err(io)?;
-        Ok(checksum.is(&self.etag))
+        checksum.read(file, progress).map_err(io)?;
+        Ok(checksum.matches(&self.etag))
     }
 }
 
@@ -130,7 +135,7 @@ fn is_weights(path: &str) -> bool {
     !path.contains('/') && Path::new(path).extension().is_some_and(|extension| extension == "safetensors")
 }
 
-/// Whether the name of a content or of a commit can be the name of a file.
+/// Whether a checksum or commit is safe as a file name.
 fn is_plain(name: &str) -> bool {
     let plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_.".contains(symbol);
     !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.chars().all(plain)

@@ -1,5 +1,5 @@
-//! The folder that a conversion writes. Invariant: nothing is seen under its final name before everything is written, and nothing is removed
-//! that the conversion has not made.
+//! The folder that a conversion writes. Invariant: nothing appears under its final name before everything is written, and only files
+//! made by the conversion are ever removed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,37 +12,36 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::error::{Error, Result};
 
-/// Where templates lie that are not the usual one.
+/// The folder of additional chat templates.
 const TEMPLATES: &str = "additional_chat_templates";
 
-/// Forms of weights, which are not copied.
+/// Extensions of weight files, which are not copied.
 const WEIGHTS: [&str; 9] = ["safetensors", "bin", "pth", "pt", "gguf", "npz", "h5", "msgpack", "onnx"];
 
-/// A temporary folder beside the one that is asked for.
+/// A temporary folder beside the target.
 pub(super) struct Output {
     target: PathBuf,
     temporary: PathBuf,
 }
 
 impl Output {
-    /// Sees that `target` may be written, and makes the temporary folder. A folder with something in it takes `force`.
+    /// Checks that `target` may be written and creates the temporary folder. A target that is not empty requires `force`.
     pub(super) fn new(source: &Path, target: &Path, force: bool) -> Result<Self> {
         let (found, given) = (fs::canonicalize(target).ok(), fs::canonicalize(source).ok());
         if found.is_some() && found == given {
-            return Err(Error::file(target, "is the model itself; -o takes another folder"));
+            return Err(Error::file(target, "is the source model; choose another output folder"));
         }
         if target.exists() && !target.is_dir() {
-            return Err(Error::file(target, "is a file; -o takes a folder"));
+            return Err(Error::file(target, "is a file; the output must be a folder"));
         }
         let full = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some());
         if full && !force {
             return Err(Error::file(
                 target,
-                "is not empty; give another folder, or --force to write into this one",
+                "is not empty; choose another folder, or use --force to write into this one",
             ));
         }
-        let name =
-            target.file_name().ok_or_else(|| Error::file(target, "is no name of a folder; -o takes one"))?;
+        let name = target.file_name().ok_or_else(|| Error::file(target, "is not a folder name"))?;
         let temporary = format!(".{}.{}.partial", name.to_string_lossy(), std::process::id());
         let temporary = target.with_file_name(temporary);
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -53,12 +52,12 @@ impl Output {
         Ok(Self { target: target.to_path_buf(), temporary })
     }
 
-    /// Where to write.
+    /// The folder to write into.
     pub(super) fn folder(&self) -> &Path {
         &self.temporary
     }
 
-    /// Refuses a target that has weights of a name that is not among `names`: mlx-lm would read them with the others.
+    /// Refuses a target that contains other weight files than `names`, since mlx-lm would load them together.
     pub(super) fn expect_no_other_weights(&self, names: &[&str]) -> Result<()> {
         let is_other = |name: &str| {
             let weights = Path::new(name).extension().is_some_and(|end| end == "safetensors");
@@ -67,14 +66,14 @@ impl Output {
         match files(&self.target).into_iter().flatten().find(|path| is_other(&text(path))) {
             Some(path) => Err(Error::file(
                 path,
-                "would be read together with the new weights; remove it, or give another folder",
+                "would be loaded together with the new weights; remove it, or choose another folder",
             )),
             None => Ok(()),
         }
     }
 
-    /// Copies what stands beside the weights in `source`: tokenizer, templates, defaults, licences.
-    pub(super) fn copy_the_rest(&self, source: &Path) -> Result<()> {
+    /// Copies the other files of `source`: tokenizer, templates, generation defaults, licenses.
+    pub(super) fn copy_other_files(&self, source: &Path) -> Result<()> {
         for path in files(source).map_err(|error| Error::io(source, error))? {
             let name = text(&path);
             let weights = path.extension().and_then(OsStr::to_str).is_some_and(|end| WEIGHTS.contains(&end));
@@ -86,7 +85,7 @@ impl Output {
         self.copy_templates(&source.join(TEMPLATES))
     }
 
-    /// The templates that have a folder of their own.
+    /// Copies the folder of additional templates, if there is one.
     fn copy_templates(&self, source: &Path) -> Result<()> {
         let Ok(paths) = files(source) else { return Ok(()) };
         let folder = self.temporary.join(TEMPLATES);
@@ -97,7 +96,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes a JSON file as Python's `json` does with an indent of 4.
+    /// Writes a JSON file in the format of Python's `json` with an indent of 4.
     pub(super) fn write_json(&self, name: &str, value: &Value) -> Result<()> {
         let mut bytes = Vec::new();
         let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
@@ -107,7 +106,7 @@ impl Output {
         self.write(name, &bytes)
     }
 
-    /// Not `fs::copy`, which would keep a file that is read-only in some cache so.
+    /// Copies the contents only: `fs::copy` would also copy the read-only mode of cached files.
     fn copy(&self, from: &Path, name: &str) -> Result<()> {
         let mut source = File::open(from).map_err(|error| Error::io(from, error))?;
         let path = self.temporary.join(name);
@@ -120,7 +119,7 @@ impl Output {
         fs::write(&path, bytes).map_err(|error| Error::io(&path, error))
     }
 
-    /// Puts everything under its final name: the whole folder at once, or, where there is one already, file by file.
+    /// Moves everything to its final name: the folder at once, or file by file if the target exists.
     pub(super) fn finish(self) -> Result<()> {
         if !self.target.exists() {
             return fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&self.target, error));
@@ -131,7 +130,7 @@ impl Output {
     }
 }
 
-/// Moves the files of one folder into another, in place of those of the same names.
+/// Moves the files of one folder into another and replaces files of the same names.
 fn move_files(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).map_err(|error| Error::io(to, error))?;
     for path in files(from).map_err(|error| Error::io(from, error))? {
@@ -143,12 +142,12 @@ fn move_files(from: &Path, to: &Path) -> Result<()> {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // After `finish` there is nothing, or an empty folder.
+        // After `finish`, nothing or an empty folder is left.
         fs::remove_dir_all(&self.temporary).ok();
     }
 }
 
-/// The files of `folder` itself, in the order of their names.
+/// The files directly in `folder`, sorted by name.
 fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let paths: std::io::Result<Vec<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
     let mut paths: Vec<PathBuf> = paths?.into_iter().filter(|path| path.is_file()).collect();

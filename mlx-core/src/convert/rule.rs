@@ -1,15 +1,15 @@
-//! Rules that say how single modules are quantized. Invariant: pure.
+//! Rules for the quantization of single modules. Invariant: pure.
 
 use std::str::FromStr;
 
 use crate::quantization::{Mode, QuantScheme};
 
-/// Modules by a pattern, and what becomes of them.
+/// A pattern of module names and how these modules are quantized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// As it was written.
+    /// The original text.
     text: String,
-    /// A name in which `*` stands for any text and `?` for any one character.
+    /// A name in which `*` matches any text and `?` any single character.
     pattern: String,
     choice: Choice,
 }
@@ -20,8 +20,8 @@ enum Choice {
     Affine { bits: usize, group: Option<usize> },
 }
 
-/// What mlx-lm quantizes less than the rest, or in other groups, unless it is told otherwise: routers, and what underflows.
-const HABITS: [(&str, &[&str]); 3] = [
+/// The rules that mlx-lm applies to some families by default: routers, and weights that would underflow.
+const FAMILY_RULES: [(&str, &[&str]); 3] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("gpt_oss", &["*router=8:64"]),
     ("granite", &["*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
@@ -34,7 +34,7 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "{text:?} is no rule; it must be PATTERN=BITS, PATTERN=BITS:GROUP or PATTERN=keep, as in *.down_proj=6"
+                "{text:?} is not a rule; use PATTERN=BITS, PATTERN=BITS:GROUP or PATTERN=keep, as in *.down_proj=6"
             )
         };
         let (pattern, choice) =
@@ -54,36 +54,36 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// What mlx-lm does for this family of its own accord.
-    pub(super) fn habits(family: &str) -> Vec<Self> {
-        let texts = HABITS.iter().filter(|(name, _)| *name == family).flat_map(|(_, texts)| *texts);
+    /// The rules that mlx-lm applies to this family by default.
+    pub(super) fn of_family(family: &str) -> Vec<Self> {
+        let texts = FAMILY_RULES.iter().filter(|(name, _)| *name == family).flat_map(|(_, texts)| *texts);
         texts.filter_map(|text| text.parse().ok()).collect()
     }
 
-    /// As it was written.
+    /// The original text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is about `module`.
+    /// Whether the rule applies to `module`.
     pub(super) fn matches(&self, module: &str) -> bool {
         matches(self.pattern.as_bytes(), module.as_bytes())
     }
 
-    /// How its modules are packed, where the others are packed as `usual` says; not at all if none.
-    pub(super) fn packing(&self, usual: QuantScheme) -> Option<QuantScheme> {
+    /// The scheme of its modules where all others use `default`; `None` leaves them unquantized.
+    pub(super) fn scheme(&self, default: QuantScheme) -> Option<QuantScheme> {
         match self.choice {
             Choice::Keep => None,
             Choice::Affine { bits, group } => {
-                let usual = if usual.mode == Mode::Affine { usual.group_size } else { 64 };
-                Some(QuantScheme { mode: Mode::Affine, bits, group_size: group.unwrap_or(usual) })
+                let default = if default.mode == Mode::Affine { default.group_size } else { 64 };
+                Some(QuantScheme { mode: Mode::Affine, bits, group_size: group.unwrap_or(default) })
             }
         }
     }
 }
 
-/// Whether a pattern is a whole name. What the last star took is all that is ever taken back: whatever stands before it matches as
-/// early as it can, so that no number of stars makes this slow.
+/// Whether a pattern matches a complete name. Only the last star backtracks: everything before it matches as early as possible, so
+/// the time is quadratic at worst, however many stars there are.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -95,9 +95,9 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             }
             Some(&symbol) if symbol == b'?' || symbol == name[read] => (at, read) = (at + 1, read + 1),
             _ => {
-                let Some((place, taken)) = star else { return false };
-                star = Some((place, taken + 1));
-                (at, read) = (place + 1, taken + 1);
+                let Some((start, matched)) = star else { return false };
+                star = Some((start, matched + 1));
+                (at, read) = (start + 1, matched + 1);
             }
         }
     }
@@ -108,14 +108,14 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    const USUAL: QuantScheme = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 32 };
+    const DEFAULT: QuantScheme = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 32 };
 
     fn rule(text: &str) -> Rule {
         text.parse().expect("a good rule")
     }
 
     #[test]
-    fn a_pattern_is_the_whole_name() {
+    fn a_pattern_matches_the_complete_name() {
         let module = "model.layers.0.mlp.down_proj";
         for text in [
             "*.down_proj=6",
@@ -126,7 +126,7 @@ mod tests {
         ] {
             assert!(rule(text).matches(module), "{text}");
         }
-        // Many stars take no longer than few.
+        // Many stars are not slower than few.
         assert!(!rule("*a*a*a*a*a*a*a*a*a*a*b=6").matches(&"a".repeat(5000)));
         assert!(rule("**a*=6").matches("a") && rule("a**=6").matches("a") && !rule("?*=6").matches(""));
         for text in ["down_proj=6", "*.down=6", "model.layers.?=6", "*.layers.1.*=6"] {
@@ -135,22 +135,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_usual() {
-        let packing = |text: &str, usual| rule(text).packing(usual).map(|it| (it.bits, it.group_size));
-        let floats = QuantScheme { mode: Mode::Mxfp4, ..USUAL };
-        assert_eq!(packing("a=6", USUAL), Some((6, 32)));
-        assert_eq!(packing("a=6", floats), Some((6, 64)));
-        assert_eq!(packing("a=3:128", USUAL), Some((3, 128)));
-        assert_eq!(packing("a=keep", USUAL), None);
+    fn omitted_settings_have_defaults() {
+        let scheme = |text: &str, default| rule(text).scheme(default).map(|it| (it.bits, it.group_size));
+        let floats = QuantScheme { mode: Mode::Mxfp4, ..DEFAULT };
+        assert_eq!(scheme("a=6", DEFAULT), Some((6, 32)));
+        assert_eq!(scheme("a=6", floats), Some((6, 64)));
+        assert_eq!(scheme("a=3:128", DEFAULT), Some((3, 128)));
+        assert_eq!(scheme("a=keep", DEFAULT), None);
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn a_malformed_rule_is_refused() {
         for text in ["a", "=4", "a=", "a=7", "a=4:48", "a=4:", "a=many", "a=keep:32"] {
             text.parse::<Rule>().expect_err(text);
         }
-        for (family, texts) in HABITS {
-            assert_eq!(Rule::habits(family).len(), texts.len());
+        for (family, texts) in FAMILY_RULES {
+            assert_eq!(Rule::of_family(family).len(), texts.len());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a conversion changes in config.json. Invariant: pure.
+//! The changes of a conversion to config.json. Invariant: pure.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use serde_json::{Map, Value, json};
 use super::plan::Unit;
 use crate::quantization::QuantScheme;
 
-/// What mlx-lm takes out, since it does not write what these are about.
+/// Keys that mlx-lm removes.
 const REMOVED: [&str; 2] = ["_name_or_path", "vision_config"];
 
-/// `config` for these units, in the order of its keys, as mlx-lm writes it.
+/// `config` for these units with sorted keys, as mlx-lm writes it.
 pub(super) fn changed(
     mut config: Map<String, Value>,
     units: &[Unit],
-    usual: Option<QuantScheme>,
+    default: Option<QuantScheme>,
     dtype: Option<Dtype>,
 ) -> Value {
     for key in REMOVED {
         config.remove(key);
     }
-    if let Some(usual) = usual {
-        let mut section = entry(usual);
+    if let Some(default) = default {
+        let mut section = entry(default);
         for unit in units {
-            if let Some(packing) = unit.packing.filter(|packing| *packing != usual) {
-                section.insert(unit.name.clone(), Value::Object(entry(packing)));
+            if let Some(scheme) = unit.scheme.filter(|scheme| *scheme != default) {
+                section.insert(unit.name.clone(), Value::Object(entry(scheme)));
             }
         }
         for key in ["quantization", "quantization_config"] {
@@ -42,8 +42,8 @@ pub(super) fn changed(
     Value::Object(sorted.into_iter().collect())
 }
 
-fn entry(packing: QuantScheme) -> Map<String, Value> {
-    let QuantScheme { mode, bits, group_size: group } = packing;
+fn entry(scheme: QuantScheme) -> Map<String, Value> {
+    let QuantScheme { mode, bits, group_size: group } = scheme;
     Map::from_iter([
         ("group_size".to_owned(), json!(group)),
         ("bits".to_owned(), json!(bits)),
@@ -51,7 +51,7 @@ fn entry(packing: QuantScheme) -> Map<String, Value> {
     ])
 }
 
-/// Says the new type wherever the old one was said: mlx-lm casts to it when it converts.
+/// Replaces the float type where it is given: mlx-lm reads it as the target of a conversion.
 fn rename_dtype(section: &mut Map<String, Value>, name: &str) {
     for key in ["torch_dtype", "dtype"] {
         if let Some(value) = section.get_mut(key) {

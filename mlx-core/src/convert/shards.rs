@@ -1,4 +1,4 @@
-//! The files of a converted checkpoint: which tensors go where, known to the byte before the first is written.
+//! The files of a converted checkpoint. The offset of every tensor is known before the first byte is written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,20 +14,20 @@ use crate::error::{Error, Result};
 /// The name of the index.
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
-/// One file.
+/// One weights file.
 pub(super) struct Shard {
-    /// Its name.
+    /// The file name.
     pub(super) name: String,
     pub(super) units: Vec<Unit>,
 }
 
-/// `units` in files of at most `most` bytes of tensors each, but for a unit that is larger by itself.
-pub(super) fn split(units: Vec<Unit>, most: u64) -> Vec<Shard> {
+/// Splits `units` into files of at limit `limit` bytes of tensors; a larger unit gets a file of its own.
+pub(super) fn split(units: Vec<Unit>, limit: u64) -> Vec<Shard> {
     let mut groups: Vec<Vec<Unit>> = Vec::new();
     let mut size = 0;
     for unit in units {
         let bytes = unit.bytes();
-        if let Some(group) = groups.last_mut().filter(|_| size + bytes <= most) {
+        if let Some(group) = groups.last_mut().filter(|_| size + bytes <= limit) {
             group.push(unit);
         } else {
             size = 0;
@@ -36,14 +36,14 @@ pub(super) fn split(units: Vec<Unit>, most: u64) -> Vec<Shard> {
         size += bytes;
     }
     let count = groups.len();
-    let name = |place: usize| match count {
+    let name = |index: usize| match count {
         1 => "model.safetensors".to_owned(),
-        _ => format!("model-{:05}-of-{count:05}.safetensors", place + 1),
+        _ => format!("model-{:05}-of-{count:05}.safetensors", index + 1),
     };
-    groups.into_iter().enumerate().map(|(place, units)| Shard { name: name(place), units }).collect()
+    groups.into_iter().enumerate().map(|(index, units)| Shard { name: name(index), units }).collect()
 }
 
-/// `model.safetensors.index.json` of these files.
+/// The contents of `model.safetensors.index.json` for these files.
 pub(super) fn index(shards: &[Shard]) -> Value {
     let mut map = BTreeMap::new();
     let (mut size, mut numbers) = (0, 0);
@@ -56,20 +56,20 @@ pub(super) fn index(shards: &[Shard]) -> Value {
     json!({ "metadata": { "total_size": size, "total_parameters": numbers }, "weight_map": map })
 }
 
-/// A file with its header, whose tensors are written in any order.
+/// A file with a complete header, whose tensors can be written in any order.
 pub(super) struct ShardFile {
     path: PathBuf,
     file: File,
-    /// Where the bytes of each tensor begin.
+    /// The file offset of each tensor.
     begins: BTreeMap<String, u64>,
 }
 
 impl ShardFile {
-    /// Makes the file of `shard` in `folder`, as long as it is going to be.
+    /// Creates the file of `shard` in `folder` at its final size.
     pub(super) fn create(folder: &Path, shard: &Shard) -> Result<Self> {
         let path = folder.join(&shard.name);
         let mut tensors: Vec<Tensor> = shard.units.iter().flat_map(Unit::tensors).collect();
-        // Wide types first, so that everything begins at a multiple of its width.
+        // Wide types first, so that every tensor is aligned to its width.
         tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.bitsize()));
         let (header, offsets, length) = header(&tensors);
         let data = 8 + header.len() as u64;
@@ -85,20 +85,20 @@ impl ShardFile {
         Ok(Self { path, file, begins })
     }
 
-    /// Writes `bytes` of the tensor called `name`, from its byte `offset` on.
+    /// Writes `bytes` of the tensor `name` at byte `offset`.
     pub(super) fn write(&mut self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let begin = self.begins.get(name).copied().unwrap_or_default();
         let seek = self.file.seek(SeekFrom::Start(begin + offset));
         seek.and_then(|_| self.file.write_all(bytes)).map_err(|error| Error::io(&self.path, error))
     }
 
-    /// Sees that everything is on the disk.
+    /// Syncs the file to disk.
     pub(super) fn finish(self) -> Result<()> {
         self.file.sync_all().map_err(|error| Error::io(&self.path, error))
     }
 }
 
-/// The header of a file with these tensors, where each begins behind it, and how many bytes they are.
+/// The header of a file with these tensors, the offset of each after it, and the bytes of all.
 fn header(tensors: &[Tensor]) -> (Vec<u8>, Vec<(String, u64)>, u64) {
     let mut map = Map::from_iter([("__metadata__".to_owned(), json!({ "format": "mlx" }))]);
     let (mut offsets, mut end) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Where the cache of the hub is, by the variables that all its tools know, and how a model is found in it.
+//! Locates the Hub cache through the environment variables that all Hub tools read, and finds models in it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,22 @@ use super::repo::{self, Repo};
 use super::required_files;
 use crate::error::{Error, Result};
 
-/// Where the hub's tools keep things: `HF_HOME`, or a folder of the user's cache.
+/// The folder in which Hub tools keep their data: `HF_HOME`, or `huggingface` in the user's cache folder.
 pub fn home() -> Result<PathBuf> {
     if let Some(home) = folder_of("HF_HOME") {
         return Ok(home);
     }
     let cache = folder_of("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    let cache = cache
-        .ok_or_else(|| Error::request("HF_HOME", "is not set, and neither is HOME; say where models are"))?;
+    let cache = cache.ok_or_else(|| {
+        Error::request(
+            "HF_HOME",
+            "is not set, and neither is HOME; set one of them to locate the model cache",
+        )
+    })?;
     Ok(cache.join("huggingface"))
 }
 
-/// The folder that a variable names; an empty one counts as not set.
+/// The folder that an environment variable names; an empty variable counts as unset.
 fn folder_of(variable: &str) -> Option<PathBuf> {
     let value: OsString = std::env::var_os(variable).filter(|value| !value.is_empty())?;
     let path = PathBuf::from(value);
@@ -29,14 +33,14 @@ fn folder_of(variable: &str) -> Option<PathBuf> {
     }
 }
 
-/// The cache of the hub on this machine.
+/// The local Hub cache.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// The cache that the hub's tools use: `HF_HUB_CACHE`, or `hub` in [`home`].
+    /// The cache that the Hub tools use: `HF_HUB_CACHE`, or `hub` in [`home`].
     pub fn from_env() -> Result<Self> {
         let named = folder_of("HF_HUB_CACHE").or_else(|| folder_of("HUGGINGFACE_HUB_CACHE"));
         let root = named.map_or_else(|| Ok(home()?.join("hub")), Ok::<_, Error>)?;
@@ -53,12 +57,12 @@ impl Cache {
         &self.root
     }
 
-    /// The place of a model, there or not.
+    /// The cache entry of a model, whether or not it exists.
     pub fn repo(&self, name: &ModelName) -> Repo {
         Repo::new(&self.root, &name.repo)
     }
 
-    /// All models that have a place.
+    /// All models in the cache, complete or not, sorted by name.
     pub(super) fn repos(&self) -> Result<Vec<Repo>> {
         let mut names: Vec<String> =
             repo::names_in(&self.root)?.iter().filter_map(|folder| repo::name_of_folder(folder)).collect();
@@ -66,7 +70,7 @@ impl Cache {
         Ok(names.iter().map(|name| Repo::new(&self.root, name)).collect())
     }
 
-    /// The folder of a model, if everything is there that is needed to run it.
+    /// The snapshot folder of a model, if it has every file that is needed to run.
     pub fn find(&self, name: &ModelName) -> Result<PathBuf> {
         let repo = self.repo(name);
         let Some(commit) = repo.commit(name)? else {
@@ -78,7 +82,7 @@ impl Cache {
             return Ok(folder);
         }
         let message = format!(
-            "is only partly in the cache, {} is missing; `mlx pull {name}` gets the rest",
+            "is incomplete in the cache: {} is missing; `mlx pull {name}` downloads the rest",
             missing.join(", ")
         );
         Err(Error::hub(name, message))
@@ -87,11 +91,9 @@ impl Cache {
 
 fn absent(name: &ModelName, commits: &[String]) -> Error {
     let message = match commits {
-        [] => format!(
-            "there is no such folder, and no model of that name in the cache; `mlx pull {name}` gets it"
-        ),
+        [] => format!("no such folder, and no such model in the cache; `mlx pull {name}` downloads it"),
         others => format!(
-            "this revision is not in the cache, but {} is; `mlx pull {name}` gets it, and NAME@REVISION takes another",
+            "this revision is not in the cache, but {} is; `mlx pull {name}` downloads it, or choose another with NAME@REVISION",
             others.join(", ")
         ),
     };
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_found_by_branch_commit_and_the_beginning_of_it() {
+    fn a_model_is_found_by_branch_commit_and_commit_prefix() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let cache = Cache::at(root.path());
         let repo = cache.repo(&name("org/name"));
@@ -158,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn every_revision_is_listed_and_goes_alone() {
+    fn every_revision_is_listed_and_removed_alone() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let cache = Cache::at(root.path());
         assert!(cache.list().expect("nothing").is_empty());
         let repo = cache.repo(&name("org/name"));
         put(&repo, ONE, &["config.json", "model.safetensors"]);
         put(&repo, TWO, &["config.json"]);
-        // A file that both have.
+        // A file that both revisions share.
         repo.link(TWO, "tokenizer.json", &format!("0{ONE}")).expect("links");
         repo.write_reference("main", TWO).expect("writes");
         std::fs::create_dir_all(root.path().join("datasets--org--name/snapshots/a")).expect("writes");
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_leaves_alone_what_is_elsewhere() {
+    fn removing_a_model_does_not_follow_links_out_of_the_cache() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let elsewhere = root.path().join("elsewhere");
         std::fs::create_dir(&elsewhere).expect("writes");
@@ -202,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_fetched_is_not_removed() {
+    fn a_model_that_is_being_downloaded_is_not_removed() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let cache = Cache::at(root.path());
         let repo = cache.repo(&name("org/name"));
         put(&repo, ONE, &["config.json"]);
         let lock = repo.lock("etag", || {}).expect("locks");
         let message = cache.remove(&name("org/name")).expect_err("in use").to_string();
-        assert!(message.contains("fetch"), "{message}");
+        assert!(message.contains("download"), "{message}");
         drop(lock);
         assert!(cache.remove(&name("org/name")).is_ok());
     }

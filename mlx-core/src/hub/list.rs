@@ -1,4 +1,4 @@
-//! What is in the cache.
+//! Lists the models in the cache.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,20 +17,20 @@ pub struct CachedModel {
     pub name: String,
     /// The commit.
     pub commit: String,
-    /// The branches and tags that mean it.
+    /// The branches and tags that point to the commit.
     pub references: Vec<String>,
-    /// Its files.
+    /// The snapshot folder with its files.
     pub folder: PathBuf,
-    /// Bytes of them; other revisions may share some.
+    /// Bytes of the files; other revisions may share some.
     pub bytes: u64,
     /// When files were last added.
     pub modified: SystemTime,
-    /// Files that are needed to run it and are not there.
+    /// Files that are needed to run the model and are missing.
     pub missing: Vec<String>,
 }
 
 impl Cache {
-    /// Every revision of every model, by name. What cannot be read is left out.
+    /// Every revision of every model, sorted by name. Unreadable entries are left out.
     pub fn list(&self) -> Result<Vec<CachedModel>> {
         let mut models = Vec::new();
         for repo in self.repos()? {
@@ -52,13 +52,13 @@ fn model(repo: &Repo, commit: String) -> Option<CachedModel> {
         name: repo.name().to_owned(),
         references: references(repo)
             .into_iter()
-            .filter(|(_, meant)| *meant == commit)
+            .filter(|(_, target)| *target == commit)
             .map(|(name, _)| name)
             .collect(),
         commit,
         bytes,
         modified,
-        // An index that cannot be read is told by whoever tries to run it.
+        // An unreadable index is reported when the model is loaded.
         missing: required_files::missing(&folder).unwrap_or_default(),
         folder,
     })
@@ -77,7 +77,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// All branches and tags with their commits.
+/// All branches and tags with the commits they point to.
 pub(super) fn references(repo: &Repo) -> Vec<(String, String)> {
     let folder = repo.references_folder();
     let read = |path: PathBuf| {
@@ -89,7 +89,7 @@ pub(super) fn references(repo: &Repo) -> Vec<(String, String)> {
     found
 }
 
-/// The checksums of the contents that a commit has.
+/// The checksums of a commit's files.
 pub(super) fn contents(repo: &Repo, commit: &str) -> BTreeSet<String> {
     let name = |link: PathBuf| Some(fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned());
     files(&repo.snapshot(commit)).into_iter().filter_map(name).collect()

@@ -1,32 +1,32 @@
-//! The name of a model on the hub: `ORG/NAME`, perhaps with `@REVISION`. Invariant: whatever parses is safe as a part of a path and of an address.
+//! The name of a model on the Hub: `ORG/NAME` with an optional `@REVISION`. Invariant: every parsed name is safe in a path and in a URL.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// The hub's own limit.
-const LONGEST: usize = 96;
+/// The Hub's own limit on the length of a name.
+const MAX_LENGTH: usize = 96;
 
-/// The revision that is meant when none is named.
-const MAIN: &str = "main";
+/// The revision of a name without `@REVISION`.
+const DEFAULT_REVISION: &str = "main";
 
-/// A model on the hub.
+/// A model on the Hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelName {
-    /// `ORG/NAME`; some old ones have no organization.
+    /// `ORG/NAME`; some old models have no organization.
     pub repo: String,
-    /// A branch, a tag or a commit, if one is named.
+    /// A branch, tag or commit, if given.
     pub revision: Option<String>,
 }
 
 impl ModelName {
-    /// The revision to look for.
+    /// The given revision, or `main`.
     pub fn revision(&self) -> &str {
-        self.revision.as_deref().unwrap_or(MAIN)
+        self.revision.as_deref().unwrap_or(DEFAULT_REVISION)
     }
 
-    /// Whether a revision was named.
+    /// Whether a revision was given.
     pub fn has_revision(&self) -> bool {
         self.revision.is_some()
     }
@@ -36,7 +36,7 @@ impl ModelName {
         if !is_revision(revision) {
             return Err(Error::request(
                 "--revision",
-                format!("{revision:?} is no branch, tag or commit of a model"),
+                format!("{revision:?} is not a valid branch, tag or commit"),
             ));
         }
         Ok(Self { revision: Some(revision.to_owned()), ..self })
@@ -50,13 +50,13 @@ impl FromStr for ModelName {
         let (repo, revision) =
             text.split_once('@').map_or((text, None), |(repo, revision)| (repo, Some(revision)));
         let parts: Vec<&str> = repo.split('/').collect();
-        let good = parts.len() <= 2 && parts.iter().all(|part| is_part(part)) && repo.len() <= LONGEST;
+        let good = parts.len() <= 2 && parts.iter().all(|part| is_part(part)) && repo.len() <= MAX_LENGTH;
         if good && revision.is_none_or(is_revision) {
             return Ok(Self { repo: repo.to_owned(), revision: revision.map(str::to_owned) });
         }
         Err(Error::request(
             "NAME",
-            format!("{text:?} is not the name of a model, as in ORG/NAME or ORG/NAME@REVISION"),
+            format!("{text:?} is not a model name; use ORG/NAME or ORG/NAME@REVISION"),
         ))
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Display for ModelName {
     }
 }
 
-/// The hub's own rules; they make `models--ORG--NAME` unambiguous.
+/// The Hub's own rules for each part of a name; they make `models--ORG--NAME` unambiguous.
 fn is_part(part: &str) -> bool {
     let edge = |symbol: char| matches!(symbol, '-' | '.');
     !part.is_empty()
@@ -81,7 +81,7 @@ fn is_part(part: &str) -> bool {
         && part.chars().all(|symbol| symbol.is_ascii_alphanumeric() || "-_.".contains(symbol))
 }
 
-/// A branch may have slashes in it, as in `refs/pr/1`.
+/// Branch names may contain slashes, as in `refs/pr/1`.
 fn is_revision(revision: &str) -> bool {
     let good = |part: &str| !part.is_empty() && !part.starts_with('.');
     let plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_.+/".contains(symbol);
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read() {
+    fn names_are_parsed() {
         for (text, repo, revision) in [
             ("org/Model-7B_v0.1", "org/Model-7B_v0.1", None),
             ("gpt2", "gpt2", None),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_leave_the_cache_is_no_name() {
+    fn a_name_that_could_leave_the_cache_is_refused() {
         let long = "a/".to_owned() + &"b".repeat(95);
         for text in [
             "", "/", "a/", "/a", "a/b/c", "..", "a/..", "../a", "a--b/c", "a/b c", "~/a", "a\\b", "-a", "a.",

@@ -1,4 +1,4 @@
-//! Removing models from the cache. Invariant: links are removed, never followed.
+//! Removes models from the cache. Invariant: links are removed, never followed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,12 +11,15 @@ use super::repo::{Repo, names_in, unless_missing};
 use crate::error::{Error, Result};
 
 impl Cache {
-    /// Removes a model, or only the revision that is named, and says how many bytes that has freed.
+    /// Removes a model, or only the given revision, and returns the number of bytes freed.
     pub fn remove(&self, name: &ModelName) -> Result<u64> {
         let repo = self.repo(name);
         let Ok(metadata) = fs::symlink_metadata(repo.folder()) else { return Err(absent(name)) };
         if !metadata.is_dir() {
-            return Err(Error::file(repo.folder(), "is a link, which is not followed; remove it by hand"));
+            return Err(Error::file(
+                repo.folder(),
+                "is a symbolic link and is not followed; remove it by hand",
+            ));
         }
         let _locks = lock_all(&repo)?;
         if name.revision.is_none() {
@@ -28,17 +31,17 @@ impl Cache {
 }
 
 fn absent(name: &ModelName) -> Error {
-    Error::hub(name, "is not in the cache; `mlx list` says what is")
+    Error::hub(name, "is not in the cache; `mlx list` shows the models that are")
 }
 
-/// Takes every lock of the model, so that nobody fetches what is being removed.
+/// Takes every lock of the model, so that no other process downloads it meanwhile.
 fn lock_all(repo: &Repo) -> Result<Vec<File>> {
     let mut held = Vec::new();
     for name in names_in(repo.locks())? {
         let path = repo.locks().join(name);
         let Ok(file) = File::open(&path) else { continue };
         if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
-            return Err(Error::hub(repo.name(), "another program fetches it just now; end that first"));
+            return Err(Error::hub(repo.name(), "another program is downloading this model; stop it first"));
         }
         held.push(file);
     }
@@ -55,7 +58,7 @@ fn remove_commit(repo: &Repo, commit: &str) -> Result<u64> {
     let folder = repo.snapshot(commit);
     let own = contents(repo, commit);
     fs::remove_dir_all(&folder).map_err(|error| Error::io(&folder, error))?;
-    for (name, _) in references(repo).into_iter().filter(|(_, meant)| meant == commit) {
+    for (name, _) in references(repo).into_iter().filter(|(_, target)| target == commit) {
         let path = repo.references_folder().join(name);
         fs::remove_file(&path).map_err(|error| Error::io(&path, error))?;
     }
@@ -73,7 +76,7 @@ fn remove_commit(repo: &Repo, commit: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Bytes of a file itself; what a link leads to stays.
+/// The size of a regular file; 0 for a link, whose target stays.
 fn own_bytes(path: &Path) -> u64 {
     fs::symlink_metadata(path).map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 })
 }

@@ -1,5 +1,5 @@
-//! The place of one model in the cache: `models--ORG--NAME` with `blobs` (files by checksum), `snapshots` (a folder of relative links for each
-//! commit) and `refs` (the commits of branches and tags). Invariant: a link or a reference is there as a whole or not at all.
+//! One model in the cache: `models--ORG--NAME` with `blobs` (files by checksum), `snapshots` (a folder of relative links for each
+//! commit) and `refs` (the commits of branches and tags). Invariant: links and references are written atomically.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
@@ -11,16 +11,16 @@ use crate::error::{Error, Result};
 
 pub(super) const SNAPSHOTS: &str = "snapshots";
 const PREFIX: &str = "models--";
-/// Commits may be shortened to so many digits.
-const SHORTEST: usize = 7;
+/// The fewest digits of an abbreviated commit.
+const MIN_COMMIT_DIGITS: usize = 7;
 
-/// `ORG/NAME` of `models--ORG--NAME`.
+/// `ORG/NAME` from `models--ORG--NAME`.
 pub(super) fn name_of_folder(folder: &str) -> Option<String> {
     let name = folder.strip_prefix(PREFIX)?.replace("--", "/");
     name.parse::<ModelName>().ok().filter(|parsed| parsed.revision.is_none()).map(|parsed| parsed.repo)
 }
 
-/// The names of what is in `folder`; none if there is no such folder.
+/// The sorted names of the entries of `folder`; empty if there is no such folder.
 pub(super) fn names_in(folder: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -33,7 +33,7 @@ pub(super) fn names_in(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The place of a model in a cache.
+/// One model in a cache.
 #[derive(Debug, Clone)]
 pub struct Repo {
     name: String,
@@ -52,12 +52,12 @@ impl Repo {
         &self.name
     }
 
-    /// Where everything of this model is.
+    /// The folder of this model.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where the locks are.
+    /// The folder of its locks.
     pub(super) fn locks(&self) -> &Path {
         &self.locks
     }
@@ -66,17 +66,17 @@ impl Repo {
         self.folder.join("blobs")
     }
 
-    /// The content that has this checksum.
+    /// The file with this checksum.
     pub fn blob(&self, etag: &str) -> PathBuf {
         self.blobs().join(etag)
     }
 
-    /// The same, before it is whole.
+    /// The partial file of a download with this checksum.
     pub fn partial(&self, etag: &str) -> PathBuf {
         self.blobs().join(format!("{etag}.incomplete"))
     }
 
-    /// The files of a commit.
+    /// The snapshot folder of a commit.
     pub fn snapshot(&self, commit: &str) -> PathBuf {
         self.folder.join(SNAPSHOTS).join(commit)
     }
@@ -85,33 +85,33 @@ impl Repo {
         self.folder.join("refs")
     }
 
-    /// All commits of which there are files.
+    /// All commits that have a snapshot.
     pub fn commits(&self) -> Result<Vec<String>> {
         let folder = self.folder.join(SNAPSHOTS);
         let mut names = names_in(&folder)?;
-        // A Mac leaves a .DS_Store wherever somebody has looked.
+        // Finder leaves a .DS_Store in every folder that it has shown.
         names.retain(|name| folder.join(name).is_dir());
         Ok(names)
     }
 
-    /// The commit that a name means: by its reference, its digits, or because there is no other.
+    /// Resolves a name to a commit: by reference, by commit prefix, or, without a revision, as the only commit there is.
     pub fn commit(&self, name: &ModelName) -> Result<Option<String>> {
         let revision = name.revision();
         let commits = self.commits()?;
-        let known = |commit: &String| commits.contains(commit);
+        let exists = |commit: &String| commits.contains(commit);
         let reference = fs::read_to_string(self.references_folder().join(revision)).ok();
-        if let Some(commit) = reference.map(|text| text.trim().to_owned()).filter(known) {
+        if let Some(commit) = reference.map(|text| text.trim().to_owned()).filter(exists) {
             return Ok(Some(commit));
         }
-        let meant = |commit: &&String| match name.revision {
-            Some(_) => revision.len() >= SHORTEST && commit.starts_with(revision),
+        let matches = |commit: &&String| match name.revision {
+            Some(_) => revision.len() >= MIN_COMMIT_DIGITS && commit.starts_with(revision),
             None => true,
         };
-        let mut found = commits.iter().filter(meant);
+        let mut found = commits.iter().filter(matches);
         Ok(found.next().filter(|_| found.next().is_none()).cloned())
     }
 
-    /// Makes `file` of `commit` the content with this checksum.
+    /// Links `file` of `commit` to the content with this checksum.
     pub fn link(&self, commit: &str, file: &str, etag: &str) -> Result<()> {
         let link = self.snapshot(commit).join(file);
         let up = "../".repeat(2 + file.matches('/').count());
@@ -130,13 +130,13 @@ impl Repo {
         made().map_err(|error| Error::io(&link, error))
     }
 
-    /// From now on `revision` means `commit`.
+    /// Points `revision` to `commit`.
     pub fn write_reference(&self, revision: &str, commit: &str) -> Result<()> {
         let path = self.references_folder().join(revision);
         write_atomically(&path, commit.as_bytes())
     }
 
-    /// Locks the content with this checksum, as the hub's other tools do; calls `wait` first if somebody else has the lock.
+    /// Locks the content with this checksum, as the other Hub tools do. Calls `wait` first if another process holds the lock.
     pub fn lock(&self, etag: &str, wait: impl FnOnce()) -> Result<File> {
         let path = self.locks.join(format!("{etag}.lock"));
         let locked = || {
@@ -148,7 +148,7 @@ impl Repo {
                     wait();
                     file.lock()?;
                 }
-                // Some network drives have no locks. Checksums still find what two writers at once would spoil.
+                // Some network drives have no locks. The checksum still detects a file that two concurrent writers have damaged.
                 Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
                 Err(TryLockError::Error(error)) => return Err(error),
             }
@@ -158,14 +158,14 @@ impl Repo {
     }
 }
 
-/// A name beside `path` that no other process uses.
+/// A temporary name in the same folder, unique to this process.
 fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     path.with_file_name(name)
 }
 
-/// That something is gone already is no error.
+/// Ignores the error of removing a file that does not exist.
 pub(super) fn unless_missing(error: std::io::Error) -> std::io::Result<()> {
     if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -1,14 +1,14 @@
-//! Which files of a model are needed to run it.
+//! The files that are needed to run a model.
 
 use std::path::Path;
 
 use crate::error::Result;
 use crate::weights;
 
-/// What every model has.
-const ALWAYS: [&str; 2] = ["config.json", "tokenizer.json"];
+/// Files that every model has.
+const MANDATORY: [&str; 2] = ["config.json", "tokenizer.json"];
 
-/// Files that are wanted under exactly this name.
+/// Files that are needed under exactly this name, if the model has them.
 const BY_NAME: [&str; 6] = [
     "config.json",
     "generation_config.json",
@@ -18,7 +18,7 @@ const BY_NAME: [&str; 6] = [
     weights::INDEX,
 ];
 
-/// Whether a file says what a model is and how it speaks: everything that is needed besides the weights.
+/// Whether `file` is needed besides the weights: configuration, tokenizer and chat templates.
 pub fn described(file: &str) -> bool {
     if let Some(template) = file.strip_prefix("additional_chat_templates/") {
         return !template.contains('/') && ends_in(template, "jinja");
@@ -30,9 +30,9 @@ fn ends_in(file: &str, extension: &str) -> bool {
     Path::new(file).extension().is_some_and(|own| own == extension)
 }
 
-/// The files without which a model in `folder` cannot run and that are not there.
+/// The files that the model in `folder` needs and that are missing.
 pub fn missing(folder: &Path) -> Result<Vec<String>> {
-    let mut files = ALWAYS.map(str::to_owned).to_vec();
+    let mut files = MANDATORY.map(str::to_owned).to_vec();
     files.extend(weights::files(folder)?);
     files.retain(|file| !folder.join(file).is_file());
     Ok(files)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_needed_is_wanted() {
+    fn only_needed_files_are_required() {
         for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
             assert!(described(file), "{file}");
         }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_index_names_must_be_there() {
+    fn every_shard_in_the_index_is_required() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let missing = || missing(folder.path()).expect("readable");
         assert_eq!(missing(), ["config.json", "tokenizer.json", "model.safetensors"]);

@@ -52,7 +52,7 @@ impl Stack {
                     joined(&[one.swap_axes(1, 2)?, other.swap_axes(1, 2)?], 1)?.swap_axes(1, 2)?,
                 )]
             }
-            [Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)] if one.is_like(other) => {
+            [Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)] if one.has_same_scheme(other) => {
                 vec![Self::QuantizedMatrix(QuantizedMatrix::stack(&[one, other])?)]
             }
             _ => parts,
@@ -195,13 +195,13 @@ impl Taker<'_, '_> {
         let gate_up =
             self.weights.take_blocks(&format!("{place}.gate_up_proj"), [count, 2 * inner, hidden])?;
         let down = self.weights.take_blocks(&format!("{place}.down_proj"), [count, hidden, inner])?;
-        let gate_up = gate_up.picked(&turns_apart(2 * inner as i32))?.computed()?;
+        let gate_up = gate_up.select_rows(&turns_apart(2 * inner as i32))?.computed()?;
         let kept = self.weights.keeps_packed();
         let stack = |packed: QuantizedMatrix| -> Result<Stack> {
             Ok(if kept {
                 Stack::QuantizedMatrix(packed)
             } else {
-                Stack::Dense(packed.unpacked(dtype)?.swap_axes(1, 2)?)
+                Stack::Dense(packed.dequantize(dtype)?.swap_axes(1, 2)?)
             })
         };
         let (both, after) = self.interleaved_biases()?;

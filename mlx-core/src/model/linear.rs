@@ -51,14 +51,14 @@ impl Matrix {
                 matrix.eval()?;
                 Self::Dense(matrix.swap_axes(0, 1)?)
             }
-            Self::QuantizedMatrix(packed) => Self::QuantizedMatrix(packed.picked(order)?.computed()?),
+            Self::QuantizedMatrix(packed) => Self::QuantizedMatrix(packed.select_rows(order)?.computed()?),
         })
     }
 
-    fn is_like(&self, other: &Self) -> bool {
+    fn has_same_scheme(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dense(_), Self::Dense(_)) => true,
-            (Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)) => one.is_like(other),
+            (Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)) => one.has_same_scheme(other),
             _ => false,
         }
     }
@@ -106,7 +106,8 @@ impl Linear {
                 biases.push(weights.take(&format!("{name}.bias"), &[*outputs])?);
             }
         }
-        let matrices = matrices.chunk_by(Matrix::is_like).map(Matrix::stack).collect::<Result<_>>()?;
+        let matrices =
+            matrices.chunk_by(Matrix::has_same_scheme).map(Matrix::stack).collect::<Result<_>>()?;
         let biases: Vec<&Array> = biases.iter().collect();
         Ok(Self { matrices, bias: bias.then(|| array::stacked(&biases)).transpose()? })
     }

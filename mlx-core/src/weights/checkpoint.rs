@@ -1,4 +1,4 @@
-//! The safetensors files of a folder: which tensors there are and where they lie. Every claim of a header is checked before it is used.
+//! The safetensors files of a folder: their tensors and where the bytes are. Every header is validated before it is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,18 +12,18 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
-/// A header larger than this is refused before it is read (the format's own limit is 100 MB).
-const LARGEST_HEADER: u64 = 100 << 20;
+/// The largest header that is read (the format's own limit is 100 MB).
+const MAX_HEADER_BYTES: u64 = 100 << 20;
 
-/// The file that says which tensor is in which shard.
+/// The index file that maps each tensor to its shard.
 pub const INDEX: &str = "model.safetensors.index.json";
-/// The file of a model that has no shards.
+/// The weights file of a model without shards.
 const SINGLE: &str = "model.safetensors";
 
 const MISSING: &str =
     "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read";
 
-/// Where one tensor lies.
+/// The location, type and shape of one tensor.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     file: usize,
@@ -39,7 +39,7 @@ struct Shard {
     file: File,
 }
 
-/// The tensors of a folder that nobody has taken yet, by name.
+/// The tensors of a folder that have not been taken yet, by name.
 pub(crate) struct Checkpoint {
     shards: Vec<Shard>,
     entries: BTreeMap<String, Entry>,
@@ -59,17 +59,17 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Whether a tensor called `name` is still there.
+    /// Whether the tensor `name` has not been taken yet.
     pub(super) fn has(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
 
-    /// The tensors that are still there.
+    /// The tensors that have not been taken yet.
     pub(crate) fn entries(&self) -> &BTreeMap<String, Entry> {
         &self.entries
     }
 
-    /// Drops the tensors for which `unused` holds.
+    /// Drops the tensors whose names satisfy `unused`.
     pub(super) fn skip(&mut self, unused: impl Fn(&str) -> bool) {
         self.entries.retain(|name, _| !unused(name));
     }
@@ -77,10 +77,10 @@ impl Checkpoint {
     /// Takes the tensor `name`, which must have exactly `shape`.
     pub(super) fn take(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Entry> {
         let entry = self.entries.remove(name).ok_or_else(|| {
-            Error::file(self.place(), format!("tensor {name} is missing, expected shape {shape:?}"))
+            Error::file(self.main_file(), format!("tensor {name} is missing, expected shape {shape:?}"))
         })?;
         if entry.shape != shape {
-            let message = format!("tensor {name} has shape {:?}, {reason} asks for {shape:?}", entry.shape);
+            let message = format!("tensor {name} has shape {:?}, {reason} needs {shape:?}", entry.shape);
             return Err(self.error(&entry, message));
         }
         if shape.iter().product::<usize>() > i32::MAX as usize {
@@ -94,7 +94,7 @@ impl Checkpoint {
         self.read_part(entry, 0..entry.length)
     }
 
-    /// Some of the bytes of a tensor.
+    /// A range of the bytes of a tensor.
     pub(crate) fn read_part(&mut self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
         let Shard { path, file } = &mut self.shards[entry.file];
         let mut bytes = vec![0; range.len()];
@@ -104,23 +104,23 @@ impl Checkpoint {
         Ok(bytes)
     }
 
-    /// Whether two tensors that are still there are the same, byte for byte.
+    /// Whether two tensors are equal byte for byte; false if one of them was taken.
     pub(super) fn are_equal(&mut self, one: &str, other: &str) -> Result<bool> {
         let (Some(one), Some(other)) = (self.entries.get(one).cloned(), self.entries.get(other).cloned())
         else {
             return Ok(false);
         };
-        let alike = one.dtype == other.dtype && one.shape == other.shape;
-        Ok(alike && self.read(&one)? == self.read(&other)?)
+        let same_form = one.dtype == other.dtype && one.shape == other.shape;
+        Ok(same_form && self.read(&one)? == self.read(&other)?)
     }
 
-    /// An error about a tensor, naming its file.
+    /// An error about a tensor that names its file.
     pub(crate) fn error(&self, entry: &Entry, message: String) -> Error {
         Error::file(&self.shards[entry.file].path, message)
     }
 
-    /// The file to name when a tensor is nowhere.
-    pub(crate) fn place(&self) -> PathBuf {
+    /// The file to name in an error about a missing tensor: the only file, or the index.
+    pub(crate) fn main_file(&self) -> PathBuf {
         match self.shards.as_slice() {
             [only] => only.path.clone(),
             shards => shards
@@ -139,7 +139,7 @@ impl Checkpoint {
             entry.file = index;
             entry.start += header_length;
             if self.entries.insert(name.clone(), entry).is_some() {
-                return Err(Error::file(&path, format!("tensor {name} is in another shard too")));
+                return Err(Error::file(&path, format!("tensor {name} is also in another shard")));
             }
         }
         self.shards.push(Shard { path, file });
@@ -175,7 +175,7 @@ impl Index {
         let mut weight_map = BTreeMap::new();
         for name in map.keys() {
             let file = map.optional_text(name)?.ok_or_else(|| map.error(name, "is null"))?;
-            // The index comes from the network: a shard is a plain file name in this folder, nothing else.
+            // The index comes from the network: a shard must be a plain file name in this folder.
             if Path::new(file).file_name() != Some(file.as_ref()) {
                 return Err(
                     map.error(name, format_args!("is {file:?}; it must be a file name in this folder"))
@@ -194,7 +194,7 @@ impl Index {
     }
 }
 
-/// The names of the files that hold the weights of the model in `folder`, whether they are there or not.
+/// The names of the weight files of the model in `folder`, whether or not they exist.
 pub fn files(folder: &Path) -> Result<Vec<String>> {
     let index = Index::read(folder)?;
     Ok(index.map_or_else(|| vec![SINGLE.to_owned()], |index| index.files().into_iter().cloned().collect()))
@@ -212,37 +212,40 @@ fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
     Ok((paths, Some(index)))
 }
 
-/// Which weights a folder has in a form that is not read.
+/// A hint that names a weights file in an unsupported format, if the folder has one.
 fn others(folder: &Path) -> String {
-    let forms = ["gguf", "bin", "pth", "npz"];
+    let formats = ["gguf", "bin", "pth", "npz"];
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
-    let other =
-        files.filter(|path| path.extension().is_some_and(|end| forms.iter().any(|form| end == *form))).min();
+    let other = files
+        .filter(|path| path.extension().is_some_and(|end| formats.iter().any(|format| end == *format)))
+        .min();
     match other.as_deref().and_then(Path::file_name) {
-        Some(name) => format!("; {} is another form of them", name.to_string_lossy()),
+        Some(name) => format!("; {} is in an unsupported format", name.to_string_lossy()),
         None => String::new(),
     }
 }
 
-/// The length of the header with its prefix, and the tensors with `start` relative to the data.
+/// Reads a header. Returns its length including the prefix, and the tensors with `start` relative to the data.
 fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)>)> {
     let fail = |message: String| Error::file(path, message);
     let size = file.metadata().map_err(|source| Error::io(path, source))?.len();
     let mut prefix = [0; 8];
     file.read_exact(&mut prefix).map_err(|_| fail(format!("{size} bytes is too short for safetensors")))?;
     let length = u64::from_le_bytes(prefix);
-    if length > LARGEST_HEADER || length + 8 > size {
-        return Err(fail(format!("the header claims {length} bytes, the file has {size}; is it complete?")));
+    if length > MAX_HEADER_BYTES || length + 8 > size {
+        return Err(fail(format!(
+            "the header should have {length} bytes, but the file has {size}; is it complete?"
+        )));
     }
     let mut header = vec![0; length as usize];
     file.read_exact(&mut header).map_err(|source| Error::io(path, source))?;
-    // Reading the metadata checks that the tensors lie side by side and that shapes fit their byte ranges.
+    // Deserialization checks that the tensors are contiguous and that shapes match their byte ranges.
     let metadata: Metadata =
         serde_json::from_slice(&header).map_err(|error| fail(format!("bad header: {error}")))?;
     let (claimed, present) = (metadata.data_len() as u64, size - 8 - length);
     if claimed != present {
         return Err(fail(format!(
-            "has {present} bytes of tensors, its header says {claimed}; is it complete?"
+            "has {present} bytes of tensors, but its header says {claimed}; is it complete?"
         )));
     }
     let entry = |info: &TensorInfo| Entry {

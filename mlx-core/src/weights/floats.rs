@@ -1,4 +1,4 @@
-//! The float type of a model on the device: the checkpoint's own, or one that was asked for.
+//! The float type of a model on the device: that of the checkpoint, or a chosen one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 use crate::array::on_gpu;
 use crate::error::Result;
 
-/// Which float type a model computes in.
+/// The float type that a model computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FloatPolicy {
-    /// The checkpoint's own.
+    /// The type of the checkpoint.
     #[serde(rename = "checkpoint")]
     Checkpoint,
     /// 32 bits.
     #[serde(rename = "f32", alias = "float32")]
     F32,
-    /// 16 bits, of which 10 are digits.
+    /// 16 bits, 10 of them mantissa.
     #[serde(rename = "f16", alias = "float16")]
     F16,
-    /// 16 bits, of which 7 are digits, with the range of f32.
+    /// 16 bits, 7 of them mantissa, with the range of f32.
     #[serde(rename = "bf16", alias = "bfloat16")]
     Bf16,
 }
 
 impl FloatPolicy {
-    /// The right policy for the default device: a GPU keeps the checkpoint's type; a CPU, where MLX has no fast kernels for halves,
+    /// The policy for the default device: a GPU keeps the checkpoint's type; a CPU, for which MLX has no fast half-precision kernels,
     /// computes in f32.
     pub fn for_device() -> Result<Self> {
         Ok(if on_gpu()? { Self::Checkpoint } else { Self::F32 })
     }
 
-    /// The type, unless it is the checkpoint's.
+    /// The chosen type; `None` for that of the checkpoint.
     pub fn dtype(self) -> Option<Dtype> {
         match self {
             Self::Checkpoint => None,
@@ -51,7 +51,7 @@ impl FromStr for FloatPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let name = StrDeserializer::<ValueError>::new(text);
         Self::deserialize(name)
-            .map_err(|_| format!("{text:?} is no type; there are f32, f16, bf16 and checkpoint"))
+            .map_err(|_| format!("{text:?} is not a float type; use f32, f16, bf16 or checkpoint"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the weights of a folder come to, from the headers of its files alone.
+//! Totals of the weights of a folder, from the headers of its files alone.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use super::{FloatPolicy, WeightPolicy};
 use crate::human_bytes::size;
 use crate::quantization::{QuantScheme, QuantizationConfig};
 
-/// The sums over all weights of a model.
+/// Totals over all weights of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     /// The float type on the device.
     pub dtype: Dtype,
-    /// Numbers, as they are before packing; scales are none of them.
+    /// Parameters before quantization; scales and biases do not count.
     pub parameters: u64,
     /// Bytes in the files.
     pub file_bytes: u64,
     /// Bytes on the device.
     pub device_bytes: u64,
-    /// Bytes in the files of weights that are packed there and not on the device.
+    /// Bytes in the files of weights that are dequantized on the device.
     pub unpacked_bytes: u64,
-    /// A hash of the weights, in the order in which they were read; 0 where they were not.
+    /// A hash of the weights in the order of loading; 0 if they were not loaded.
     pub hash: u128,
 }
 
 impl Tally {
-    /// Nothing but the files of `checkpoint`, whose floats become what `policy` says.
+    /// An empty tally for the files of `checkpoint`, whose floats are cast as `policy` says.
     pub(super) fn new(checkpoint: &Checkpoint, policy: FloatPolicy) -> Self {
         let bytes_of = |dtype| -> usize {
             let same = checkpoint.entries().values().filter(|entry| entry.dtype == dtype);
             same.map(|entry| entry.length).sum()
         };
         let dtype = policy.dtype().unwrap_or_else(|| {
-            // The most used; of those that are used alike, the last.
+            // The type with the most bytes; on a tie, the last.
             let candidates = [Dtype::F32, Dtype::F16, Dtype::BF16];
             candidates.into_iter().max_by_key(|&dtype| bytes_of(dtype)).unwrap_or(Dtype::F32)
         });
@@ -42,7 +42,7 @@ impl Tally {
         Self { dtype, parameters: 0, file_bytes, device_bytes: 0, unpacked_bytes: 0, hash: 0 }
     }
 
-    /// What the float type is called: `f32`, `f16` or `bf16`.
+    /// The name of the float type: `f32`, `f16` or `bf16`.
     pub fn label(&self) -> &'static str {
         match self.dtype {
             Dtype::F16 => "f16",
@@ -56,7 +56,7 @@ impl Tally {
         if self.dtype == Dtype::F32 { 4 } else { 2 }
     }
 
-    /// Says what it costs that weights are not held as they are in the files.
+    /// Logs when weights take more memory than in the files, and which option changes that.
     pub(super) fn log(&self) {
         let (files, memory) = (size(self.file_bytes), size(self.device_bytes));
         if self.unpacked_bytes > 0 {
@@ -64,25 +64,25 @@ impl Tally {
                 files,
                 packed = size(self.unpacked_bytes),
                 memory,
-                "quantized weights become floats on this backend, where products with packed ones are slow; \
-                 --keep-quantized keeps them as small as they are"
+                "quantized weights are dequantized on this backend, which multiplies packed weights slowly; \
+                 --keep-quantized keeps them packed"
             );
         } else if self.device_bytes > self.file_bytes {
             tracing::info!(
                 files,
                 memory,
-                "weights become f32, which is a CPU's fastest type and this device's unless --dtype chooses another"
+                "weights are cast to f32, the fastest type on a CPU; --dtype chooses another"
             );
         }
     }
 }
 
-/// Weights of one kind.
+/// The weights of one format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kind {
-    /// Tensors; a packed one counts with its scales and biases as one.
+    /// Tensors; a quantized matrix counts as one, together with its scales and biases.
     pub tensors: u64,
-    /// Numbers before packing.
+    /// Parameters before quantization.
     pub parameters: u64,
     /// Bytes in the files.
     pub file_bytes: u64,
@@ -90,21 +90,21 @@ pub struct Kind {
     pub device_bytes: u64,
 }
 
-/// Weights by what they are in the files: a float type, or how they are packed.
+/// Weights by their format in the files: a float type or a quantization scheme.
 pub type Kinds = BTreeMap<String, Kind>;
 
-/// Adds up what `checkpoint` still holds, to a `tally` of nothing.
+/// Adds the remaining tensors of `checkpoint` to an empty `tally`.
 pub(super) fn survey(
     checkpoint: &Checkpoint,
-    recipe: &QuantizationConfig,
+    quantization: &QuantizationConfig,
     policy: WeightPolicy,
     mut tally: Tally,
 ) -> (Tally, Kinds) {
     let mut kinds = Kinds::new();
     for (name, entry) in checkpoint.entries() {
-        let (packing, part) = packing(checkpoint, recipe, name);
-        let label = packing.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
-        let found = sizes(entry, part, packing, policy, tally.float_bytes());
+        let (scheme, part) = scheme(checkpoint, quantization, name);
+        let label = scheme.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
+        let found = sizes(entry, part, scheme, policy, tally.float_bytes());
         let kind = kinds.entry(label).or_default();
         for (sum, add) in [
             (&mut kind.tensors, found.tensors),
@@ -116,20 +116,20 @@ pub(super) fn survey(
         ] {
             *sum += add;
         }
-        if packing.is_some() && !policy.keep_packed {
+        if scheme.is_some() && !policy.keep_packed {
             tally.unpacked_bytes += found.file_bytes;
         }
     }
     (tally, kinds)
 }
 
-/// How the tensor `name` is packed, if it is, and which part of its matrix it is.
-fn packing<'n>(
+/// The quantization scheme of the tensor `name`, if any, and which part of its matrix it is.
+fn scheme<'n>(
     checkpoint: &Checkpoint,
-    recipe: &QuantizationConfig,
+    quantization: &QuantizationConfig,
     name: &'n str,
 ) -> (Option<QuantScheme>, &'n str) {
-    // gpt-oss as it was published.
+    // The format that gpt-oss was published in.
     for (end, other) in [("_blocks", "_scales"), ("_scales", "_blocks")] {
         if let Some(module) = name.strip_suffix(end)
             && checkpoint.has(&format!("{module}{other}"))
@@ -138,25 +138,25 @@ fn packing<'n>(
         }
     }
     let (module, part) = name.rsplit_once('.').unwrap_or(("", name));
-    let packing = recipe.of(module, checkpoint.has(&format!("{module}.scales")));
-    (packing.filter(|_| ["weight", "scales", "biases"].contains(&part)), part)
+    let scheme = quantization.of(module, checkpoint.has(&format!("{module}.scales")));
+    (scheme.filter(|_| ["weight", "scales", "biases"].contains(&part)), part)
 }
 
-/// What one tensor adds.
-fn sizes(entry: &Entry, part: &str, packing: Option<QuantScheme>, policy: WeightPolicy, float: u64) -> Kind {
+/// The contribution of one tensor.
+fn sizes(entry: &Entry, part: &str, scheme: Option<QuantScheme>, policy: WeightPolicy, float: u64) -> Kind {
     let elements = entry.shape.iter().product::<usize>() as u64;
     let file_bytes = entry.length as u64;
-    let Some(packing) = packing else {
+    let Some(scheme) = scheme else {
         return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
     };
     if part != "weight" && part != "blocks" {
-        let kept = if packing.has_biases() { elements * float } else { file_bytes };
+        let kept = if scheme.has_biases() { elements * float } else { file_bytes };
         let device_bytes = if policy.keep_packed { kept } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
-    // Blocks are counted by bytes, other packed weights by words.
+    // The elements of blocks are bytes, those of other quantized weights are words.
     let bits = if part == "blocks" { 8 } else { 32 };
-    let parameters = elements * bits / packing.bits as u64;
+    let parameters = elements * bits / scheme.bits as u64;
     let device_bytes = if policy.keep_packed { file_bytes } else { parameters * float };
     Kind { tensors: 1, parameters, file_bytes, device_bytes }
 }
