@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mlx_core::array::Rows;
 use mlx_core::sampling::{
-    Constraint, Draw, DryOptions, PenaltyOptions, Sampler, SamplingOptions, SamplingParams, Scratch,
-    TokenHistory, TokenMask, TokenTable, XtcOptions, score,
+    Constraint, Draw, DrawRequest, DryOptions, PenaltyOptions, Sampler, SamplingOptions, SamplingParams,
+    Scratch, TokenHistory, TokenMask, TokenTable, XtcOptions, score,
 };
 use mlx_core::{Error, Result};
 use mlx_rs::{Array, Dtype};
@@ -97,13 +97,14 @@ fn a_row_in_company_draws_what_it_draws_alone() {
             let mut company: Vec<_> = together
                 .iter_mut()
                 .enumerate()
-                .map(|(row, (sampler, history))| (row, sampler, &*history))
+                .map(|(row, (sampler, history))| DrawRequest { row, sampler, history })
                 .collect();
             let drawn = Sampler::draw(&batch, &mut company, &mut scratch).expect("the rows can be read");
             for (row, of_batch) in drawn.iter().enumerate() {
                 let (sampler, history) = &mut alone[row];
                 let single = device_rows(&values[row * WIDTH..(row + 1) * WIDTH], dtype);
-                let of_one = Sampler::draw(&single, &mut [(0, sampler, &*history)], &mut Scratch::default());
+                let mut request = [DrawRequest { row: 0, sampler, history }];
+                let of_one = Sampler::draw(&single, &mut request, &mut Scratch::default());
                 let of_one = of_one.expect("the row can be read").pop().expect("one row");
                 assert!(
                     same(of_batch, &of_one),

@@ -1,5 +1,5 @@
-//! What a step with penalties costs, by length of the history: `history`. Microseconds; one token is appended and the next one drawn
-//! greedily, and the penalties look at all of the history.
+//! What a step with penalties costs, by length of the history: `history`. Microseconds; one token is appended and the next one
+//! drawn greedily, and the window is the whole history.
 
 use std::hint::black_box;
 
@@ -11,7 +11,9 @@ use crate::sampling::{VOCABULARIES, history, microseconds, options, row, sampler
 
 const LENGTHS: [usize; 3] = [1_000, 8_000, 64_000];
 const STEPS: usize = 100;
-const REBUILDS: usize = 15;
+const FIRSTS: usize = 15;
+/// Tokens that a rollback removes, as many as a draft may have.
+const ROLLBACK: usize = 8;
 
 pub(crate) fn measure(_: &[String]) -> Result<Figures> {
     let mut figures = Figures::default();
@@ -21,8 +23,10 @@ pub(crate) fn measure(_: &[String]) -> Result<Figures> {
                 let name = format!("{name}, vocabulary {width}, history {length}, µs");
                 figures.add(name, step(length, width, &options)?);
             }
-            let name = format!("all, counted anew, vocabulary {width}, history {length}, µs");
-            figures.add(name, rebuild(length, width)?);
+            let name = format!("all, rollback by {ROLLBACK}, vocabulary {width}, history {length}, µs");
+            figures.add(name, rollback(length, width)?);
+            let name = format!("all, first draw, vocabulary {width}, history {length}, µs");
+            figures.add(name, first(length, width)?);
         }
     }
     Ok(figures)
@@ -62,14 +66,24 @@ fn step(length: usize, width: usize, options: &SamplingOptions) -> Result<f64> {
     })
 }
 
-/// A rollback makes the state count the whole history again.
-fn rebuild(length: usize, width: usize) -> Result<f64> {
+/// A rollback by some tokens, which are appended again, and a draw.
+fn rollback(length: usize, width: usize) -> Result<f64> {
     let (row, mut sampler, mut scratch) = (row(width), sampler(&all())?, Scratch::default());
     let mut history = history(length, width);
-    microseconds(REBUILDS, || {
-        history.truncate(length - 1);
-        history.push(token(length, width));
+    microseconds(STEPS, || {
+        history.truncate(length - ROLLBACK);
+        (length - ROLLBACK..length).for_each(|place| history.push(token(place, width)));
         black_box(sampler.draw_row(black_box(&row), &history, &mut scratch)?);
+        Ok(())
+    })
+}
+
+/// The first draw with a history of this length, which counts all of it.
+fn first(length: usize, width: usize) -> Result<f64> {
+    let (row, mut scratch) = (row(width), Scratch::default());
+    let history = history(length, width);
+    microseconds(FIRSTS, || {
+        black_box(sampler(&all())?.draw_row(black_box(&row), &history, &mut scratch)?);
         Ok(())
     })
 }

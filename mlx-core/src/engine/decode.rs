@@ -10,7 +10,7 @@ use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::error::Result;
 use crate::model::Row;
-use crate::sampling::{Draw, Sampler, TokenHistory};
+use crate::sampling::{Draw, DrawRequest, Sampler};
 
 /// A step on the device: one or more passes of as many rows as may run together.
 pub(super) struct Step {
@@ -87,10 +87,10 @@ impl Engine {
     /// Draws for those of `ids` that still run, each from its own row, and takes the tokens.
     fn draw_rows(&mut self, ids: &[u64], logits: &Rows) -> Result<Vec<Drawn>> {
         let running = self.sequences.iter_mut().filter(|(_, sequence)| sequence.run.is_some());
-        let (mut drawers, mut rows): (Vec<u64>, Vec<(usize, &mut Sampler, &TokenHistory)>) = running
+        let (mut drawers, mut rows): (Vec<u64>, Vec<DrawRequest<'_>>) = running
             .filter_map(|(&id, Sequence { sampler, history, .. })| {
                 let row = ids.binary_search(&id).ok()?;
-                Some((id, (row, sampler, &*history)))
+                Some((id, DrawRequest { row, sampler, history }))
             })
             .unzip();
         let outcomes = Sampler::draw(logits, &mut rows, &mut self.scratch)?;

@@ -3,25 +3,38 @@
 use crate::sampling::{Cursor, Since, TokenHistory};
 use crate::text::{Detokenizer, StopMatcher};
 
-/// Turns accepted tokens into text, as one more follower of the history.
+/// Turns accepted tokens into text, as one more follower of the history. A rollback by k tokens costs O(k).
 pub(super) struct OutputText {
     cursor: Cursor,
-    detokenizer: Detokenizer,
-    stop: StopMatcher,
-    /// Bytes of text and of shown text that the tokens so far have made.
-    made: (usize, usize),
-    /// The most that these ever were: what is made again after a rollback is not said again.
-    said: (usize, usize),
+    now: Decoded,
+    /// By rising number of tokens; see [`OutputText::save`].
+    checkpoints: Vec<Decoded>,
+    /// The most bytes of text and of shown text that were ever emitted: what is decoded again after a rollback is not
+    /// emitted again.
+    emitted: (usize, usize),
 }
 
-/// What the newest tokens brought.
+/// The decoders after some generated tokens.
+#[derive(Clone)]
+struct Decoded {
+    detokenizer: Detokenizer,
+    stop: StopMatcher,
+    tokens: usize,
+    /// Bytes of text and of shown text that these tokens have made.
+    made: (usize, usize),
+}
+
+/// The fewest tokens between two checkpoints.
+const SPACING: usize = 16;
+
+/// What the newest tokens added.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
     /// Text that is certain.
     pub(super) text: String,
     /// Text that may be shown: certain, and not part of a stop string.
     pub(super) delta: String,
-    /// The stop string that came, by its index.
+    /// The stop string that was found, by its index.
     pub(super) matched: Option<usize>,
 }
 
@@ -30,60 +43,86 @@ impl OutputText {
     pub(super) fn new(detokenizer: Detokenizer, stop: StopMatcher, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
         history.since(&mut cursor);
-        Self { cursor, detokenizer, stop, made: (0, 0), said: (0, 0) }
+        let now = Decoded { detokenizer, stop, tokens: 0, made: (0, 0) };
+        Self { cursor, checkpoints: vec![now.clone()], now, emitted: (0, 0) }
     }
 
-    /// Takes what the history has gained. After a rollback the text is built anew, and what goes beyond the text that
-    /// was said before is the piece.
+    /// Decodes the tokens that the history has gained. After a rollback decoding resumes at a checkpoint, and the piece is
+    /// what goes beyond the text that was emitted before.
     pub(super) fn sync(&mut self, history: &TokenHistory) -> Piece {
         let tokens = match history.since(&mut self.cursor) {
             Since::Append(tokens) => tokens,
-            Since::Rebuild(_) => {
-                self.detokenizer.reset();
-                self.stop.reset();
-                self.made = (0, 0);
-                history.generated()
+            Since::Truncated { to, .. } => {
+                self.restore(to.saturating_sub(history.prompt_length()));
+                &history.generated()[self.now.tokens..]
             }
         };
-        let (before, said) = (self.made, self.said);
+        let (before, emitted) = (self.now.made, self.emitted);
         let Piece { text, delta, matched } = self.push(tokens);
-        self.said = (said.0.max(self.made.0), said.1.max(self.made.1));
-        let text = beyond(&text, said.0.saturating_sub(before.0));
-        let delta = beyond(&delta, said.1.saturating_sub(before.1));
+        self.emitted = (emitted.0.max(self.now.made.0), emitted.1.max(self.now.made.1));
+        let text = beyond(&text, emitted.0.saturating_sub(before.0));
+        let delta = beyond(&delta, emitted.1.saturating_sub(before.1));
         Piece { text, delta, matched }
     }
 
     /// The rest of the text, at the end of a generation.
     pub(super) fn finish(&mut self) -> Piece {
-        let text = self.detokenizer.finish();
-        let mut piece = self.watch(text);
+        let text = self.now.detokenizer.finish();
+        let mut piece = Piece::default();
+        self.now.watch(&text, &mut piece);
         if piece.matched.is_none() {
-            piece.delta.push_str(&self.stop.finish());
+            piece.delta.push_str(&self.now.stop.finish());
         }
         piece
     }
 
     fn push(&mut self, tokens: &[u32]) -> Piece {
-        let mut text = String::new();
+        let mut piece = Piece::default();
         for &token in tokens {
-            text.push_str(&self.detokenizer.push(token));
+            let text = self.now.detokenizer.push(token);
+            self.now.watch(&text, &mut piece);
+            self.now.tokens += 1;
+            if self.now.tokens.is_multiple_of(SPACING) {
+                self.save();
+            }
         }
-        let mut piece = self.watch(text);
         if piece.matched.is_none() {
-            self.look_ahead(&mut piece);
+            self.now.look_ahead(&mut piece);
         }
-        self.made = (self.made.0 + piece.text.len(), self.made.1 + piece.delta.len());
         piece
     }
 
-    fn watch(&mut self, text: String) -> Piece {
-        let output = self.stop.push(&text);
-        Piece { text, delta: output.emit, matched: output.matched }
+    /// Keeps a checkpoint. Of those whose number of tokens is a multiple of 16, 32, 64 and so on the last two of each kind
+    /// stay, so there are few, and a rollback by k finds one at most 2 k + 16 tokens before its end.
+    fn save(&mut self) {
+        let now = self.now.tokens;
+        // Zero, the very beginning, is a multiple of everything.
+        let kind = |tokens: usize| 1 << tokens.trailing_zeros().min(usize::BITS - 2);
+        self.checkpoints.retain(|it| now - it.tokens <= 2 * kind(it.tokens));
+        self.checkpoints.push(self.now.clone());
+    }
+
+    /// Goes back to the last checkpoint of at most `tokens` tokens.
+    fn restore(&mut self, tokens: usize) {
+        let kept = self.checkpoints.partition_point(|it| it.tokens <= tokens);
+        self.checkpoints.truncate(kept);
+        self.now = self.checkpoints.last().expect("the checkpoint of no tokens is never dropped").clone();
+    }
+}
+
+impl Decoded {
+    /// Adds text, and looks for stop strings in it.
+    fn watch(&mut self, text: &str, piece: &mut Piece) {
+        let output = self.stop.push(text);
+        self.made = (self.made.0 + text.len(), self.made.1 + output.emit.len());
+        piece.text.push_str(text);
+        piece.delta.push_str(&output.emit);
+        piece.matched = output.matched;
     }
 
     /// Some text is certain only once the next token is known, such as a newline that is a byte token. If the
     /// text would hold a stop string were it to end here, then it ends here.
-    fn look_ahead(&mut self, piece: &mut Piece) {
+    fn look_ahead(&self, piece: &mut Piece) {
         if self.stop.is_empty() {
             return;
         }
@@ -101,8 +140,8 @@ impl OutputText {
     }
 }
 
-fn beyond(text: &str, said: usize) -> String {
-    text.get(said..).unwrap_or_default().to_owned()
+fn beyond(text: &str, emitted: usize) -> String {
+    text.get(emitted..).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -123,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_rollback_only_new_text_is_said() {
+    fn after_a_rollback_only_new_text_is_emitted() {
         let tokenizer = tokenizer("llama-f32");
         let tokens = tokenizer.encode("The keeper counts the waves", false).expect("it encodes");
         let mut history = TokenHistory::new(vec![1, 2]);
         let mut follower = follower(&tokenizer, &["waves"], &history);
-        let mut said = String::new();
+        let mut emitted = String::new();
         for (place, &token) in tokens.iter().enumerate() {
             if place % 4 == 3 {
                 history.push(7);
@@ -144,10 +183,10 @@ mod tests {
             }
             history.push(token);
             let piece = follower.sync(&history);
-            said.push_str(&piece.text);
+            emitted.push_str(&piece.text);
             assert_eq!(piece.matched.is_some(), place + 1 == tokens.len());
         }
-        assert_eq!(said, tokenizer.decode(&tokens, true));
+        assert_eq!(emitted, tokenizer.decode(&tokens, true));
     }
 
     /// In this vocabulary a newline is a byte token, whose text is certain only after the next token.
@@ -160,5 +199,30 @@ mod tests {
         history.push(newline);
         let piece = follower.sync(&history);
         assert_eq!((piece.matched, piece.delta.as_str()), (Some(0), ""));
+    }
+
+    /// Work is counted in tokens that are decoded again.
+    #[test]
+    fn a_rollback_decodes_no_more_than_a_few_times_what_it_removed() {
+        let tokenizer = tokenizer("llama-f32");
+        let mut history = TokenHistory::new(vec![1, 2]);
+        let mut follower = follower(&tokenizer, &["never"], &history);
+        (0..20_000).for_each(|token| history.push(token % 300));
+        let mut text = follower.sync(&history).text;
+        assert!(follower.checkpoints.len() <= 32, "{} checkpoints", follower.checkpoints.len());
+        for back in [1, 3, 40, 1_000, 9, 15_000, 2] {
+            let length = history.len() - back;
+            history.truncate(length);
+            let decoded = length - history.prompt_length();
+            assert_eq!(follower.sync(&history), Piece::default());
+            assert_eq!(follower.now.tokens, decoded);
+            let from = follower.checkpoints.last().expect("there is one").tokens;
+            assert!(decoded - from <= 2 * back + SPACING, "{back} back: from {from} to {decoded}");
+        }
+        while follower.now.tokens < 20_100 {
+            history.push(follower.now.tokens as u32 % 300);
+            text.push_str(&follower.sync(&history).text);
+        }
+        assert_eq!(text + &follower.finish().text, tokenizer.decode(history.generated(), true));
     }
 }

@@ -14,7 +14,7 @@ use super::stats::Gauges;
 use crate::array::Rows;
 use crate::error::Result;
 use crate::model::Pass;
-use crate::sampling::Sampler;
+use crate::sampling::{DrawRequest, Sampler};
 
 /// What was issued in one turn.
 pub(super) struct Prefills {
@@ -240,7 +240,7 @@ impl Engine {
 
     fn draw_first(&mut self, id: u64, logits: &Rows) -> Option<Drawn> {
         let sequence = self.sequences.get_mut(&id).filter(|it| it.run.is_some())?;
-        let mut row = [(0, &mut sequence.sampler, &sequence.history)];
+        let mut row = [DrawRequest { row: 0, sampler: &mut sequence.sampler, history: &sequence.history }];
         let mut draws = match Sampler::draw(logits, &mut row, &mut self.scratch) {
             Ok(draws) => draws,
             Err(error) => vec![Err(error)],

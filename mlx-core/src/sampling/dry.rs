@@ -31,7 +31,7 @@ impl Breakers {
         Self { texts, token_text, reach }
     }
 
-    /// Whether `token` completes a breaker, after the text `tail`; `tail` goes on by the token's text.
+    /// Whether `token` completes a breaker, after the text `tail`; the token's text is appended to `tail`.
     fn completes(&self, token: u32, tail: &mut Vec<u8>) -> bool {
         if self.texts.is_empty() {
             return false;
@@ -46,6 +46,23 @@ impl Breakers {
         tail.drain(..tail.len().saturating_sub(self.reach));
         found
     }
+
+    /// Sets `tail` to the text of `tokens`, as far as a breaker may reach back.
+    fn rebuild_tail(&self, tokens: &[u32], tail: &mut Vec<u8>) {
+        tail.clear();
+        if self.texts.is_empty() {
+            return;
+        }
+        // Read from the end, and so reversed until the end is known.
+        for &token in tokens.iter().rev() {
+            if tail.len() >= self.reach {
+                break;
+            }
+            tail.extend((self.token_text)(token).iter().rev());
+        }
+        tail.truncate(self.reach);
+        tail.reverse();
+    }
 }
 
 impl std::fmt::Debug for Breakers {
@@ -54,50 +71,67 @@ impl std::fmt::Debug for Breakers {
     }
 }
 
-/// An earlier place where the newest token stands, and how many tokens up to it equal the newest ones.
+/// An earlier place of the newest token, and how many tokens up to it equal the newest ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Match {
     place: usize,
     length: usize,
 }
 
-/// Where each token has been, and the matches that end at the newest one. Equals a search from scratch at
-/// all times. A step costs as much as the newest token has earlier occurrences.
+/// Where each token has been, and the matches that end at the newest one. Equals a search from scratch at all times.
+///
+/// A step costs the earlier occurrences of the newest token. A truncation by k tokens costs k, the occurrences of the token
+/// that is the newest then, and comparisons of single tokens as far as its matches reach: about one for each occurrence in
+/// common text, and never more than the history is long ([`matches_at_end`]).
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
+    /// By rising place.
     places: HashMap<u32, Vec<usize>>,
     /// By rising place.
     matches: Vec<Match>,
-    /// Tokens since the last one that completed a breaker.
-    since_breaker: usize,
+    /// The tokens that complete a breaker, by rising place.
+    breaks: Vec<usize>,
     /// The end of the text, as far as a breaker may reach back.
     tail: Vec<u8>,
-    end: usize,
+    /// How many tokens have been read.
+    length: usize,
     next: Vec<Match>,
     longest: HashMap<u32, usize>,
 }
 
 impl Repeats {
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Takes the tokens from the last one seen to the end of `history`.
-    pub(super) fn extend(&mut self, history: &[u32], breakers: &Breakers) {
-        for (place, &token) in history.iter().enumerate().skip(self.end) {
-            self.push(token, place, breakers);
+    /// Reads more tokens.
+    pub(super) fn extend(&mut self, tokens: &[u32], breakers: &Breakers) {
+        for &token in tokens {
+            self.push(token, breakers);
         }
-        self.end = history.len();
     }
 
-    fn push(&mut self, token: u32, place: usize, breakers: &Breakers) {
+    /// Forgets the tokens from `length` on; `read` holds all that were read.
+    pub(super) fn truncate(&mut self, read: &[u32], length: usize, breakers: &Breakers) {
+        if length >= self.length {
+            return;
+        }
+        for token in &read[length..self.length] {
+            self.places.get_mut(token).expect("every token that was read has a place").pop();
+        }
+        self.breaks.truncate(self.breaks.partition_point(|&place| place < length));
+        self.length = length;
+        breakers.rebuild_tail(&read[..length], &mut self.tail);
+        self.matches.clear();
+        if let Some((newest, before)) = read[..length].split_last() {
+            let earlier = self.places[newest].split_last().map_or(&[][..], |(_, earlier)| earlier);
+            let equal = |back: usize, place: usize| read[before.len() - back] == read[place];
+            matches_at_end(before.len(), earlier, equal, &mut self.matches);
+        }
+    }
+
+    fn push(&mut self, token: u32, breakers: &Breakers) {
         if breakers.completes(token, &mut self.tail) {
-            self.since_breaker = 0;
-        } else {
-            self.since_breaker += 1;
+            self.breaks.push(self.length);
         }
         let earlier = self.places.entry(token).or_default();
-        // A match goes on from the one that ended a place before it; both lists rise, so one walk joins them.
+        // A match extends the one that ended a place before it; both lists rise, so one walk joins them.
         self.next.clear();
         let mut before = self.matches.iter().peekable();
         for &place in earlier.iter() {
@@ -105,17 +139,19 @@ impl Repeats {
             let length = before.next_if(|it| it.place + 1 == place).map_or(0, |it| it.length) + 1;
             self.next.push(Match { place, length });
         }
-        earlier.push(place);
+        earlier.push(self.length);
+        self.length += 1;
         std::mem::swap(&mut self.matches, &mut self.next);
     }
 
     /// Takes the penalty from the logit of every token that would continue a repeated sequence.
     pub(super) fn apply(&mut self, dry: &Dry, history: &[u32], row: &mut [f32]) {
         let start = window_start(history.len(), dry.window);
+        let since_breaker = self.breaks.last().map_or(self.length, |place| self.length - 1 - place);
         self.longest.clear();
         let inside = self.matches.partition_point(|it| it.place < start);
         for &Match { place, length } in &self.matches[inside..] {
-            let length = length.min(self.since_breaker).min(place + 1 - start);
+            let length = length.min(since_breaker).min(place + 1 - start);
             if length >= dry.allowed_length as usize {
                 let longest = self.longest.entry(history[place + 1]).or_default();
                 *longest = length.max(*longest);
@@ -129,8 +165,117 @@ impl Repeats {
     }
 }
 
+/// The matches of the token at `newest`, whose `earlier` places are given by rising place. `equal(back, place)` compares the
+/// token `back` places before `newest` with the one at `place`.
+///
+/// This is the Z algorithm (Gusfield, 1997, section 1.3), read from the end: inside a match that has been found, the places
+/// mirror those at its end, and only what reaches beyond it is compared. So no token of the history is found equal twice, and
+/// the comparisons are at most the length of the history and one more for each place.
+fn matches_at_end(
+    newest: usize,
+    earlier: &[usize],
+    mut equal: impl FnMut(usize, usize) -> bool,
+    matches: &mut Vec<Match>,
+) {
+    // The match that reaches furthest back, by its number in `matches`, and where it begins.
+    let (mut widest, mut begin) = (0, newest + 1);
+    for (number, &place) in earlier.iter().rev().enumerate() {
+        let mut length = 0;
+        if place >= begin {
+            let mirrored: Match = matches[number - widest - 1];
+            length = mirrored.length.min(place + 1 - begin);
+        }
+        while length <= place && equal(length, place - length) {
+            length += 1;
+        }
+        if place + 1 - length < begin {
+            (widest, begin) = (number, place + 1 - length);
+        }
+        matches.push(Match { place, length });
+    }
+    matches.reverse();
+}
+
 /// `multiplier * base^(length - allowed_length)`, the power kept finite.
 pub(super) fn penalty(dry: &Dry, length: usize) -> f32 {
     let exponent = (length - dry.allowed_length as usize).min(10_000) as u32;
     dry.multiplier * power(dry.base, exponent).min(LARGEST_POWER)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sampling::noise::{Stream, uniform};
+
+    /// The matches at the end of a history, and how many comparisons found them.
+    fn found(tokens: &[u32]) -> (Vec<Match>, usize) {
+        let Some((newest, before)) = tokens.split_last() else { return (Vec::new(), 0) };
+        let earlier: Vec<usize> = (0..before.len()).filter(|&place| before[place] == *newest).collect();
+        let (mut compared, mut matches) = (0, Vec::new());
+        let equal = |back: usize, place: usize| {
+            compared += 1;
+            tokens[before.len() - back] == tokens[place]
+        };
+        matches_at_end(before.len(), &earlier, equal, &mut matches);
+        (matches, compared)
+    }
+
+    fn naive(tokens: &[u32]) -> Vec<Match> {
+        let end = tokens.len().saturating_sub(1);
+        let length =
+            |place: usize| (0..=place).take_while(|back| tokens[place - back] == tokens[end - back]).count();
+        (0..end).map(|place| Match { place, length: length(place) }).filter(|it| it.length > 0).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn matches_at_the_end_are_those_of_a_search(
+            tokens in prop_oneof![
+                proptest::collection::vec(0..2u32, 0..60),
+                proptest::collection::vec(0..4u32, 0..60),
+                // Periods, with a flaw here and there.
+                (1..9usize, 0..60usize, 0..60usize).prop_map(|(period, length, flaw)| {
+                    (0..length).map(|place| if place == flaw { 99 } else { (place % period) as u32 }).collect()
+                }),
+            ],
+        ) {
+            let (matches, compared) = found(&tokens);
+            prop_assert_eq!(&matches, &naive(&tokens));
+            prop_assert!(compared <= tokens.len() + matches.len(), "{compared} of {tokens:?}");
+        }
+    }
+
+    /// Work is counted in tokens whose text is asked for and in tokens that are compared.
+    #[test]
+    fn a_rollback_in_a_long_history_reads_its_end_only() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        const LENGTH: u64 = 64_000;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let text = move |token: u32| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            token.to_string().into_bytes()
+        };
+        let breakers = Breakers::new(&["12345678".to_owned()], Arc::new(text));
+        // Few tokens are common and many are rare, as in text.
+        let token = |place: u64| (uniform(99, place, Stream::Draw).powi(4) * 32_000.0) as u32;
+        let tokens: Vec<u32> = (0..LENGTH).map(token).collect();
+        let mut repeats = Repeats::default();
+        repeats.extend(&tokens, &breakers);
+        for back in [1, 16, 500] {
+            let length = tokens.len() - back;
+            asked.store(0, Ordering::Relaxed);
+            repeats.truncate(&tokens, length, &breakers);
+            repeats.extend(&tokens[length..], &breakers);
+            let asked = asked.load(Ordering::Relaxed);
+            assert!(asked <= back + breakers.reach, "{back} back: {asked} texts");
+            let (matches, compared) = found(&tokens[..length]);
+            assert!(compared <= 3 * matches.len() + 16, "{back} back: {compared} comparisons");
+        }
+        let mut straight = Repeats::default();
+        straight.extend(&tokens, &breakers);
+        assert_eq!((repeats.matches, repeats.breaks), (straight.matches, straight.breaks));
+    }
 }

@@ -17,13 +17,13 @@ pub(super) struct Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     /// By rising id.
-    pub(super) candidates: Vec<Candidate>,
+    pub(super) kept: Vec<Candidate>,
     /// Some of them in an order that is being looked for.
     ordered: Vec<Candidate>,
     peaks: Vec<f32>,
 }
 
-/// Values whose largest one stands for all of them when the head of a row is looked for.
+/// Values that are represented by their largest one in the search for the top k of a row.
 const BLOCK: usize = 64;
 
 /// Falling logit, then rising id: the one order of candidates, so that ties have one answer.
@@ -33,43 +33,48 @@ fn by_rank(left: &Candidate, right: &Candidate) -> Ordering {
 }
 
 impl Candidates {
-    /// Takes all tokens of at least `floor` and more than minus infinity.
-    pub(super) fn above(&mut self, row: &[f32], floor: f32) {
-        self.candidates.clear();
+    /// Takes all tokens whose logit is at least `floor` and above minus infinity.
+    pub(super) fn at_least(&mut self, row: &[f32], floor: f32) {
+        self.kept.clear();
         for (block, first) in row.chunks(BLOCK).zip((0..).step_by(BLOCK)) {
             if largest(block) >= floor {
                 let kept = |&(_, &logit): &(u32, &f32)| logit >= floor && logit > f32::NEG_INFINITY;
                 let kept = (first..).zip(block).filter(kept);
-                self.candidates.extend(kept.map(|(id, &logit)| Candidate { id, logit }));
+                self.kept.extend(kept.map(|(id, &logit)| Candidate { id, logit }));
             }
         }
     }
 
     /// Takes the `count` likeliest tokens of a row, exactly that many on ties (top-k: Fan et al., 2018,
     /// arXiv:1805.04833).
-    pub(super) fn head(&mut self, row: &[f32], count: usize) {
+    pub(super) fn top_k_of_row(&mut self, row: &[f32], count: usize) {
         self.peaks.clear();
         self.peaks.extend(row.chunks(BLOCK).map(largest));
         let floor = if (1..self.peaks.len()).contains(&count) {
-            // As many blocks as asked for reach this peak, so at least as many tokens do.
+            // `count` blocks reach this peak, so at least as many tokens do.
             *self.peaks.select_nth_unstable_by(count - 1, |left, right| right.total_cmp(left)).1
         } else {
             f32::NEG_INFINITY
         };
-        self.above(row, floor);
+        self.at_least(row, floor);
+        self.top_k(count);
+    }
+
+    /// Keeps the `count` likeliest candidates.
+    pub(super) fn top_k(&mut self, count: usize) {
         if count == 0 {
-            self.candidates.clear();
-        } else if count < self.candidates.len() {
-            self.ordered.clone_from(&self.candidates);
+            self.kept.clear();
+        } else if count < self.kept.len() {
+            self.ordered.clone_from(&self.kept);
             let last = *self.ordered.select_nth_unstable_by(count - 1, by_rank).1;
-            self.candidates.retain(|it| by_rank(it, &last).is_le());
+            self.kept.retain(|it| by_rank(it, &last).is_le());
         }
     }
 
     /// The candidates by falling logit.
     pub(super) fn ranked(&mut self) -> &[Candidate] {
-        self.candidates.sort_unstable_by(by_rank);
-        &self.candidates
+        self.kept.sort_unstable_by(by_rank);
+        &self.kept
     }
 
     /// top-p (Holtzman et al., 2019, arXiv:1904.09751) of a whole row: the fewest likeliest tokens whose share of
@@ -77,7 +82,7 @@ impl Candidates {
     pub(super) fn top_p_of_row(&mut self, row: &[f32], p: f32) {
         let top = largest(row);
         let target = share_of(mass(row, top), p);
-        self.above(row, mass_floor(row, top, target));
+        self.at_least(row, mass_floor(row, top, target));
         self.cut_at_mass(target, by_rank, |it| it.logit - top);
     }
 
@@ -92,7 +97,7 @@ impl Candidates {
     pub(super) fn typical_p(&mut self, p: f32) {
         let (top, total) = self.top_and_mass();
         let share = |it: &Candidate| f64::from(exp(it.logit - top)) / total * f64::from(it.logit - top);
-        let mean: f64 = self.candidates.iter().map(share).sum();
+        let mean: f64 = self.kept.iter().map(share).sum();
         // -ln p - H = (ln total - x) - (ln total - mean) = mean - x, both relative to the top.
         let center = (f64::from(top) + mean) as f32;
         let distance = |it: &Candidate| (center - it.logit).abs();
@@ -105,28 +110,28 @@ impl Candidates {
     /// min-p (Nguyen et al., 2024, arXiv:2407.01082): candidates at least `p` times as likely as the likeliest.
     pub(super) fn min_p(&mut self, p: f32) {
         let top = self.top();
-        self.candidates.retain(|it| exp(it.logit - top) >= p);
+        self.kept.retain(|it| exp(it.logit - top) >= p);
     }
 
     /// XTC (p-e-w, 2024, text-generation-webui pull request 6335): of the candidates of at least the threshold, all
-    /// but the least likely go. Protected tokens stay.
+    /// but the least likely are removed. Protected tokens stay.
     pub(super) fn exclude_top_choices(&mut self, xtc: Xtc, protected: &[u32]) {
         let (top, total) = self.top_and_mass();
         let enough = f64::from(xtc.threshold) * total;
         let is_choice = |it: &Candidate| f64::from(exp(it.logit - top)) >= enough;
-        let Some(last) = self.candidates.iter().copied().filter(is_choice).max_by(by_rank) else { return };
-        self.candidates.retain(|it| !is_choice(it) || *it == last || protected.contains(&it.id));
+        let Some(last) = self.kept.iter().copied().filter(is_choice).max_by(by_rank) else { return };
+        self.kept.retain(|it| !is_choice(it) || *it == last || protected.contains(&it.id));
     }
 
     fn top(&self) -> f32 {
         let larger = |best, it: &Candidate| if it.logit > best { it.logit } else { best };
-        self.candidates.iter().fold(f32::NEG_INFINITY, larger)
+        self.kept.iter().fold(f32::NEG_INFINITY, larger)
     }
 
     /// The largest logit, and the sum of `exp(x - largest)` in the order of the ids.
     fn top_and_mass(&self) -> (f32, f64) {
         let top = self.top();
-        (top, self.candidates.iter().map(|it| f64::from(exp(it.logit - top))).sum())
+        (top, self.kept.iter().map(|it| f64::from(exp(it.logit - top))).sum())
     }
 
     /// Leaves the fewest candidates, first ones of `order` first, whose mass reaches `target`, and at least one; all
@@ -139,7 +144,7 @@ impl Candidates {
         weight: impl Fn(&Candidate) -> f32,
     ) {
         let mass_of = |it: &Candidate| f64::from(exp(weight(it)));
-        self.ordered.clone_from(&self.candidates);
+        self.ordered.clone_from(&self.kept);
         let (mut range, mut missing) = (0..self.ordered.len(), target);
         while range.len() > 32 {
             let half = range.len() / 2;
@@ -160,13 +165,13 @@ impl Candidates {
             missing <= 0.0
         };
         if let Some(last) = part.iter().find(reaches).or(part.last()).copied() {
-            self.candidates.retain(|it| order(it, &last).is_le());
+            self.kept.retain(|it| order(it, &last).is_le());
         }
     }
 }
 
-/// The share `p` of a mass. The decimal that was meant may lie half a unit of f32 below `p`, and a set that reaches it
-/// exactly is to count: 20 of 200 equal tokens are a share of 0.1.
+/// The share `p` of a mass. A decimal may lie half a unit of f32 below its `p`, and a set that reaches it
+/// exactly must count: 20 of 200 equal tokens are a share of 0.1.
 fn share_of(total: f64, p: f32) -> f64 {
     f64::from(p) * (1.0 - f64::from(f32::EPSILON) / 2.0) * total
 }
@@ -206,9 +211,9 @@ mod tests {
     fn left(shares: &[f32], filter: impl FnOnce(&mut Candidates)) -> Vec<u32> {
         let row: Vec<f32> = shares.iter().map(|share| share.ln()).collect();
         let mut pool = Candidates::default();
-        pool.above(&row, f32::NEG_INFINITY);
+        pool.at_least(&row, f32::NEG_INFINITY);
         filter(&mut pool);
-        ids(&pool.candidates)
+        ids(&pool.kept)
     }
 
     fn scattered(length: u32) -> Vec<f32> {
@@ -218,7 +223,7 @@ mod tests {
     #[test]
     fn the_head_is_exact_and_ties_go_to_the_lower_id() {
         let mut pool = Candidates::default();
-        pool.head(&[2.0, 5.0, 2.0, 2.0], 2);
+        pool.top_k_of_row(&[2.0, 5.0, 2.0, 2.0], 2);
         assert_eq!(ids(pool.ranked()), [1, 0]);
         let row = scattered(9000);
         let mut sorted: Vec<u32> = (0..9000).collect();
@@ -226,7 +231,7 @@ mod tests {
             row[right as usize].total_cmp(&row[left as usize]).then(left.cmp(&right))
         });
         for count in [0, 1, 7, 64, 140, 141, 500, 9000] {
-            pool.head(&row, count);
+            pool.top_k_of_row(&row, count);
             assert_eq!(ids(pool.ranked()), sorted[..count], "{count}");
         }
     }
@@ -260,7 +265,7 @@ mod tests {
                 let mut expected: Vec<u32> = kept.map(|it| it.id).collect();
                 expected.sort_unstable();
                 pool.top_p_of_row(&row, p);
-                assert_eq!(ids(&pool.candidates), expected, "p = {p}, scale {scale}");
+                assert_eq!(ids(&pool.kept), expected, "p = {p}, scale {scale}");
             }
         }
     }

@@ -6,6 +6,16 @@ pub struct TokenHistory {
     tokens: Vec<u32>,
     prompt_length: usize,
     epoch: u64,
+    /// By rising epoch and rising length: a later truncation to the same length or a smaller one replaces an earlier one. So
+    /// the first entry after an epoch is the smallest length since then.
+    truncations: Vec<Truncation>,
+}
+
+/// The epoch that a truncation began, and the length that it left.
+#[derive(Debug, Clone, Copy)]
+struct Truncation {
+    epoch: u64,
+    length: usize,
 }
 
 /// How far a follower has read. A default cursor has read nothing.
@@ -18,16 +28,21 @@ pub struct Cursor {
 /// What a follower has to do to catch up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since<'a> {
-    /// Take these tokens in addition.
+    /// Add these tokens.
     Append(&'a [u32]),
-    /// Forget everything and take these tokens, the whole history.
-    Rebuild(&'a [u32]),
+    /// Drop everything from position `to` on, which the follower has read, then add `tail`.
+    Truncated {
+        /// The length of what is unchanged.
+        to: usize,
+        /// The tokens that stand there now.
+        tail: &'a [u32],
+    },
 }
 
 impl TokenHistory {
     /// A history that begins with `prompt`.
     pub fn new(prompt: Vec<u32>) -> Self {
-        Self { prompt_length: prompt.len(), tokens: prompt, epoch: 0 }
+        Self { prompt_length: prompt.len(), tokens: prompt, ..Self::default() }
     }
 
     /// All tokens.
@@ -60,24 +75,29 @@ impl TokenHistory {
         self.tokens.push(token);
     }
 
-    /// Cuts the history to `length` tokens, the only way back. Followers notice when they next ask.
+    /// Cuts the history to `length` tokens, the only way back. Followers learn of it when they next sync.
     /// A longer `length` changes nothing.
     pub fn truncate(&mut self, length: usize) {
         if length < self.tokens.len() {
             self.tokens.truncate(length);
             self.prompt_length = self.prompt_length.min(length);
             self.epoch += 1;
+            let kept = self.truncations.partition_point(|earlier| earlier.length < length);
+            self.truncations.truncate(kept);
+            self.truncations.push(Truncation { epoch: self.epoch, length });
         }
     }
 
-    /// What has happened since `cursor` last asked; moves the cursor to the end. O(1).
+    /// What has happened since `cursor` was last here; moves the cursor to the end. However often the history was truncated
+    /// in between, `to` is the length of the common prefix that was never touched. Costs a binary search at most.
     pub fn since(&self, cursor: &mut Cursor) -> Since<'_> {
-        let from = *cursor;
-        *cursor = Cursor { epoch: self.epoch, at: self.tokens.len() };
-        if from.epoch == self.epoch {
-            Since::Append(&self.tokens[from.at..])
+        let from = std::mem::replace(cursor, Cursor { epoch: self.epoch, at: self.tokens.len() });
+        let first = self.truncations.partition_point(|truncation| truncation.epoch <= from.epoch);
+        let shortest = self.truncations.get(first).map_or(usize::MAX, |truncation| truncation.length);
+        if shortest < from.at {
+            Since::Truncated { to: shortest, tail: &self.tokens[shortest..] }
         } else {
-            Since::Rebuild(&self.tokens)
+            Since::Append(&self.tokens[from.at..])
         }
     }
 }
@@ -98,7 +118,7 @@ mod tests {
         // Few tokens, so that a history often regrows to the same length with the same last token.
         let action = prop_oneof![
             4 => (0..3u32).prop_map(Action::Push),
-            1 => (0..20usize).prop_map(Action::Truncate),
+            2 => (0..20usize).prop_map(Action::Truncate),
             2 => Just(Action::Sync),
         ];
         proptest::collection::vec(action, 0..60)
@@ -109,20 +129,55 @@ mod tests {
         fn a_follower_always_holds_the_history(prompt in proptest::collection::vec(0..3u32, 0..6), actions in actions()) {
             let mut history = TokenHistory::new(prompt);
             let (mut cursor, mut copy) = (Cursor::default(), Vec::new());
+            // The smallest length since the last sync.
+            let mut shortest = usize::MAX;
             for action in actions {
                 match action {
                     Action::Push(token) => history.push(token),
-                    Action::Truncate(length) => history.truncate(length),
+                    Action::Truncate(length) => {
+                        history.truncate(length);
+                        shortest = shortest.min(history.len());
+                    }
                     Action::Sync => {
                         match history.since(&mut cursor) {
-                            Since::Append(tail) => copy.extend_from_slice(tail),
-                            Since::Rebuild(all) => copy = all.to_vec(),
+                            Since::Append(tail) => {
+                                prop_assert!(shortest >= copy.len());
+                                copy.extend_from_slice(tail);
+                            }
+                            Since::Truncated { to, tail } => {
+                                prop_assert_eq!(to, shortest);
+                                prop_assert!(to < copy.len());
+                                copy.truncate(to);
+                                copy.extend_from_slice(tail);
+                            }
                         }
                         prop_assert_eq!(&copy, history.tokens());
+                        shortest = usize::MAX;
                     }
                 }
                 prop_assert!(history.prompt_length() <= history.len());
             }
         }
+    }
+
+    #[test]
+    fn several_truncations_count_by_the_shortest_length() {
+        let mut history = TokenHistory::new((0..10).collect());
+        let (mut early, mut late) = (Cursor::default(), Cursor::default());
+        assert_eq!(history.since(&mut early), Since::Append(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));
+        history.truncate(4);
+        (20..25).for_each(|token| history.push(token));
+        assert_eq!(history.since(&mut late), Since::Append(&[0, 1, 2, 3, 20, 21, 22, 23, 24]));
+        history.truncate(7);
+        history.push(30);
+        assert_eq!(history.since(&mut early), Since::Truncated { to: 4, tail: &[20, 21, 22, 30] });
+        assert_eq!(history.since(&mut late), Since::Truncated { to: 7, tail: &[30] });
+        // What a cursor has not read can go without a trace.
+        history.push(31);
+        history.truncate(8);
+        assert_eq!(history.since(&mut late), Since::Append(&[]));
+        // Truncations to ever smaller lengths leave one entry.
+        (1..8).rev().for_each(|length| history.truncate(length));
+        assert_eq!(history.truncations.len(), 1);
     }
 }

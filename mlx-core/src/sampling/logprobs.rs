@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 pub struct TokenLogprob {
     /// `x[token] - logsumexp(x)`.
     pub logprob: f32,
-    /// The likeliest tokens of the row, in falling order; as many as were asked for.
+    /// The likeliest tokens of the row, in falling order, as many as requested.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -21,7 +21,7 @@ pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Re
     check_row(row)?;
     let normalizer = log_sum_exp(row);
     let logprob = |logit: f32| (f64::from(logit) - normalizer) as f32;
-    scratch.pool.head(row, count);
+    scratch.pool.top_k_of_row(row, count);
     Ok(TokenLogprob {
         logprob: logprob(row[token as usize]),
         top: scratch.pool.ranked().iter().map(|it| (it.id, logprob(it.logit))).collect(),

@@ -1,6 +1,7 @@
 //! Sampling. Invariant: [`Sampler::draw`] is the only place where a token is drawn, for every front end.
 //! `docs/sampling.md` says what every number means.
 
+mod chain;
 mod constraint;
 mod dry;
 mod filters;
@@ -21,5 +22,4 @@ pub use logprobs::{TokenLogprob, score};
 pub use noise::{Stream, choice_seed, uniform};
 pub use options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 pub use params::{Dry, MAX_TOP_LOGPROBS, Penalties, SamplingParams, Xtc};
-pub use sampler::{Draw, Sampler, Scratch, TokenTable};
-pub use state::SamplerState;
+pub use sampler::{Draw, DrawRequest, Sampler, Scratch, TokenTable};

@@ -1,6 +1,7 @@
 //! Repetition, frequency and presence penalties, counted as the history grows.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::params::Penalties;
 
@@ -12,10 +13,13 @@ pub(super) struct Counts {
     entries: Vec<Entry>,
     /// The logits of the entries' tokens, while they are edited.
     logits: Vec<f32>,
-    /// How much of the history has left the window.
-    start: usize,
-    /// How much of the history has been counted.
-    end: usize,
+}
+
+/// A history, as far as counting looks at it. Tokens from `prompt_length` on are generated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counted<'a> {
+    pub(super) tokens: &'a [u32],
+    pub(super) prompt_length: usize,
 }
 
 #[derive(Debug)]
@@ -28,25 +32,20 @@ struct Entry {
 }
 
 impl Counts {
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Moves the counts from the window over `old` to the window over `new`; the first `unchanged` tokens of both are the
+    /// same. A truncation brings back tokens that had left a window, at most as many as it removed.
+    pub(super) fn update(&mut self, old: Counted<'_>, new: Counted<'_>, unchanged: usize, window: i64) {
+        let before = window_start(old.tokens.len(), window)..old.tokens.len();
+        let after = window_start(new.tokens.len(), window)..new.tokens.len();
+        for place in added(&before, &after, unchanged).into_iter().flatten() {
+            self.add(new.tokens[place], place >= new.prompt_length);
+        }
+        for place in added(&after, &before, unchanged).into_iter().flatten() {
+            self.remove(old.tokens[place], place >= old.prompt_length);
+        }
     }
 
-    /// Takes the tokens from the last counted one to the end of `history`, and lets go of those that leave the
-    /// window. Tokens from `prompt_length` on are generated.
-    pub(super) fn extend(&mut self, history: &[u32], prompt_length: usize, window: i64) {
-        let start = window_start(history.len(), window).max(self.start);
-        // What has left the window before it was counted need not be counted.
-        for (place, &token) in history.iter().enumerate().skip(self.end.max(start)) {
-            self.add(token, place >= prompt_length);
-        }
-        for (place, &token) in history.iter().enumerate().take(start.min(self.end)).skip(self.start) {
-            self.remove(token, place >= prompt_length);
-        }
-        (self.start, self.end) = (start, history.len());
-    }
-
-    /// Edits the logits of all tokens of the window. Tokens beyond the row are passed over.
+    /// Edits the logits of all tokens of the window. Tokens beyond the row are skipped.
     #[expect(clippy::float_cmp, reason = "off is exactly this value")]
     pub(super) fn apply(&mut self, penalties: &Penalties, row: &mut [f32]) {
         // The logits are gathered first, so that the arithmetic runs over neighbors.
@@ -93,8 +92,14 @@ impl Counts {
     }
 }
 
-/// `x > 0 ? x / penalty : x * penalty`. Nothing foretells the sign, so both are computed and the sign bit picks one; for
-/// zeros they are the same.
+/// The places of the window `after` that are not in `before`, or whose tokens have changed since.
+fn added(before: &Range<usize>, after: &Range<usize>, unchanged: usize) -> [Range<usize>; 2] {
+    let kept = before.start.max(after.start)..before.end.min(after.end).min(unchanged);
+    if kept.is_empty() { [after.clone(), 0..0] } else { [after.start..kept.start, kept.end..after.end] }
+}
+
+/// `x > 0 ? x / penalty : x * penalty`. The sign is not predictable, so both are computed and the sign bit selects one;
+/// for zeros they are the same.
 fn repeated(logit: f32, penalty: f32) -> f32 {
     let negative = ((logit.to_bits() as i32) >> 31) as u32;
     f32::from_bits(((logit * penalty).to_bits() & negative) | ((logit / penalty).to_bits() & !negative))
@@ -103,4 +108,28 @@ fn repeated(logit: f32, penalty: f32) -> f32 {
 /// Where a window of the last `window` tokens begins; -1 is the whole history.
 pub(super) fn window_start(length: usize, window: i64) -> usize {
     usize::try_from(window).map_or(0, |window| length.saturating_sub(window))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Work is counted in places that are added or removed, of a history of 64 000 tokens.
+    #[test]
+    fn a_rollback_recounts_what_it_removed_and_what_came_back() {
+        const LENGTH: usize = 64_000;
+        for window in [-1, 0, 1, 20, 64, 1_000, 100_000] {
+            let places = |length: usize| window_start(length, window)..length;
+            for back in [0, 1, 5, 300, 5_000] {
+                for more in [0, 1, 7] {
+                    let (before, after) = (places(LENGTH), places(LENGTH - back + more));
+                    let unchanged = LENGTH - back;
+                    let count = |ranges: [Range<usize>; 2]| ranges.into_iter().flatten().count();
+                    let work =
+                        count(added(&before, &after, unchanged)) + count(added(&after, &before, unchanged));
+                    assert!(work <= 2 * (back + more), "window {window}, {back} back, {more} more: {work}");
+                }
+            }
+        }
+    }
 }

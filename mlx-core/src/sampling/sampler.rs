@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::chain::Chain;
 use super::constraint::{Constraint, TokenMask};
 use super::dry::{Breakers, TokenText};
-use super::filters::{Candidates, min_p_floor};
+use super::filters::Candidates;
 use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
@@ -14,7 +15,7 @@ use super::state::SamplerState;
 use crate::array::Rows;
 use crate::error::{Error, Result};
 
-/// What the sampler has to know of the tokens.
+/// What the sampler needs to know about tokens.
 #[derive(Clone)]
 pub struct TokenTable {
     /// The text of each token, to find sequence breakers in.
@@ -28,11 +29,26 @@ pub struct Sampler {
     params: SamplingParams,
     /// How many alternatives to report with each token; `None` reports no log-probabilities at all.
     logprobs: Option<usize>,
-    protected: Arc<[u32]>,
+    chain: Chain,
     breakers: Breakers,
     constraint: Option<Box<dyn Constraint>>,
     /// Absent until a draw needs it.
     state: Option<Box<SamplerState>>,
+}
+
+/// One row of a batch to draw from.
+///
+/// A row is drawn from under the history that it continues. Verification of a draft has several rows of one sequence, at
+/// successive histories: the caller draws from one row at a time ([`Sampler::draw`] with a single request; the rows are
+/// computed and copied once), pushes the token, and continues while it equals the draft. State, constraint and noise are
+/// functions of the history alone, so these draws are those of single steps.
+pub struct DrawRequest<'a> {
+    /// The index of the row.
+    pub row: usize,
+    /// The sampler of the sequence.
+    pub sampler: &'a mut Sampler,
+    /// The tokens before the one that is drawn.
+    pub history: &'a TokenHistory,
 }
 
 /// A token that was drawn.
@@ -58,25 +74,19 @@ impl Sampler {
     /// A sampler for one sequence; `logprobs` is at most [`super::MAX_TOP_LOGPROBS`].
     pub fn new(params: SamplingParams, logprobs: Option<usize>, token_table: &TokenTable) -> Self {
         let breakers = Breakers::new(&params.dry.breakers, Arc::clone(&token_table.text));
-        let protected = Arc::clone(&token_table.protected);
-        Self { params, logprobs, protected, breakers, constraint: None, state: None }
+        let chain = Chain::new(&params, Arc::clone(&token_table.protected));
+        Self { params, logprobs, chain, breakers, constraint: None, state: None }
     }
 
-    /// Lets `constraint` forbid tokens.
+    /// Adds a constraint, which may forbid tokens.
     #[must_use]
     pub fn with_constraint(mut self, constraint: Box<dyn Constraint>) -> Self {
         self.constraint = Some(constraint);
         self
     }
 
-    /// Whether a [`SamplerState`] has been made: only penalties ever need one.
-    pub fn has_state(&self) -> bool {
-        self.state.is_some()
-    }
-
-    /// Draws tokens from `logits` `[B, V]`: for each of `rows` from the row with its index, by its sampler and the history it
-    /// continues. One evaluation and one host read for all, whatever they ask for; each outcome is its own, and a row
-    /// that cannot be drawn from fails alone.
+    /// Draws a token for each of `requests` from `logits` `[B, V]`. One evaluation and one host read serve all of them; each
+    /// outcome is its own, and a row that cannot be drawn from fails alone.
     ///
     /// # Errors
     /// When the logits cannot be computed.
@@ -85,13 +95,13 @@ impl Sampler {
     /// When there is no row with such an index.
     pub fn draw(
         logits: &Rows,
-        rows: &mut [(usize, &mut Self, &TokenHistory)],
+        requests: &mut [DrawRequest<'_>],
         scratch: &mut Scratch,
     ) -> Result<Vec<Result<Draw>>> {
         let (values, width) = (logits.values()?, logits.width());
-        let row = |index: usize| &values[index * width..(index + 1) * width];
-        let draws =
-            rows.iter_mut().map(|(index, sampler, history)| sampler.draw_row(row(*index), history, scratch));
+        let draws = requests.iter_mut().map(|DrawRequest { row, sampler, history }| {
+            sampler.draw_row(&values[*row * width..(*row + 1) * width], history, scratch)
+        });
         Ok(draws.collect())
     }
 
@@ -113,8 +123,8 @@ impl Sampler {
         Ok(Draw { token, logprob })
     }
 
-    /// Writes the row with bias, penalties and constraint to `edited`, or says that there is nothing to edit.
-    pub fn edit(
+    /// Writes the row with bias, penalties and constraint to `edited`; false if there is nothing to edit.
+    fn edit(
         &mut self,
         raw: &[f32],
         history: &TokenHistory,
@@ -135,7 +145,7 @@ impl Sampler {
         if penalized {
             let state = self.state.get_or_insert_default();
             state.sync(history, &self.params, &self.breakers);
-            state.apply(history, &self.params, edited);
+            state.apply(&self.params, edited);
         }
         if let Some(constraint) = &mut self.constraint {
             mask.allow_all(edited.len());
@@ -159,41 +169,16 @@ impl Sampler {
         let noise = |stream| uniform(params.seed, history.len() as u64, stream);
         // A temperature too small to divide by still leaves the likeliest tokens.
         let scale = params.temperature.recip().min(f32::MAX);
-        let xtc = noise(Stream::XtcGate) < f64::from(params.xtc.probability);
-        if !self.filter(row, xtc, &mut scratch.pool) {
+        if !self.chain.filter(row, noise(Stream::XtcGate), &mut scratch.pool) {
             return Ok(place(row, scale, noise(Stream::Draw), &mut scratch.blocks) as u32);
         }
-        let candidates = &scratch.pool.candidates;
+        let candidates = &scratch.pool.kept;
         scratch.weights.clear();
         scratch.weights.extend(candidates.iter().map(|candidate| candidate.logit));
         let place = place(&scratch.weights, scale, noise(Stream::Draw), &mut scratch.blocks);
         Ok(candidates[place].id)
     }
-
-    /// Leaves in the pool what the filters leave of the row; false if no filter is on.
-    fn filter(&self, row: &[f32], xtc: bool, pool: &mut Candidates) -> bool {
-        let SamplingParams { top_k, typical_p, top_p, min_p, .. } = self.params;
-        let (by_count, typical, by_mass) = (top_k > 0, typical_p < 1.0, top_p < 1.0);
-        // The first filter looks at the whole row and takes no more of it than it needs.
-        match (by_count, typical, by_mass) {
-            (true, _, _) => pool.head(row, top_k as usize),
-            (false, false, true) => pool.top_p_of_row(row, top_p),
-            (false, false, false) if min_p > 0.0 => pool.above(row, min_p_floor(row, min_p)),
-            (false, false, false) if !xtc => return false,
-            _ => pool.above(row, f32::NEG_INFINITY),
-        }
-        if typical {
-            pool.typical_p(typical_p);
-        }
-        if by_mass && (by_count || typical) {
-            pool.top_p(top_p);
-        }
-        if min_p > 0.0 {
-            pool.min_p(min_p);
-        }
-        if xtc {
-            pool.exclude_top_choices(self.params.xtc, &self.protected);
-        }
-        true
-    }
 }
+
+#[cfg(test)]
+mod tests;

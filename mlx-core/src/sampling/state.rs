@@ -4,38 +4,47 @@
 use super::dry::{Breakers, Repeats};
 use super::history::{Cursor, Since, TokenHistory};
 use super::params::SamplingParams;
-use super::penalties::Counts;
+use super::penalties::{Counted, Counts};
 
-/// A follower of the history that edits logits.
+/// A follower of the history that edits logits. A rollback by k tokens costs O(k) and what a step costs.
 #[derive(Debug, Default)]
-pub struct SamplerState {
+pub(super) struct SamplerState {
     cursor: Cursor,
+    /// The history as it was last synced: what a truncation removed is no longer in the history itself.
+    tokens: Vec<u32>,
+    prompt_length: usize,
     counts: Counts,
     repeats: Repeats,
 }
 
 impl SamplerState {
-    /// Catches up with `history`; after a rollback, from its beginning.
-    pub fn sync(&mut self, history: &TokenHistory, params: &SamplingParams, breakers: &Breakers) {
-        if let Since::Rebuild(_) = history.since(&mut self.cursor) {
-            self.counts.clear();
-            self.repeats.clear();
-        }
+    /// Catches up with `history`.
+    pub(super) fn sync(&mut self, history: &TokenHistory, params: &SamplingParams, breakers: &Breakers) {
+        let (unchanged, tail) = match history.since(&mut self.cursor) {
+            Since::Append(tail) => (self.tokens.len(), tail),
+            Since::Truncated { to, tail } => (to, tail),
+        };
         if params.penalties.is_on() {
-            self.counts.extend(history.tokens(), history.prompt_length(), params.penalties.window);
+            let old = Counted { tokens: &self.tokens, prompt_length: self.prompt_length };
+            let new = Counted { tokens: history.tokens(), prompt_length: history.prompt_length() };
+            self.counts.update(old, new, unchanged, params.penalties.window);
         }
         if params.dry.is_on() {
-            self.repeats.extend(history.tokens(), breakers);
+            self.repeats.truncate(&self.tokens, unchanged, breakers);
+            self.repeats.extend(tail, breakers);
         }
+        self.tokens.truncate(unchanged);
+        self.tokens.extend_from_slice(tail);
+        self.prompt_length = history.prompt_length();
     }
 
     /// Edits a row of logits as the history that was last synced asks for.
-    pub fn apply(&mut self, history: &TokenHistory, params: &SamplingParams, row: &mut [f32]) {
+    pub(super) fn apply(&mut self, params: &SamplingParams, row: &mut [f32]) {
         if params.penalties.is_on() {
             self.counts.apply(&params.penalties, row);
         }
         if params.dry.is_on() {
-            self.repeats.apply(&params.dry, history.tokens(), row);
+            self.repeats.apply(&params.dry, &self.tokens, row);
         }
     }
 }

@@ -13,31 +13,32 @@ use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::model::{self, Row};
 use crate::sampling::{
-    Constraint, Cursor, DryOptions, PenaltyOptions, Sampler, SamplingOptions, Scratch, Since, TokenHistory,
-    TokenMask,
+    Constraint, Cursor, DrawRequest, DryOptions, PenaltyOptions, Sampler, SamplingOptions, Scratch, Since,
+    TokenHistory, TokenMask,
 };
 use crate::weights::WeightPolicy;
 
-/// A grammar's stand-in: a follower of the history that forbids tokens by everything it has seen.
+/// Stands in for a grammar: a follower of the history that forbids tokens by all tokens before.
 #[derive(Default)]
 struct Sieve {
     cursor: Cursor,
-    seen: u32,
+    /// A hash of the tokens up to each position.
+    seen: Vec<u32>,
 }
 
 impl Constraint for Sieve {
     fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()> {
-        let new = match history.since(&mut self.cursor) {
-            Since::Append(new) => new,
-            Since::Rebuild(all) => {
-                self.seen = 0;
-                all
-            }
+        let (kept, tail) = match history.since(&mut self.cursor) {
+            Since::Append(tail) => (self.seen.len(), tail),
+            Since::Truncated { to, tail } => (to, tail),
         };
-        self.seen = new.iter().fold(self.seen, |seen, token| seen.wrapping_mul(31).wrapping_add(*token));
-        (0..320)
-            .filter(|token| (token ^ self.seen).is_multiple_of(3))
-            .for_each(|token| allowed.forbid(token));
+        self.seen.truncate(kept);
+        for &token in tail {
+            let before = self.seen.last().copied().unwrap_or(0);
+            self.seen.push(before.wrapping_mul(31).wrapping_add(token));
+        }
+        let seen = self.seen.last().copied().unwrap_or(0);
+        (0..320).filter(|token| (token ^ seen).is_multiple_of(3)).for_each(|token| allowed.forbid(token));
         Ok(())
     }
 }
@@ -104,7 +105,8 @@ impl Running<'_> {
     fn generate(&mut self, tokens: usize) {
         for _ in 0..tokens {
             let logits = self.logits();
-            let mut row = [(0, &mut self.sequence.sampler, &self.sequence.history)];
+            let Sequence { sampler, history, .. } = &mut self.sequence;
+            let mut row = [DrawRequest { row: 0, sampler, history }];
             let mut draws =
                 Sampler::draw(&logits, &mut row, &mut Scratch::default()).expect("it is computed");
             let draw = draws.pop().expect("one row").expect("some token is allowed");
