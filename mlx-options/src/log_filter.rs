@@ -1,10 +1,10 @@
-//! Which lines are logged: `MLX_LOG`, in the syntax of `tracing`'s filters, for every program of the project.
+//! The log filter of all programs of the project: `MLX_LOG`, in the syntax of `tracing`'s filters.
 
 use tracing_subscriber::EnvFilter;
 
 const VARIABLE: &str = "MLX_LOG";
 
-/// The filter of the variable, or else `default`.
+/// The filter from the variable, or `default`.
 pub fn log_filter(default: &str) -> Result<EnvFilter, String> {
     chosen(std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned()), default)
 }
@@ -12,7 +12,7 @@ pub fn log_filter(default: &str) -> Result<EnvFilter, String> {
 fn chosen(given: Option<String>, default: &str) -> Result<EnvFilter, String> {
     let Some(given) = given else { return Ok(EnvFilter::new(default)) };
     EnvFilter::try_new(&given).map_err(|error| {
-        format!("{VARIABLE}: {given:?} is not a filter ({error}); write a level, such as debug, or a crate and its level, such as mlx_core=debug")
+        format!("{VARIABLE}: {given:?} is not a filter ({error}); use a level such as debug, or a crate and a level such as mlx_core=debug")
     })
 }
 
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_that_cannot_be_read_is_named() {
+    fn an_invalid_filter_is_named() {
         assert_eq!(chosen(None, "warn").expect("the default").to_string(), "warn");
         assert_eq!(
             chosen(Some("mlx_core=debug".into()), "warn").expect("a filter").to_string(),

@@ -1,5 +1,5 @@
-//! Who may ask: the Host and Origin of a request are checked against web pages that want to reach this machine through
-//! a browser, and its key against everybody else.
+//! Access control. The checks of Host and Origin stop web pages that try to reach this server through a browser;
+//! the API key stops all other clients.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use crate::config::NetworkConfig;
 use crate::error::ApiError;
 use crate::state::AppState;
 
-/// What those who watch over the server may ask without a key.
+/// Paths for monitoring that need no key.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 
-/// Refuses requests that were sent to a name of somebody else's, or by a web page that is not on the list.
+/// Refuses requests to a foreign host name or from a web page that is not on the list.
 pub(crate) async fn check_sender(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let network = &state.config.network;
     match check_host(network, request.headers(), request.uri())
@@ -28,14 +28,14 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
     }
 }
 
-/// Refuses requests without a key, if one is needed.
+/// Refuses requests without a valid key, if the server has keys.
 pub(crate) async fn check_key(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
     let open = OPEN.contains(&request.uri().path());
     if keys.is_empty() || open || has_key(request.headers(), keys) {
         return next.run(request).await;
     }
-    let message = "an API key is needed; send it as Authorization: Bearer KEY";
+    let message = "an API key is required; send it as Authorization: Bearer KEY";
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
@@ -45,27 +45,28 @@ fn has_key(headers: &HeaderMap, keys: &[String]) -> bool {
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
         return false;
     }
-    // Every key is compared to its end, so that the time says nothing about which one was close.
+    // All keys are compared in full, so that the time reveals nothing about them.
     let matches = |key: &String| key.as_bytes().ct_eq(given);
     keys.iter().map(matches).fold(Choice::from(0), |any, one| any | one).into()
 }
 
-/// The host that a request was sent to, if it is one of ours.
+/// The host that a request was sent to, if it is one of this server's names.
 fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
     let header = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = header.or_else(|| uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or_default();
     let name = host_name(host);
-    // Only a name can be made to point here by somebody else; an address is where the browser really went.
+    // DNS rebinding needs a name: a host that is an IP address is where the browser really connected to.
     let is_address = name.parse::<IpAddr>().is_ok();
     let mut allowed = network.allowed_host.iter().map(String::as_str).chain(["localhost"]);
     if is_address || allowed.any(|allowed| allowed.eq_ignore_ascii_case(name)) {
         return Ok(host.to_owned());
     }
-    let message = format!("the host {name:?} is not one of this server's; start it with --allowed-host");
+    let message =
+        format!("the host {name:?} is not allowed; start the server with --allowed-host to allow it");
     Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message))
 }
 
-/// A name without its port, and an IPv6 address without its brackets.
+/// The host without its port, and an IPv6 address without its brackets.
 fn host_name(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -73,7 +74,7 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// Browsers name the page that asks. Programs do not, and a page of this server itself may ask.
+/// Checks the Origin that browsers send. Other programs send none, and pages of this server are allowed.
 fn check_origin(network: &NetworkConfig, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let origin = origin.to_str().unwrap_or_default();
@@ -81,7 +82,9 @@ fn check_origin(network: &NetworkConfig, headers: &HeaderMap, host: &str) -> Res
     if own || network.cors_origin.iter().any(|allowed| allowed == origin) {
         return Ok(());
     }
-    let message = format!("pages of {origin:?} may not ask this server; start it with --cors-origin");
+    let message = format!(
+        "requests from pages of {origin:?} are not allowed; start the server with --cors-origin to allow them"
+    );
     Err(ApiError::new(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }
 
@@ -92,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_match_whole_and_only_whole() {
+    fn only_complete_keys_match() {
         let keys = ["one".to_owned(), "two".to_owned()];
         let with = |value: &'static str| {
             let mut headers = HeaderMap::new();
@@ -107,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_names() {
+    fn host_names_lose_their_port() {
         for (host, name) in [
             ("localhost:1", "localhost"),
             ("[::1]:80", "::1"),

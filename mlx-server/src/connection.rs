@@ -1,5 +1,5 @@
-//! A connection that gives up on a client who takes nothing: without it, an answer that nobody reads would keep its
-//! generation for ever.
+//! A connection with a write timeout: without it, a client that stops reading would keep its generation alive
+//! for ever.
 
 use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, Result};
@@ -11,34 +11,34 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A connection whose writes fail when the other side has taken nothing for a while.
+/// A connection whose writes fail when the client has read nothing for a while.
 pub(crate) struct WriteTimeout {
     stream: TcpStream,
-    patience: Duration,
-    /// Runs while a write waits.
+    timeout: Duration,
+    /// Runs while a write is blocked.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl WriteTimeout {
-    /// Waits this long for the other side to take something.
-    pub(crate) fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, timer: None }
+    /// Fails a write that is blocked for longer than `timeout`.
+    pub(crate) fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self { stream, timeout, timer: None }
     }
 
-    /// Passes on what a write gave, or an error when it has waited too long.
+    /// Returns the outcome of a write, or an error if it has been blocked for too long.
     fn watch<T>(&mut self, context: &mut Context<'_>, outcome: Poll<Result<T>>) -> Poll<Result<T>> {
         if outcome.is_ready() {
             self.timer = None;
             return outcome;
         }
-        let patience = self.patience;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.timeout;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(timeout)));
         match timer.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
-                // Whoever asks again has to wait again.
-                timer.as_mut().reset(Instant::now() + patience);
-                Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client takes nothing")))
+                // A later write gets the full timeout again.
+                timer.as_mut().reset(Instant::now() + timeout);
+                Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read the response")))
             }
         }
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_takes_nothing_is_given_up_on() {
+    fn a_write_to_a_client_that_does_not_read_times_out() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

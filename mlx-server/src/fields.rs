@@ -1,5 +1,5 @@
-//! The fields of a request's JSON object, taken out by name. Invariant: a field that nobody took is an error, so
-//! nothing a client sends is ignored in silence.
+//! The fields of a request's JSON object, taken by name. Invariant: a field that was not taken is an error, so no
+//! input is silently ignored.
 
 use std::fmt;
 
@@ -9,36 +9,36 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// What is left of an object to be understood. `null` stands for an absent field, as OpenAI means it.
+/// The fields of an object that have not been taken yet. As in OpenAI's API, `null` is an absent field.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Fields {
-    /// Where the object stands in the request, as `messages[0].`; empty for the request itself.
-    place: String,
+    /// The path of the object in the request, as `messages[0].`; empty for the request itself.
+    path: String,
     rest: Map<String, Value>,
 }
 
 impl Fields {
-    /// Reads the body of a request.
+    /// Parses the body of a request.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
         let unusable =
-            |why: &dyn fmt::Display| ApiError::body(format!("the body is not a usable JSON object: {why}"));
+            |why: &dyn fmt::Display| ApiError::body(format!("the body is not a valid JSON object: {why}"));
         match serde_json::from_slice(body).map_err(|error| unusable(&error))? {
-            Strict(Value::Object(rest)) => Ok(Self { place: String::new(), rest }),
+            Strict(Value::Object(rest)) => Ok(Self { path: String::new(), rest }),
             Strict(other) => Err(unusable(&format_args!("it is {}", kind(&other)))),
         }
     }
 
-    /// The fields of an object inside the request.
-    pub(crate) fn inside(place: &str, value: Value) -> Result<Self, ApiError> {
+    /// The fields of an object at `path` inside the request.
+    pub(crate) fn inside(path: &str, value: Value) -> Result<Self, ApiError> {
         match value {
-            Value::Object(rest) => Ok(Self { place: format!("{place}."), rest }),
-            other => Err(ApiError::field(place, format!("is {}; it must be an object", kind(&other)))),
+            Value::Object(rest) => Ok(Self { path: format!("{path}."), rest }),
+            other => Err(ApiError::field(path, format!("is {}; it must be an object", kind(&other)))),
         }
     }
 
     /// The full name of a field of this object.
     pub(crate) fn name(&self, field: &str) -> String {
-        format!("{}{field}", self.place)
+        format!("{}{field}", self.path)
     }
 
     /// Takes a field of any type.
@@ -53,7 +53,7 @@ impl Fields {
         serde_json::from_value(value).map(Some).map_err(wrong)
     }
 
-    /// Takes a field that may only say what is the case anyway.
+    /// Takes a field that only accepts the values in `allowed`.
     pub(crate) fn only(&mut self, field: &str, allowed: &[Value], why: &str) -> Result<(), ApiError> {
         match self.value(field) {
             Some(value) if !allowed.contains(&value) => Err(ApiError::unsupported(
@@ -64,7 +64,7 @@ impl Fields {
         }
     }
 
-    /// Refuses fields by name that are known but not done here.
+    /// Refuses fields of OpenAI's API that are not supported, by name.
     pub(crate) fn refuse(&mut self, refused: &[(&str, &str)]) -> Result<(), ApiError> {
         match refused.iter().find_map(|(field, why)| self.value(field).map(|_| (field, why))) {
             None => Ok(()),
@@ -74,12 +74,12 @@ impl Fields {
         }
     }
 
-    /// Every field must have been taken by now.
+    /// Checks that every field was taken.
     pub(crate) fn end(self) -> Result<(), ApiError> {
         match self.rest.iter().find(|(_, value)| !value.is_null()) {
             None => Ok(()),
             Some((field, _)) => {
-                let message = "is not a field of this request; it would change nothing";
+                let message = "is not a field of this request; remove it or check the spelling";
                 let mut name = self.name(field);
                 name.truncate(name.floor_char_boundary(100));
                 Err(ApiError::unsupported(name, message))
@@ -88,7 +88,7 @@ impl Fields {
     }
 }
 
-/// What a value is, for a message.
+/// The kind of a value, for an error message.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -100,7 +100,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Any value, but no object in it has two values for one field: which of them was meant would be a guess.
+/// Any value without duplicate keys in an object.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -158,7 +158,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut map = Map::new();
         while let Some((key, Strict(value))) = access.next_entry::<String, Strict>()? {
             if map.contains_key(&key) {
-                return Err(A::Error::custom(format_args!("the field {key:?} is there twice")));
+                return Err(A::Error::custom(format_args!("duplicate field {key:?}")));
             }
             map.insert(key, value);
         }
@@ -166,8 +166,8 @@ impl<'de> Visitor<'de> for StrictVisitor {
     }
 }
 
-/// Defines a group of request fields: documented for OpenAPI, and read by the names of the struct's fields. What is
-/// documented is what is read, because both come from one place.
+/// Defines a group of request fields, documented for OpenAPI and read by the names of the struct's fields. Both come
+/// from one definition, so they cannot differ.
 macro_rules! field_group {
     ($(#[$meta:meta])* pub(crate) struct $name:ident { $($(#[$field_meta:meta])* pub(crate) $field:ident: $kind:ty,)* }) => {
         #[derive(Debug, Clone, Default, PartialEq, utoipa::ToSchema)]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_named() {
+    fn a_field_that_was_not_taken_is_named() {
         let mut given = fields(&json!({"a": 1, "b": null, "c": 2}));
         assert_eq!(given.take::<u32>("a").expect("a number"), Some(1));
         assert_eq!(given.take::<u32>("b").expect("absent"), None);
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_named_with_their_place() {
+    fn a_field_of_the_wrong_type_is_named_with_its_path() {
         let mut inner = Fields::inside("messages[3]", json!({"role": 5})).expect("an object");
         assert_eq!(inner.take::<String>("role").expect_err("a number").param(), Some("messages[3].role"));
         assert_eq!(Fields::inside("stop", json!([])).expect_err("a list").param(), Some("stop"));
     }
 
     #[test]
-    fn bodies_that_are_no_objects_are_refused() {
+    fn a_body_that_is_no_object_is_refused() {
         let deep = "[".repeat(100_000);
         for body in [
             "",

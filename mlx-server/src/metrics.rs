@@ -1,4 +1,4 @@
-//! What the server counts, and how monitoring reads it: Prometheus' text format.
+//! Metrics in Prometheus' text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use mlx_core::engine::EngineStats;
 
-/// Upper borders of the buckets for times, in seconds.
-const BORDERS: [f64; 14] =
+/// Upper bounds of the histogram buckets, in seconds.
+const BOUNDS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
-/// Everything that is counted outside of the engines.
+/// All metrics except those of the engines.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     /// Responses by route and status.
     responses: Counters<(String, u16)>,
-    /// Generations by how they ended.
+    /// Generations by finish reason.
     generations: Counters<&'static str>,
-    /// From the start of a generation, its waiting included, to its first token.
+    /// From the start of a generation, including queueing, to its first token.
     pub(crate) first_token: Histogram,
-    /// From the engine's queue to the start of the prompt.
+    /// From the engine's queue to the start of prefill.
     pub(crate) queue: Histogram,
-    /// From a token to the next.
+    /// Between two tokens.
     pub(crate) next_token: Histogram,
-    /// From the request to the head of its response.
+    /// From the request to the response headers.
     pub(crate) response: Histogram,
 }
 
@@ -50,11 +50,11 @@ impl<K: Ord + Clone> Counters<K> {
     }
 }
 
-/// How often times fell into each bucket.
+/// A histogram of times.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// One for each border, and one for what lies beyond the last.
-    buckets: [AtomicU64; BORDERS.len() + 1],
+    /// One bucket per bound, and one for longer times.
+    buckets: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl Histogram {
     /// Counts a time.
     pub(crate) fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
-        let bucket = BORDERS.iter().position(|border| seconds <= *border).unwrap_or(BORDERS.len());
+        let bucket = BOUNDS.iter().position(|border| seconds <= *border).unwrap_or(BOUNDS.len());
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.microseconds.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
@@ -71,7 +71,7 @@ impl Histogram {
         out.head(name, "histogram", help);
         let mut count = 0;
         for (bucket, border) in
-            self.buckets.iter().zip(BORDERS.map(|it| it.to_string()).iter().map(Some).chain([None]))
+            self.buckets.iter().zip(BOUNDS.map(|it| it.to_string()).iter().map(Some).chain([None]))
         {
             count += bucket.load(Ordering::Relaxed);
             let border = border.map_or("+Inf", String::as_str);
@@ -83,28 +83,28 @@ impl Histogram {
     }
 }
 
-/// A model as monitoring sees it.
+/// The metrics of a model.
 #[derive(Debug)]
 pub(crate) struct ModelFigures {
     /// Its name.
     pub(crate) name: String,
-    /// What its engine says; none while it is not loaded.
+    /// The statistics of its engine; `None` while it is not loaded.
     pub(crate) stats: Option<EngineStats>,
 }
 
 impl Metrics {
-    /// A response has begun.
+    /// Counts a response when its headers are sent.
     pub(crate) fn responded(&self, route: &str, status: u16, time: Duration) {
         self.responses.add((route.to_owned(), status));
         self.response.observe(time);
     }
 
-    /// A generation has ended.
+    /// Counts a finished generation.
     pub(crate) fn generated(&self, reason: &'static str) {
         self.generations.add(reason);
     }
 
-    /// All figures, as Prometheus reads them.
+    /// All metrics in Prometheus' text format.
     pub(crate) fn page(&self, models: &[ModelFigures]) -> String {
         let mut out = Page(String::new());
         out.head("mlx_http_responses_total", "counter", "Responses by route and status.");
@@ -112,26 +112,26 @@ impl Metrics {
             let labels = [("route", route.as_str()), ("status", &status.to_string())];
             out.line("mlx_http_responses_total", &labels, count);
         }
-        out.head("mlx_generations_total", "counter", "Generations by how they ended.");
+        out.head("mlx_generations_total", "counter", "Generations by finish reason.");
         for (reason, count) in self.generations.read() {
             out.line("mlx_generations_total", &[("reason", reason)], count);
         }
         self.response.write(
             &mut out,
             "mlx_http_response_seconds",
-            "From a request to the head of its response.",
+            "Time from a request to its response headers.",
         );
         self.first_token.write(
             &mut out,
             "mlx_time_to_first_token_seconds",
-            "From the start of a generation, its waiting included, to its first token.",
+            "Time from the start of a generation, including queueing, to its first token.",
         );
         self.queue.write(
             &mut out,
             "mlx_queue_seconds",
-            "From the queue to the start of the prompt, of generations that have ended.",
+            "Time in the queue before prefill, of finished generations.",
         );
-        self.next_token.write(&mut out, "mlx_inter_token_seconds", "From a token to the next.");
+        self.next_token.write(&mut out, "mlx_inter_token_seconds", "Time between two tokens.");
         engines(&mut out, models);
         out.0
     }
@@ -140,35 +140,33 @@ impl Metrics {
 type Figure = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
 const FIGURES: [Figure; 16] = [
-    ("mlx_requests_waiting", "gauge", "Requests that wait for their turn.", |it| it.waiting as u64),
-    ("mlx_requests_running", "gauge", "Requests that are being worked on.", |it| it.running as u64),
-    ("mlx_requests_finished_total", "counter", "Requests that have ended.", |it| it.finished),
-    ("mlx_prompt_tokens_total", "counter", "Prompt tokens that were computed.", |it| it.prompt_tokens),
-    ("mlx_cached_tokens_total", "counter", "Prompt tokens that were taken from a cache.", |it| {
-        it.cached_tokens
+    ("mlx_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting as u64),
+    ("mlx_requests_running", "gauge", "Requests that are running.", |it| it.running as u64),
+    ("mlx_requests_finished_total", "counter", "Finished requests.", |it| it.finished),
+    ("mlx_prompt_tokens_total", "counter", "Computed prompt tokens.", |it| it.prompt_tokens),
+    ("mlx_cached_tokens_total", "counter", "Prompt tokens reused from a cache.", |it| it.cached_tokens),
+    ("mlx_completion_tokens_total", "counter", "Generated tokens.", |it| it.completion_tokens),
+    ("mlx_preemptions_total", "counter", "Preemptions of requests.", |it| it.preemptions),
+    ("mlx_budget_bytes", "gauge", "Memory budget of the engine in bytes.", |it| it.budget_bytes),
+    ("mlx_reserved_bytes", "gauge", "Bytes reserved for weights and requests.", |it| it.reserved_bytes),
+    ("mlx_used_bytes", "gauge", "Bytes used by weights and requests.", |it| it.used_bytes),
+    ("mlx_prefix_cache_bytes", "gauge", "Bytes in the prefix cache.", |it| it.prefix_bytes),
+    ("mlx_prefix_cache_entries", "gauge", "Entries in the prefix cache.", |it| it.prefixes as u64),
+    ("mlx_prefix_cache_hits_total", "counter", "Requests that reused a prefix from memory.", |it| {
+        it.prefix_hits
     }),
-    ("mlx_completion_tokens_total", "counter", "Tokens that were drawn.", |it| it.completion_tokens),
-    ("mlx_preemptions_total", "counter", "Times a request was put back to make room.", |it| it.preemptions),
-    ("mlx_budget_bytes", "gauge", "Bytes that an engine may take.", |it| it.budget_bytes),
-    ("mlx_reserved_bytes", "gauge", "Bytes that are promised to requests and weights.", |it| {
-        it.reserved_bytes
+    ("mlx_prefix_cache_evictions_total", "counter", "Prefixes evicted from memory.", |it| {
+        it.prefix_evictions
     }),
-    ("mlx_used_bytes", "gauge", "Bytes that requests and weights hold.", |it| it.used_bytes),
-    ("mlx_prefix_cache_bytes", "gauge", "Bytes of texts that are kept for later requests.", |it| {
-        it.prefix_bytes
-    }),
-    ("mlx_prefix_cache_entries", "gauge", "Texts that are kept for later requests.", |it| it.prefixes as u64),
-    ("mlx_prefix_cache_hits_total", "counter", "Requests that began with a kept text.", |it| it.prefix_hits),
-    ("mlx_prefix_cache_evictions_total", "counter", "Kept texts that made room.", |it| it.prefix_evictions),
-    ("mlx_prompt_cache_hits_total", "counter", "Requests that began with a text from disk.", |it| {
+    ("mlx_prompt_cache_hits_total", "counter", "Requests that reused a prefix from disk.", |it| {
         it.prefix_restores
     }),
-    ("mlx_prompt_cache_damaged_total", "counter", "Saved files that were damaged, and removed.", |it| {
+    ("mlx_prompt_cache_damaged_total", "counter", "Damaged files removed from the disk cache.", |it| {
         it.damaged_blocks
     }),
 ];
 
-/// The engines' own figures begin anew when a model is loaded again; Prometheus knows that of counters.
+/// Writes the metrics of the engines. Their counters restart when a model is reloaded, which Prometheus supports.
 fn engines(out: &mut Page, models: &[ModelFigures]) {
     out.head("mlx_model_loaded", "gauge", "Whether a model is in memory.");
     for model in models {
@@ -209,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_prometheus_form() {
+    fn metrics_are_valid_prometheus_text() {
         let metrics = Metrics::default();
         metrics.responded("/v1/models", 200, Duration::from_millis(3));
         metrics.generated("stop");

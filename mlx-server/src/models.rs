@@ -1,5 +1,5 @@
-//! The models of this server: found by name, loaded on demand, unloaded when others need the room or nobody asks.
-//! Invariant: a model that somebody holds a [`Lease`] of stays loaded.
+//! The models of this server: found by name, loaded on demand, unloaded when idle or when others need the memory.
+//! Invariant: a model with a [`Lease`] stays loaded.
 
 mod entry;
 
@@ -27,18 +27,18 @@ pub(crate) struct Models {
     options: EngineOptions,
     budget: Option<ByteSize>,
     idle: Option<Seconds>,
-    /// Held by whoever loads or unloads: two that load at once could not both count on the same room.
+    /// Serializes loading and unloading, so that two loads do not count on the same free memory.
     loading: Mutex<()>,
 }
 
 impl Models {
-    /// Finds the folders; nothing is loaded yet.
+    /// Locates the model folders without loading them.
     pub(crate) fn open(config: &ModelConfig, options: EngineOptions) -> Result<Self, StartError> {
         let entries = entry::all(config, &options)?;
         for entry in &entries {
             if config.models_budget.is_some_and(|budget| entry.weight_bytes() > budget.0) {
                 let need = ByteSize(entry.weight_bytes());
-                let why = format!("{} alone takes {need}; allow more", entry.name());
+                let why = format!("{} alone needs {need}; raise the budget", entry.name());
                 return Err(StartError::about("--models-budget", why));
             }
         }
@@ -51,16 +51,16 @@ impl Models {
         })
     }
 
-    /// The model of that name, or the first; loaded if it is not.
+    /// The model of that name, or the first one; loads it if needed.
     pub(crate) async fn lease(self: &Arc<Self>, name: Option<&str>) -> Result<Lease, ApiError> {
         let entry = Arc::clone(self.find(name)?);
         if let Some(lease) = entry.lease() {
             return Ok(lease);
         }
         let models = Arc::clone(self);
-        // On a task of its own: a client that goes away does not waste what has been read.
+        // In a task of its own, so that a disconnected client does not abort the load.
         let load = tokio::spawn(async move { models.load(&entry).await });
-        load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was broken off")))
+        load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was interrupted")))
     }
 
     /// Loads every model.
@@ -81,17 +81,17 @@ impl Models {
         })
     }
 
-    /// All models, as clients see them.
+    /// The API objects of all models.
     pub(crate) fn list(&self) -> Vec<ModelObject> {
         self.entries.iter().map(|entry| entry.object()).collect()
     }
 
-    /// One model, as clients see it.
+    /// The API object of one model.
     pub(crate) fn object(&self, name: &str) -> Result<ModelObject, ApiError> {
         self.find(Some(name)).map(|entry| entry.object())
     }
 
-    /// All models, as monitoring sees them.
+    /// The metrics of all models.
     pub(crate) fn figures(&self) -> Vec<ModelFigures> {
         let figures = |entry: &Arc<Entry>| ModelFigures {
             name: entry.name().to_owned(),
@@ -100,12 +100,12 @@ impl Models {
         self.entries.iter().map(figures).collect()
     }
 
-    /// Whether every loaded engine runs.
+    /// Whether every loaded engine is alive.
     pub(crate) fn are_ready(&self) -> bool {
         self.entries.iter().all(|entry| entry.peek(|loaded| loaded.engine.is_ready()) != Some(false))
     }
 
-    /// Unloads what nobody has used for long, for ever.
+    /// Unloads idle models in an endless loop.
     pub(crate) async fn reap(self: Arc<Self>) {
         let Some(idle) = self.idle else { return };
         let pause = (idle.duration() / 4).clamp(Duration::from_millis(100), Duration::from_secs(10));
@@ -115,7 +115,7 @@ impl Models {
             for entry in &self.entries {
                 let unused = entry.unused_since();
                 if unused.is_some_and(|since| since.elapsed() >= idle.duration()) {
-                    entry.unload("nobody used it").await;
+                    entry.unload("it was idle").await;
                 }
             }
         }
@@ -126,8 +126,8 @@ impl Models {
         if let Some(lease) = entry.lease() {
             return Ok(lease);
         }
-        // What is still there has died, or its files have changed.
-        entry.unload("its engine has stopped or its folder has changed").await;
+        // An engine that is left here has stopped, or its files have changed.
+        entry.unload("its engine has stopped or its files have changed").await;
         let (weighed, options) = (Arc::clone(entry), self.options.clone());
         spawn_blocking(move || weighed.weigh(&options)).await.ok();
         self.make_room(entry).await?;
@@ -148,11 +148,11 @@ impl Models {
         Ok(entry.fill(engine, stamp))
     }
 
-    /// Unloads models, the one used longest ago first, until `entry` fits beside the others.
+    /// Unloads the least recently used models until `entry` fits beside the others.
     async fn make_room(&self, entry: &Entry) -> Result<(), ApiError> {
         let Some(budget) = self.budget else { return Ok(()) };
         loop {
-            // Two names of one folder have one engine.
+            // Two names of one folder share an engine.
             let mut folders: Vec<(PathBuf, u64)> =
                 self.entries.iter().filter_map(|it| Some((canonical(it), it.peek(Loaded::bytes)?))).collect();
             folders.sort_unstable();
@@ -167,22 +167,22 @@ impl Models {
             }
             let unused = self.entries.iter().filter_map(|other| Some((other.unused_since()?, other)));
             let Some((_, oldest)) = unused.min_by_key(|(since, _)| *since) else {
-                let message = "the models in memory are all in use, and there is no room for another";
+                let message = "all models in memory are in use, and there is not enough memory for another";
                 return Err(ApiError::busy(message, 5));
             };
-            oldest.unload("another model needs the room").await;
+            oldest.unload("another model needs the memory").await;
         }
     }
 }
 
-/// The folder of a model, however it was spelled.
+/// The canonical folder of a model.
 fn canonical(entry: &Entry) -> PathBuf {
     entry.folder().canonicalize().unwrap_or_else(|_| entry.folder().to_owned())
 }
 
-/// What is wrong with a folder is for the log of whoever runs the server; it may name paths.
+/// Logs why a model was not loaded. The client does not see the reason, since it may contain paths.
 fn not_loaded(entry: &Entry, error: &str) -> ApiError {
-    tracing::error!(model = entry.name(), error, "a model could not be loaded");
+    tracing::error!(model = entry.name(), error, "loading a model failed");
     let message = format!("the model {:?} could not be loaded; the server's log says why", entry.name());
     ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, "model_not_loaded", message)
 }

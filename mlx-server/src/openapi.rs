@@ -1,4 +1,4 @@
-//! The description of the API, made from the code that reads the requests.
+//! The OpenAPI document, generated from the code that reads requests.
 
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
@@ -8,7 +8,7 @@ use crate::routes;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "mlx-server", description = "Language models on this machine, behind OpenAI's API."),
+    info(title = "mlx-server", description = "Local language models behind an OpenAI-compatible API."),
     paths(
         routes::chat::complete,
         routes::chat::render,
@@ -27,7 +27,7 @@ use crate::routes;
 )]
 struct Api;
 
-/// The document.
+/// The OpenAPI document.
 pub fn document() -> Document {
     Api::openapi()
 }
@@ -53,7 +53,7 @@ mod tests {
         request.map(|request| format!("{request:?}"))
     }
 
-    /// Every request of the API: where its document is, and what its text says when it is understood.
+    /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
     const REQUESTS: [(&str, Reader); 6] = [
         ("/v1/chat/completions", |fields| shown(ChatRequest::read(fields))),
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
@@ -67,7 +67,7 @@ mod tests {
         reader(Fields::parse(&serde_json::to_vec(request).expect("json")).expect("an object"))
     }
 
-    /// Fields that mean something only beside another one.
+    /// Fields that another field requires.
     fn companions(field: &str) -> Map<String, Value> {
         let companions = match field {
             "stream_options" => json!({"stream": true}),
@@ -79,11 +79,11 @@ mod tests {
 
     fn follow<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
         let reference = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#'));
-        reference.map_or(schema, |pointer| document.pointer(pointer).expect("the reference leads somewhere"))
+        reference.map_or(schema, |pointer| document.pointer(pointer).expect("the reference exists"))
     }
 
     fn example(document: &Value, field: &str, property: &Value) -> Value {
-        // The description has no room for an example where it refers to another object.
+        // A property that is a reference has no example of its own.
         match field {
             "stop" => return json!("END"),
             "stream_options" => return json!({"include_usage": true}),
@@ -97,7 +97,7 @@ mod tests {
             .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 
-    /// Each documented field, sent alone, changes what the request means or is refused by its name.
+    /// Each documented field, sent alone, changes the parsed request or is refused by its name.
     #[test]
     fn every_documented_field_is_read() {
         let document = serde_json::to_value(document()).expect("json");
@@ -130,19 +130,19 @@ mod tests {
                 base.insert(field.clone(), example(&document, field, property));
                 match read(reader, &base) {
                     Err(error) => assert_eq!(error.param(), Some(field.as_str()), "{path}"),
-                    Ok(meaning) => assert_ne!(Ok(meaning), without, "{path}: {field} changes nothing"),
+                    Ok(meaning) => assert_ne!(Ok(meaning), without, "{path}: {field} has no effect"),
                 }
                 base.insert(field.clone(), json!({"a": [{}]}));
                 if let Err(error) = read(reader, &base) {
                     let param = error.param().expect("a name");
-                    assert!(param.starts_with(field.as_str()), "{path}: {param} is blamed for {field}");
+                    assert!(param.starts_with(field.as_str()), "{path}: the error for {field} names {param}");
                 }
             }
         }
         assert!(walked > 70, "{walked} fields");
     }
 
-    /// A field that can say one thing alone says it, or is refused.
+    /// A field with fixed values accepts those and refuses all others.
     fn check_fixed(reader: Reader, base: &Map<String, Value>, field: &str, allowed: &[Value]) {
         for value in allowed.iter().cloned().chain([Value::Null]) {
             let mut request = base.clone();
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(read(reader, &request).expect_err(field).param(), Some(field));
     }
 
-    /// Any JSON at all.
+    /// Any JSON value.
     fn junk() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -193,9 +193,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever a field holds, it is understood or refused by a name that the request has.
+        /// Any value of a field is accepted or refused with an error that names a field of the request.
         #[test]
-        fn no_value_is_a_fault_of_the_server(
+        fn no_field_value_causes_a_server_error(
             fields in prop::collection::vec((prop::sample::select(names()), junk()), 1..4),
         ) {
             for (path, reader) in REQUESTS {
@@ -213,7 +213,7 @@ mod tests {
 
         /// Broken bodies are refused, and nothing panics.
         #[test]
-        fn no_body_is_a_fault_of_the_server(body in prop::collection::vec(any::<u8>(), 0..64), cut in 0..60_usize) {
+        fn no_body_causes_a_server_error(body in prop::collection::vec(any::<u8>(), 0..64), cut in 0..60_usize) {
             let good = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 5}).to_string().into_bytes();
             let mut mixed = good[..cut].to_vec();
             mixed.extend(&body);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_come_later_are_refused_by_name() {
+    fn unsupported_fields_are_refused_by_name() {
         for field in ["response_format", "tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"] {
             let request =
                 json!({"messages": [{"role": "user", "content": "a"}], field: {"type": "json_object"}});

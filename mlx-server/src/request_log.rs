@@ -1,5 +1,5 @@
-//! What happens around every request: an id, a line in the log, a count, and a net for panics. Invariant: nothing of
-//! what a client wrote reaches the log but the id and `user`.
+//! Middleware around every request: an id, a log line, metrics and a handler for panics. Invariant: of a client's
+//! input, only the id and `user` reach the log.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,27 +16,27 @@ use crate::state::AppState;
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
-/// The header that says how far an answer can be repeated.
+/// The header with the level of exactness of an answer.
 pub(crate) const EXACTNESS: &str = "x-exactness";
 /// The header with the seed of an answer.
 pub(crate) const SEED: &str = "x-seed";
-/// The header that says how many messages the model did not see.
+/// The header with the number of messages dropped by the context policy.
 pub(crate) const DROPPED: &str = "x-dropped-messages";
 
 /// The headers that the pages of listed origins may read.
 pub(crate) const HEADERS: [&str; 5] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, "retry-after"];
 
-/// A place where an endpoint leaves the `user` of its request for the log.
+/// A slot in which an endpoint stores the `user` of its request for the log.
 #[derive(Clone, Default)]
 pub(crate) struct LogUser(Arc<Mutex<Option<String>>>);
 
 impl LogUser {
-    /// The place of this request.
+    /// The slot of this request.
     pub(crate) fn of(request: &Request) -> Self {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
-    /// Leaves the user there.
+    /// Stores the user.
     pub(crate) fn note(&self, user: Option<&str>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = user.map(str::to_owned);
     }
@@ -46,12 +46,12 @@ impl LogUser {
     }
 }
 
-/// Gives a request its id, and logs and counts its response.
+/// Assigns the request id, then logs and counts the response.
 pub(crate) async fn observe(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let begin = Instant::now();
     let id = given_id(request.headers()).unwrap_or_else(new_id);
     let method = request.method().clone();
-    // The pattern, not the path: a path may say anything, and there are endlessly many.
+    // The route pattern, not the path: paths are unbounded in number and chosen by the client.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let user = LogUser::default();
     request.extensions_mut().insert(user.clone());
@@ -65,16 +65,16 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     response
 }
 
-/// A panic of an endpoint is an error of that request alone.
-#[expect(clippy::needless_pass_by_value, reason = "the layer gives it by value")]
+/// Turns a panic of an endpoint into an error of its request.
+#[expect(clippy::needless_pass_by_value, reason = "the layer passes it by value")]
 pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     tracing::error!(panic = text, "an endpoint panicked");
-    ApiError::failed("this is a fault of the server; its log says more").into_response()
+    ApiError::failed("internal error; see the server's log").into_response()
 }
 
-/// An id that the client chose, if it can stand in a header and a log.
+/// The id that the client sent, if it is safe in a header and a log.
 fn given_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let id = headers.get(REQUEST_ID)?;
     let text = id.to_str().ok()?;

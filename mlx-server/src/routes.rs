@@ -1,5 +1,5 @@
-//! The endpoints. Invariant: an endpoint reads its whole request before it asks for a model, so a request that makes
-//! no sense costs nothing.
+//! The endpoints. Invariant: an endpoint validates its request before it leases a model, so an invalid request loads
+//! nothing.
 
 pub(crate) mod chat;
 pub(crate) mod completions;
@@ -27,7 +27,7 @@ use crate::state::AppState;
 use crate::stream;
 use crate::wire::Json;
 
-/// Bodies of this many bytes are read on a blocking thread: parsing them takes a while.
+/// Bodies from this size on are parsed on a blocking thread.
 const LARGE_BODY: usize = 64 << 10;
 
 /// All endpoints.
@@ -51,16 +51,16 @@ pub(crate) fn router(state: AppState) -> Router {
 }
 
 async fn no_path(request: Request) -> ApiError {
-    let message = format!("there is nothing at {}; /openapi.json lists what there is", request.uri().path());
+    let message = format!("no endpoint at {}; /openapi.json lists the endpoints", request.uri().path());
     ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
 async fn no_method(request: Request) -> ApiError {
-    let message = format!("{} does not take {}", request.uri().path(), request.method());
+    let message = format!("{} does not support {}", request.uri().path(), request.method());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
 }
 
-/// Reads the body of a request and what it asks for.
+/// Reads and parses the body of a request.
 async fn read<T: Send + 'static>(
     state: &AppState,
     request: Request,
@@ -75,7 +75,7 @@ async fn read<T: Send + 'static>(
             let message = format!("the body is larger than {}", limits.max_body);
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
         }
-        Ok(Err(error)) => return Err(ApiError::body(format!("the body could not be read: {error}"))),
+        Ok(Err(error)) => return Err(ApiError::body(format!("reading the body failed: {error}"))),
         Err(_) => {
             let message = "the body did not arrive in time";
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message));
@@ -87,25 +87,26 @@ async fn read<T: Send + 'static>(
     blocking(state, move || Fields::parse(&body).and_then(read)).await
 }
 
-/// Runs what computes for a while, as soon as it is permitted, so that other requests are not held up. Whoever leaves before gives the permit up.
+/// Runs long computations on a blocking thread once a permit is free. A client that disconnects earlier gives up its
+/// place in the queue.
 async fn blocking<T: Send + 'static>(
     state: &AppState,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let permit = Arc::clone(&state.permits).acquire_owned().await;
     let work = move || {
-        // Kept to the end of the work, which nobody may be waiting for any more.
+        // The permit is held until the work ends, even if the client has disconnected.
         let _permit = permit;
         work()
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result,
-        // The panic itself has been logged where it happened.
-        Err(_) => Err(ApiError::failed("the request could not be prepared; this is a fault of the server")),
+        // The panic has been logged already.
+        Err(_) => Err(ApiError::failed("internal error while preparing the request; see the server's log")),
     }
 }
 
-/// The answer to a request whose generations run.
+/// The response to a request whose generations are running.
 async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiError> {
     let Prepared { choices, writer, stream, exactness: about, dropped } = prepared;
     let seed = writer.seed();
@@ -113,7 +114,7 @@ async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiErr
     let (kind, body) = if let Some(options) = stream {
         ("text/event-stream", stream::body(choices, writer, options, keep_alive))
     } else {
-        // Side by side: the first that fails ends the others.
+        // In parallel: the first failure cancels the others.
         let pieces: Vec<Piece> = try_join_all(choices.into_iter().map(Choice::whole)).await?;
         ("application/json", writer.whole(pieces).into())
     };
@@ -126,13 +127,13 @@ async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiErr
     }
     if kind == "text/event-stream" {
         headers.insert("cache-control", HeaderValue::from_static("no-cache"));
-        // nginx would otherwise collect the events.
+        // Keeps nginx from buffering the events.
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     }
     Ok(response)
 }
 
-/// The same response, with a word on how far it can be repeated.
+/// Adds the level of exactness to a response.
 fn exactness(mut response: Response, name: &'static str) -> Response {
     response.headers_mut().insert(request_log::EXACTNESS, HeaderValue::from_static(name));
     response

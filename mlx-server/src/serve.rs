@@ -1,4 +1,4 @@
-//! Listening: connections in, each with its time limits, until the server is told to end.
+//! Accepts connections, each with its time limits, until the server shuts down.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::config::{LimitConfig, StartError};
 use crate::connection::WriteTimeout;
 use crate::state::{AppState, Shutdown};
 
-/// How long answers may take to say that they were broken off.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long aborted answers may take to send their error event.
+const ABORT_GRACE: Duration = Duration::from_secs(5);
 
-/// Listens and answers until a signal comes.
+/// Serves requests until a signal arrives.
 pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     let address = state.config.address();
     let listener = TcpListener::bind(address).await.map_err(|error| StartError::about(address, error))?;
@@ -32,7 +32,7 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     drop(listener);
     connections.close();
     drain(&state, &connections).await;
-    // A model that could not be loaded at the start has ended the server.
+    // The server ends if a preloaded model fails to load.
     match tokio::time::timeout(Duration::from_millis(100), preload).await {
         Ok(Ok(outcome)) => outcome,
         _ => Ok(()),
@@ -76,17 +76,17 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
                 ));
             }
             Err(error) => {
-                // Too many open files, most likely: some will be closed.
-                tracing::warn!(%error, "a connection could not be accepted");
+                // Most likely too many open files; some of them will be closed soon.
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
     }
 }
 
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 async fn answer(stream: TcpStream, app: Router, limits: LimitConfig, draining: impl Future<Output = ()>) {
-    // Tokens are small; waiting for more to send would hold each of them back.
+    // Tokens are small; Nagle's algorithm would delay each of them.
     stream.set_nodelay(true).ok();
     let io = TokioIo::new(WriteTimeout::new(stream, limits.stream_idle_timeout.duration()));
     let connection = http1::Builder::new()
@@ -97,7 +97,7 @@ async fn answer(stream: TcpStream, app: Router, limits: LimitConfig, draining: i
     let outcome = tokio::select! {
         outcome = connection.as_mut() => outcome,
         () = draining.as_mut() => {
-            // What is being answered is answered to its end.
+            // A request in progress is finished.
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -107,7 +107,7 @@ async fn answer(stream: TcpStream, app: Router, limits: LimitConfig, draining: i
     }
 }
 
-/// Lets answers run to their end, then breaks them off, then waits for their last words.
+/// Waits for running answers, then aborts them, then waits for their error events.
 async fn drain(state: &AppState, connections: &TaskTracker) {
     let Shutdown { forced, .. } = &state.shutdown;
     let patience = state.config.limits.shutdown_timeout.duration();
@@ -117,12 +117,12 @@ async fn drain(state: &AppState, connections: &TaskTracker) {
         () = tokio::time::sleep(patience) => forced.cancel(),
         () = forced.cancelled() => {}
     }
-    if tokio::time::timeout(LAST_WORDS, connections.wait()).await.is_err() {
+    if tokio::time::timeout(ABORT_GRACE, connections.wait()).await.is_err() {
         tracing::warn!(connections = connections.len(), "some connections were cut off");
     }
 }
 
-/// The first signal drains, the second breaks off.
+/// The first signal drains, the second aborts.
 fn watch_signals(shutdown: &Shutdown) -> Result<(), StartError> {
     let listen = |kind| signal(kind).map_err(|error| StartError::about("signals", error));
     let mut terminate = listen(SignalKind::terminate())?;

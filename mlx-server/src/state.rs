@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state shared by all requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use crate::config::{Config, StartError};
 use crate::metrics::Metrics;
 use crate::models::Models;
 
-/// What all requests share; clones are cheap.
+/// The state shared by all requests; clones are cheap.
 #[derive(Clone)]
 pub struct AppState(Arc<Shared>);
 
@@ -20,28 +20,27 @@ pub struct Shared {
     pub config: Config,
     /// The models.
     pub(crate) models: Arc<Models>,
-    /// What is counted.
+    /// The metrics.
     pub(crate) metrics: Metrics,
-    /// Permits to compute beside the engines, as many as there are processors: a crowd's requests are tokenized a few at a time, and an
-    /// engine's thread does not have to share the processors with dozens.
+    /// Limits concurrent tokenization to the number of processors, so that many requests cannot starve the engine's thread.
     pub(crate) permits: Arc<Semaphore>,
-    /// How the server ends.
+    /// The shutdown signals.
     pub shutdown: Shutdown,
-    /// Whether everything that was to be loaded at the start is loaded.
+    /// Whether preloading is complete.
     pub started: AtomicBool,
 }
 
-/// The two steps in which a server ends.
+/// The two stages of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// Nobody new is let in.
+    /// No new connections or requests are accepted.
     pub draining: CancellationToken,
-    /// What still runs ends now.
+    /// Running answers are aborted.
     pub forced: CancellationToken,
 }
 
 impl AppState {
-    /// The state of a server that has just been started.
+    /// The state of a new server.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let models = Models::open(&config.models, config.engine_options())?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -55,7 +54,7 @@ impl AppState {
         })))
     }
 
-    /// Whether requests are welcome.
+    /// Whether the server accepts requests.
     pub fn is_ready(&self) -> bool {
         self.started.load(Ordering::Relaxed)
             && !self.shutdown.draining.is_cancelled()

@@ -1,5 +1,5 @@
-//! A streamed answer: server-sent events, made as the client takes them. Invariant: every stream that began ends with
-//! `[DONE]`, and a failure is an event of its own before it.
+//! A streamed answer: server-sent events, made as the client reads them. Invariant: every stream ends with `[DONE]`,
+//! and an error is an event of its own before it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,7 +15,7 @@ use crate::generation::{Choice, Piece};
 use crate::wire::options::StreamOptions;
 use crate::writer::Writer;
 
-/// The body of a streamed answer. Whoever drops it, because the client has gone, cancels its generations.
+/// The body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels its generations.
 pub(crate) fn body(
     choices: Vec<Choice>,
     writer: Writer,
@@ -36,7 +36,7 @@ struct Feed {
     writer: Writer,
     options: StreamOptions,
     keep_alive: Duration,
-    /// Events that are ready to be taken.
+    /// Events that are ready to be sent.
     ready: VecDeque<Bytes>,
     /// All events have been made.
     ended: bool,
@@ -52,7 +52,7 @@ impl Feed {
                 return None;
             }
             match tokio::time::timeout(self.keep_alive, self.pieces.next()).await {
-                // A comment: clients pass over it, and nobody in between takes the connection for dead.
+                // A comment: clients ignore it, and proxies see that the connection is alive.
                 Err(_) => return Some(Bytes::from_static(b": keep-alive\n\n")),
                 Ok(Some(Ok(piece))) => {
                     let chunk = self.writer.chunk(piece);
@@ -66,9 +66,9 @@ impl Feed {
 
     fn fail(&mut self, error: &ApiError) {
         tracing::warn!(error = error.response().error.message, "a stream failed");
-        // The other choices of the request end with it.
+        // The other choices of the request end, too.
         self.pieces.clear();
-        let error = serde_json::to_string(&error.response()).expect("an error has a form in JSON");
+        let error = serde_json::to_string(&error.response()).expect("an error is valid JSON");
         self.ready.push_back(event(&error));
         self.ready.push_back(event("[DONE]"));
         self.ended = true;

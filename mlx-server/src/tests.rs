@@ -1,4 +1,4 @@
-//! The app as a whole, without a port and without a device: who may ask, and what is refused before a model is needed.
+//! The complete app without a port and without a device: access control, and what is refused before a model is loaded.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -100,7 +100,7 @@ fn errors_have_openais_shape_and_name_the_field() {
 }
 
 #[test]
-fn bodies_paths_and_methods_that_make_no_sense() {
+fn invalid_bodies_paths_and_methods_are_refused() {
     let status = |method, path, body: &[u8]| {
         let reply = ask(method, path, &[], body);
         assert!(reply.body["error"]["message"].is_string(), "{path}");
@@ -129,7 +129,7 @@ fn models_are_listed_and_found_by_every_name() {
 }
 
 #[test]
-fn only_those_with_the_key_may_ask() {
+fn a_request_without_the_key_is_refused() {
     let status = |path, headers: &[(&str, &str)]| {
         let mut config = config();
         config.network.api_key = vec!["secret".into()];
@@ -143,7 +143,7 @@ fn only_those_with_the_key_may_ask() {
 }
 
 #[test]
-fn web_pages_of_others_are_kept_out() {
+fn foreign_hosts_and_origins_are_refused() {
     let reply = |headers: &[(&str, &str)]| {
         let mut config = config();
         config.network.allowed_host = vec!["box.example".into()];
@@ -173,7 +173,7 @@ fn web_pages_of_others_are_kept_out() {
 }
 
 #[test]
-fn a_browser_may_ask_whether_it_may_ask() {
+fn a_cors_preflight_needs_no_key() {
     let mut config = config();
     config.network.api_key = vec!["secret".into()];
     config.network.cors_origin = vec!["https://chat.example".into()];
@@ -196,7 +196,7 @@ fn every_response_has_an_id() {
 }
 
 #[test]
-fn a_server_that_ends_is_not_ready() {
+fn a_server_that_shuts_down_is_not_ready() {
     let state = AppState::new(config()).expect("valid");
     assert!(state.is_ready());
     state.shutdown.draining.cancel();

@@ -1,14 +1,14 @@
-//! Tokens that stand for bytes, and the text that bytes become when they come in pieces.
+//! Byte tokens, and incremental decoding of bytes to text.
 
-/// What an undecodable byte or sequence becomes.
+/// The replacement of an invalid byte or sequence.
 const REPLACEMENT: &str = "\u{FFFD}";
 
-/// The bytes that a byte-level token stands for; a token with a foreign character stands for itself.
+/// The bytes of a byte-level token; a token with a character outside the alphabet is taken literally.
 pub(super) fn spelled_bytes(token: &str) -> Vec<u8> {
     token.chars().map(spelled_byte).collect::<Option<_>>().unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
-/// GPT-2's alphabet: printable bytes are themselves, the 68 others follow from U+0100 on, in order.
+/// GPT-2's alphabet: printable bytes are themselves, the other 68 are mapped in order to U+0100 and up.
 fn spelled_byte(letter: char) -> Option<u8> {
     let code = u32::from(letter);
     let byte = match code {
@@ -21,10 +21,10 @@ fn spelled_byte(letter: char) -> Option<u8> {
     u8::try_from(byte).ok()
 }
 
-/// Bytes that become text as soon as they are complete characters; what can never become one is U+FFFD.
+/// Decodes UTF-8 incrementally: complete characters at once, invalid bytes as U+FFFD.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Utf8 {
-    /// The beginning of a character: at most three bytes between calls.
+    /// An incomplete character: at most three bytes between calls.
     held: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ impl Utf8 {
             text.push_str(chunk.valid());
             used += chunk.valid().len();
             let invalid = chunk.invalid();
-            // The last sequence may be the start of a character; any other cannot be completed any more.
+            // The last sequence may be an incomplete character; any other is invalid.
             if invalid.is_empty() || is_incomplete(&self.held[used..]) {
                 break;
             }
@@ -54,17 +54,17 @@ impl Utf8 {
     }
 }
 
-/// Whether `bytes` are the beginning of a character and nothing else.
+/// Whether `bytes` are exactly an incomplete character.
 fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// A run of byte tokens. It is text if all of it is valid UTF-8, otherwise every byte becomes U+FFFD: so
-/// nothing of a run is certain before its end, except that a broken run stays broken.
+/// A run of byte tokens. It is text if the complete run is valid UTF-8; otherwise every byte becomes U+FFFD. So the
+/// text is only known at the end of the run, or as soon as the run is invalid.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ByteRun {
     held: Vec<u8>,
-    /// How many of the held bytes are complete characters.
+    /// The number of held bytes that form complete characters.
     valid: usize,
     broken: bool,
 }

@@ -14,24 +14,24 @@ const NAMES: [&str; 7] =
 /// The keys that list special tokens: transformers 4 and 5.
 const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-/// What a model folder says about its tokenizer outside of tokenizer.json.
+/// The tokenizer settings of a model folder outside of tokenizer.json.
 #[derive(Debug, Default)]
 pub(super) struct TokenizerConfig {
     /// Name to text: `bos_token` and so on, and `additional_special_tokens` as a list. Templates see these as
     /// variables.
     pub(super) special_tokens: Map<String, Value>,
-    /// Tokens that must exist besides those of tokenizer.json, lowest id first.
+    /// Tokens to add to those of tokenizer.json, sorted by id.
     pub(super) added_tokens: Vec<AddedToken>,
-    /// Whether encoding starts with the first token of a text; `None` leaves it to tokenizer.json.
+    /// Whether encoding adds the BOS token; `None` leaves it to tokenizer.json.
     pub(super) add_bos: Option<bool>,
-    /// Whether encoding ends with the last token of a text; `None` leaves it to tokenizer.json.
+    /// Whether encoding adds the EOS token; `None` leaves it to tokenizer.json.
     pub(super) add_eos: Option<bool>,
-    /// `chat_template` as it stands: a string or a list of names and templates.
+    /// The raw `chat_template`: a string or a list of names and templates.
     pub(super) chat_template: Option<Value>,
 }
 
 impl TokenizerConfig {
-    /// Reads what is there; a folder with neither file gives an empty configuration.
+    /// Reads both files; a folder with neither gives an empty configuration.
     pub(super) fn load(folder: &Path) -> Result<Self> {
         let read = |name: &str| -> Result<Fields> {
             let path = folder.join(name);
@@ -41,8 +41,7 @@ impl TokenizerConfig {
     }
 
     fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {
-        // As in transformers, special_tokens_map.json only overrules folders from before
-        // `added_tokens_decoder`.
+        // As in transformers, special_tokens_map.json only counts in folders without `added_tokens_decoder`.
         let legacy = !config.has("added_tokens_decoder");
         let (first, second) = if legacy { (map, config) } else { (config, map) };
         let mut special_tokens = Map::new();
@@ -57,7 +56,7 @@ impl TokenizerConfig {
                     let texts: Vec<_> = tokens.iter().filter_map(token_text).collect();
                     special_tokens.insert(name.to_string(), texts.into());
                 }
-                // transformers also allows names of the model's own, such as `image_token`.
+                // transformers also allows model-specific names, such as `image_token`.
                 Some(Value::Object(tokens)) => {
                     let named = tokens
                         .iter()
@@ -82,7 +81,7 @@ impl TokenizerConfig {
     }
 }
 
-/// Reads a text file; `None` when there is no such file.
+/// Reads a text file; `None` if there is no such file.
 pub(super) fn read_optional(path: &Path) -> Result<Option<String>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -97,7 +96,7 @@ fn token_text(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_string)
 }
 
-/// The text of the special token under this key. One that cannot be read would be lacking in every prompt.
+/// The text of the special token under this key. An invalid one is an error, since it would be missing from every prompt.
 fn special_token(fields: &Fields, name: &str) -> Result<Option<String>> {
     let wrong = || fields.error(name, "must be a string, or an object with the string `content`");
     fields.get(name).map(|value| token_text(value).ok_or_else(wrong)).transpose()
@@ -108,8 +107,12 @@ fn added_tokens(config: &Fields, special_tokens: &Map<String, Value>) -> Result<
     let decoder = config.section("added_tokens_decoder")?;
     let mut numbered: Vec<(u64, AddedToken)> = Vec::new();
     for id in decoder.iter().flat_map(Fields::keys) {
-        let wrong =
-            || config.error("added_tokens_decoder", format_args!("has {id:?}, which is no id with a token"));
+        let wrong = || {
+            config.error(
+                "added_tokens_decoder",
+                format_args!("has {id:?}, which is not a token id with a token"),
+            )
+        };
         let token = decoder.as_ref().and_then(|tokens| added_token(tokens.get(id)?));
         numbered.push((id.parse().map_err(|_| wrong())?, token.ok_or_else(wrong)?));
     }
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lacking_in_every_prompt_is_refused_by_name() {
+    fn an_invalid_special_token_is_refused_by_name() {
         for (wrong, word) in [
             (json!({"add_bos_token": "true"}), "add_bos_token"),
             (json!({"bos_token": 5}), "bos_token"),
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_overrules_older_folders() {
+    fn the_map_overrides_older_folders() {
         let read = config(&json!({"eos_token": "</s>"}), &json!({"eos_token": "<|im_end|>"}));
         assert_eq!(read.special_token("eos_token"), Some("<|im_end|>"));
     }

@@ -1,8 +1,7 @@
-//! The decoder of tokenizer.json as a chain of stages that work on a stream of tokens.
+//! The decoder of tokenizer.json as a chain of streaming stages.
 //!
-//! Invariant: whatever a stage has let through is what it would give for those tokens whatever follows them,
-//! so the text that leaves the chain is always a prefix of the whole text. Stages that cannot promise that
-//! hold everything.
+//! Invariant: the output of a stage never depends on later tokens, so the text so far is always a prefix of the final
+//! text. A stage that cannot guarantee this holds everything until the end.
 
 use std::sync::Arc;
 
@@ -12,35 +11,35 @@ use tokenizers::{Decoder, Tokenizer};
 
 use super::bytes::{ByteRun, Utf8, spelled_bytes};
 
-/// The stages of one decoder and where they stand in a text.
+/// The stages of one decoder with their state.
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
     stages: Vec<Stage>,
 }
 
-/// One step of a decoder: takes tokens, gives tokens.
+/// One stage of a decoder, from tokens to tokens.
 #[derive(Debug, Clone)]
 enum Stage {
-    /// Without a decoder tokens are joined by spaces.
+    /// Without a decoder, tokens are joined by spaces.
     Spaced { first: bool },
-    /// Every token on its own.
+    /// Decodes each token alone.
     Each(Arc<DecoderWrapper>),
-    /// Every token on its own, but the first differently.
+    /// Decodes each token alone; the first one differs.
     FirstDiffers { decoder: Arc<DecoderWrapper>, first: bool },
-    /// Every token on its own, but the last differently.
+    /// Decodes each token alone; the last one differs.
     LastDiffers { decoder: Arc<DecoderWrapper>, held: Option<String> },
-    /// Repetitions of a token count once.
+    /// Drops repetitions of a token.
     Distinct { decoder: Arc<DecoderWrapper>, previous: Option<String> },
-    /// Tokens spell bytes in a printable alphabet.
+    /// Tokens are bytes in a printable alphabet.
     ByteLevel(Utf8),
     /// Tokens such as `<0xE2>` are bytes.
     ByteFallback(ByteRun),
-    /// Cuts characters off both ends of each token.
+    /// Strips characters from both ends of each token.
     StripEach(Strip),
-    /// Cuts characters off both ends of the text, which comes in pieces.
+    /// Strips characters from both ends of the text, which arrives in parts.
     StripText { strip: Strip, start: usize, held: String },
-    /// Needs the whole text.
-    Whole { decoder: Arc<DecoderWrapper>, held: String },
+    /// Needs the complete text.
+    CompleteText { decoder: Arc<DecoderWrapper>, held: String },
 }
 
 impl Chain {
@@ -54,7 +53,7 @@ impl Chain {
         Self { stages }
     }
 
-    /// Takes the next token; gives the text that is certain now.
+    /// Adds a token and returns the text that is final now.
     pub(super) fn push(&mut self, token: String) -> String {
         let mut tokens = vec![token];
         for stage in &mut self.stages {
@@ -63,7 +62,7 @@ impl Chain {
         tokens.concat()
     }
 
-    /// Ends the text; gives the rest of it.
+    /// Ends the text and returns the rest.
     pub(super) fn finish(&mut self) -> String {
         let mut tokens = Vec::new();
         for stage in &mut self.stages {
@@ -74,8 +73,7 @@ impl Chain {
     }
 }
 
-/// Appends the stages of `decoder`. `fused` says that the stages so far give pieces of one text instead of
-/// tokens.
+/// Appends the stages of `decoder`. `fused` means that the stages so far return parts of one text instead of tokens.
 fn add_stages(stages: &mut Vec<Stage>, decoder: &DecoderWrapper, fused: &mut bool) {
     let shared = || Arc::new(decoder.clone());
     stages.push(match decoder {
@@ -93,9 +91,9 @@ fn add_stages(stages: &mut Vec<Stage>, decoder: &DecoderWrapper, fused: &mut boo
             Stage::StripText { strip: strip.clone(), start: strip.start, held: String::new() }
         }
         DecoderWrapper::Strip(strip) => Stage::StripEach(strip.clone()),
-        // One text is always the first token, and Metaspace looks at single characters.
+        // A fused text counts as the first token, and Metaspace replaces single characters.
         DecoderWrapper::Metaspace(_) if *fused => Stage::Each(shared()),
-        _ if *fused => Stage::Whole { decoder: shared(), held: String::new() },
+        _ if *fused => Stage::CompleteText { decoder: shared(), held: String::new() },
         DecoderWrapper::ByteLevel(_) => {
             *fused = true;
             Stage::ByteLevel(Utf8::default())
@@ -151,7 +149,7 @@ impl Stage {
                 let rest = held.split_off(held.len() - stripped_tail(held, strip));
                 output.push(std::mem::replace(held, rest));
             }
-            Self::Whole { held, .. } => held.push_str(&token),
+            Self::CompleteText { held, .. } => held.push_str(&token),
         }
         if let Self::Spaced { first } | Self::FirstDiffers { first, .. } = self {
             *first = false;
@@ -165,8 +163,10 @@ impl Stage {
             }
             Self::ByteLevel(bytes) => output.extend(bytes.finish()),
             Self::ByteFallback(run) => run.end(output),
-            Self::Whole { decoder, held } => output.extend(decode(decoder, vec![std::mem::take(held)])),
-            // What StripText still holds is what it strips.
+            Self::CompleteText { decoder, held } => {
+                output.extend(decode(decoder, vec![std::mem::take(held)]))
+            }
+            // The text that StripText still holds is to be stripped.
             Self::StripText { .. }
             | Self::StripEach(_)
             | Self::Spaced { .. }
@@ -177,14 +177,12 @@ impl Stage {
     }
 }
 
-/// Runs one of tokenizers' decoders; if it fails (a pattern that its regex engine gives up on) tokens stay as
-/// they are.
+/// Runs a decoder of the tokenizers crate. If it fails, for example in its regex engine, the tokens stay as they are.
 fn decode(decoder: &DecoderWrapper, tokens: Vec<String>) -> Vec<String> {
     decoder.decode_chain(tokens.clone()).unwrap_or(tokens)
 }
 
-/// `text` without up to `remaining` leading `content` characters; any other character ends the stripping for
-/// good.
+/// Strips up to `remaining` leading `content` characters from `text`; any other character ends the stripping.
 fn strip_start<'a>(text: &'a str, content: char, remaining: &mut usize) -> &'a str {
     let mut text = text;
     while *remaining > 0 && !text.is_empty() {
@@ -196,7 +194,7 @@ fn strip_start<'a>(text: &'a str, content: char, remaining: &mut usize) -> &'a s
     text
 }
 
-/// How many bytes at the end of `text` are `content` characters that the stripping takes away.
+/// The number of trailing bytes of `text` to strip.
 fn stripped_tail(text: &str, strip: &Strip) -> usize {
     text.chars().rev().take(strip.stop).take_while(|found| *found == strip.content).map(char::len_utf8).sum()
 }

@@ -1,5 +1,5 @@
-//! How few tokens a text may become, without tokenizing it: enough to refuse a text that is far too long at once.
-//! Invariant: never more than the tokenizer gives; where it might drop text, there is no bound.
+//! A lower bound of the number of tokens of a text, computed without tokenizing it, to refuse far too long texts at once.
+//! Invariant: never more than the tokenizer gives; there is no bound where the tokenizer may drop text.
 
 use std::collections::HashSet;
 
@@ -9,20 +9,20 @@ use tokenizers::{ModelWrapper, SplitDelimiterBehavior, Tokenizer};
 
 use super::bytes::{byte_token, spelled_bytes};
 
-/// Composed characters take at most this many times fewer bytes.
+/// The largest factor by which composing characters (NFC) reduces the bytes.
 const COMPOSITION: usize = 4;
 
-/// What is known of a tokenizer.
+/// The properties of a tokenizer that bound its tokens.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SizeBound {
-    /// No token stands for more bytes than this.
+    /// The bytes of the longest token.
     longest: usize,
-    /// Special tokens may take white space beside them with them.
-    swallows_space: bool,
+    /// Whether special tokens may strip adjacent white space.
+    strips_space: bool,
 }
 
 impl SizeBound {
-    /// None if the tokenizer is not known to give every byte of a text to some token.
+    /// `None` unless the tokenizer is known to encode every byte of a text.
     pub(super) fn new(tokenizer: &Tokenizer) -> Option<Self> {
         let ModelWrapper::BPE(model) = tokenizer.get_model() else { return None };
         let composition = tokenizer.get_normalizer().map_or(Some(1), shrinkage)?;
@@ -36,18 +36,18 @@ impl SizeBound {
         } else {
             return None;
         };
-        // These thirteen stand in no UTF-8.
+        // These thirteen bytes never occur in UTF-8.
         let all =
             (0..=255).filter(|byte| !matches!(byte, 0xC0 | 0xC1 | 0xF5..)).all(|it| bytes.contains(&it));
         let longest = vocabulary.keys().map(String::len).max()?;
         let added = tokenizer.get_added_tokens_decoder();
-        let swallows_space = added.values().any(|token| token.lstrip || token.rstrip);
-        all.then_some(Self { longest: longest.max(1) * composition, swallows_space })
+        let strips_space = added.values().any(|token| token.lstrip || token.rstrip);
+        all.then_some(Self { longest: longest.max(1) * composition, strips_space })
     }
 
-    /// The fewest tokens that this text may become.
+    /// A lower bound of the tokens of this text.
     pub(super) fn fewest(&self, text: &str) -> usize {
-        let bytes = if self.swallows_space {
+        let bytes = if self.strips_space {
             text.chars().filter(|letter| !letter.is_whitespace()).map(char::len_utf8).sum()
         } else {
             text.len()
@@ -56,7 +56,7 @@ impl SizeBound {
     }
 }
 
-/// How many times fewer bytes a text may have after this; none if it may lose text.
+/// The largest factor by which this reduces the bytes of a text; `None` if it may drop text.
 fn shrinkage(normalizer: &NormalizerWrapper) -> Option<usize> {
     match normalizer {
         NormalizerWrapper::Sequence(sequence) => {
@@ -64,7 +64,7 @@ fn shrinkage(normalizer: &NormalizerWrapper) -> Option<usize> {
         }
         NormalizerWrapper::NFC(_) => Some(COMPOSITION),
         NormalizerWrapper::Prepend(_) | NormalizerWrapper::ByteLevel(_) => Some(1),
-        // In practice a space becomes sentencepiece's longer mark.
+        // In practice, this replaces a space by sentencepiece's longer mark.
         NormalizerWrapper::Replace(replace) => {
             let mark = serde_json::to_value(replace).ok()?;
             (mark["pattern"]["String"] == " " && mark["content"] == "▁").then_some(1)
@@ -73,7 +73,7 @@ fn shrinkage(normalizer: &NormalizerWrapper) -> Option<usize> {
     }
 }
 
-/// Whether this spells bytes as characters; none if it may lose text.
+/// Whether this maps bytes to characters; `None` if it may drop text.
 fn keeps_all(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     match pre_tokenizer {
         PreTokenizerWrapper::Sequence(sequence) => {

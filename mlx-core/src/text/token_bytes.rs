@@ -1,11 +1,11 @@
-//! The bytes that a single token stands for, whatever stands beside it.
+//! The bytes of a single token, independent of its neighbors.
 
 use tokenizers::DecoderWrapper;
 
 use super::bytes::{byte_token, spelled_bytes};
 
-/// The bytes of a token as the vocabulary spells it; `decoder` tells which spelling that is: every byte as a
-/// character, or sentencepiece's `▁` for a space and `<0xNN>` for a byte.
+/// The bytes of a token of the vocabulary. The `decoder` decides how they are spelled: every byte as a character
+/// (byte-level BPE), or as in sentencepiece, with `▁` for a space and `<0xNN>` for a byte.
 pub(super) fn token_bytes(decoder: Option<&DecoderWrapper>, token: &str) -> Vec<u8> {
     if decoder.is_some_and(is_byte_level) {
         return spelled_bytes(token);
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_give_bytes() {
+    fn byte_level_and_sentencepiece_tokens_give_bytes() {
         let byte_level = DecoderWrapper::ByteLevel(ByteLevel::default());
         let bytes = |token| token_bytes(Some(&byte_level), token);
         assert_eq!(bytes("Ġ\u{10a}Ã©"), b" \n\xc3\xa9");

@@ -14,9 +14,9 @@ use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use crate::error::{Error, Result};
 
-/// Words whose tokens every thread remembers. By default it is ten thousand, of up to 256 letters each, and they stay as long as the
-/// thread does: a server under load would grow by megabytes for every thread.
-const KNOWN_WORDS: usize = 1000;
+/// Size of the word cache that each thread keeps. The library's default of ten thousand words, of up to 256 letters each, would
+/// cost megabytes per thread of a server.
+const CACHED_WORDS: usize = 1000;
 
 /// A tokenizer, ready to share between threads; clones are cheap.
 #[derive(Debug, Clone)]
@@ -29,14 +29,14 @@ struct Shared {
     inner: Inner,
     chain: Chain,
     special_tokens: Map<String, Value>,
-    /// What surrounds every text when `tokenizer_config.json` overrules tokenizer.json.
+    /// The special tokens around every text, where `tokenizer_config.json` overrides tokenizer.json.
     around: Option<(Vec<u32>, Vec<u32>)>,
     size: Option<SizeBound>,
 }
 
 impl Tokenizer {
-    /// Loads tokenizer.json of a model folder, and `tokenizer_config.json` and `special_tokens_map.json` if
-    /// they are there.
+    /// Loads tokenizer.json of a model folder, with `tokenizer_config.json` and `special_tokens_map.json` if
+    /// present.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let bytes = match std::fs::read(&path) {
@@ -45,20 +45,20 @@ impl Tokenizer {
             Err(error) => return Err(Error::io(path, error)),
         };
         let config = TokenizerConfig::load(folder)?;
-        // tokenizers panics on some broken files, so the syntax is looked at first and the rest is guarded.
+        // tokenizers panics on some broken files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
         guarded(|| Self::new(Inner::from_bytes(bytes)?, config))
-            .unwrap_or_else(|| Err("it contradicts itself".into()))
-            .map_err(|error| Error::file(&path, format!("is not a usable tokenizer: {error}")))
+            .unwrap_or_else(|| Err("it is inconsistent".into()))
+            .map_err(|error| Error::file(&path, format!("is not a valid tokenizer: {error}")))
     }
 
     pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
-        // These are settings of a training run that some files still carry; a prompt is never cut or padded.
+        // Some files carry truncation and padding settings from training; a prompt is never cut or padded.
         inner.with_truncation(None)?.with_padding(None);
         let mut model = inner.get_model().clone();
-        // What does not cut a text into words would remember whole texts, which hardly ever come again.
-        model.resize_cache(if inner.get_pre_tokenizer().is_some() { KNOWN_WORDS } else { 0 });
+        // Without a pre-tokenizer the cache would hold complete texts, which rarely repeat.
+        model.resize_cache(if inner.get_pre_tokenizer().is_some() { CACHED_WORDS } else { 0 });
         inner.with_model(model);
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
@@ -70,8 +70,8 @@ impl Tokenizer {
         Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens, around, size }) })
     }
 
-    /// Encodes `text`; `add_special_tokens` adds what the model expects around a text, such as a first token.
-    /// Special tokens that are spelled out in `text` become themselves.
+    /// Encodes `text`; `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
+    /// Special tokens spelled out in `text` are encoded as such.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
         let around = self.shared.around.as_ref().filter(|_| add_special_tokens);
         let encoding = self
@@ -85,13 +85,13 @@ impl Tokenizer {
         })
     }
 
-    /// A number of tokens that `text` has at least, found without tokenizing it. 0 says nothing.
+    /// A lower bound of the number of tokens of `text`, computed without tokenizing it. 0 if unknown.
     pub fn fewest_tokens(&self, text: &str) -> usize {
         self.shared.size.map_or(0, |size| size.fewest(text))
     }
 
-    /// Encodes a rendered chat. Its template writes the special tokens itself; only the token that begins every text of
-    /// this tokenizer is added if the template left it out, as llama.cpp does.
+    /// Encodes a rendered chat. The template writes the special tokens itself; only a missing BOS token is added, as
+    /// llama.cpp does.
     pub fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = self.encode(text, false)?;
         let missing = self.bos_id().filter(|first| ids.first() != Some(first));
@@ -103,8 +103,7 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Decodes `ids`; ids that are not in the vocabulary have no text, and `skip_special` leaves special
-    /// tokens out.
+    /// Decodes `ids`. Ids outside the vocabulary have no text; `skip_special` leaves out special tokens.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let mut detokenizer = self.detokenizer(skip_special);
         let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
@@ -112,12 +111,12 @@ impl Tokenizer {
         text
     }
 
-    /// A follower that turns tokens into text one by one.
+    /// A detokenizer that decodes tokens one by one.
     pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
         Detokenizer::new(self.clone(), skip_special)
     }
 
-    /// How many tokens there are, added ones included. A model may have more logits than that.
+    /// The number of tokens, including added ones. A model may have more logits.
     pub fn vocab_size(&self) -> usize {
         self.shared.inner.get_vocab_size(true)
     }
@@ -132,23 +131,23 @@ impl Tokenizer {
         self.shared.inner.id_to_token(id)
     }
 
-    /// The bytes that a token stands for, whatever stands beside it; none if it is not in the vocabulary.
+    /// The bytes of a token independent of its neighbors; empty if it is not in the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         let decoder = self.shared.inner.get_decoder();
         self.token(id).map(|token| token_bytes(decoder, &token)).unwrap_or_default()
     }
 
-    /// Whether `id` is a special token, which `skip_special` leaves out.
+    /// Whether `id` is a special token.
     pub fn is_special(&self, id: u32) -> bool {
         self.token(id).is_some_and(|token| self.is_special_token(&token))
     }
 
-    /// The first token of a text, as `tokenizer_config.json` names it.
+    /// The BOS token, as `tokenizer_config.json` names it.
     pub fn bos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("bos_token").and_then(Value::as_str)
     }
 
-    /// The last token of a text, as `tokenizer_config.json` names it.
+    /// The EOS token, as `tokenizer_config.json` names it.
     pub fn eos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("eos_token").and_then(Value::as_str)
     }
@@ -172,8 +171,8 @@ impl Tokenizer {
     }
 }
 
-/// What to put around a text when `tokenizer_config.json` says so: (wanted, id) of the first and of the last
-/// token. A side that it leaves open stays as tokenizer.json has it.
+/// The special tokens to put around a text if `tokenizer_config.json` sets them: whether to add BOS and EOS, with their
+/// ids. A side that it does not set follows tokenizer.json.
 fn around(
     inner: &Inner,
     [bos, eos]: [(Option<bool>, Option<u32>); 2],
@@ -195,13 +194,13 @@ fn around(
     Ok(Some((side(bos, before), side(eos, after))))
 }
 
-/// Says why a folder without tokenizer.json cannot be used.
+/// The error for a folder without tokenizer.json.
 fn missing(folder: &Path) -> Error {
     let others = ["tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"];
     match others.iter().find(|name| folder.join(name).exists()) {
         Some(name) => Error::file(
             folder.join("tokenizer.json"),
-            format!("is missing; {name} alone cannot be read: convert it with transformers' save_pretrained"),
+            format!("is missing; {name} is not supported: convert it with transformers' save_pretrained"),
         ),
         None => Error::file(folder.join("tokenizer.json"), "is missing"),
     }
@@ -213,7 +212,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A tokenizer whose ids are the positions in `tokens`; those in angle bars are special.
+    /// A tokenizer whose ids are the positions in `tokens`; tokens in `<|...|>` are special.
     pub(in crate::text) fn tiny(decoder: &Value, tokens: &[&str], config: TokenizerConfig) -> Tokenizer {
         let vocabulary: Map<_, _> =
             tokens.iter().enumerate().map(|(id, token)| ((*token).to_string(), id.into())).collect();
@@ -232,12 +231,12 @@ pub(super) mod tests {
         Tokenizer::new(inner, config).expect("the file is consistent")
     }
 
-    /// What tokenizers itself decodes.
+    /// The reference: the decoding of the tokenizers crate.
     pub(in crate::text) fn decode_all(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> String {
         let known =
             |id: &u32| tokenizer.token(*id).is_some_and(|_| !skip_special || !tokenizer.is_special(*id));
         let ids: Vec<_> = ids.iter().copied().filter(known).collect();
-        // One of its decoders does not take an empty list.
+        // One of its decoders fails on an empty list.
         if ids.is_empty() {
             String::new()
         } else {
@@ -246,7 +245,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_configuration_decides_what_surrounds_a_text() {
+    fn tokenizer_config_decides_which_special_tokens_are_added() {
         let tokens = ["a", "b", "<|bos|>", "<|eos|>"];
         let encode = |add_bos, add_eos, special| {
             let names = json!({"bos_token": "<|bos|>", "eos_token": "<|eos|>"});
@@ -261,15 +260,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_with_a_folder() {
+    fn a_folder_without_a_valid_tokenizer_is_refused_by_file() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let message = || Tokenizer::load(folder.path()).expect_err("cannot be loaded").to_string();
         assert!(message().ends_with("tokenizer.json: is missing"));
         std::fs::write(folder.path().join("tokenizer.model"), "").expect("writes");
-        assert!(message().contains("tokenizer.model alone cannot be read"));
+        assert!(message().contains("tokenizer.model is not supported"));
         std::fs::write(folder.path().join("tokenizer.json"), "{\"model\": 1").expect("writes");
         assert!(message().contains("tokenizer.json: is not valid JSON: "));
         std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("writes");
-        assert!(message().contains("tokenizer.json: is not a usable tokenizer: "));
+        assert!(message().contains("tokenizer.json: is not a valid tokenizer: "));
     }
 }

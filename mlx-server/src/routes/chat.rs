@@ -12,7 +12,7 @@ use crate::wire::answer::{Answer, ChatChoice, StreamEvent};
 use crate::wire::chat::{ChatRequest, RenderRequest};
 use crate::wire::text::RenderResponse;
 
-/// Answers a conversation, whole or as server-sent events.
+/// Completes a chat, as one response or as server-sent events.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "generation",
     request_body = ChatRequest,
@@ -32,7 +32,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     answer(&state, prepared).await
 }
 
-/// Shows what the model would see of a conversation.
+/// Renders the prompt of a chat without generating.
 #[utoipa::path(
     post, path = "/v1/chat/render", tag = "text",
     request_body = RenderRequest,

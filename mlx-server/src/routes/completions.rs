@@ -11,7 +11,7 @@ use crate::state::AppState;
 use crate::wire::answer::{Answer, CompletionChoice, StreamEvent};
 use crate::wire::completion::CompletionRequest;
 
-/// Continues texts, whole or as server-sent events.
+/// Completes texts, as one response or as server-sent events.
 #[utoipa::path(
     post, path = "/v1/completions", tag = "generation",
     request_body = CompletionRequest,

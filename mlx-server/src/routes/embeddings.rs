@@ -10,7 +10,7 @@ use crate::request_log::LogUser;
 use crate::state::AppState;
 use crate::wire::embedding::{EmbeddingList, EmbeddingRequest};
 
-/// Turns texts into vectors.
+/// Computes embeddings of texts.
 #[utoipa::path(
     post, path = "/v1/embeddings", tag = "generation",
     request_body = EmbeddingRequest,

@@ -1,4 +1,4 @@
-//! What those who run the server ask: is it alive, is it ready, what does it do, what can it do.
+//! Endpoints for operators: health, readiness, metrics and the OpenAPI document.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,21 +12,21 @@ use crate::openapi;
 use crate::state::AppState;
 use crate::wire::Json;
 
-/// A word on how the server is.
+/// The status of the server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
     /// Always `ok`.
     pub(crate) status: &'static str,
 }
 
-/// Says that the server lives.
+/// Reports that the server is alive.
 #[utoipa::path(get, path = "/health", tag = "operation", responses((status = 200, body = Status)))]
 pub(crate) async fn health() -> Json<Status> {
     Json(Status { status: "ok" })
 }
 
-/// Says whether requests are welcome: not while models are loaded at the start, not when the server ends, not
-/// while an engine is dead.
+/// Reports whether the server accepts requests: not while it preloads models, not during shutdown, not while an
+/// engine has failed.
 #[utoipa::path(
     get, path = "/ready", tag = "operation",
     responses((status = 200, body = Status), (status = 503, body = ErrorResponse))
@@ -35,11 +35,11 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
     if state.is_ready() {
         return Ok(Json(Status { status: "ok" }));
     }
-    let message = "the server is starting, ending, or has lost an engine";
+    let message = "the server is starting or shutting down, or an engine has failed";
     Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
 }
 
-/// Gives figures in Prometheus' text format.
+/// Returns metrics in Prometheus' text format.
 #[utoipa::path(
     get, path = "/metrics", tag = "operation",
     responses((status = 200, body = String, content_type = "text/plain"))
@@ -49,7 +49,7 @@ pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
 }
 
-/// Gives this document.
+/// Returns this document.
 #[utoipa::path(get, path = "/openapi.json", tag = "operation", responses((status = 200, body = Object)))]
 pub(crate) async fn openapi() -> Response {
     Json(openapi::document()).into_response()

@@ -10,7 +10,7 @@ use crate::error::{ApiError, ErrorResponse};
 use crate::state::AppState;
 use crate::wire::text::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
 
-/// Turns a text into tokens.
+/// Tokenizes a text.
 #[utoipa::path(
     post, path = "/tokenize", tag = "text",
     request_body = TokenizeRequest,
@@ -34,7 +34,7 @@ pub(crate) async fn tokenize(State(state): State<AppState>, request: Request) ->
     Ok(respond(response.await?))
 }
 
-/// Turns tokens into a text.
+/// Decodes tokens to a text.
 #[utoipa::path(
     post, path = "/detokenize", tag = "text",
     request_body = DetokenizeRequest,
@@ -54,7 +54,7 @@ pub(crate) async fn detokenize(
         let folder = lease.engine.folder();
         let last = lease.engine.spec().vocab_size;
         if let Some(id) = request.tokens.iter().find(|id| **id as usize >= last) {
-            let message = format!("holds token id {id}; the model's ids end at {}", last - 1);
+            let message = format!("contains token id {id}, but the model's largest id is {}", last - 1);
             return Err(ApiError::field("tokens", message));
         }
         Ok(DetokenizeResponse { content: folder.tokenizer.decode(&request.tokens, request.skip_special) })

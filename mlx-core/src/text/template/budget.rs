@@ -1,36 +1,36 @@
-//! How much a rendering may make. Fuel counts instructions, but thirty doublings of a text fill any memory: so bytes are counted, too, where
-//! texts and lists grow. Templates come from the network.
+//! The memory budget of a rendering. Templates are untrusted. Fuel limits instructions, but thirty doublings of a text fill any
+//! memory, so the bytes of growing texts and lists are counted, too.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::numbers::whole;
+use super::numbers::integer;
 use super::python::type_error;
 
-/// The filter that counts what an operator has made.
+/// The filter that counts the result of an operator.
 pub(super) const MADE: &str = "__made";
 /// The filter that multiplies.
 pub(super) const PRODUCT: &str = "__product";
 
-/// The most bytes that operators, filters and prints of one rendering make together. What a long chat takes is far below.
-const MOST: usize = 1 << 30;
+/// The bytes that all operators, filters and prints of one rendering may produce. A long chat needs far less.
+const LIMIT: usize = 1 << 30;
 
-/// What was made so far.
+/// The bytes produced so far.
 #[derive(Default)]
 struct Made(usize);
 
-/// Counts bytes that are about to be made, or have been.
+/// Counts bytes that are about to be produced.
 pub(super) fn spend(state: &mut State, bytes: usize) -> Result<(), Error> {
     let made = state.get_or_insert_extension(Made::default());
     made.0 = made.0.saturating_add(bytes);
-    if made.0 > MOST {
-        let message = format!("the template makes over {MOST} bytes of text and lists");
+    if made.0 > LIMIT {
+        let message = format!("the template produces over {LIMIT} bytes of text and lists");
         return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
     Ok(())
 }
 
-/// The bytes of a text or list by itself.
+/// The bytes of a text or list, without nested values.
 pub(super) fn size(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
@@ -41,13 +41,13 @@ pub(super) fn size(value: &Value) -> usize {
     }
 }
 
-/// Counts `value`, which an operator has made.
+/// Counts `value`, the result of an operator.
 pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
     spend(state, size(&value))?;
     Ok(value)
 }
 
-/// `left * right`: numbers, or a text or list so many times.
+/// `left * right`: a product of numbers, or a repeated text or list.
 pub(super) fn product(state: &mut State, left: Value, right: Value) -> Result<Value, Error> {
     let repeats =
         |value: &Value| matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable);
@@ -57,7 +57,7 @@ pub(super) fn product(state: &mut State, left: Value, right: Value) -> Result<Va
         _ => return multiplied(&left, &right),
     };
     let times = usize::try_from(times)
-        .map_err(|_| type_error("texts and lists can only be multiplied with integers"))?;
+        .map_err(|_| type_error("texts and lists can only be multiplied by integers"))?;
     spend(state, size(&value).saturating_mul(times))?;
     if let Some(text) = value.as_str() {
         return Ok(Value::from(text.repeat(times)));
@@ -72,10 +72,10 @@ fn multiplied(left: &Value, right: &Value) -> Result<Value, Error> {
         let (left, right) = (left.kind(), right.kind());
         type_error(format!("tried to use * operator on unsupported types {left} and {right}"))
     };
-    if let (Some(left), Some(right)) = (whole(left), whole(right)) {
+    if let (Some(left), Some(right)) = (integer(left), integer(right)) {
         return left.checked_mul(right).map(super::numbers::number).ok_or_else(refused);
     }
-    let number = |value: &Value| match whole(value) {
+    let number = |value: &Value| match integer(value) {
         Some(whole) => Some(whole as f64),
         None => f64::try_from(value.clone()).ok(),
     };
@@ -97,7 +97,7 @@ mod tests {
 
     /// Each of these would take gigabytes, most of them more than any machine has.
     #[test]
-    fn what_grows_without_end_is_refused() {
+    fn unbounded_growth_is_refused() {
         let grown = |start: &str, step: &str| {
             let step = format!("{{% for i in range(60) %}}{{% set n.x = {step} %}}{{% endfor %}}");
             format!("{{% set n = namespace(x={start}) %}}{step}")
@@ -128,15 +128,16 @@ mod tests {
             ),
         ] {
             let message = render(&source).expect_err(&source[..source.len().min(80)]).to_string();
-            let told = message.contains("the template makes over") || message.contains("too long for JSON");
-            assert!(told, "{message}");
+            let refused =
+                message.contains("the template produces over") || message.contains("too long for JSON");
+            assert!(refused, "{message}");
         }
-        let list = render("{% set x = 'x' * 1000000 %}{{ [x] * 10000 }}").expect("it is cut short");
+        let list = render("{% set x = 'x' * 1000000 %}{{ [x] * 10000 }}").expect("the output is cut off");
         assert!(list.len() < 1 << 26 && list.ends_with("...]"));
     }
 
     #[test]
-    fn operators_give_what_they_gave() {
+    fn counted_operators_keep_their_results() {
         for (source, expected) in [
             ("{{ 2 - 1 + 3 }} {{ 7 - 2 * 3 % 4 }} {{ 2 * 3 ** 2 // 4 / 2 }}", "4 5 2.0"),
             ("{{ 'a' ~ 1 + 2 ~ 'b' }} {{ -1 ~ 2 }} {{ 3 * -2 }} {{ 1 ~ -2 }}", "a12b -12 -6 1-2"),
@@ -163,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_multiplied_is_named() {
-        let message = render("\n{{ {} * 2 }}").expect_err("it makes no sense").to_string();
+    fn an_invalid_product_is_named() {
+        let message = render("\n{{ {} * 2 }}").expect_err("a mapping cannot be multiplied").to_string();
         assert!(message.contains("line 2: invalid operation: tried to use * operator"), "{message}");
         assert!(render("{{ 'a' * 1.5 }}").is_err() && render("{{ [1] * [2] }}").is_err());
     }

@@ -1,11 +1,11 @@
-//! `strftime_now`: Python's format directives on the clock.
+//! `strftime_now`: formats the time with Python's directives.
 
 use std::fmt::Write;
 
 use jiff::civil::DateTime;
 
-/// Formats `time` as Python's `datetime.strftime` does for a time without a zone. A directive that is not
-/// known stays as it is, as in the C library.
+/// Formats `time` as Python's `datetime.strftime` does for a naive time. An unknown directive is left unchanged, as in
+/// the C library.
 pub(super) fn format(time: DateTime, format: &str) -> String {
     let mut output = String::new();
     let mut rest = format;
@@ -27,7 +27,7 @@ fn directive(text: &str) -> &str {
 
 fn push(output: &mut String, time: DateTime, directive: &str) {
     let same_as = match directive {
-        // Times without a zone have no name or offset of it.
+        // A naive time has no zone name or offset.
         "%Z" | "%z" | "%:z" => return,
         "%f" => "%6f",
         "%c" => "%a %b %e %H:%M:%S %Y",
@@ -36,7 +36,7 @@ fn push(output: &mut String, time: DateTime, directive: &str) {
         "%r" => "%I:%M:%S %p",
         other => other,
     };
-    // jiff reports what it cannot format when it is written.
+    // jiff reports an invalid directive when the text is written.
     let length = output.len();
     if write!(output, "{}", time.strftime(same_as)).is_err() {
         output.truncate(length);

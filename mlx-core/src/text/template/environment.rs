@@ -1,4 +1,4 @@
-//! The Jinja environment that transformers sets up for chat templates.
+//! A Jinja environment like the one that transformers sets up for chat templates.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use serde_json::Map;
 
 use super::{budget, clock, filters, methods, python};
 
-/// How many instructions a rendering may take: a template that loops for ever ends within a second or two. Real
-/// templates take a few hundred per message.
+/// The instructions that a rendering may execute, which ends an endless loop within a second or two. Real templates
+/// execute a few hundred per message.
 const FUEL: u64 = 10_000_000;
 
 /// An environment without templates.
@@ -21,7 +21,7 @@ pub(super) fn new() -> Environment<'static> {
     let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_fuel(Some(FUEL));
-    // Otherwise errors name the variable in debug builds only.
+    // Without this, errors name the variable in debug builds only.
     environment.set_debug(true);
     environment.set_formatter(|output, state, value| {
         let printed: Cow<str> = value.as_str().map_or_else(|| python::str(value).into(), Cow::from);
@@ -41,7 +41,7 @@ pub(super) fn new() -> Environment<'static> {
     environment
 }
 
-/// Renders `template` from `variables`, and `strftime_now` from `now` or the clock.
+/// Renders `template` with `variables`; `strftime_now` uses `now` or the clock.
 pub(super) fn render(
     template: &Template<'_, '_>,
     variables: &Map<String, serde_json::Value>,
@@ -54,7 +54,7 @@ pub(super) fn render(
     template.render(Value::from_pairs([("strftime_now", strftime_now)].into_iter().chain(variables)))
 }
 
-/// What went wrong, for the user: a template's own message alone, anything else with its line.
+/// Converts an error: the bare message of a template's `raise_exception`, any other error with its line.
 pub(super) fn explain(error: &Error) -> crate::error::Error {
     let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
     let raised = causes.find_map(|cause| cause.downcast_ref::<Raised>());
@@ -69,7 +69,7 @@ pub(super) fn explain(error: &Error) -> crate::error::Error {
     })
 }
 
-/// JSON data as a template sees it.
+/// Converts JSON to a template value.
 fn convert(value: &serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match value {
@@ -125,7 +125,7 @@ fn dict(arguments: python::Arguments) -> Result<Value, Error> {
     Ok(Value::from_pairs(pairs))
 }
 
-/// Functions and macros can be called; a method that is looked up without a call is not a value here.
+/// Whether a value can be called: functions and macros. A method that is not called is no value here.
 fn is_callable(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.repr() == ObjectRepr::Plain)
 }

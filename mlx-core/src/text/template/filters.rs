@@ -1,4 +1,4 @@
-//! Filters where minijinja's differ from Jinja's in what they take or give.
+//! Filters that differ between minijinja and Jinja in arguments or results.
 
 use std::cmp::Ordering;
 
@@ -10,11 +10,10 @@ use super::python::{self, Arguments, bind, is_space, type_error};
 use super::source::EACH;
 use super::{json, numbers};
 
-/// minijinja's own format filter, behind ours.
+/// The name of minijinja's own format filter, which ours calls.
 const FORMAT: &str = "__format";
 
-/// A format string pads as far as it likes, and takes the process with it: widths have at most four digits
-/// here and stand in the string.
+/// Limits the widths in a format string to four digits and refuses `*`, since an unlimited width exhausts the memory.
 pub(super) fn check_widths(text: &str) -> Result<(), Error> {
     let mut digits = 0;
     for byte in text.bytes() {
@@ -22,7 +21,7 @@ pub(super) fn check_widths(text: &str) -> Result<(), Error> {
         if digits > 4 {
             return Err(Error::new(
                 ErrorKind::InvalidOperation,
-                "a number in a format string has over four digits",
+                "a number in a format string has more than four digits",
             ));
         }
     }
@@ -37,7 +36,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(EACH, each);
     environment.add_filter(MADE, budget::made);
     environment.add_filter(PRODUCT, budget::product);
-    // Both fill up what is missing of as many places as they are told.
+    // Both filters pad to a size that the template chooses.
     environment.add_filter("batch", |state: &mut State, value: Value, count: usize, fill: Option<Value>| {
         spend(state, count.saturating_mul(size_of::<Value>()))?;
         minijinja::filters::batch(state, value, count, fill)
@@ -76,7 +75,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter("escape", escape);
 }
 
-/// A loop's sequence, checked: minijinja takes `none` for an empty one. What a body of so many bytes may print is counted.
+/// Checks the sequence of a loop, since minijinja accepts `none` as empty, and counts the bytes that the body may print.
 fn each(state: &mut State, value: &Value, body: Option<usize>) -> Result<Value, Error> {
     let value = iterable(value)?;
     let value =
@@ -89,7 +88,7 @@ fn iterable(value: &Value) -> Result<&Value, Error> {
     if value.is_none() { Err(type_error("none is not iterable")) } else { Ok(value) }
 }
 
-/// The elements of anything that can be iterated over; undefined has none.
+/// The elements of an iterable; none for undefined.
 fn elements(value: &Value) -> Result<Vec<Value>, Error> {
     iterable(value)?.try_iter()?.checked().collect()
 }
@@ -180,7 +179,7 @@ fn dict_sort(value: &Value, arguments: Arguments) -> Result<Vec<Value>, Error> {
     sorted(pairs, is_true(case_sensitive.as_ref()), is_true(reverse.as_ref()))
 }
 
-/// Sorts by the keys; equal ones stay in order, in reverse too, as in Python.
+/// Sorts by keys, stable also in reverse, as in Python.
 fn sorted(
     mut keyed: Vec<(Vec<Value>, Value)>,
     case_sensitive: bool,
@@ -207,7 +206,7 @@ fn sorted(
     }
 }
 
-/// Compares as Python's `<` does: only numbers with numbers, texts with texts and lists with lists.
+/// Compares like Python's `<`: only numbers with numbers, texts with texts and lists with lists.
 fn compare(left: &Value, right: &Value) -> Result<Ordering, Error> {
     let class = |value: &Value| match value.kind() {
         ValueKind::Bool | ValueKind::Number => Some(ValueKind::Number),
@@ -220,7 +219,7 @@ fn compare(left: &Value, right: &Value) -> Result<Ordering, Error> {
     Err(type_error(format!("values of type {} and {} cannot be ordered", left.kind(), right.kind())))
 }
 
-/// An attribute by its path, such as `function.name` or `0`; undefined if it is not there.
+/// An attribute by its path, such as `function.name` or `0`; undefined if missing.
 fn attribute_of(value: &Value, path: &Value) -> Value {
     let at = |value: &Value, index: i64| {
         let index = if index < 0 { value.len().unwrap_or(0) as i64 + index } else { index };
@@ -245,7 +244,7 @@ fn indent(state: &mut State, value: &Value, arguments: Arguments) -> Result<Stri
         width => " ".repeat(width.map_or(Ok(4), i64::try_from)?.clamp(0, 10_000) as usize),
     };
     let (first, blank) = (is_true(first.as_ref()), is_true(blank.as_ref()));
-    // Jinja adds a line break so that one at the end is not lost.
+    // Jinja adds a line break to keep a trailing one.
     let whole = format!("{text}\n");
     let mut output = String::new();
     for (index, (line, line_break)) in python::lines(&whole).into_iter().enumerate() {
@@ -271,7 +270,7 @@ fn replace(state: &mut State, value: &Value, arguments: Arguments) -> Result<Str
     replaced(state, &text, &old, &new, count)
 }
 
-/// `text` with the first `count` places of `old`, or all of them, replaced by `new`; counted before it is made.
+/// Replaces the first `count` occurrences of `old`, or all, by `new`. The result is counted before it is produced.
 pub(super) fn replaced(
     state: &mut State,
     text: &str,

@@ -11,14 +11,14 @@ use super::python;
 #[derive(Debug, Clone)]
 pub(super) struct Style {
     pub(super) ascii: bool,
-    /// What a level of nesting is indented by; without it everything is on one line.
+    /// The indent of one level of nesting; `None` writes a single line.
     pub(super) indent: Option<String>,
     pub(super) item_separator: String,
     pub(super) key_separator: String,
     pub(super) sort_keys: bool,
 }
 
-/// Nesting beyond this is refused, as Python's recursion limit does.
+/// Deeper nesting is refused, like Python's recursion limit does.
 const MAX_DEPTH: usize = 200;
 
 /// The JSON of `value`.

@@ -1,4 +1,4 @@
-//! Python's methods on texts, mappings and lists, as far as chat templates may use them.
+//! Python's methods of texts, mappings and lists that chat templates may call.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -9,7 +9,7 @@ use super::filters::{check_widths, replaced};
 use super::python::{self, bind_values, is_space, type_error};
 use super::source::SLICE;
 
-/// Calls a method that minijinja does not have itself.
+/// Calls a method that minijinja lacks.
 pub(super) fn call(
     state: &mut State,
     value: &Value,
@@ -44,7 +44,7 @@ fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> {
         return Err(type_error("slice step cannot be zero"));
     }
     let length = items.len() as i64;
-    // The ends of the walk: one past the last item forwards, one before the first backwards.
+    // The bounds of the iteration: one past the last item forwards, one before the first backwards.
     let (lowest, highest) = if stride > 0 { (0, length) } else { (-1, length - 1) };
     let place = |given: Option<Value>, default: i64| match given.map(i64::try_from).transpose()? {
         Some(index) => {
@@ -151,7 +151,7 @@ fn split(text: &str, from_right: bool, arguments: &[Value]) -> Result<Value, Err
     Ok(Value::from(parts.into_iter().map(Value::from).collect::<Vec<_>>()))
 }
 
-/// The words of `text`, from the side where the splitting starts; part number `limit` is all that is left.
+/// The words of `text` in splitting order; part number `limit` is the rest.
 fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     let trim = |text: &'_ str| -> (usize, usize) {
         let kept =
@@ -184,7 +184,7 @@ fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     }
 }
 
-/// `partition(sep)`: what is before the first (or last) separator, the separator, and what is after it.
+/// `partition(sep)`: the text before the first (or last) separator, the separator, and the text after it.
 fn partition(text: &str, separator: &str, from_right: bool) -> Value {
     let found = if from_right { text.rsplit_once(separator) } else { text.split_once(separator) };
     let parts = match found {
@@ -195,7 +195,7 @@ fn partition(text: &str, separator: &str, from_right: bool) -> Value {
     Value::from(Tuple::from(parts.map(Value::from)))
 }
 
-/// `find`, `index` and `count`, whose positions count characters.
+/// `find`, `index` and `count`, with positions in characters.
 fn search(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
     let [needle, start, end] = bind_values(["sub", "start", "end"], arguments)?;
     let needle = string(&needle.ok_or_else(|| Error::from(ErrorKind::MissingArgument))?)?;
@@ -217,7 +217,7 @@ fn search(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error>
     }
 }
 
-/// Every word in title case, where a word is a run of letters.
+/// Title case, where a word is a run of letters.
 fn title(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
     let mut inside = false;
@@ -249,7 +249,7 @@ fn pad(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
         "ljust" => format!("{text}{}", fill.repeat(missing)),
         "rjust" => format!("{}{text}", fill.repeat(missing)),
         _ => {
-            // Python puts the odd one on the left if the width is odd too.
+            // Like Python, put the odd character on the left if the width is odd, too.
             let left = missing / 2 + (missing & width as usize & 1);
             format!("{}{text}{}", fill.repeat(left), fill.repeat(missing - left))
         }
@@ -281,7 +281,7 @@ fn list_method(value: &Value, method: &str, arguments: &[Value]) -> Result<Optio
     }
 }
 
-/// Transformers renders in Jinja's immutable sandbox, so templates that would change a value fail there too.
+/// The error for a mutating method: transformers uses Jinja's immutable sandbox, in which these fail, too.
 fn immutable(method: &str) -> Error {
     type_error(format!("{method} is not allowed: values cannot be changed in chat templates"))
 }
@@ -295,7 +295,7 @@ fn required<const N: usize>(names: [&str; N], arguments: &[Value]) -> Result<[Va
     Ok(bound.map(Option::unwrap_or_default))
 }
 
-/// The text of a value that must be text.
+/// The text of a value, or an error if it is no text.
 fn string(value: &Value) -> Result<std::sync::Arc<str>, Error> {
     value.to_str().ok_or_else(|| type_error(format!("expected text, found {}", value.kind())))
 }

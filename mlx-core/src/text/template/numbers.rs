@@ -1,4 +1,4 @@
-//! The filters `int` and `float`: numbers as Python reads them.
+//! The filters `int` and `float` with Python's number syntax.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
@@ -12,7 +12,7 @@ pub(super) fn int(value: &Value, arguments: Arguments) -> Result<Value, Error> {
     let parsed = match value.as_str() {
         Some(text) => parse_int(text, base).or_else(|| parse_float(text).and_then(truncated)),
         None if value.is_undefined() => return Err(Error::from(ErrorKind::UndefinedError)),
-        None if is_whole(value) => whole(value),
+        None if is_integer(value) => integer(value),
         None => f64::try_from(value.clone()).ok().and_then(truncated),
     };
     Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0)), number))
@@ -60,16 +60,16 @@ fn truncated(number: f64) -> Option<i128> {
     number.is_finite().then_some(number as i128)
 }
 
-/// An integer, or a truth value as one.
-pub(super) fn whole(value: &Value) -> Option<i128> {
-    is_whole(value).then(|| i128::try_from(value.clone()).ok())?
+/// An integer, or a boolean as 0 or 1.
+pub(super) fn integer(value: &Value) -> Option<i128> {
+    is_integer(value).then(|| i128::try_from(value.clone()).ok())?
 }
 
-fn is_whole(value: &Value) -> bool {
+fn is_integer(value: &Value) -> bool {
     value.is_integer() || value.kind() == ValueKind::Bool
 }
 
-/// An integer as templates have it.
+/// Converts an integer to a template value.
 pub(super) fn number(number: i128) -> Value {
     i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
 }

@@ -1,19 +1,19 @@
-//! Brackets around operators that let texts and lists grow, so that every result is counted: `a ~ b` becomes `(a ~ b)|__made`, and `a * b`,
-//! whose result may be large at once, `(a)|__product(b)`.
+//! Rewrites operators that make texts and lists grow, so that every result is counted: `a ~ b` becomes `(a ~ b)|__made`, and `a * b`,
+//! whose result may be large at once, becomes `(a)|__product(b)`.
 
 use super::budget::{MADE, PRODUCT};
 use super::source::{Edit, Token, is_unary};
 
-/// The binding of an operator: sums, texts side by side, products.
+/// The operators by precedence: sums, concatenations, products.
 const LEVELS: [[&str; 3]; 3] = [["+", "-", "+"], ["~", "~", "~"], ["*", "/", "%"]];
 
-/// Words that are no part of what an operator takes.
+/// Keywords that end an operand.
 const WORDS: [&str; 6] = ["and", "else", "if", "in", "or", "recursive"];
 
-/// Puts the operators of a tag in brackets; `tokens` are those behind its name, if it has one.
+/// Brackets the operators of a tag; `tokens` are the tokens after its name, if it has one.
 pub(super) fn bracket(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
     let text = |token: &Token| &source[token.range.clone()];
-    // The operand or sum that is being read, in every bracket that is open.
+    // The operand or sum being read, for every open bracket.
     let mut open: Vec<Vec<usize>> = vec![Vec::new()];
     for (index, token) in tokens.iter().enumerate() {
         let before = index.checked_sub(1).map_or("", |before| text(&tokens[before]));
@@ -44,7 +44,7 @@ pub(super) fn bracket(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
     }
 }
 
-/// Where brackets are put.
+/// The brackets of one expression.
 struct Sum<'a> {
     source: &'a str,
     tokens: &'a [Token],
@@ -52,7 +52,7 @@ struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// Brackets what is in `run`, tokens by their places, from the left: `a + b + c` is `(a + b) + c`.
+    /// Brackets the tokens with the indices in `run` from the left: `a + b + c` becomes `(a + b) + c`.
     fn bracket(&mut self, run: &[usize], level: usize) {
         let Some(operators) = LEVELS.get(level) else { return };
         let places: Vec<usize> =
@@ -93,7 +93,7 @@ impl Sum<'_> {
         let is_twice = |one: usize, other: usize| {
             self.text(one) == self.text(other) && self.tokens[one].range.end == self.tokens[other].range.start
         };
-        // `**` is a power, which makes numbers only; `//` is found at its first half, since the second looks like a sign.
+        // `**` gives numbers only; `//` is recognized at its first slash, since the second one looks like a sign.
         let is_power = self.text(run[place]) == "*"
             && run.get(place + 1).is_some_and(|next| is_twice(run[place], *next));
         operators.contains(&self.text(run[place]))

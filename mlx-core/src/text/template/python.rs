@@ -1,14 +1,14 @@
-//! Values as Python prints them, and the binding of arguments to Python's parameter names.
+//! Python's text form of values, and the binding of arguments to Python's parameter names.
 
 use std::fmt::Write;
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, Value};
 
-/// What a function is called with.
+/// The arguments of a call.
 pub(super) type Arguments = Rest<ValueOrKwargs>;
 
-/// Binds arguments to parameter names, by position or by name as in Python; `none` counts as not given.
+/// Binds arguments to parameter names by position or name, as in Python; `none` counts as absent.
 pub(super) fn bind<const N: usize>(
     names: [&str; N],
     arguments: Arguments,
@@ -16,7 +16,7 @@ pub(super) fn bind<const N: usize>(
     bind_values(names, &arguments.into_values())
 }
 
-/// [`bind`] for arguments that come as a slice.
+/// [`bind`] for a slice of arguments.
 pub(super) fn bind_values<const N: usize>(
     names: [&str; N],
     values: &[Value],
@@ -38,7 +38,7 @@ pub(super) fn bind_values<const N: usize>(
     Ok(bound)
 }
 
-/// An error that Python would call a `TypeError`.
+/// An error like Python's `TypeError`.
 pub(super) fn type_error(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
@@ -58,9 +58,9 @@ pub(super) fn repr(value: &Value) -> String {
     output
 }
 
-/// How deep nested values are printed: deeper ones would exhaust the stack.
+/// The depth to which nested values are printed; deeper ones would exhaust the stack.
 const MAX_DEPTH: usize = 200;
-/// How long a printed value gets: a list that holds itself twice at every level would take for ever.
+/// The length at which a printed value is cut off: a list that contains itself twice at every level would never end.
 pub(super) const MAX_LENGTH: usize = 1 << 25;
 
 fn write_repr(output: &mut String, value: &Value, depth: usize) {
@@ -104,7 +104,7 @@ fn write_container(output: &mut String, value: &Value, depth: usize) {
     output.push_str(close);
 }
 
-/// A string literal: in single quotes unless it has those and no double ones.
+/// A string literal, in single quotes unless the text has single but no double quotes.
 fn write_quoted(output: &mut String, text: &str) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     output.push(quote);
@@ -125,7 +125,7 @@ fn write_quoted(output: &mut String, text: &str) {
     output.push(quote);
 }
 
-/// A float: the shortest digits that read back the same, with an exponent for large and small ones.
+/// A float with the fewest digits that round-trip, with an exponent for large and small numbers.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_string();
@@ -144,7 +144,7 @@ pub(super) fn float(number: f64) -> String {
     if plain.contains('.') { plain } else { plain + ".0" }
 }
 
-/// Whitespace as `str.strip` and `str.split` see it: Unicode's, and the four separators of ASCII.
+/// Whitespace for `str.strip` and `str.split`: Unicode's, and the four separators of ASCII.
 pub(super) fn is_space(letter: char) -> bool {
     letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
 }

@@ -2,33 +2,37 @@
 //!
 //! - newlines: `\r\n` and `\r` become `\n`
 //! - `{% generation %}` blocks, which transformers adds to Jinja, become `{% with %}`
-//! - `{% for x in y %}` checks `y` with a filter, as iterating over `none` is an error in Python; the filter is told the bytes of
-//!   the loop's body, and counts them as often as they may be printed
-//! - slices `x[a:b:c]` become a method call: minijinja's own disagree with Python's for negative steps
-//! - a unary plus is left out, which minijinja's grammar does not have
-//! - operators that let texts and lists grow are bracketed, so that what they make is counted (operators.rs)
+//! - `{% for x in y %}` checks `y` with a filter, since iterating over `none` is an error in Python; the filter also counts the
+//!   bytes that the body may print
+//! - slices `x[a:b:c]` become a method call: minijinja's slices differ from Python's for negative steps
+//! - a unary plus is removed, since minijinja's grammar lacks it
+//! - operators that make texts and lists grow are bracketed, so that their results are counted (operators.rs)
 //! - the newline after `{% raw %}` is kept, as in Jinja
 //!
-//! Invariant: lines stay lines, so errors name the line of the original.
+//! Invariant: line breaks are kept, so errors name the line of the original.
 
 use std::ops::Range;
 
 use super::operators::bracket;
 use crate::error::{Error, Result};
 
-/// The filter that a loop's sequence goes through.
+/// The filter around the sequence of a loop.
 pub(super) const EACH: &str = "__each";
 /// The method that a slice becomes.
 pub(super) const SLICE: &str = "__slice";
 
-/// The most bytes of a template, and of one tag in it. The parser recurses with every operator and every `elif`, without a
-/// limit of its own; real templates stay far below.
-const LARGEST: (usize, usize) = (512 << 10, 64 << 10);
+/// The maximum bytes of a template and of one tag. The parser recurses for every operator and `elif` without a limit of its
+/// own. Real templates stay far below.
+const MAX_BYTES: (usize, usize) = (512 << 10, 64 << 10);
 
-/// The source as minijinja takes it.
+/// Rewrites the source for minijinja.
 pub(super) fn prepare(source: &str) -> Result<String> {
-    if source.len() > LARGEST.0 {
-        return Err(Error::Template(format!("{} bytes are too many; at most {}", source.len(), LARGEST.0)));
+    if source.len() > MAX_BYTES.0 {
+        return Err(Error::Template(format!(
+            "the template has {} bytes; the limit is {}",
+            source.len(),
+            MAX_BYTES.0
+        )));
     }
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let (mut edits, mut loops) = (Vec::new(), Vec::new());
@@ -41,11 +45,11 @@ pub(super) fn prepare(source: &str) -> Result<String> {
             Some(b'{') => tag(&source, start + 2, "}}", &mut edits).1,
             _ => start + 1,
         };
-        if at - start > LARGEST.1 {
+        if at - start > MAX_BYTES.1 {
             return Err(Error::Template(format!(
-                "a tag of {} bytes is too long; at most {}",
+                "a tag has {} bytes; the limit is {}",
                 at - start,
-                LARGEST.1
+                MAX_BYTES.1
             )));
         }
     }
@@ -68,8 +72,8 @@ fn apply(source: &str, mut edits: Vec<Edit>) -> String {
     output
 }
 
-/// Handles the `{% %}` tag whose inside starts at `start`; gives the end of it, or of the whole block if it
-/// is a raw one. `loops` are those that are open: the edit that names the filter, and where the body begins.
+/// Rewrites the `{% %}` tag whose content starts at `start`. Returns its end, or the end of the block for a raw block.
+/// `loops` has, for each open loop, the edit that adds the filter, and the start of the body.
 fn block(source: &str, start: usize, edits: &mut Vec<Edit>, loops: &mut Vec<(usize, usize)>) -> usize {
     let (tokens, end) = tag(source, start, "%}", edits);
     let Some(name) = tokens.first() else { return end };
@@ -99,7 +103,7 @@ fn block(source: &str, start: usize, edits: &mut Vec<Edit>, loops: &mut Vec<(usi
     end
 }
 
-/// Where the text of a raw block ends.
+/// The end of the text of a raw block.
 fn end_of_raw(source: &str, start: usize) -> usize {
     let mut at = start;
     while let Some(found) = source[at..].find("{%") {
@@ -112,7 +116,7 @@ fn end_of_raw(source: &str, start: usize) -> usize {
     source.len()
 }
 
-/// Puts the sequence of a `for` tag through the filter [`EACH`].
+/// Passes the sequence of a `for` tag through the filter [`EACH`].
 fn check_loop(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
     let outer =
         |name: &'static str| move |token: &Token| token.depth == 0 && &source[token.range.clone()] == name;
@@ -131,20 +135,19 @@ fn check_loop(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
 /// A name, number, string or operator inside a tag.
 pub(super) struct Token {
     pub(super) range: Range<usize>,
-    /// How many brackets are open around it.
+    /// The depth of brackets around it.
     depth: usize,
 }
 
-/// An open bracket, and what was found in it so far.
+/// An open bracket and its contents so far.
 struct Bracket {
     open: usize,
     colons: Vec<usize>,
-    /// Where the part since the last colon starts having tokens.
+    /// For each part between colons, whether it has tokens.
     filled: Vec<bool>,
 }
 
-/// Reads the tokens of a tag up to `close`, and adapts its expressions. Gives the tokens and the end of the
-/// tag.
+/// Reads the tokens of a tag up to `close` and rewrites its expressions. Returns the tokens and the end of the tag.
 fn tag(source: &str, start: usize, close: &str, edits: &mut Vec<Edit>) -> (Vec<Token>, usize) {
     let mut tokens: Vec<Token> = Vec::new();
     let mut brackets: Vec<Bracket> = Vec::new();
@@ -153,7 +156,7 @@ fn tag(source: &str, start: usize, close: &str, edits: &mut Vec<Edit>) -> (Vec<T
         let rest = &source[at..];
         let ending = rest.strip_prefix(['+', '-']).unwrap_or(rest);
         if brackets.is_empty() && ending.starts_with(close) {
-            // A block begins with its name.
+            // A block starts with its name.
             bracket(source, tokens.get(usize::from(close == "%}")..).unwrap_or_default(), edits);
             return (tokens, source.len() - ending.len() + close.len());
         }
@@ -197,7 +200,7 @@ fn mark_filled(brackets: &mut [Bracket]) {
     }
 }
 
-/// Turns `[a:b]` into a call of [`SLICE`]: only a slice has a colon right inside square brackets.
+/// Rewrites `[a:b]` as a call of [`SLICE`]: only a slice has a colon directly inside square brackets.
 fn slice(source: &str, bracket: &Bracket, close: usize, edits: &mut Vec<Edit>) {
     let Bracket { open, colons, filled } = bracket;
     if colons.is_empty() || !source[*open..].starts_with('[') || !source[close..].starts_with(']') {
@@ -211,7 +214,7 @@ fn slice(source: &str, bracket: &Bracket, close: usize, edits: &mut Vec<Edit>) {
     edits.push((close..close + 1, ")".into()));
 }
 
-/// Whether a plus after `before` can only be a sign.
+/// Whether a plus after `before` is a sign.
 pub(super) fn is_unary(source: &str, before: Option<&Token>) -> bool {
     let Some(token) = before else { return true };
     let text = &source[token.range.clone()];
@@ -243,7 +246,7 @@ mod tests {
     use super::prepare;
 
     #[test]
-    fn adapts_what_differs_and_nothing_else() {
+    fn only_differing_syntax_is_rewritten() {
         for (source, expected) in [
             ("a\r\nb\rc {# {% for x in y %} #}", "a\nb\nc {# {% for x in y %} #}"),
             ("{%- generation -%} x {% endgeneration %}", "{%- with -%} x {% endwith %}"),
