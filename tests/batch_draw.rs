@@ -1,4 +1,4 @@
-//! Many rows in one draw: each row gets what it would have got alone, bit for bit, whatever the others ask for.
+//! Drawing from many rows at once: each row gets the same result as alone, bit for bit, whatever the sampling parameters of the others.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use mlx_tests::device;
 
 const WIDTH: usize = 500;
 
-/// Forbids even ids.
+/// A constraint that forbids even ids.
 struct Odd;
 
 impl Constraint for Odd {
@@ -23,7 +23,7 @@ impl Constraint for Odd {
     }
 }
 
-/// Forbids everything.
+/// A constraint that forbids everything.
 struct Nothing;
 
 impl Constraint for Nothing {
@@ -65,7 +65,7 @@ fn samplers() -> Vec<(Sampler, TokenHistory)> {
 fn rows(count: usize) -> Vec<f32> {
     let value = |place: usize| ((place * 7919 % 10007) as f32 / 1000.0).sin() * 6.0;
     let mut rows: Vec<f32> = (0..count * WIDTH).map(value).collect();
-    // The row of a sampler in the middle is broken.
+    // One row in the middle is invalid.
     rows[2 * WIDTH + 9] = f32::NAN;
     rows
 }
@@ -84,7 +84,7 @@ fn same(left: &Result<Draw>, right: &Result<Draw>) -> bool {
 }
 
 #[test]
-fn a_row_in_company_draws_what_it_draws_alone() {
+fn a_row_draws_the_same_token_alone_and_in_a_batch() {
     let _turn = device();
     for dtype in [Dtype::Float32, Dtype::Float16, Dtype::Bfloat16] {
         let mut together = samplers();
@@ -119,7 +119,7 @@ fn a_row_in_company_draws_what_it_draws_alone() {
     }
 }
 
-/// What a step with log-probabilities leaves behind is its few numbers, not its row.
+/// A step with log-probabilities keeps only the requested numbers, not the row.
 #[test]
 fn log_probabilities_keep_no_row() {
     let kept = |width: usize| {

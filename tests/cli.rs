@@ -1,4 +1,4 @@
-//! The program itself, run as a user runs it: what it prints, what it says on failure, how it exits.
+//! The program as a user runs it: output, error messages and exit codes.
 
 mod piped_chats;
 
@@ -32,7 +32,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("messages are utf-8")
 }
 
-/// The object that a `generate --json` printed.
+/// The output object of `generate --json`.
 fn json(arguments: &[&str], input: &str) -> Value {
     let output = mlx(arguments, input);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -47,7 +47,7 @@ fn ids(object: &Value) -> Vec<u64> {
 const GREEDY: [&str; 5] = ["--temperature", "0", "--max-tokens", "32", "--ignore-eos"];
 
 #[test]
-fn greedy_generation_is_the_references() {
+fn greedy_text_equals_the_reference() {
     let folder = model("llama-f32");
     for case in golden::cases("llama-f32").cases {
         let prompt: Vec<String> = case.prompt_ids.iter().map(u32::to_string).collect();
@@ -64,7 +64,7 @@ fn greedy_generation_is_the_references() {
 }
 
 #[test]
-fn the_json_object_keeps_its_form() {
+fn the_json_output_keeps_its_fields() {
     let folder = model("llama-f32");
     let arguments =
         ["generate", "-m", &folder, "-p", "The keeper", "--max-tokens", "4", "--seed", "9", "--json"];
@@ -79,7 +79,7 @@ fn the_json_object_keeps_its_form() {
     assert_eq!(ids(&json(&arguments, "")), ids(&object), "the same seed gives the same tokens");
 }
 
-/// Each flag of the chain reaches the sampler: it changes what is drawn.
+/// Each sampling flag reaches the sampler: it changes the drawn tokens.
 #[test]
 fn every_sampling_flag_changes_the_answer() {
     let folder = model("llama-f32");
@@ -117,7 +117,7 @@ fn every_sampling_flag_changes_the_answer() {
 }
 
 #[test]
-fn score_says_how_likely_a_text_is() {
+fn score_prints_log_probabilities() {
     let folder = model("llama-f32");
     let case = &golden::cases("llama-f32").cases[0];
     let text: Vec<String> = case.prompt_ids.iter().chain(&case.tokens).map(u32::to_string).collect();
@@ -139,7 +139,7 @@ fn score_says_how_likely_a_text_is() {
 }
 
 #[test]
-fn the_prompt_may_be_piped_in_and_raw_text_gets_no_template() {
+fn a_prompt_can_be_piped_in_and_raw_text_gets_no_template() {
     let folder = model("llama-f32");
     let base = ["generate", "-m", &folder, "--max-tokens", "1", "--temperature", "0", "--json"];
     let count = |extra: &[&str], input| {
@@ -154,7 +154,7 @@ fn the_prompt_may_be_piped_in_and_raw_text_gets_no_template() {
 }
 
 #[test]
-fn text_goes_to_standard_output_and_figures_beside_it() {
+fn text_goes_to_standard_output_and_statistics_to_standard_error() {
     let folder = model("llama-spm-f32");
     let quiet = mlx(&[&["generate", "-m", &folder, "-p", "Waves", "--raw"], &GREEDY[..]].concat(), "");
     let verbose =
@@ -167,7 +167,7 @@ fn text_goes_to_standard_output_and_figures_beside_it() {
 }
 
 #[test]
-fn failures_have_one_line_and_a_code() {
+fn failures_print_one_line_and_have_an_exit_code() {
     let folder = model("llama-f32");
     let run = |arguments: &[&str]| {
         let output = mlx(&[&["generate", "-m"], arguments].concat(), "");
@@ -202,7 +202,7 @@ fn failures_have_one_line_and_a_code() {
 }
 
 #[test]
-fn what_would_be_of_no_use_is_refused() {
+fn flags_without_effect_are_refused() {
     let folder = model("llama-f32");
     for (arguments, word) in [
         (&["bench", "-m", &folder, "--prompt-cache-dir", "x"][..], "--prompt-cache-dir"),
@@ -216,9 +216,9 @@ fn what_would_be_of_no_use_is_refused() {
     }
 }
 
-/// A failing answer is one line on standard error, and standard error may be closed.
+/// A failed generation prints one line to standard error, which may be closed.
 #[test]
-fn a_model_that_gives_no_numbers_is_one_line() {
+fn invalid_logits_are_reported_in_one_line() {
     let copy = mlx_tests::model_copy("llama-f32");
     let config = copy.path().join("config.json");
     let mut value: Value = serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
@@ -231,9 +231,9 @@ fn a_model_that_gives_no_numbers_is_one_line() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
-/// The tokenizer library panics on these; people see one sentence.
+/// The tokenizer library panics on these files; the user sees one sentence.
 #[test]
-fn a_tokenizer_that_contradicts_itself_is_one_line() {
+fn an_inconsistent_tokenizer_is_reported_in_one_line() {
     let broken = [
         ("normalizer", serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
         ("normalizer", serde_json::json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"})),
@@ -248,7 +248,7 @@ fn a_tokenizer_that_contradicts_itself_is_one_line() {
         std::fs::write(&path, object.to_string()).expect("it can be written");
         let folder = copy.path().to_str().expect("utf-8");
         let output = mlx(&["generate", "-m", folder, "--prompt-ids", "1", "--max-tokens", "1"], "");
-        // A library may find sense in what looks broken; what counts is how a refusal looks.
+        // The library may accept a file that looks broken; only the form of a refusal matters.
         if !output.status.success() {
             assert_eq!(
                 (output.status.code(), stderr(&output).lines().count()),
@@ -264,11 +264,11 @@ fn a_tokenizer_that_contradicts_itself_is_one_line() {
 }
 
 #[test]
-fn inspect_tells_what_a_model_is_without_reading_its_weights() {
+fn inspect_describes_a_model_without_reading_its_weights() {
     let copy = model_copy("llama-mixed-f32");
     let path = copy.path().join("model.safetensors");
     let size = std::fs::metadata(&path).expect("a file").len();
-    // Nothing but zeros after the header: it says the same of them.
+    // With zeros after the header, the report is the same.
     let header = std::fs::read(&path).expect("a file");
     let end = 8 + u64::from_le_bytes(header[..8].try_into().expect("eight bytes")) as usize;
     let file = std::fs::File::create(&path).expect("a file");
@@ -291,7 +291,7 @@ fn inspect_tells_what_a_model_is_without_reading_its_weights() {
     let expected =
         [affine(2, 32), affine(3, 64), affine(4, 32), affine(5, 32), affine(6, 64), Value::from("f32")];
     assert_eq!(forms, expected.iter().collect::<Vec<_>>());
-    // Keys and values of two layers, two heads of sixteen.
+    // Keys and values of two layers with two heads of size 16.
     assert_eq!(object["cache_bytes_per_token"], 2 * 2 * 2 * 16 * 4);
     let kept = json(&["inspect", "-m", folder, "--json", "--keep-quantized"], "");
     assert!(
@@ -309,7 +309,7 @@ fn inspect_tells_what_a_model_is_without_reading_its_weights() {
 }
 
 #[test]
-fn quantized_weights_may_be_kept_and_what_is_not_kept_is_said() {
+fn quantized_weights_can_be_kept_and_dequantization_is_logged() {
     let folder = model("llama-q4-f16");
     let mut arguments = vec!["generate", "-m", &folder, "--raw", "-p", "The", "-v"];
     arguments.extend(GREEDY);
@@ -367,7 +367,7 @@ fn help_names_every_command_and_flag() {
 }
 
 #[test]
-fn saved_prompts_are_listed_taken_up_and_removed() {
+fn saved_prompts_are_listed_reused_and_removed() {
     let (folder, cache) = (model("llama-f32"), tempfile::tempdir().expect("a temporary folder"));
     let cache = cache.path().to_str().expect("utf-8");
     let text = "The keeper counts the waves. ".repeat(6);
@@ -392,7 +392,7 @@ fn saved_prompts_are_listed_taken_up_and_removed() {
     assert!(stderr(&both).contains("--prefix-cache"), "{}", stderr(&both));
 }
 
-/// Killed at any moment, the program leaves a folder that the next run can use.
+/// A program killed at any moment leaves a cache folder that the next run can use.
 #[test]
 fn a_killed_program_leaves_a_usable_cache() {
     let (folder, cache) = (model("llama-f32"), tempfile::tempdir().expect("a temporary folder"));
@@ -412,7 +412,7 @@ fn a_killed_program_leaves_a_usable_cache() {
             .stderr(Stdio::null())
             .spawn()
             .expect("the program starts");
-        // From the first file on, and then a little later each time, something is being written or about to be.
+        // Kill it while it writes: after the first file, and a little later each time.
         let before = files(cache);
         while files(cache) == before && child.try_wait().expect("it is our child").is_none() {
             std::thread::yield_now();
@@ -435,14 +435,14 @@ fn a_killed_program_leaves_a_usable_cache() {
     }
 }
 
-/// Everything in the folder, temporary files included.
+/// The number of files in the folder, including temporary ones.
 fn files(folder: &str) -> usize {
     let models = std::fs::read_dir(folder).into_iter().flatten().flatten();
     models.map(|model| std::fs::read_dir(model.path()).into_iter().flatten().count()).sum()
 }
 
 #[test]
-fn the_program_says_itself_to_shells_and_manuals() {
+fn completions_and_manual_pages_are_generated() {
     let script = mlx(&["completions", "bash"], "");
     assert!(script.status.success() && stdout(&script).contains("--max-tokens"));
     let folder = tempfile::tempdir().expect("a temporary folder");

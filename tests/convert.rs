@@ -1,4 +1,4 @@
-//! Conversion: the tensors are mlx-lm's to the byte, what is read back is what quantizing in memory gives, and nothing is written by accident.
+//! Conversion: tensors equal mlx-lm's byte for byte, a loaded result equals quantization in memory, and nothing is overwritten by accident.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ fn shape(value: &Value) -> Vec<usize> {
     serde_json::from_value(value.clone()).expect("a shape")
 }
 
-/// A checkpoint as tests/golden/convert.py makes it up.
+/// A checkpoint with the contents that tests/golden/convert.py generates.
 fn made_up(source: &Value) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("config.json"), source["config"].to_string()).expect("it can be written");
@@ -67,7 +67,7 @@ fn options(case: &Value) -> ConvertOptions {
 
 fn run(source: &Path, target: &Path, options: &ConvertOptions) -> mlx_core::Result<Report> {
     let report = convert(source, target, options, &mut |_, _| ControlFlow::Continue(()))?;
-    Ok(report.expect("nobody stops it"))
+    Ok(report.expect("it was not stopped"))
 }
 
 /// All tensors of a folder.
@@ -84,7 +84,7 @@ fn read(folder: &Path) -> BTreeMap<String, Tensor> {
     found
 }
 
-/// The one of zlib.
+/// zlib's CRC-32.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |sum: u32, byte: &u8| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xEDB8_8320))
@@ -92,12 +92,13 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, step)
 }
 
-fn recipe(folder: &Path) -> QuantizationConfig {
-    QuantizationConfig::read(&Fields::read(&folder.join("config.json")).expect("a config")).expect("a recipe")
+fn quantization(folder: &Path) -> QuantizationConfig {
+    QuantizationConfig::read(&Fields::read(&folder.join("config.json")).expect("a config"))
+        .expect("a quantization")
 }
 
 #[test]
-fn every_tensor_is_mlx_lms_to_the_byte() {
+fn every_tensor_equals_mlx_lms_byte_for_byte() {
     let _turn = device();
     let golden = recorded();
     for case in golden["cases"].as_array().expect("a list") {
@@ -116,11 +117,11 @@ fn every_tensor_is_mlx_lms_to_the_byte() {
         for (name, tensor) in &expected {
             assert_eq!(&found[name], tensor, "{names}: {name}");
         }
-        // config.json says of every module what mlx-lm's does.
+        // config.json gives every module the same settings as mlx-lm's.
         let theirs = tempfile::tempdir().expect("a temporary folder");
         let config = json!({ "quantization": case["quantization"] });
         fs::write(theirs.path().join("config.json"), config.to_string()).expect("it can be written");
-        let [ours, theirs] = [target.as_path(), theirs.path()].map(recipe);
+        let [ours, theirs] = [target.as_path(), theirs.path()].map(quantization);
         for module in found.keys().filter_map(|name| name.strip_suffix(".weight")) {
             let scaled = found.contains_key(&format!("{module}.scales"));
             assert_eq!(ours.of(module, scaled), theirs.of(module, scaled), "{names}: {module}");
@@ -128,13 +129,14 @@ fn every_tensor_is_mlx_lms_to_the_byte() {
     }
 }
 
-/// The checkpoint that quantizing the matrices of `source` in memory gives.
-fn in_memory(source: &Path, recipe: &QuantizationConfig, config: &Path) -> TempDir {
+/// A checkpoint with the matrices of `source` quantized in memory.
+fn in_memory(source: &Path, quantization: &QuantizationConfig, config: &Path) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut all = BTreeMap::new();
     for (name, (dtype, shape, bytes)) in tensors::read(&source.join("model.safetensors")) {
         let module = name.strip_suffix(".weight").filter(|_| shape.len() == 2);
-        let Some((module, packing)) = module.and_then(|module| Some((module, recipe.of(module, true)?)))
+        let Some((module, packing)) =
+            module.and_then(|module| Some((module, quantization.of(module, true)?)))
         else {
             all.insert(name, (dtype, shape, bytes));
             continue;
@@ -160,7 +162,7 @@ fn in_memory(source: &Path, recipe: &QuantizationConfig, config: &Path) -> TempD
 }
 
 #[test]
-fn what_is_read_back_gives_the_logits_of_quantizing_in_memory() {
+fn a_converted_model_has_the_logits_of_quantization_in_memory() {
     let _turn = device();
     let source = made_up(&recorded()["sources"]["llama"]);
     let tokens: Vec<u32> = (0..24).map(|token| 7 + 11 * token).collect();
@@ -173,12 +175,12 @@ fn what_is_read_back_gives_the_logits_of_quantizing_in_memory() {
     ];
     for (number, case) in cases.iter().enumerate() {
         let target = source.path().join(number.to_string());
-        // Every other time in many files.
+        // Every other case writes several files.
         let shard_bytes = if number % 2 == 0 { SHARDS } else { 20_000 };
         let report = run(source.path(), &target, &ConvertOptions { shard_bytes, ..options(case) })
             .expect("it converts");
         assert_eq!(report.shards > 1, number % 2 == 1, "{report:?}");
-        let memory = in_memory(source.path(), &recipe(&target), &target.join("config.json"));
+        let memory = in_memory(source.path(), &quantization(&target), &target.join("config.json"));
         for keep_packed in [true, false] {
             let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed };
             let [one, other] = [target.as_path(), memory.path()].map(|folder| {
@@ -211,13 +213,13 @@ fn a_matrix_is_converted_in_parts() {
         .expect("it can be converted");
     assert!(seen.is_sorted() && seen.last().is_some_and(|(done, total)| done == total), "{seen:?}");
     assert!(seen.len() > all.len(), "the largest took more than one step");
-    let memory = in_memory(source.path(), &recipe(&target), &target.join("config.json"));
+    let memory = in_memory(source.path(), &quantization(&target), &target.join("config.json"));
     let expected = tensors::read(&memory.path().join("model.safetensors"));
     assert_eq!(read(&target)["model.embed_tokens.weight"], expected["model.embed_tokens.weight"]);
 }
 
 #[test]
-fn what_cannot_be_converted_is_refused_and_leaves_nothing() {
+fn an_impossible_conversion_is_refused_and_leaves_no_files() {
     let _turn = device();
     let golden = recorded();
     let source = made_up(&golden["sources"]["llama"]);
@@ -252,9 +254,10 @@ fn nothing_is_overwritten_by_accident() {
     fs::write(target.join("notes.txt"), "mine").expect("a file");
     let before = read(&target);
     run(source.path(), &target, &eight).expect_err("it is not empty");
-    run(source.path(), source.path(), &forced).expect_err("it is the model itself");
+    run(source.path(), source.path(), &forced).expect_err("the target is the source");
     fs::write(target.join("model-00001-of-00002.safetensors"), "old").expect("a file");
-    let stale = run(source.path(), &target, &forced).expect_err("they would be read, too").to_string();
+    let stale =
+        run(source.path(), &target, &forced).expect_err("stale weights would be loaded, too").to_string();
     assert!(stale.contains("model-00001-of-00002.safetensors"), "{stale}");
     assert_eq!(read(&target), before);
     fs::remove_file(target.join("model-00001-of-00002.safetensors")).expect("it is there");
@@ -287,12 +290,12 @@ fn a_quantized_model_can_be_cast_and_split() {
         .expect("it loads");
 }
 
-/// Unpacked numbers are MLX's own (tests/packing.rs), and the families are right in floats (tests/families.rs); so each is right
-/// with packed weights, too.
+/// Dequantized numbers equal MLX's (tests/packing.rs), and the families are correct with float weights (tests/families.rs); so
+/// this covers each family with quantized weights.
 #[test]
-fn every_family_says_the_same_packed_and_unpacked() {
+fn every_family_gives_the_same_logits_packed_and_dequantized() {
     let _turn = device();
-    // One checkpoint has rows of 48 numbers, which are no whole groups.
+    // One checkpoint has rows of 48 numbers, which is no multiple of the group size.
     for name in FAMILIES.into_iter().filter(|name| *name != "stablelm-parallel-f32") {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let target = folder.path().join("packed");
@@ -325,7 +328,7 @@ fn every_family_says_the_same_packed_and_unpacked() {
             let worst = worst_difference(&packed, &unpacked, text.vocabulary);
             assert!(worst < tolerance("f32"), "{name}, {way}: {worst:e} of the spread");
         }
-        // Of mixtures some experts stay floats here, which on a CPU are multiplied in f32 only.
+        // Some experts stay floats here, which a CPU multiplies in f32 only.
         if !golden::MIXTURES.contains(&name) {
             let half = logits(&target, FloatPolicy::F16, true, &[7, 8, 31, 40]);
             let worst = worst_difference(&half, &unpacked, text.vocabulary);

@@ -1,4 +1,4 @@
-//! The engine: what ends a request, what one request owes another, and what the same request gives.
+//! The engine: ends of requests, isolation between requests, and repeatability.
 
 use mlx_core::engine::{EngineHandle, EngineOptions, Event, FinishReason, RequestOptions};
 use mlx_core::folder::ModelFolder;
@@ -15,13 +15,13 @@ fn sampled(seed: u64, tokens: usize) -> RequestOptions {
 }
 
 #[test]
-fn the_same_request_gives_the_same_tokens_and_another_seed_others() {
+fn the_same_request_gives_the_same_tokens_and_another_seed_does_not() {
     let _turn = device();
     let engine = engine("llama-f32");
     let mut options = sampled(7, 40);
     options.logprobs = Some(3);
     let first = run(&engine, &[1, 9, 30], &options);
-    // Others in between, and behind it in the queue.
+    // Other requests run in between and wait behind it in the queue.
     run(&engine, &[4, 5], &sampled(8, 10));
     let again = engine.submit(engine.request(vec![1, 9, 30], &options).expect("valid")).expect("it runs");
     let other = run(&engine, &[1, 9, 30], &sampled(8, 40));
@@ -57,7 +57,7 @@ fn with_generation_config(text: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn what_the_model_asks_for_holds_unless_the_request_says_otherwise() {
+fn generation_config_gives_defaults_that_a_request_overrides() {
     let _turn = device();
     let case = &golden::cases("llama-f32").cases[0];
     let end = case.tokens[3];
@@ -88,7 +88,7 @@ fn ends_of_text_and_the_newline_are_protected() {
 }
 
 #[test]
-fn a_queued_request_is_cancelled_without_waiting_for_its_turn() {
+fn a_queued_request_is_cancelled_at_once() {
     let _turn = device();
     let engine = engine("llama-f32");
     let submit = |tokens| engine.submit(engine.request(vec![1, 2], &sampled(1, tokens)).expect("valid"));
@@ -107,7 +107,7 @@ fn a_stop_string_across_tokens_ends_the_text_before_it() {
     let engine = engine("llama-f32");
     let prompt = &golden::cases("llama-f32").cases[0].prompt_ids;
     let whole = run(&engine, prompt, &greedy(30));
-    // The end of one token's text and the beginning of the next one's.
+    // The end of one token's text and the start of the next.
     let pieces: Vec<&str> = whole.tokens.iter().map(|token| token.text.as_str()).collect();
     let (left, right) = pieces
         .windows(2)
@@ -126,7 +126,7 @@ fn a_stop_string_across_tokens_ends_the_text_before_it() {
 }
 
 #[test]
-fn text_is_what_the_tokens_decode_to() {
+fn the_text_is_the_decoding_of_the_tokens() {
     let _turn = device();
     for name in ["llama-f32", "llama-spm-f32"] {
         let engine = engine(name);
@@ -139,7 +139,7 @@ fn text_is_what_the_tokens_decode_to() {
 }
 
 #[test]
-fn limits_hold() {
+fn token_limits_are_kept() {
     let _turn = device();
     let engine = engine("llama-f32");
     let context = engine.spec().context_length;
@@ -166,7 +166,7 @@ fn impossible_requests_are_refused_by_name() {
 }
 
 #[test]
-fn a_dropped_or_cancelled_generation_makes_room_for_the_next() {
+fn a_dropped_or_cancelled_generation_frees_its_slot() {
     let _turn = device();
     let engine = engine("llama-f32");
     let endless = || engine.request(vec![1, 2], &sampled(1, 250)).expect("valid");

@@ -1,5 +1,4 @@
-//! Experts that are packed: as gpt-oss was published and as MLX's tools write them, they are the experts that the numbers say, unpacked
-//! when they are loaded or kept packed.
+//! Quantized experts, in the format of gpt-oss and in that of MLX's tools: they match experts in floats, dequantized or kept packed.
 
 use std::path::Path;
 
@@ -22,7 +21,7 @@ const WIDTH: usize = 32;
 const INNER: usize = 64;
 const LAYERS: usize = 3;
 
-/// The logits of a short text, in one pass and then of five steps beside each other.
+/// The logits of a short text in one pass, followed by those of five batched steps.
 fn logits(folder: &Path, floats: FloatPolicy, keep_packed: bool) -> Vec<f32> {
     let policy = WeightPolicy { floats, keep_packed };
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
@@ -46,7 +45,7 @@ fn floats(numbers: &[f32], shape: &[usize]) -> Tensor {
     (Dtype::F32, shape.to_vec(), numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
 }
 
-/// A stack of `EXPERTS` matrices in mxfp4: its numbers by experts, outputs and inputs, and its blocks and scales.
+/// A stack of `EXPERTS` matrices in mxfp4: its numbers, `[experts, outputs, inputs]`, and its blocks and scales.
 fn blocks(dice: &mut Dice, outputs: usize, inputs: usize) -> (Vec<f32>, [Tensor; 2]) {
     let count = EXPERTS * outputs * inputs;
     let codes: Vec<u8> = (0..count).map(|_| dice.below(16) as u8).collect();
@@ -64,7 +63,7 @@ fn blocks(dice: &mut Dice, outputs: usize, inputs: usize) -> (Vec<f32>, [Tensor;
     (numbers, [blocks, (Dtype::U8, vec![EXPERTS, outputs, groups], scales)])
 }
 
-/// By experts, inputs and outputs.
+/// The numbers as `[experts, inputs, outputs]`.
 fn transposed(numbers: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
     let place = |expert: usize, output: usize, input: usize| (expert * outputs + output) * inputs + input;
     let inputs_of = |expert| (0..inputs).map(move |input| (expert, input));
@@ -75,7 +74,7 @@ fn transposed(numbers: &[f32], outputs: usize, inputs: usize) -> Vec<f32> {
         .collect()
 }
 
-/// gpt-oss with made-up experts, in floats or as it was published.
+/// gpt-oss with random experts, in floats or in the published format.
 fn gpt_oss(published: bool) -> tempfile::TempDir {
     let tensors = |all: &mut Tensors| {
         let mut dice = Dice::new(3);
@@ -107,7 +106,7 @@ fn gpt_oss(published: bool) -> tempfile::TempDir {
     })
 }
 
-/// Mixtral with made-up experts as MLX's tools stack them, in 4 bits or in the floats that those bits are.
+/// Mixtral with random experts, stacked as by MLX's tools, in 4 bits or in the equal floats.
 fn mixtral(packed: bool) -> tempfile::TempDir {
     let tensors = |all: &mut Tensors| {
         let mut dice = Dice::new(4);
@@ -120,7 +119,7 @@ fn mixtral(packed: bool) -> tempfile::TempDir {
                 let numbers: Vec<f32> =
                     (0..EXPERTS * outputs * inputs).map(|_| dice.below(1000) as f32 / 900.0 - 0.55).collect();
                 let shape = [EXPERTS as i32, outputs as i32, inputs as i32];
-                // Gate and up in different ways, which cannot be one product.
+                // Gate and up differ in their scheme, so they cannot be one product.
                 let bits = if name == "up_proj" { 8 } else { 4 };
                 let (words, scales, biases) =
                     quantize(Array::from_slice(&numbers, &shape), 32, bits).expect("it can be packed");
@@ -162,7 +161,7 @@ fn assert_same(family: &str, plain: &Path, packed: &Path) {
         let worst = worst_difference(&logits(packed, FloatPolicy::F32, keep_packed), &expected, 320);
         assert!(worst < most, "{family}, kept packed {keep_packed}: {worst:e} of the spread");
     }
-    // Rounding may send a token to another expert, and so some rows astray.
+    // Rounding may route a token to another expert, so some rows may differ.
     let half = logits(packed, FloatPolicy::F16, true);
     let rows = half.chunks(320).zip(expected.chunks(320));
     let mut differences: Vec<f32> =
@@ -178,13 +177,13 @@ fn assert_same(family: &str, plain: &Path, packed: &Path) {
 }
 
 #[test]
-fn gpt_oss_as_it_was_published_is_the_model_that_its_numbers_say() {
+fn published_gpt_oss_equals_its_dequantized_weights() {
     let _turn = device();
     assert_same("gpt_oss", gpt_oss(false).path(), gpt_oss(true).path());
 }
 
 #[test]
-fn packed_stacks_of_experts_are_the_experts_that_their_numbers_say() {
+fn quantized_stacks_of_experts_equal_their_dequantized_weights() {
     let _turn = device();
     assert_same("mixtral", mixtral(false).path(), mixtral(true).path());
 }

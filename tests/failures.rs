@@ -1,4 +1,4 @@
-//! Failures: what goes wrong for one request ends that request, with an error and never with "stop", and no other.
+//! Failures: a fault in one request ends that request with an error, never with "stop", and no other request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -25,7 +25,7 @@ fn prompts() -> Vec<Vec<u32>> {
     (0..6).map(|stream| (0..5 + stream).map(|place| 20 + stream * 9 + place).collect()).collect()
 }
 
-/// What each prompt gives on an engine without faults, one after the other.
+/// The outcome of each prompt on an engine without faults, run one after the other.
 fn expected(tokens: usize) -> Vec<Outcome> {
     let engine = engine(MODEL);
     prompts().iter().map(|prompt| run(&engine, prompt, &greedy(tokens))).collect()
@@ -39,7 +39,7 @@ fn message(outcome: &Outcome) -> &str {
 }
 
 #[test]
-fn logits_that_are_no_numbers_end_one_stream() {
+fn logits_that_are_nan_end_one_stream() {
     let _turn = device();
     let copy = model_copy(MODEL);
     poison_embedding(copy.path(), 77);
@@ -54,7 +54,7 @@ fn logits_that_are_no_numbers_end_one_stream() {
     assert!(engine.is_ready());
 }
 
-/// Writes not-a-number into the row of one token.
+/// Writes NaN into the embedding row of one token.
 fn poison_embedding(folder: &std::path::Path, token: usize) {
     let path = folder.join("model.safetensors");
     let bytes = std::fs::read(&path).expect("the fixture has one file");
@@ -79,7 +79,7 @@ fn poison_embedding(folder: &std::path::Path, token: usize) {
 }
 
 #[test]
-fn a_step_that_fails_in_company_is_repeated_alone() {
+fn a_batched_step_that_fails_is_repeated_one_by_one() {
     let _turn = device();
     let failures = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&failures);
@@ -101,12 +101,12 @@ fn device_can_fail() -> bool {
     !mlx_core::array::on_gpu().expect("a device")
 }
 
-/// Puts work into this thread's stream that will fail there.
+/// Queues work on this thread's stream that will fail.
 fn fail_on_the_device() {
     mlx_rs::transforms::async_eval([&failing_array()]).expect("nothing is read yet");
 }
 
-/// What will fail on the device: an array of a file whose numbers are gone when they are to be read.
+/// An array that fails on the device: it belongs to a file that is truncated before it is read.
 fn failing_array() -> Array {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("numbers.npy");
@@ -149,7 +149,7 @@ fn a_step_that_fails_on_the_device_is_repeated() {
 }
 
 #[test]
-fn a_step_is_repeated_whose_failure_another_wait_was_told_of() {
+fn a_step_whose_error_reached_another_wait_is_repeated() {
     let _turn = device();
     if !device_can_fail() {
         return;
@@ -162,7 +162,7 @@ fn a_step_is_repeated_whose_failure_another_wait_was_told_of() {
         if caches.len() == prompts().len()
             && let Some(canceller) = script.lock().expect("no panic").take()
         {
-            // Before this step is waited for, what the cancelled stream leaves is kept, and that waits first.
+            // Storing the state of the cancelled stream waits on the device before the engine waits for this step.
             fail_on_the_device();
             canceller.cancel();
         }
@@ -182,7 +182,7 @@ fn a_step_is_repeated_whose_failure_another_wait_was_told_of() {
 }
 
 #[test]
-fn prompts_that_fail_on_the_device_end_or_are_read_again() {
+fn prompts_that_fail_on_the_device_end_or_are_repeated() {
     let _turn = device();
     if !device_can_fail() {
         return;
@@ -211,14 +211,14 @@ fn prompts_that_fail_on_the_device_end_or_are_read_again() {
 }
 
 #[test]
-fn prompts_that_fail_side_by_side_are_read_again_one_by_one() {
+fn prompts_that_fail_together_are_repeated_one_by_one() {
     let _turn = device();
     if !device_can_fail() {
         return;
     }
     let prompts = [vec![30, 31], vec![40, 41, 42]];
     let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
-    // Passes over prompts: the stream's, one of each, and one of each again.
+    // Prefill passes: the stream's, one per prompt, and one per prompt again.
     for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
         let (engine, step) = engine_with_failing_prompts(failing, true);
         let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
@@ -233,7 +233,7 @@ fn prompts_that_fail_side_by_side_are_read_again_one_by_one() {
 }
 
 #[test]
-fn a_prompt_whose_end_fails_is_not_believed_by_those_who_wait_for_it() {
+fn a_prompt_whose_last_pass_fails_is_not_shared() {
     let _turn = device();
     if !device_can_fail() {
         return;
@@ -246,7 +246,7 @@ fn a_prompt_whose_end_fails_is_not_believed_by_those_who_wait_for_it() {
     assert_eq!((other.ids(), other.finished.reason), (expected, FinishReason::Length));
 }
 
-/// Two prompts that come to the engine in the middle of a stream's `step`, and so are read side by side; the stream has to go on to its end.
+/// Submits two prompts during a `step` of a stream, so that they are prefilled together; the stream must run to its end.
 fn read_beside_a_stream(engine: &EngineHandle, step: &Barrier, prompts: &[Vec<u32>; 2]) -> [Outcome; 2] {
     let mut stream = submit(engine, &[9; 50], &greedy(60));
     stream.next_blocking().expect("it runs");
@@ -258,9 +258,8 @@ fn read_beside_a_stream(engine: &EngineHandle, step: &Barrier, prompts: &[Vec<u3
     outcomes
 }
 
-/// The logits of some of its prompts fail on the device, `early` ones before anything else is asked of it. Its tenth step waits twice, at
-/// the beginning and the end of what is to happen meanwhile; the steps before are slow, so that there is time for two prompts between two
-/// of them.
+/// An engine on which the logits of some prompts fail on the device, with `early` before any other work. Its tenth step waits twice, at
+/// the start and end of the concurrent work; the earlier steps are slow, which leaves time for two prompts between two of them.
 fn engine_with_failing_prompts(failing: &'static [usize], early: bool) -> (EngineHandle, Arc<Barrier>) {
     let barrier = Arc::new(Barrier::new(2));
     let waits = Arc::clone(&barrier);
@@ -312,7 +311,7 @@ fn equal_prompts_that_always_fail_all_end() {
 #[test]
 fn a_broken_sequence_ends_alone() {
     let _turn = device();
-    // Whoever comes to position 60 breaks every pass it is in.
+    // A sequence at position 60 breaks every pass that it is part of.
     let engine = scripted(MODEL, |caches| {
         let broken = caches.iter().any(|cache| cache.offset() >= 60);
         if broken { Err(Error::Mlx("a poisoned cache".into())) } else { Ok(()) }
@@ -321,7 +320,7 @@ fn a_broken_sequence_ends_alone() {
     let good: Vec<Generation> = prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
     let outcome = collect(broken);
     assert!(message(&outcome).contains("a poisoned cache"));
-    assert_eq!(outcome.ids().len(), 21, "the tokens before are kept, and told once");
+    assert_eq!(outcome.ids().len(), 21, "the earlier tokens are kept and emitted once");
     for (generation, expected) in good.into_iter().zip(expected(30)) {
         assert_eq!(collect(generation).ids(), expected.ids());
     }
@@ -362,7 +361,7 @@ fn a_panic_ends_every_stream_with_an_error_and_the_engine_is_not_ready() {
 }
 
 #[test]
-fn a_preempted_stream_goes_on_where_it_was() {
+fn a_preempted_stream_resumes_where_it_was() {
     let _turn = device();
     let options = EngineOptions { max_running: 1, ..EngineOptions::default() };
     let engine = EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads");

@@ -1,4 +1,4 @@
-//! Fidelity: the numbers are the reference's numbers, for every family and weight type.
+//! Fidelity: logits and tokens equal those of the reference for every family and weight type.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTISED, worst_difference};
 use mlx_tests::{device, engine, greedy, model_folder, run};
 
-/// How far logits may be from the reference's, as a share of the row's spread.
+/// The largest allowed difference of logits, relative to the standard deviation of the row.
 pub(crate) fn tolerance(dtype: &str) -> f32 {
     match (dtype, array::device_name().expect("a device")) {
         ("f32", "cpu") => 1e-4,
-        // A GPU sums in another order, and some multiply f32 at a lower precision.
+        // A GPU sums in another order, and some GPUs multiply f32 at a lower precision.
         ("f32", _) => 2e-3,
         ("f16", _) => 1e-2,
         _ => 5e-2,
@@ -32,7 +32,7 @@ pub(crate) fn logits(model: &dyn Model, batch: Batch, caches: &mut [&mut Sequenc
     rows.values().expect("values").to_vec()
 }
 
-/// Logits of every position, the text cut into passes at `cuts`; a pass of one token is a decode step.
+/// Logits of every position of a text that is split into passes at `cuts`; a pass of one token is a decode step.
 pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]) -> Vec<f32> {
     let mut cache = model.new_state(model.spec().variant(tokens.len()));
     let (mut values, mut start) = (Vec::new(), 0);
@@ -49,7 +49,7 @@ pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]
 }
 
 #[test]
-fn logits_are_the_references_in_one_pass_in_chunks_and_one_by_one() {
+fn logits_equal_the_reference_in_one_pass_in_chunks_and_one_by_one() {
     let _turn = device();
     for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
         let model = load(&model_folder(name));
@@ -65,12 +65,12 @@ fn logits_are_the_references_in_one_pass_in_chunks_and_one_by_one() {
 }
 
 #[test]
-fn greedy_tokens_and_their_logprobs_are_the_references() {
+fn greedy_tokens_and_their_logprobs_equal_the_reference() {
     let _turn = device();
     for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
         let engine = engine(name);
         if engine.spec().dtype != "f32" {
-            continue; // The recorded tokens are those of f32; on a GPU, halves stay halves.
+            continue; // The tokens were recorded in f32; a GPU keeps half precision.
         }
         for case in golden::cases(name).cases {
             let mut options = greedy(case.tokens.len());
@@ -82,7 +82,7 @@ fn greedy_tokens_and_their_logprobs_are_the_references() {
                 assert!((reported.logprob - logprob).abs() < 1e-3, "{name}");
                 assert_eq!(reported.top.len(), top.len(), "{name}");
                 for (ours, theirs) in reported.top.iter().zip(top) {
-                    // Only what is level may change places.
+                    // Only tokens with equal logits may swap.
                     assert!(ours.0 == theirs.0 || (ours.1 - theirs.1).abs() < 1e-4, "{name}");
                     assert!((ours.1 - theirs.1).abs() < 1e-3, "{name}");
                 }
@@ -91,7 +91,7 @@ fn greedy_tokens_and_their_logprobs_are_the_references() {
     }
 }
 
-/// Rows of one step share every matrix product and nothing else.
+/// The rows of one step share every matrix product and nothing else.
 #[test]
 fn rows_of_one_step_do_not_see_each_other() {
     let _turn = device();
@@ -117,7 +117,7 @@ fn rows_of_one_step_do_not_see_each_other() {
 }
 
 #[test]
-fn a_cut_cache_goes_on_as_if_the_rest_had_never_been() {
+fn a_truncated_cache_equals_one_that_was_never_longer() {
     let _turn = device();
     let model = load(&model_folder("llama-rope3-f32"));
     let tokens = golden::logits("llama-rope3-f32", true).tokens;

@@ -1,4 +1,4 @@
-//! The keys by which families differ: a value that makes no sense is refused by name, other layouts of the same checkpoint are the
+//! The config keys in which families differ: invalid values are refused by name, and other layouts of the same checkpoint give the
 //! same model.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 
-/// Sets `path` (keys joined by dots) in the config of a copy of `name`, and gives the error of loading it.
+/// The error of loading a copy of `name` whose config has `value` at `path` (keys joined by dots).
 fn refusal(name: &str, path: &str, value: Value) -> String {
     let _turn = device();
     let copy = model_copy(name);
@@ -31,7 +31,7 @@ fn refusal(name: &str, path: &str, value: Value) -> String {
     loaded.err().unwrap_or_else(|| panic!("{name} with another {path} must be refused")).to_string()
 }
 
-/// A checkpoint, a key of its config, a value for it, and words that the error must have.
+/// A checkpoint, a key of its config, a value for it, and words that the error must contain.
 type Case = (&'static str, &'static str, Value, &'static str);
 
 fn assert_refused(cases: Vec<Case>) {
@@ -45,7 +45,7 @@ fn assert_refused(cases: Vec<Case>) {
 }
 
 #[test]
-fn windows_caps_and_factors_that_make_no_sense_are_refused_by_name() {
+fn invalid_windows_softcaps_and_factors_are_refused_by_name() {
     let layers = |kinds: &[&str]| json!(kinds);
     assert_refused(vec![
         ("qwen2-f32", "hidden_act", json!("relu6"), "hidden_act \"relu6\" is not supported"),
@@ -88,7 +88,7 @@ fn windows_caps_and_factors_that_make_no_sense_are_refused_by_name() {
 }
 
 #[test]
-fn rope_and_experts_that_make_no_sense_are_refused_by_name() {
+fn invalid_rope_and_expert_settings_are_refused_by_name() {
     let yarn = |key: &str, value: Value| {
         let mut section = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64});
         section[key] = value;
@@ -196,7 +196,7 @@ fn renamed(tensors: &mut Tensors, name: impl Fn(&str) -> String) {
 }
 
 #[test]
-fn the_text_part_of_a_model_that_sees_is_the_model_alone() {
+fn the_text_model_of_a_vision_model_equals_the_text_model_alone() {
     let _turn = device();
     for (name, whole) in [("gemma3_text-f32", "gemma3"), ("ministral3-f32", "mistral3")] {
         let alone = bits(&model_folder(name));
@@ -222,7 +222,7 @@ fn the_text_part_of_a_model_that_sees_is_the_model_alone() {
     }
 }
 
-/// One tensor of `parts` one above the other.
+/// The tensors of `parts`, stacked into one.
 fn stacked(tensors: &mut Tensors, parts: &[String]) -> (safetensors::Dtype, Vec<usize>, Vec<u8>) {
     let parts: Vec<_> = parts.iter().map(|name| tensors.remove(name).expect("the expert is there")).collect();
     let shape = [&[parts.len()], parts[0].1.as_slice()].concat();
@@ -230,7 +230,7 @@ fn stacked(tensors: &mut Tensors, parts: &[String]) -> (safetensors::Dtype, Vec<
 }
 
 #[test]
-fn experts_in_one_tensor_are_experts_one_by_one() {
+fn stacked_experts_equal_separate_experts() {
     let _turn = device();
     let one_by_one = bits(&model_folder("mixtral-f32"));
     let stack = |tensors: &mut Tensors| {
@@ -247,9 +247,9 @@ fn experts_in_one_tensor_are_experts_one_by_one() {
     assert!(bits(rewritten("mixtral-f32", stack, |_| ()).path()) == one_by_one);
 }
 
-/// What older exports call `rope_theta` and `rope_scaling`, newer ones put into `rope_parameters`.
+/// Newer exports put `rope_theta` and `rope_scaling` into `rope_parameters`.
 #[test]
-fn newer_names_of_rope_mean_the_same() {
+fn rope_parameters_equal_the_older_keys() {
     let _turn = device();
     let old = bits(&model_folder("qwen3-f32"));
     let newer = |config: &mut Value| {
@@ -267,12 +267,12 @@ fn newer_names_of_rope_mean_the_same() {
 }
 
 #[test]
-fn a_head_that_is_not_the_embedding_is_used_whatever_config_says() {
+fn an_output_head_in_the_files_is_used_even_if_config_ties_it() {
     let _turn = device();
     let own_head = bits(&model_folder("llama-f32"));
     let tied = |config: &mut Value| config["tie_word_embeddings"] = json!(true);
     assert!(bits(rewritten("llama-f32", |_| (), tied).path()) == own_head);
-    // The same matrix twice is one.
+    // A head that equals the embedding counts as tied.
     let shared = bits(&model_folder("llama-tied-f32"));
     let twice = |tensors: &mut Tensors| {
         let embedding = tensors["model.embed_tokens.weight"].clone();

@@ -1,4 +1,4 @@
-//! Halves: a model in f16 or bf16 computes in that type from end to end, and is as near to its f32 self as the type allows.
+//! Half precision: a model in f16 or bf16 computes in that type from end to end and is as close to f32 as the type allows.
 
 use mlx_core::array;
 use mlx_core::cache::Variant;
@@ -14,7 +14,7 @@ use crate::families::{logits_in_passes, tolerance};
 const HALVES: [(FloatPolicy, Dtype); 2] =
     [(FloatPolicy::F16, Dtype::Float16), (FloatPolicy::Bf16, Dtype::Bfloat16)];
 
-/// None for mixtures of experts on a CPU, which say that they cannot.
+/// `None` for mixtures of experts on a CPU, which refuse half precision.
 fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
     let policy = WeightPolicy { floats, keep_packed: true };
     let loaded = model::load(&model_folder(name), policy, &mut |_, _| {});
@@ -29,7 +29,7 @@ fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
     Some(loaded.unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
-/// Runs three tokens and one more; the bytes of the cache.
+/// Runs three tokens, then one; returns the bytes of the cache.
 fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> usize {
     let mut cache = model.new_state(Variant::default());
     for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
@@ -46,7 +46,7 @@ fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> us
     cache.bytes()
 }
 
-/// An f32 scalar or table would make f32 of every layer after it, at several times the cost.
+/// An f32 scalar or table would promote all later layers to f32, at several times the cost.
 #[test]
 fn every_family_keeps_the_type_from_layer_to_layer() {
     let _turn = device();
@@ -65,9 +65,9 @@ fn all_ways(tokens: usize) -> [(&'static str, Vec<usize>); 3] {
     [("one pass", vec![]), ("chunks", vec![7, 8, 31, 40]), ("one by one", (1..tokens).collect())]
 }
 
-/// Two ways to round the same computation: ours may be as far from f32 as the reference's own is, or a little more.
+/// Rounding differs between implementations: ours may be as far from f32 as the reference is, or slightly more.
 #[test]
-fn halves_are_as_good_as_the_references() {
+fn half_precision_is_as_close_to_f32_as_the_reference() {
     let _turn = device();
     for name in MODELS.into_iter().chain(QUANTISED).filter(|name| !name.ends_with("f32")) {
         let model = load(name, FloatPolicy::Checkpoint).expect("it has no experts");
@@ -76,7 +76,7 @@ fn halves_are_as_good_as_the_references() {
         for (way, cuts) in all_ways(single.tokens.len()) {
             let values = logits_in_passes(model.as_ref(), &single.tokens, &cuts);
             let ours = worst_difference(&values, &single.values, single.vocabulary);
-            // The reference unpacks 4-bit floats to bf16; beside f16 that makes f32 of all its layers, and no difference.
+            // The reference dequantizes 4-bit floats to bf16; mixed with f16 this promotes all its layers to f32.
             let bound = 1.5 * theirs.max(5e-2);
             assert!(ours < bound, "{name}, {way}: {ours:e} of the spread, the reference's is {theirs:e}");
             let apart = worst_difference(&values, &half.values, single.vocabulary);
@@ -89,12 +89,12 @@ fn halves_are_as_good_as_the_references() {
     }
 }
 
-/// A constant of the wrong size or a lost digit would show in some family. In bf16 the reference's own distance is up to
-/// 1.2 of the spread, which would hide them.
+/// Finds wrong constants and lost digits. In bf16 the reference itself is up to 1.2 standard deviations off, which would hide
+/// them.
 #[test]
-fn every_family_in_f16_is_near_its_f32() {
+fn every_family_in_f16_is_close_to_its_f32() {
     let _turn = device();
-    // Rounding may send a token to another expert: tests/experts.rs looks at those.
+    // Rounding may route a token to another expert; tests/experts.rs covers mixtures.
     for name in FAMILIES.into_iter().filter(|name| !MIXTURES.contains(name)) {
         let model = load(name, FloatPolicy::F16).expect("it has no experts");
         let expected = golden::logits(name, true);
@@ -106,9 +106,9 @@ fn every_family_in_f16_is_near_its_f32() {
     }
 }
 
-/// The type is the engine's to choose, and every answer follows it.
+/// The float type is an engine option.
 #[test]
-fn an_engine_computes_in_the_type_that_is_asked_for() {
+fn an_engine_computes_in_the_chosen_type() {
     let _turn = device();
     let start = |name: &str, dtype| {
         let options = EngineOptions { dtype, ..EngineOptions::default() };
@@ -118,7 +118,7 @@ fn an_engine_computes_in_the_type_that_is_asked_for() {
     let mut options = greedy(16);
     options.logprobs = Some(3);
     for (floats, name) in [(FloatPolicy::F16, "f16"), (FloatPolicy::Bf16, "bf16")] {
-        // The same numbers: rounded when they were written, or when they are loaded.
+        // The numbers are equal, whether rounded when written or when loaded.
         let [rounded, as_written] =
             [("llama-f32", floats), (&format!("llama-{name}"), FloatPolicy::Checkpoint)].map(
                 |(model, floats)| {

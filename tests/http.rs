@@ -1,4 +1,4 @@
-//! The server itself, started as a user starts it and spoken to over HTTP.
+//! The server as a user runs it, over HTTP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -16,8 +16,8 @@ fn user(text: &str) -> Value {
 }
 
 #[test]
-fn a_stream_says_what_the_whole_answer_says() {
-    // Who runs beside whom differs between the two, so only then are log-probabilities the same to the last bit.
+fn a_streamed_answer_equals_the_complete_answer() {
+    // The batches differ between the two, so only exact requests give log-probabilities with the same bits.
     let server = Server::start(&SERVER, &["--exact"]);
     for (path, mut request) in [
         ("/v1/chat/completions", json!({"messages": user("The waves"), "logprobs": true, "top_logprobs": 3})),
@@ -43,14 +43,14 @@ fn a_stream_says_what_the_whole_answer_says() {
     }
 }
 
-/// Token counts but for those of a cache, which is for who asks next.
+/// The token counts without those of the cache, which depend on earlier requests.
 fn counted(usage: &Value) -> Value {
     let mut usage = usage.clone();
     assert!(usage["prompt_tokens_details"].take()["cached_tokens"].is_u64(), "{usage}");
     usage
 }
 
-/// Text, ids, log-probabilities and the end of a whole choice.
+/// Text, ids, log-probabilities and finish reason of a choice.
 fn said(choice: &Value) -> Value {
     let text = choice["message"]["content"].as_str().or_else(|| choice["text"].as_str()).expect("text");
     let logprobs =
@@ -58,7 +58,7 @@ fn said(choice: &Value) -> Value {
     json!([text, choice["token_ids"], logprobs, choice["finish_reason"], choice["logprobs"]["text_offset"]])
 }
 
-/// The same, put together from chunks.
+/// The same, assembled from chunks.
 fn streamed(chunks: &[Value], index: &Value) -> Value {
     let (mut text, mut ids, mut logprobs, mut end) = (String::new(), Vec::new(), Vec::new(), Value::Null);
     let mut offsets = Vec::new();
@@ -83,7 +83,7 @@ fn streamed(chunks: &[Value], index: &Value) -> Value {
 }
 
 #[test]
-fn greedy_text_is_the_references_and_prompts_come_in_every_form() {
+fn greedy_text_equals_the_reference_for_every_form_of_prompt() {
     let server = Server::start(&SERVER, &[]);
     let cases = golden::cases("llama-f32").cases;
     let prompts: Vec<_> = cases.iter().map(|case| &case.prompt_ids).collect();
@@ -100,7 +100,7 @@ fn greedy_text_is_the_references_and_prompts_come_in_every_form() {
 }
 
 #[test]
-fn the_first_of_many_answers_is_the_only_answer() {
+fn the_first_of_several_choices_equals_a_single_choice() {
     let server = Server::start(&SERVER, &[]);
     let ask = |n: u32, seed: Option<u64>| {
         let request =
@@ -140,7 +140,7 @@ fn stop_strings_stop_and_prompts_can_be_scored() {
 }
 
 #[test]
-fn vectors_are_the_engines_scaled_to_length_one() {
+fn embeddings_are_the_normalized_vectors_of_the_engine() {
     let server = Server::start(&SERVER, &[]);
     let prompt = [1, 9, 30, 9, 30, 41];
     let vector = |extra: Value| -> Vec<f32> {
@@ -165,7 +165,7 @@ fn vectors_are_the_engines_scaled_to_length_one() {
     }
     let only_read = RequestOptions { embed: Some(Pooling::Mean), ..RequestOptions::default() };
     assert!(mlx_tests::run(&engine, &[7; 200], &only_read).embedding.is_some());
-    assert_eq!(engine.stats().prefixes, 0, "nobody goes on from a text that was only read");
+    assert_eq!(engine.stats().prefixes, 0, "a text that was only embedded leaves no prefix");
     assert_eq!(vector(json!({})), vector(json!({"pooling": "mean"})));
     let both = server.post("/v1/embeddings", &json!({"input": ["The waves", "The keeper"]})).body;
     let alone = server.post("/v1/embeddings", &json!({"input": "The keeper"})).body;
@@ -202,7 +202,7 @@ fn text_endpoints_agree_with_generation() {
     assert_eq!(server.post("/v1/chat/completions", &chat).body["prompt_token_ids"], rendered["tokens"]);
     let too_long = server.post("/v1/completions", &json!({"prompt": "waves ".repeat(400)}));
     assert_eq!((too_long.status, &too_long.body["error"]["param"]), (400, &json!("prompt")));
-    // A chat has no field of that name, however early it is refused.
+    // The error names a field of the chat request.
     let far_too_long = json!({"messages": user(&"waves ".repeat(100_000))});
     let refused = server.post("/v1/chat/completions", &far_too_long);
     assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages")));
@@ -210,9 +210,9 @@ fn text_endpoints_agree_with_generation() {
     assert_eq!((outside.status, &outside.body["error"]["param"]), (400, &json!("logit_bias")));
 }
 
-/// A template that opens a thought in the prompt, and a bias that closes it.
+/// A template opens a thought in the prompt, and a bias closes it.
 #[test]
-fn thoughts_have_a_field_of_their_own() {
+fn reasoning_has_a_field_of_its_own() {
     let copy = model_copy("llama-f32");
     let path = copy.path().join("tokenizer_config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
@@ -251,13 +251,13 @@ fn models_come_and_go() {
     }
     let begin = Instant::now();
     while !loaded().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "nobody used it");
+        assert!(begin.elapsed() < Duration::from_secs(10), "it was idle");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 #[test]
-fn a_client_that_goes_away_ends_its_generation() {
+fn a_disconnected_client_ends_its_generation() {
     let server = Server::start_slow(&SERVER, &[]);
     let request = json!({"prompt": "The waves", "max_tokens": 200, "ignore_eos": true, "stream": true});
     for streamed in [true, false] {
@@ -281,7 +281,7 @@ fn a_client_that_goes_away_ends_its_generation() {
 }
 
 #[test]
-fn a_signal_lets_short_answers_end_and_breaks_off_long_ones() {
+fn a_signal_lets_short_answers_finish_and_aborts_long_ones() {
     for (patience, broken) in [("30", false), ("0", true)] {
         let mut server = Server::start_slow(&SERVER, &["--shutdown-timeout", patience]);
         let length = if broken { 4000 } else { 20 };
@@ -305,7 +305,7 @@ fn a_signal_lets_short_answers_end_and_breaks_off_long_ones() {
 }
 
 #[test]
-fn many_ask_at_once() {
+fn concurrent_requests_are_answered() {
     let other = format!("other={}", mlx_tests::model_folder("llama-tied-f32").display());
     let server = Server::start(&SERVER, &["-m", &other]);
     let ask = |seed: u64| {
@@ -325,7 +325,7 @@ fn many_ask_at_once() {
 }
 
 #[test]
-fn a_broken_model_is_an_error_and_never_a_stop() {
+fn a_broken_model_gives_an_error_and_never_a_stop() {
     let copy = model_copy("llama-f32");
     let path = copy.path().join("config.json");
     let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
@@ -344,7 +344,7 @@ fn a_broken_model_is_an_error_and_never_a_stop() {
 }
 
 #[test]
-fn a_model_that_cannot_be_loaded_is_told_and_its_path_is_not() {
+fn the_error_of_a_model_that_fails_to_load_hides_its_path() {
     let copy = model_copy("llama-f32");
     std::fs::remove_file(copy.path().join("model.safetensors")).expect("it was there");
     let server = Server::start_on(&SERVER, copy.path(), &[]);
@@ -356,7 +356,7 @@ fn a_model_that_cannot_be_loaded_is_told_and_its_path_is_not() {
 }
 
 #[test]
-fn the_log_names_the_user_and_keeps_what_was_said_to_itself() {
+fn the_log_names_the_user_but_no_prompt_or_answer() {
     let server = Server::start(&SERVER, &[]);
     let secret = "the keeper is called Ann";
     server.post("/v1/completions", &json!({"prompt": secret, "max_tokens": 1, "user": "someone"}));
@@ -383,9 +383,9 @@ fn read_until_done(connection: &mut TcpStream) -> String {
     text
 }
 
-/// A conversation that does not fit is refused with both numbers, unless the client allows its oldest turns to go.
+/// A conversation that does not fit is refused with both numbers, unless the request allows dropping its oldest turns.
 #[test]
-fn long_conversations_are_refused_or_cut_as_the_client_wants() {
+fn long_conversations_are_refused_or_cut_by_policy() {
     let server = Server::start(&SERVER, &[]);
     let turn = |turn: usize| {
         let said = |role: &str| json!({"role": role, "content": format!("Say number {turn} of the waves.")});
@@ -414,7 +414,7 @@ fn long_conversations_are_refused_or_cut_as_the_client_wants() {
         assert!(answer.body["usage"]["prompt_tokens"].as_u64().expect("a number") <= 256 - 9);
         let exactness = answer.header("x-exactness").to_owned();
         assert_eq!(exactness == "approximate", policy == "slide", "{exactness}");
-        // What is left is answered as if nothing else had ever been said.
+        // The answer equals that to the remaining messages alone.
         let seen: Vec<Value> =
             messages[..1].iter().chain(&messages[1 + dropped as usize..]).cloned().collect();
         let request = json!({"messages": seen, "max_tokens": 9, "temperature": 0, "ignore_eos": true});

@@ -1,4 +1,4 @@
-//! The server when many ask, or ask for much: a full queue, who goes first, memory, clients that vanish, an end under load.
+//! The server under load: a full queue, priorities, memory, disconnected clients, shutdown.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ fn stream(tokens: usize) -> Value {
     json!({"prompt": "The waves", "max_tokens": tokens, "ignore_eos": true, "stream": true})
 }
 
-/// A stream that has begun.
+/// A stream that has started.
 fn begun(server: &Server, tokens: usize) -> BufReader<TcpStream> {
     let mut reader = BufReader::new(server.connect("/v1/completions", &stream(tokens)));
     let mut line = String::new();
@@ -27,7 +27,7 @@ fn begun(server: &Server, tokens: usize) -> BufReader<TcpStream> {
 }
 
 #[test]
-fn a_full_queue_says_when_to_come_back() {
+fn a_full_queue_sends_retry_after() {
     let server = Server::start_slow(&SERVER, &["--max-running", "1", "--max-waiting", "2"]);
     let running = begun(&server, LONG);
     let waiting = server.connect("/v1/completions", &stream(LONG));
@@ -38,7 +38,7 @@ fn a_full_queue_says_when_to_come_back() {
         let seconds: u64 = reply.header("retry-after").parse().expect("seconds");
         assert!((1..=60).contains(&seconds), "{seconds}");
     };
-    // All answers of a request or none: two more do not fit, and none of them stays behind.
+    // All choices of a request are queued or none: two more do not fit, and neither is left behind.
     let prompt = json!({"prompt": "a", "max_tokens": 1});
     refused(&json!({"prompt": "a", "max_tokens": 1, "n": 2}), "/v1/completions");
     refused(&json!({"prompt": ["a", "b"], "max_tokens": 1}), "/v1/completions");
@@ -53,7 +53,7 @@ fn a_full_queue_says_when_to_come_back() {
 }
 
 #[test]
-fn who_has_priority_goes_first() {
+fn a_higher_priority_runs_first() {
     let server = Server::start_slow(&SERVER, &["--max-running", "1"]);
     let running = begun(&server, LONG);
     let ask = |priority: &str| {
@@ -65,7 +65,7 @@ fn who_has_priority_goes_first() {
     std::thread::scope(|threads| {
         let low = threads.spawn(|| ask("low"));
         server.wait_for("mlx_requests_waiting", 1);
-        // What runs goes back in line for it.
+        // It preempts the running request.
         let high = ask("high");
         assert!(!low.is_finished() && server.figure("mlx_preemptions_total") > 0);
         drop(running);
@@ -74,7 +74,7 @@ fn who_has_priority_goes_first() {
 }
 
 #[test]
-fn what_never_fits_the_memory_is_refused_with_its_numbers() {
+fn a_request_that_never_fits_the_memory_is_refused_with_numbers() {
     let server = Server::start_slow(&SERVER, &["--memory-budget", "4MiB"]);
     let words = [1, 9, 30].repeat(1000);
     for (path, request, param) in [
@@ -96,7 +96,7 @@ fn what_never_fits_the_memory_is_refused_with_its_numbers() {
 }
 
 #[test]
-fn clients_that_vanish_leave_nothing_behind() {
+fn disconnected_clients_leave_nothing_reserved() {
     let server = Server::start_slow(&SERVER, &[]);
     let figures = || ["mlx_reserved_bytes", "mlx_used_bytes"].map(|name| server.figure(name));
     assert_eq!(server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1})).status, 200);
@@ -126,7 +126,7 @@ fn clients_that_vanish_leave_nothing_behind() {
 }
 
 #[test]
-fn the_end_of_the_server_is_the_end_of_every_stream() {
+fn a_shutdown_ends_every_stream() {
     let mut server = Server::start_slow(&SERVER, &["--shutdown-timeout", "0.3"]);
     let streams: Vec<_> = (0..24).map(|_| server.connect("/v1/completions", &stream(LONG))).collect();
     server.wait_for("mlx_requests_running", 24);

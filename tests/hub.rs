@@ -1,5 +1,5 @@
-//! Models by name: fetched from a hub that cuts connections, sends wrong bytes or refuses, kept in the cache that the hub's tools share, run
-//! without the network, listed and removed.
+//! Models by name: downloaded from a Hub that drops connections, sends wrong bytes or refuses; stored in the shared cache, run offline, listed
+//! and removed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 const MODEL: &str = "llama-mha-sharded-f32";
 
-/// A hub and an empty cache.
-struct Place {
+/// A Hub and an empty cache.
+struct Setup {
     hub: Hub,
     home: TempDir,
 }
 
-impl Place {
+impl Setup {
     fn new() -> Self {
         Self::with(MODEL)
     }
@@ -51,7 +51,7 @@ impl Place {
         self.command(arguments).spawn().expect("the program starts")
     }
 
-    /// Without the network.
+    /// Runs the program offline.
     fn offline(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(arguments);
         command.env("HF_HUB_OFFLINE", "1").env("HF_ENDPOINT", "http://127.0.0.1:9");
@@ -70,7 +70,7 @@ impl Place {
         self.repo().join("snapshots").join(COMMIT)
     }
 
-    /// The shards, which are all large files that are needed.
+    /// The shards, which are the only large files needed.
     fn shards(&self) -> Vec<String> {
         let behavior = self.hub.behave();
         behavior.files.keys().filter(|file| file.ends_with(".safetensors")).cloned().collect()
@@ -84,8 +84,8 @@ impl Place {
         self.repo().join("blobs").join(etag(file, &self.hub.behave().files[file]))
     }
 
-    /// What is in the cache is what the hub has, under the names that the hub's tools expect.
-    fn expect_whole(&self) {
+    /// Checks that the cache has the files of the Hub, under the names that the Hub's tools expect.
+    fn expect_complete(&self) {
         assert_eq!(fs::read_to_string(self.repo().join("refs/main")).expect("a reference"), COMMIT);
         let behavior = self.hub.behave();
         for path in
@@ -123,17 +123,17 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}", stderr(output));
 }
 
-/// It failed, and said these words.
+/// Checks that the program failed with a message that contains these words.
 #[track_caller]
 fn failed(output: &Output, words: &[&str]) {
-    let said = stderr(output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
     for word in words {
-        assert!(said.contains(word), "{word:?} in {said}");
+        assert!(message.contains(word), "{word:?} in {message}");
     }
 }
 
-/// Waits until something is there.
+/// Waits until a condition holds.
 fn wait_for(what: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_mins(1);
     while !what() {
@@ -143,14 +143,14 @@ fn wait_for(what: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_pulled_model_runs_by_its_name_without_the_network() {
-    let place = Place::new();
-    let pulled = place.pull();
+fn a_downloaded_model_runs_offline_by_name() {
+    let setup = Setup::new();
+    let pulled = setup.pull();
     succeeded(&pulled);
-    assert_eq!(stdout(&pulled).trim(), place.snapshot().to_str().expect("utf-8"));
-    place.expect_whole();
+    assert_eq!(stdout(&pulled).trim(), setup.snapshot().to_str().expect("utf-8"));
+    setup.expect_complete();
     let generate = |model: &str| {
-        let output = place.offline(&[
+        let output = setup.offline(&[
             "generate",
             "-m",
             model,
@@ -169,22 +169,22 @@ fn a_pulled_model_runs_by_its_name_without_the_network() {
     for name in ["org/tiny", "org/tiny@main", &format!("org/tiny@{COMMIT}")] {
         assert_eq!(generate(name), folder);
     }
-    succeeded(&place.offline(&["inspect", "-m", "org/tiny"]));
-    succeeded(&place.offline(&["score", "-m", "org/tiny", "-t", "The keeper"]));
-    let checked = place.offline(&["pull", "org/tiny"]);
+    succeeded(&setup.offline(&["inspect", "-m", "org/tiny"]));
+    succeeded(&setup.offline(&["score", "-m", "org/tiny", "-t", "The keeper"]));
+    let checked = setup.offline(&["pull", "org/tiny"]);
     succeeded(&checked);
     assert!(stderr(&checked).contains("complete"));
-    // Once more with the network: everything is there, so nothing is fetched but the list.
-    let before = place.hub.behave().requests.len();
-    succeeded(&place.pull());
-    assert_eq!(place.hub.behave().requests.len(), before + 1);
+    // Online again: everything is there, so only the list is requested.
+    let before = setup.hub.behave().requests.len();
+    succeeded(&setup.pull());
+    assert_eq!(setup.hub.behave().requests.len(), before + 1);
 }
 
 #[test]
-fn a_server_has_a_pulled_model_under_its_name() {
-    let place = Place::with("llama-f32");
-    succeeded(&place.pull());
-    let home = format!("HF_HOME={}", place.home.path().display());
+fn a_server_offers_a_downloaded_model_by_name() {
+    let setup = Setup::with("llama-f32");
+    succeeded(&setup.pull());
+    let home = format!("HF_HOME={}", setup.home.path().display());
     let program = ["env", "-u", "HF_HUB_CACHE", &home, env!("CARGO_BIN_EXE_mlx"), "serve", "-m", "org/tiny"];
     let server = Server::start_on(&program, &model_folder("llama-f32"), &["-m", "other=org/tiny@main"]);
     let models = server.get("/v1/models").body;
@@ -200,8 +200,8 @@ fn a_server_has_a_pulled_model_under_its_name() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_not_fetched_unasked() {
-    let place = Place::new();
+fn a_missing_model_is_not_downloaded_implicitly() {
+    let setup = Setup::new();
     for arguments in [
         &["generate", "-m", "org/tiny", "-p", "x"][..],
         &["score", "-m", "org/tiny", "-t", "x"],
@@ -210,77 +210,77 @@ fn a_name_that_is_not_there_is_not_fetched_unasked() {
         &["serve", "-m", "org/tiny"],
         &["serve", "-m", "name=org/tiny"],
     ] {
-        failed(&place.run(arguments), &["org/tiny", "mlx pull org/tiny"]);
+        failed(&setup.run(arguments), &["org/tiny", "mlx pull org/tiny"]);
     }
-    failed(&place.offline(&["pull", "org/tiny"]), &["org/tiny", "cache"]);
-    assert!(place.hub.behave().requests.is_empty());
+    failed(&setup.offline(&["pull", "org/tiny"]), &["org/tiny", "cache"]);
+    assert!(setup.hub.behave().requests.is_empty());
 }
 
 #[test]
 fn cut_connections_are_resumed() {
-    let place = Place::with("llama-f32");
-    let shard = &place.shards()[0];
-    (place.hub.behave().cuts, place.hub.behave().cut_after) = (3, place.size(shard) / 5);
-    succeeded(&place.pull());
-    place.expect_whole();
-    assert_eq!(place.hub.sent(shard), place.size(shard), "no byte was sent twice");
-    let requests = place.hub.behave().requests.clone();
+    let setup = Setup::with("llama-f32");
+    let shard = &setup.shards()[0];
+    (setup.hub.behave().cuts, setup.hub.behave().cut_after) = (3, setup.size(shard) / 5);
+    succeeded(&setup.pull());
+    setup.expect_complete();
+    assert_eq!(setup.hub.sent(shard), setup.size(shard), "no byte was sent twice");
+    let requests = setup.hub.behave().requests.clone();
     assert_eq!(requests.iter().filter(|request| request.range.is_some()).count(), 6, "redirected, each");
 }
 
 #[test]
-fn a_hub_without_ranges_sends_all_again() {
-    let place = Place::with("llama-f32");
-    let shard = &place.shards()[0];
+fn a_hub_without_ranges_restarts_the_download() {
+    let setup = Setup::with("llama-f32");
+    let shard = &setup.shards()[0];
     {
-        let mut behavior = place.hub.behave();
+        let mut behavior = setup.hub.behave();
         (behavior.cuts, behavior.cut_after, behavior.ignores_ranges) = (1, 10_000, true);
     }
-    succeeded(&place.pull());
-    place.expect_whole();
-    assert_eq!(place.hub.sent(shard), place.size(shard) + 10_000);
+    succeeded(&setup.pull());
+    setup.expect_complete();
+    assert_eq!(setup.hub.sent(shard), setup.size(shard) + 10_000);
 }
 
 #[test]
-fn a_lost_network_leaves_what_has_arrived() {
-    let place = Place::with("llama-f32");
-    let shard = &place.shards()[0];
-    (place.hub.behave().cuts, place.hub.behave().cut_after) = (1, 20_000);
-    place.hub.behave().pause = Duration::from_millis(5);
-    let child = place.start(&["pull", "org/tiny"]);
-    wait_for(|| place.hub.sent(shard) == 20_000);
-    place.hub.behave().closed = Some((403, ""));
+fn a_lost_network_keeps_the_partial_download() {
+    let setup = Setup::with("llama-f32");
+    let shard = &setup.shards()[0];
+    (setup.hub.behave().cuts, setup.hub.behave().cut_after) = (1, 20_000);
+    setup.hub.behave().pause = Duration::from_millis(5);
+    let child = setup.start(&["pull", "org/tiny"]);
+    wait_for(|| setup.hub.sent(shard) == 20_000);
+    setup.hub.behave().closed = Some((403, ""));
     failed(&child.wait_with_output().expect("it ends"), &["org/tiny", "refuses"]);
-    failed(&place.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["incomplete", "mlx pull org/tiny"]);
-    place.hub.behave().closed = None;
-    succeeded(&place.pull());
-    place.expect_whole();
-    assert_eq!(place.hub.sent(shard), place.size(shard));
+    failed(&setup.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["incomplete", "mlx pull org/tiny"]);
+    setup.hub.behave().closed = None;
+    succeeded(&setup.pull());
+    setup.expect_complete();
+    assert_eq!(setup.hub.sent(shard), setup.size(shard));
 }
 
-/// The child gets this signal when it has written some of the first shard; then another pull does the rest.
+/// Sends this signal to the child after it has written part of the first shard; then another pull completes the download.
 fn ended_by(signal: &str) -> Output {
-    let place = Place::with("llama-f32");
-    let shard = &place.shards()[0];
-    place.hub.behave().pause = Duration::from_millis(50);
-    let child = place.start(&["pull", "org/tiny"]);
-    let partial = place.blob(shard).with_added_extension("incomplete");
+    let setup = Setup::with("llama-f32");
+    let shard = &setup.shards()[0];
+    setup.hub.behave().pause = Duration::from_millis(50);
+    let child = setup.start(&["pull", "org/tiny"]);
+    let partial = setup.blob(shard).with_added_extension("incomplete");
     wait_for(|| fs::metadata(&partial).is_ok_and(|file| file.len() > 0));
     let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(kill.expect("there is a kill").success());
     let output = child.wait_with_output().expect("it ends");
     assert!(!output.status.success());
-    place.hub.behave().pause = Duration::ZERO;
+    setup.hub.behave().pause = Duration::ZERO;
     let arrived = fs::metadata(&partial).expect("it is kept").len();
-    let sent = place.hub.sent(shard);
-    let before = place.hub.behave().requests.len();
-    succeeded(&place.pull());
-    place.expect_whole();
+    let sent = setup.hub.sent(shard);
+    let before = setup.hub.behave().requests.len();
+    succeeded(&setup.pull());
+    setup.expect_complete();
     let ranges: Vec<_> =
-        place.hub.behave().requests[before..].iter().filter_map(|request| request.range.clone()).collect();
+        setup.hub.behave().requests[before..].iter().filter_map(|request| request.range.clone()).collect();
     assert_eq!(ranges[0], format!("bytes={arrived}-"));
-    // What the first one was still being sent does not count.
-    assert!(place.hub.sent(shard) - sent <= place.size(shard) - arrived as usize + 8192);
+    // Bytes still in flight to the first process do not count.
+    assert!(setup.hub.sent(shard) - sent <= setup.size(shard) - arrived as usize + 8192);
     output
 }
 
@@ -290,64 +290,64 @@ fn a_killed_pull_is_resumed() {
 }
 
 #[test]
-fn an_interrupted_pull_says_that_it_resumes() {
+fn an_interrupted_pull_says_how_to_resume() {
     let output = ended_by("-INT");
     assert_eq!(output.status.code(), Some(130));
     assert!(stderr(&output).contains("mlx pull org/tiny"), "{}", stderr(&output));
 }
 
 #[test]
-fn damage_is_noticed_wherever_it_is() {
-    let place = Place::with("llama-f32");
-    let shard = &place.shards()[0];
-    // On the way, twice: that is an error, and nothing wrong stays behind.
-    place.hub.behave().wrong = 2;
-    failed(&place.pull(), &[shard, "checksum"]);
-    assert!(!place.blob(shard).exists() && !place.blob(shard).with_added_extension("incomplete").exists());
-    // Once: it is fetched again.
-    place.hub.behave().wrong = 1;
-    let output = place.pull();
+fn damage_is_detected_everywhere() {
+    let setup = Setup::with("llama-f32");
+    let shard = &setup.shards()[0];
+    // In transit, twice: an error, and no damaged file is left.
+    setup.hub.behave().wrong = 2;
+    failed(&setup.pull(), &[shard, "checksum"]);
+    assert!(!setup.blob(shard).exists() && !setup.blob(shard).with_added_extension("incomplete").exists());
+    // In transit, once: it is downloaded again.
+    setup.hub.behave().wrong = 1;
+    let output = setup.pull();
     succeeded(&output);
     assert!(stderr(&output).contains("damaged"));
-    place.expect_whole();
+    setup.expect_complete();
     // In the cache, large and small.
     for file in [shard, "tokenizer.json"] {
-        let blob = place.blob(file);
+        let blob = setup.blob(file);
         let mut bytes = fs::read(&blob).expect("a file");
         bytes[7] ^= 1;
         fs::write(&blob, bytes).expect("writes");
-        failed(&place.offline(&["pull", "org/tiny"]), &[file, "damaged"]);
-        succeeded(&place.pull());
-        place.expect_whole();
+        failed(&setup.offline(&["pull", "org/tiny"]), &[file, "damaged"]);
+        succeeded(&setup.pull());
+        setup.expect_complete();
     }
-    // In what an earlier try has left; and too much of it.
-    for left in [vec![1; 5000], vec![1; place.size(shard) + 1]] {
-        fs::remove_file(place.blob(shard)).expect("it is there");
-        fs::write(place.blob(shard).with_added_extension("incomplete"), left).expect("writes");
-        succeeded(&place.pull());
-        place.expect_whole();
+    // In a partial download, also one that is too long.
+    for left in [vec![1; 5000], vec![1; setup.size(shard) + 1]] {
+        fs::remove_file(setup.blob(shard)).expect("it is there");
+        fs::write(setup.blob(shard).with_added_extension("incomplete"), left).expect("writes");
+        succeeded(&setup.pull());
+        setup.expect_complete();
     }
 }
 
 #[test]
 fn two_pulls_at_once_share_the_work() {
-    let place = Place::new();
-    place.hub.behave().pause = Duration::from_millis(10);
-    let children = [(); 3].map(|()| place.start(&["pull", "org/tiny"]));
+    let setup = Setup::new();
+    setup.hub.behave().pause = Duration::from_millis(10);
+    let children = [(); 3].map(|()| setup.start(&["pull", "org/tiny"]));
     for child in children {
         succeeded(&child.wait_with_output().expect("it ends"));
     }
-    place.expect_whole();
-    for shard in place.shards() {
-        assert_eq!(place.hub.sent(&shard), place.size(&shard), "each byte was sent once");
+    setup.expect_complete();
+    for shard in setup.shards() {
+        assert_eq!(setup.hub.sent(&shard), setup.size(&shard), "each byte was sent once");
     }
 }
 
 #[test]
-fn refusals_say_what_would_help() {
-    let place = Place::new();
-    failed(&place.run(&["pull", "org/tyni"]), &["org/tyni", "no model of that name", "spelling", "HF_TOKEN"]);
-    failed(&place.run(&["pull", "org/tiny@v9"]), &["no revision v9"]);
+fn errors_of_the_hub_say_what_would_help() {
+    let setup = Setup::new();
+    failed(&setup.run(&["pull", "org/tyni"]), &["org/tyni", "no model of that name", "spelling", "HF_TOKEN"]);
+    failed(&setup.run(&["pull", "org/tiny@v9"]), &["no revision v9"]);
     for (status, code, words) in [
         (401, "GatedRepo", ["gated", "terms"]),
         (403, "GatedRepo", ["gated", "HF_TOKEN"]),
@@ -357,38 +357,38 @@ fn refusals_say_what_would_help() {
         (500, "", ["500", "later"]),
         (418, "", ["418", "org/tiny"]),
     ] {
-        place.hub.behave().closed = Some((status, code));
-        failed(&place.pull(), &words);
+        setup.hub.behave().closed = Some((status, code));
+        failed(&setup.pull(), &words);
     }
-    place.hub.behave().closed = Some((401, ""));
-    let output = place.command(&["pull", "org/tiny"]).env("HF_TOKEN", "old").output().expect("it starts");
+    setup.hub.behave().closed = Some((401, ""));
+    let output = setup.command(&["pull", "org/tiny"]).env("HF_TOKEN", "old").output().expect("it starts");
     failed(&output, &["rejects the token"]);
-    let output = place.command(&["pull", "org/tiny"]).env("HF_ENDPOINT", "http://127.0.0.1:9").output();
+    let output = setup.command(&["pull", "org/tiny"]).env("HF_ENDPOINT", "http://127.0.0.1:9").output();
     failed(&output.expect("it starts"), &["http://127.0.0.1:9"]);
     for name in ["../x", "a/b/c", "org/tiny@..", ""] {
-        assert_eq!(place.run(&["pull", name]).status.code(), Some(2), "{name}");
+        assert_eq!(setup.run(&["pull", name]).status.code(), Some(2), "{name}");
     }
-    assert!(!place.repo().exists(), "nothing was written");
+    assert!(!setup.repo().exists(), "nothing was written");
 }
 
 #[test]
-fn a_hub_in_trouble_is_asked_again() {
-    let place = Place::with("llama-f32");
-    place.hub.behave().refuse = (2, 503);
-    succeeded(&place.pull());
-    place.expect_whole();
+fn server_errors_of_the_hub_are_retried() {
+    let setup = Setup::with("llama-f32");
+    setup.hub.behave().refuse = (2, 503);
+    succeeded(&setup.pull());
+    setup.expect_complete();
 }
 
 #[test]
-fn a_token_is_for_the_hub_alone() {
-    let place = Place::with("llama-f32");
-    fs::write(place.home.path().join("token"), "from-a-file\n").expect("writes");
-    succeeded(&place.pull());
-    succeeded(&place.run(&["rm", "org/tiny"]));
+fn a_token_is_sent_to_the_hub_only() {
+    let setup = Setup::with("llama-f32");
+    fs::write(setup.home.path().join("token"), "from-a-file\n").expect("writes");
+    succeeded(&setup.pull());
+    succeeded(&setup.run(&["rm", "org/tiny"]));
     let output =
-        place.command(&["pull", "org/tiny"]).env("HF_TOKEN", "from-a-variable").output().expect("it starts");
+        setup.command(&["pull", "org/tiny"]).env("HF_TOKEN", "from-a-variable").output().expect("it starts");
     succeeded(&output);
-    let requests = place.hub.behave().requests.clone();
+    let requests = setup.hub.behave().requests.clone();
     for token in ["Bearer from-a-file", "Bearer from-a-variable"] {
         assert!(requests.iter().any(|request| request.authorization.as_deref() == Some(token)));
     }
@@ -398,58 +398,58 @@ fn a_token_is_for_the_hub_alone() {
 }
 
 #[test]
-fn a_mirror_may_leave_checksums_out_of_its_list() {
-    let place = Place::with("llama-f32");
-    place.hub.behave().hides_checksums = true;
-    succeeded(&place.pull());
-    place.expect_whole();
+fn a_mirror_may_omit_checksums() {
+    let setup = Setup::with("llama-f32");
+    setup.hub.behave().hides_checksums = true;
+    succeeded(&setup.pull());
+    setup.expect_complete();
 }
 
 #[test]
-fn a_hub_cannot_write_elsewhere() {
-    let place = Place::new();
+fn a_hub_cannot_write_outside_the_cache() {
+    let setup = Setup::new();
     for commit in ["../../../../out", "..", ".x", ""] {
-        place.hub.behave().commit = Some(commit.to_owned());
-        failed(&place.pull(), &["commit"]);
+        setup.hub.behave().commit = Some(commit.to_owned());
+        failed(&setup.pull(), &["commit"]);
     }
-    place.hub.behave().commit = None;
+    setup.hub.behave().commit = None;
     let index = r#"{"weight_map": {"a": "../../../../../out.safetensors"}}"#;
-    place.hub.behave().files.insert("model.safetensors.index.json".to_owned(), index.into());
-    failed(&place.pull(), &["weight_map"]);
-    assert!(!place.repo().join("refs/main").exists());
+    setup.hub.behave().files.insert("model.safetensors.index.json".to_owned(), index.into());
+    failed(&setup.pull(), &["weight_map"]);
+    assert!(!setup.repo().join("refs/main").exists());
 }
 
 #[test]
-fn other_forms_of_a_model_are_refused_before_they_are_fetched() {
-    let place = Place::new();
-    place.hub.behave().files.retain(|file, _| !file.contains("safetensors"));
-    failed(&place.pull(), &["safetensors", "mlx-community"]);
-    assert!(!place.repo().exists());
+fn unsupported_formats_are_refused_before_the_download() {
+    let setup = Setup::new();
+    setup.hub.behave().files.retain(|file, _| !file.contains("safetensors"));
+    failed(&setup.pull(), &["safetensors", "mlx-community"]);
+    assert!(!setup.repo().exists());
 }
 
 #[test]
-fn a_model_of_no_known_family_is_fetched_with_a_note() {
-    let place = Place::with("llama-f32");
-    place.hub.behave().files.insert("config.json".to_owned(), br#"{"model_type": "unheard-of"}"#.to_vec());
-    let output = place.pull();
+fn a_model_of_an_unknown_family_is_downloaded_with_a_warning() {
+    let setup = Setup::with("llama-f32");
+    setup.hub.behave().files.insert("config.json".to_owned(), br#"{"model_type": "unheard-of"}"#.to_vec());
+    let output = setup.pull();
     succeeded(&output);
     assert!(stderr(&output).contains("cannot run the model") && stderr(&output).contains("unheard-of"));
-    let listed = place.run(&["list"]);
+    let listed = setup.run(&["list"]);
     assert!(stdout(&listed).contains("not ready: config.json"), "{}", stdout(&listed));
 }
 
 #[test]
 fn models_are_listed_and_removed() {
-    let place = Place::new();
-    succeeded(&place.run(&["list"]));
-    failed(&place.run(&["rm", "org/tiny"]), &["org/tiny", "mlx list"]);
-    succeeded(&place.pull());
-    succeeded(&place.run(&["pull", "org/tiny", "--revision", "refs/pr/1"]));
-    let text = stdout(&place.run(&["list"]));
+    let setup = Setup::new();
+    succeeded(&setup.run(&["list"]));
+    failed(&setup.run(&["rm", "org/tiny"]), &["org/tiny", "mlx list"]);
+    succeeded(&setup.pull());
+    succeeded(&setup.run(&["pull", "org/tiny", "--revision", "refs/pr/1"]));
+    let text = stdout(&setup.run(&["list"]));
     assert!(text.contains("org/tiny") && text.contains("main refs/pr/1") && text.contains("ready"), "{text}");
-    let list = stdout(&place.run(&["list", "--json"]));
+    let list = stdout(&setup.run(&["list", "--json"]));
     let list: Value = serde_json::from_str(&list).expect("json");
-    let bytes: u64 = fs::read_dir(place.repo().join("blobs"))
+    let bytes: u64 = fs::read_dir(setup.repo().join("blobs"))
         .expect("a folder")
         .map(|blob| blob.expect("a file").metadata().expect("readable").size())
         .sum();
@@ -457,9 +457,9 @@ fn models_are_listed_and_removed() {
     assert_eq!(list[0]["bytes"], bytes);
     assert_eq!(list[0]["revision"], COMMIT);
     assert!(list[0]["problem"].is_null());
-    let removed = place.run(&["rm", "org/tiny"]);
+    let removed = setup.run(&["rm", "org/tiny"]);
     succeeded(&removed);
     assert!(stderr(&removed).contains("org/tiny is removed"));
-    assert!(!place.repo().exists());
-    failed(&place.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["mlx pull org/tiny"]);
+    assert!(!setup.repo().exists());
+    failed(&setup.run(&["generate", "-m", "org/tiny", "-p", "x"]), &["mlx pull org/tiny"]);
 }

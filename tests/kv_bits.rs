@@ -1,4 +1,4 @@
-//! Keys and values in few bits: less memory, nearly the same numbers, and every answer says that it is not the model's own.
+//! Quantized keys and values: less memory, nearly the same numbers, and every answer is labeled approximate.
 
 use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, RequestOptions};
 use mlx_tests::{Outcome, device, greedy, model_folder, run};
@@ -25,21 +25,21 @@ fn difference(one: &Outcome, other: &Outcome) -> f64 {
 }
 
 #[test]
-fn fewer_bits_take_less_memory_and_say_that_they_are_approximate() {
+fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
     let _turn = device();
     let scored = RequestOptions { prompt_logprobs: Some(0), ..greedy(8) };
     let whole = start(None);
     let exact = run(&whole, &prompt(), &scored);
     assert_ne!(exact.finished.exactness, Exactness::Approximate);
     let mut differences = Vec::new();
-    // Bytes of a number: 4, or its bits and a 64th of a scale and a bias.
+    // Bytes per number: 4, or its bits plus a 64th of a scale and a bias.
     for (bits, bytes) in [(8, 1.0 + 8.0 / 64.0), (4, 0.5 + 8.0 / 64.0)] {
         let engine = start(Some(bits));
         assert_eq!(engine.exactness(), Exactness::Approximate);
         let outcome = run(&engine, &prompt(), &scored);
         assert_eq!(outcome.finished.exactness, Exactness::Approximate);
         differences.push(difference(&exact, &outcome));
-        // What is kept of a text has the same shape, in fewer bytes.
+        // A stored prefix has the same shape in fewer bytes.
         let kept = |engine: &EngineHandle| {
             run(engine, &prompt(), &greedy(8));
             run(engine, &[5], &greedy(1));
@@ -48,12 +48,12 @@ fn fewer_bits_take_less_memory_and_say_that_they_are_approximate() {
         let share = kept(&engine) / kept(&start(None));
         assert!((share - bytes / 4.0).abs() < 0.01, "{bits} bits take {share}");
     }
-    // Keys and values of this tiny model share their groups, which is the hardest case. Four bits more are sixteen times the steps.
+    // Different heads of this tiny model share a group, which is the hardest case. Four bits more give sixteen times the levels.
     let (eight, four) = (differences[0], differences[1]);
     assert!(eight > 0.0 && eight < 0.05 && four > 6.0 * eight && four < 40.0 * eight, "{differences:?}");
 }
 
-/// It is still the same answer every time: alone, after a hit, sliding.
+/// The answer is still the same every time: alone, after a cache hit, with context shift.
 #[test]
 fn the_same_request_gives_the_same_answer() {
     let _turn = device();
@@ -65,7 +65,7 @@ fn the_same_request_gives_the_same_answer() {
 }
 
 #[test]
-fn other_numbers_of_bits_are_refused() {
+fn unsupported_bits_are_refused() {
     let options = EngineOptions { kv_bits: Some(5), ..EngineOptions::default() };
     let _turn = device();
     let error = EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).err().expect("refused");

@@ -1,4 +1,4 @@
-//! Loading: whatever is wrong with a folder, the answer is one error that names the file and the key.
+//! Loading: a fault in a model folder gives one error that names the file and the key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn open(folder: &Path) -> Result<()> {
     model::load(folder, WeightPolicy::for_device(false)?, &mut |_, _| {}).map(drop)
 }
 
-/// The error of loading `name` after `damage`; it must mention all `words`.
+/// Checks that loading `name` after `damage` fails with an error that contains all `words`.
 fn assert_refused(name: &str, damage: impl FnOnce(&Path), words: &[&str]) {
     let _turn = device();
     let copy = model_copy(name);
@@ -69,7 +69,7 @@ fn keys_of_config_json_are_checked_by_name() {
     assert_refused(name, scaling(json!([1])), &["rope_scaling"]);
 }
 
-/// Changes the tensors of the only file: name to type, shape and bytes.
+/// Changes the tensors of a checkpoint with one file: name to type, shape and bytes.
 fn edit_tensors(change: impl FnOnce(&mut BTreeMap<String, Tensor>)) -> impl FnOnce(&Path) {
     move |folder| {
         let path = folder.join("model.safetensors");
@@ -88,7 +88,7 @@ fn edit_query(part: &str, change: impl FnOnce(&mut Tensor)) -> impl FnOnce(&Path
 }
 
 #[test]
-fn triplets_that_do_not_fit_together_are_named() {
+fn inconsistent_weights_scales_and_biases_are_named() {
     let name = "llama-q4-f16";
     let remove = |part: &'static str| {
         edit_tensors(move |tensors| drop(tensors.remove(&format!("{QUERY}.{part}")).expect("it is there")))
@@ -117,7 +117,7 @@ fn triplets_that_do_not_fit_together_are_named() {
 }
 
 #[test]
-fn a_quantization_that_is_not_that_of_the_tensors_is_named() {
+fn quantization_settings_that_do_not_match_the_tensors_are_named() {
     let name = "llama-q4-f16";
     let entry = |key: &'static str, to: Value| edit("config.json", move |it| it["quantization"][key] = to);
     let file = "config.json";
@@ -131,7 +131,7 @@ fn a_quantization_that_is_not_that_of_the_tensors_is_named() {
     assert_refused(name, set("quantize_activations", json!(true)), &[file, "quantize_activations"]);
     assert_refused(name, entry(QUERY, json!({"bits": 9})), &[file, QUERY, "bits", "9"]);
     assert_refused(name, entry(QUERY, json!({"global_scale": true})), &[file, QUERY, "global_scale"]);
-    // What is said is possible, but not so of these tensors.
+    // The settings are valid but do not match these tensors.
     let embedding = "model.embed_tokens";
     assert_refused(name, entry("bits", json!(8)), &[embedding, "[320, 8]", "[320, 16]", "affine 8 bits"]);
     assert_refused(name, entry("group_size", json!(32)), &[embedding, ".scales", "[320, 1]", "[320, 2]"]);
@@ -152,7 +152,7 @@ fn a_quantization_that_is_not_that_of_the_tensors_is_named() {
 }
 
 #[test]
-fn checkpoints_that_others_have_quantized_are_refused_by_name() {
+fn checkpoints_of_other_quantization_tools_are_refused_by_name() {
     for method in
         ["gptq", "awq", "bitsandbytes", "fp8", "compressed-tensors", "mxfp4", "aqlm", "hqq", "bitnet"]
     {
@@ -176,7 +176,7 @@ fn checkpoints_that_others_have_quantized_are_refused_by_name() {
     assert_refused("llama-f32", gguf, &["model.Q4_K_M.gguf", "safetensors"]);
 }
 
-/// MLX's older tools wrote it under the other key alone.
+/// Older MLX tools wrote only the other key.
 #[test]
 fn quantization_is_read_under_either_key() {
     let _turn = device();
@@ -206,7 +206,7 @@ fn missing_files_are_named() {
 }
 
 #[test]
-fn weights_that_do_not_fit_the_config_are_named() {
+fn weights_that_do_not_match_the_config_are_named() {
     let name = "llama-f32";
     let (file, query) = ("model.safetensors", "model.layers.0.self_attn.q_proj.weight");
     assert_refused(name, set("head_dim", json!(18)), &[file, query, "[64, 32]", "[72, 32]"]);
@@ -216,7 +216,7 @@ fn weights_that_do_not_fit_the_config_are_named() {
 }
 
 #[test]
-fn a_lying_index_is_refused() {
+fn a_wrong_index_is_refused() {
     let (name, file) = ("llama-mha-sharded-f32", "model.safetensors.index.json");
     let norm = "model.norm.weight";
     let point = |to: &'static str| edit(file, move |index| index["weight_map"][norm] = json!(to));
@@ -227,7 +227,7 @@ fn a_lying_index_is_refused() {
     assert_refused(name, edit(file, |index| index["weight_map"] = json!(7)), &[file, "weight_map"]);
 }
 
-/// A generator of positions; the tests must not differ from run to run.
+/// A deterministic generator of positions.
 fn scattered(seed: usize, below: usize) -> usize {
     let mixed = (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as usize % below
@@ -240,7 +240,7 @@ fn assert_robust(model: &str, file: &str, rounds: usize) {
     let copy = model_copy(model);
     let path = copy.path().join(file);
     let good = std::fs::read(&path).expect("the file is there");
-    // Where the structure is: everywhere in text, in front in safetensors.
+    // Damage the structure: everywhere in text, at the start of safetensors.
     let fragile = good.len().min(6000);
     for round in 0..rounds {
         let mut bytes = good.clone();
@@ -276,7 +276,7 @@ fn damaged_tokenizers_never_panic() {
 }
 
 #[test]
-fn a_model_that_is_asked_for_twice_is_read_once_and_a_changed_folder_is_noticed() {
+fn a_shared_model_is_loaded_once_and_a_changed_folder_is_detected() {
     let _turn = device();
     let copy = model_copy("llama-f32");
     let reads = Arc::new(AtomicUsize::new(0));
@@ -298,11 +298,11 @@ fn a_model_that_is_asked_for_twice_is_read_once_and_a_changed_folder_is_noticed(
     assert_eq!(reads.load(Ordering::Relaxed), 2, "the folder has changed");
     drop((first, second, third));
     drop(ask());
-    assert_eq!(reads.load(Ordering::Relaxed), 3, "nobody used it any more");
+    assert_eq!(reads.load(Ordering::Relaxed), 3, "its last user was gone");
 }
 
 #[test]
-fn a_model_that_loads_makes_nobody_wait_who_asks_for_another() {
+fn loading_one_model_does_not_block_another() {
     let _turn = device();
     let (slow, quick) = (model_copy("llama-f32"), model_copy("llama-f32"));
     let ((begun, begins), (go, goes)) = (channel(), channel::<()>());
@@ -310,7 +310,7 @@ fn a_model_that_loads_makes_nobody_wait_who_asks_for_another() {
     let loading = std::thread::spawn(move || {
         let progress = move |_, _| {
             begun.send(()).ok();
-            // Until the other side of it is gone.
+            // Blocks until the other end is dropped.
             goes.recv().ok();
         };
         EngineHandle::shared(&path, &EngineOptions::single(), progress).map(drop)

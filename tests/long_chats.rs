@@ -1,4 +1,4 @@
-//! Conversations and answers that outgrow the context: they go on, in the same memory, and the model always sees its instructions.
+//! Conversations and answers that outgrow the context: they continue in constant memory, and the model always sees its system prompt.
 
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, FinishReason, RequestOptions};
@@ -21,14 +21,14 @@ fn drawn(tokens: usize) -> RequestOptions {
     RequestOptions { sampling, ..greedy(tokens) }
 }
 
-/// What the model sees of a conversation when it is asked.
+/// The messages that the model sees.
 fn visible(session: &ChatSession) -> Vec<Message> {
     let mut messages = session.messages().to_vec();
     messages.drain(session.dropped());
     messages
 }
 
-/// A chat of 200 turns; gives the peak of memory in each quarter, and what was seen and answered.
+/// Runs a chat of 200 turns. Returns the peak memory of each quarter, and the visible messages and the outcome of each turn.
 fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>, Outcome)>) {
     let engine =
         start(&EngineOptions { exact: true, prefix_cache: Some(400_000), ..EngineOptions::default() });
@@ -66,10 +66,10 @@ fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>,
 }
 
 fn assert_flat(peaks: &[usize]) {
-    // Of a single quarter it is a matter of luck how much of an old pass was still there when the next one began.
+    // The peak of a single quarter depends on how much memory of an old pass is still allocated when the next one starts.
     let (early, late) = peaks.split_at(peaks.len() / 2);
     let (early, late) = (early.iter().max(), late.iter().max());
-    // A little for the digits of later questions.
+    // Allow for the additional digits of later questions.
     assert!(late <= early.map(|early| early + early / 20).as_ref(), "the peak of memory grows: {peaks:?}");
 }
 
@@ -85,7 +85,7 @@ fn evicted_turns_leave_an_exact_chat_of_200_turns() {
         let roles: Vec<Role> = seen[1..].iter().map(|message| message.role).collect();
         let whole = roles.chunks(2).all(|pair| pair == [Role::User, Role::Assistant] || pair == [Role::User]);
         assert!(whole && roles.last() == Some(&Role::User), "turn {turn}: {roles:?}");
-        // A fresh session on the same visible messages, on an engine that knows nothing.
+        // A new session with the same visible messages on an engine with an empty cache.
         let prompt = chat_prompt(&engine, seen).expect("it renders");
         let fresh = run(&engine, &prompt, &drawn(12));
         assert_eq!((fresh.ids(), &fresh.text), (outcome.ids(), &outcome.text), "turn {turn}");
@@ -115,16 +115,16 @@ fn a_sliding_chat_gives_answers_longer_than_the_context() {
 }
 
 #[test]
-fn a_stopped_chat_says_so_and_stays_as_it_is() {
+fn the_stop_policy_refuses_and_leaves_the_chat_unchanged() {
     let _turn = device();
     let (peaks, turns) = chat(ContextPolicy::Stop, 12);
     assert_flat(&peaks);
     assert!(turns.len() > 3 && turns.len() < 200, "{} turns fitted", turns.len());
 }
 
-/// Twenty contexts of text in the memory of one, whatever else runs, and the same text again.
+/// A text of twenty contexts in the memory of one; it does not depend on concurrent requests.
 #[test]
-fn an_answer_slides_through_twenty_contexts_in_flat_memory() {
+fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     let _turn = device();
     let engine = cold(true);
     let context = engine.spec().context_length;
@@ -158,7 +158,7 @@ fn an_answer_slides_through_twenty_contexts_in_flat_memory() {
     assert_eq!((finished.reason, finished.exactness), (FinishReason::Length, Exactness::Approximate));
     assert_eq!(ids.len(), 20 * context);
     assert!(peaks[3] <= peaks[1] + peaks[1] / 10 + 100_000, "the peak of memory grows: {peaks:?}");
-    // In company and after preemptions it is the same text: where it slides depends on nothing else.
+    // The text is the same beside other requests and after preemptions: the shifts depend on nothing else.
     let crowd: Vec<_> = (0..3)
         .map(|salt| {
             engine.submit(engine.request(vec![9 + salt; 20], &drawn(200)).expect("valid")).expect("room")
@@ -171,9 +171,9 @@ fn an_answer_slides_through_twenty_contexts_in_flat_memory() {
     }
 }
 
-/// What a person asks for is the policy.
+/// The error names the policy, which is the field that the user set.
 #[test]
-fn what_cannot_slide_is_refused_in_the_name_of_the_policy() {
+fn an_error_of_context_shift_names_the_policy() {
     let _turn = device();
     for (name, kept) in [("llama-f32", 200), ("gemma3_text-f32", 4)] {
         let options = RequestOptions { slide: Some(kept), ..drawn(1) };

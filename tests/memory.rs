@@ -1,5 +1,5 @@
-//! Memory: an accepted request never dies for it, too many wait, too large ones are refused with numbers, and the measured peak
-//! stays under the budget.
+//! Memory: an accepted request never fails for lack of it, excess requests wait, too large ones are refused with numbers, and the
+//! measured peak stays under the budget.
 
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::engine::{EngineHandle, EngineOptions, EngineStats, FinishReason, Generation, RequestOptions};
@@ -17,10 +17,10 @@ fn start_model(name: &str, options: &EngineOptions) -> Result<EngineHandle> {
     EngineHandle::start(&model_folder(name), options, |_, _| {})
 }
 
-/// An engine with room for its model and `bytes` of requests.
-fn with_room_for(name: &str, bytes: u64, options: EngineOptions) -> EngineHandle {
+/// An engine with a budget for its model and `bytes` of requests.
+fn with_request_budget(name: &str, bytes: u64, options: EngineOptions) -> EngineHandle {
     let at_rest = start_model(name, &options).expect("it loads").stats().reserved_bytes;
-    // A sixteenth is for what MLX keeps of freed arrays.
+    // A sixteenth is for MLX's cache of freed buffers.
     let budget = (at_rest + bytes) * 16 / 15 + 16;
     start_model(name, &EngineOptions { memory_budget: Some(budget), ..options }).expect("it fits")
 }
@@ -36,9 +36,9 @@ fn idle(engine: &EngineHandle) -> EngineStats {
 }
 
 #[test]
-fn under_load_the_peak_stays_under_the_budget_and_everything_comes_back() {
+fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
     let _turn = device();
-    // Windows with norms around everything and bent scores; experts.
+    // Sliding windows with post-norms and softcapped logits; experts.
     for name in [MODEL, "gemma2-f32", "qwen3_moe-f32"] {
         crowd(name, EngineOptions::default());
     }
@@ -52,11 +52,11 @@ fn under_load_the_peak_stays_under_the_budget_and_everything_comes_back() {
     }
 }
 
-/// Eighty requests where there is room for a few.
+/// Eighty requests on a budget for a few.
 fn crowd(model: &str, options: EngineOptions) {
     let before = active_memory().expect("a figure") as u64;
     let name = format!("{model} in {:?} with {:?} bits", options.dtype, options.kv_bits);
-    let engine = with_room_for(model, 1_300_000, options);
+    let engine = with_request_budget(model, 1_300_000, options);
     let resting = engine.stats();
     reset_peak_memory().expect("a device");
     let mut dice = Dice::new(3);
@@ -121,8 +121,8 @@ fn open() -> RequestOptions {
     RequestOptions { max_tokens: None, ..greedy(0) }
 }
 
-/// Bytes at rest, and bytes that an open request is promised at its start.
-fn promises(copy: &tempfile::TempDir) -> (u64, u64) {
+/// The reserved bytes of an idle engine, and the initial reservation of a request without a token limit.
+fn reservations(copy: &tempfile::TempDir) -> (u64, u64) {
     let engine = start_long(copy, None);
     let resting = engine.stats().reserved_bytes;
     let running = engine.submit(engine.request(vec![7], &open()).expect("valid")).expect("it runs");
@@ -137,13 +137,13 @@ fn promises(copy: &tempfile::TempDir) -> (u64, u64) {
     (resting, promised)
 }
 
-/// Without a limit of tokens a request is promised room as it grows; others make way and come back.
+/// The reservation of a request without a token limit grows with it; others are preempted and resume.
 #[test]
 fn open_requests_grow_and_all_of_them_end() {
     let _turn = device();
     let copy = long_model();
-    let (resting, promised) = promises(&copy);
-    // MemoryFit for three at their beginning, and not for three at their end.
+    let (resting, promised) = reservations(&copy);
+    // Enough for three requests at their start, but not at their end.
     let engine = start_long(&copy, Some((resting + promised * 16 / 5) * 16 / 15));
     let prompts = [vec![7], vec![8, 9], vec![10, 11, 12]];
     let submit = |prompt: &Vec<u32>| {
@@ -152,14 +152,14 @@ fn open_requests_grow_and_all_of_them_end() {
     let generations: Vec<Generation> = prompts.iter().map(submit).collect();
     let lengths: Vec<usize> = generations.into_iter().map(|it| collect(it).ids().len()).collect();
     assert_eq!(lengths, [1499, 1498, 1497]);
-    assert!(engine.stats().preemptions > 0, "somebody had to make way");
+    assert!(engine.stats().preemptions > 0, "a request must have been preempted");
 }
 
 #[test]
-fn what_can_never_fit_is_refused_with_numbers_and_open_requests_get_what_there_is() {
+fn a_request_that_can_never_fit_is_refused_with_numbers() {
     let _turn = device();
     let copy = long_model();
-    let (resting, promised) = promises(&copy);
+    let (resting, promised) = reservations(&copy);
     let engine = start_long(&copy, Some((resting + promised / 2) * 16 / 15));
     let refused = |prompt: usize, tokens: usize| {
         engine.request(vec![5; prompt], &greedy(tokens)).expect_err("too large").to_string()
@@ -189,7 +189,7 @@ fn a_model_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_full_queue_says_when_to_come_back() {
+fn a_full_queue_refuses_with_the_queue_length() {
     let _turn = device();
     let options = EngineOptions { max_running: 1, max_waiting: 2, ..EngineOptions::default() };
     let engine = start(&options).expect("it loads");

@@ -1,4 +1,4 @@
-//! One path: the program, the server, streamed and not, and the library give the same tokens and log-probabilities.
+//! The program, the server (streamed and not) and the library give the same tokens and log-probabilities.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 const PROMPT: [u32; 6] = [1, 9, 30, 9, 30, 41];
 
-/// Ids and log-probabilities, as bits: the same means the same.
+/// Ids and log-probabilities as bits.
 type Drawn = Vec<(u64, u32)>;
 
-/// A request in the words of the library and of the API; the flags are those words with dashes.
+/// The same request for the library and for the API; flags are the API's names with dashes.
 fn requests() -> Vec<(SamplingOptions, Value)> {
     let seed = Some(77);
     vec![
@@ -57,7 +57,7 @@ fn requests() -> Vec<(SamplingOptions, Value)> {
 const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
 
 #[test]
-fn every_way_to_ask_gives_the_same_tokens() {
+fn program_server_and_library_give_the_same_tokens() {
     let server = Server::start(&SERVE, &[]);
     let _turn = mlx_tests::device();
     let engine = mlx_tests::engine("llama-f32");
@@ -69,20 +69,20 @@ fn every_way_to_ask_gives_the_same_tokens() {
 }
 
 #[test]
-fn the_same_tokens_come_in_company() {
-    // Rows are to be the same bits beside any others, which --exact asks for where it is not free.
+fn the_tokens_are_the_same_beside_other_clients() {
+    // --exact makes the bits of a row independent of other rows.
     let server = Server::start(&SERVE, &["--exact"]);
     let _turn = mlx_tests::device();
     let options = EngineOptions { exact: true, ..EngineOptions::default() };
     let engine = EngineHandle::start(&model_folder("llama-f32"), &options, |_, _| {}).expect("it loads");
     let asked = asked(&server, &engine);
-    in_company(&server, 8, || ask(&server, &asked));
+    with_other_clients(&server, 8, || ask(&server, &asked));
 }
 
-/// A path, a request, and what the library gives for it.
+/// A path, a request, and the result of the library.
 type Asked = (&'static str, Value, (String, Drawn));
 
-/// Every request as a completion, then every one as a chat.
+/// Every request as a completion and as a chat.
 fn asked(server: &Server, engine: &EngineHandle) -> Vec<Asked> {
     let messages = json!([{"role": "user", "content": "The waves"}]);
     let rendered = server.post("/v1/chat/render", &json!({"messages": messages})).body;
@@ -112,7 +112,7 @@ fn asked(server: &Server, engine: &EngineHandle) -> Vec<Asked> {
     completions
 }
 
-/// Asks the server, whole and streamed.
+/// Sends the requests to the server, not streamed and streamed.
 fn ask(server: &Server, asked: &[Asked]) {
     for (path, request, library) in asked {
         let mut request = request.clone();
@@ -122,9 +122,9 @@ fn ask(server: &Server, asked: &[Asked]) {
     }
 }
 
-/// Does something while so many other clients ask all the time.
-fn in_company(server: &Server, clients: u64, work: impl FnOnce()) {
-    /// Ends the others even if the work panics.
+/// Does something while `clients` other clients send requests.
+fn with_other_clients(server: &Server, clients: u64, work: impl FnOnce()) {
+    /// Stops the other clients even if the work panics.
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -152,7 +152,7 @@ fn in_company(server: &Server, clients: u64, work: impl FnOnce()) {
                 }
             });
         }
-        // They have begun, and the next answers come while they go on.
+        // All of them have started and continue during the work.
         while server.figure("mlx_completion_tokens_total") < 10 {
             std::thread::yield_now();
         }
@@ -160,7 +160,7 @@ fn in_company(server: &Server, clients: u64, work: impl FnOnce()) {
     });
 }
 
-/// What the library gives.
+/// The result of the library.
 fn by_library(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> (String, Drawn) {
     let outcome = mlx_tests::run(engine, prompt, options);
     let token = |token: &TokenOutput| {
@@ -171,7 +171,7 @@ fn by_library(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -
     (outcome.text, drawn)
 }
 
-/// What `mlx generate` gives.
+/// The result of `mlx generate`.
 fn by_program(words: &Map<String, Value>) -> (String, Drawn) {
     let folder = model_folder("llama-f32");
     let prompt = PROMPT.map(|id| id.to_string()).join(",");
@@ -189,7 +189,7 @@ fn by_program(words: &Map<String, Value>) -> (String, Drawn) {
     (object["text"].as_str().expect("text").to_owned(), drawn)
 }
 
-/// What a whole answer or its chunks give.
+/// The result of the server, from one response or from chunks.
 fn by_server(answers: &[Value]) -> (String, Drawn) {
     let (mut text, mut drawn) = (String::new(), Vec::new());
     for choice in answers.iter().filter_map(|answer| answer["choices"].get(0)) {
@@ -207,7 +207,7 @@ fn id(value: &Value) -> u64 {
     value.as_u64().expect("an id")
 }
 
-/// A log-probability goes through JSON as a decimal number, which gives the same f32 again.
+/// A log-probability survives JSON: its decimal form parses to the same f32.
 fn bits(value: &Value) -> u32 {
     (value.as_f64().expect("a number") as f32).to_bits()
 }

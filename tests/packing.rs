@@ -1,4 +1,4 @@
-//! QuantizedMatrix matrices in every mode, against numbers that were unpacked bit by bit on the host.
+//! Quantized matrices in every mode, compared with numbers decoded bit by bit on the host.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use safetensors::Dtype as FileDtype;
 const OUTPUTS: usize = 24;
 const INPUTS: usize = 256;
 
-fn packings() -> Vec<QuantScheme> {
+fn schemes() -> Vec<QuantScheme> {
     let affine = [2, 3, 4, 5, 6, 8].into_iter().flat_map(|bits| [32, 64, 128].map(|group| (bits, group)));
     let affine = affine.map(|(bits, group)| QuantScheme { mode: Mode::Affine, bits, group_size: group });
     let floats = [(Mode::Mxfp4, 4, 32), (Mode::Mxfp8, 8, 32), (Mode::Nvfp4, 4, 16)];
     affine.chain(floats.map(|(mode, bits, group)| QuantScheme { mode, bits, group_size: group })).collect()
 }
 
-/// The float of 8 bits: sign, 4 of exponent, 3 of fraction.
+/// An 8-bit float: sign, 4 exponent bits, 3 fraction bits.
 fn e4m3(code: u8) -> f32 {
     let (exponent, fraction) = (i32::from(code >> 3 & 15), f32::from(code & 7) / 8.0);
     let size =
@@ -31,37 +31,37 @@ fn e4m3(code: u8) -> f32 {
     if code & 128 == 0 { size } else { -size }
 }
 
-/// The float of 4 bits: sign, 2 of exponent, 1 of fraction.
+/// A 4-bit float: sign, 2 exponent bits, 1 fraction bit.
 fn e2m1(code: u8) -> f32 {
     let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
     if code & 8 == 0 { size } else { -size }
 }
 
-/// A made-up matrix: its numbers, and the tensors that it is packed into.
+/// A random matrix: its numbers and its quantized tensors.
 struct MadeUp {
     numbers: Vec<f32>,
     tensors: BTreeMap<String, Tensor>,
 }
 
-fn make_up(packing: QuantScheme, outputs: usize) -> MadeUp {
-    let QuantScheme { mode, bits, group_size: group } = packing;
+fn make_up(scheme: QuantScheme, outputs: usize) -> MadeUp {
+    let QuantScheme { mode, bits, group_size: group } = scheme;
     let mut dice = Dice::new((bits * group) as u64);
     let groups = outputs * INPUTS / group;
-    // 127 and 255 are no numbers in 8-bit floats.
+    // 127 and 255 are NaN in 8-bit floats.
     let codes: Vec<u8> =
         (0..outputs * INPUTS).map(|_| (dice.below(1 << bits) as u8) & !(u8::from(bits == 8))).collect();
     let scales: Vec<u8> =
         (0..groups).map(|_| if mode == Mode::Nvfp4 { 40 } else { 120 } + dice.below(12) as u8).collect();
     let float = |code: u8| f16::from_f32(f32::from(code) / 512.0 - 0.21);
     let number = |(place, &code): (usize, &u8)| match (mode, scales[place / group]) {
-        // The bias is the scale turned round.
+        // The bias is derived from the scale.
         (Mode::Affine, scale) => float(scale).to_f32() * f32::from(code) + float(255 - scale).to_f32(),
         (Mode::Mxfp4, scale) => e2m1(code) * 2f32.powi(i32::from(scale) - 127),
         (Mode::Mxfp8, scale) => e4m3(code) * 2f32.powi(i32::from(scale) - 127),
         (Mode::Nvfp4, scale) => e2m1(code) * e4m3(scale),
     };
     let numbers = codes.iter().enumerate().map(number).collect();
-    // A row is one string of bits, the lowest first.
+    // A row is a bit string, lowest bit first.
     let mut bytes = vec![0_u8; outputs * INPUTS * bits / 8];
     for (place, code) in codes.iter().enumerate() {
         for bit in 0..bits {
@@ -83,18 +83,19 @@ fn make_up(packing: QuantScheme, outputs: usize) -> MadeUp {
     MadeUp { numbers, tensors }
 }
 
-fn load(packing: QuantScheme, tensors: &BTreeMap<String, Tensor>, outputs: usize) -> QuantizedMatrix {
+fn load(scheme: QuantScheme, tensors: &BTreeMap<String, Tensor>, outputs: usize) -> QuantizedMatrix {
     let folder = tempfile::tempdir().expect("a temporary folder");
     tensors::write(&folder.path().join("model.safetensors"), tensors);
-    let QuantScheme { mode, bits, group_size: group } = packing;
+    let QuantScheme { mode, bits, group_size: group } = scheme;
     let config =
         serde_json::json!({"quantization": {"mode": mode.as_str(), "bits": bits, "group_size": group}});
     let path = folder.path().join("config.json");
     std::fs::write(&path, config.to_string()).expect("it can be written");
-    let recipe = QuantizationConfig::read(&Fields::read(&path).expect("a config")).expect("a recipe");
+    let quantization =
+        QuantizationConfig::read(&Fields::read(&path).expect("a config")).expect("valid settings");
     let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: true };
     let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder.path(), recipe, policy, progress).expect("good headers");
+    let mut weights = Weights::open(folder.path(), quantization, policy, progress).expect("good headers");
     weights.take_quantized("m", &[outputs, INPUTS]).expect("a good matrix").expect("it is packed")
 }
 
@@ -112,31 +113,31 @@ fn random(dice: &mut Dice, rows: usize) -> Array {
 }
 
 #[test]
-fn every_mode_unpacks_to_what_its_bits_mean() {
+fn every_mode_dequantizes_to_the_decoded_numbers() {
     let _turn = device();
-    for packing in packings() {
-        let made = make_up(packing, OUTPUTS);
-        let packed = load(packing, &made.tensors, OUTPUTS);
+    for scheme in schemes() {
+        let made = make_up(scheme, OUTPUTS);
+        let packed = load(scheme, &made.tensors, OUTPUTS);
         assert_eq!(
             values(&packed.dequantize(Dtype::Float32).expect("it computes")),
             made.numbers,
-            "{packing}"
+            "{scheme}"
         );
-        // MLX's own way.
+        // MLX's own operation.
         let rows = packed.rows(&Array::from_slice(&[7_u32, 0, 23, 7], &[4]), Dtype::Float32).expect("rows");
         let expected: Vec<f32> =
             [7, 0, 23, 7].iter().flat_map(|row| &made.numbers[row * INPUTS..][..INPUTS]).copied().collect();
-        assert_eq!(values(&rows), expected, "{packing}");
+        assert_eq!(values(&rows), expected, "{scheme}");
     }
 }
 
 #[test]
-fn every_mode_multiplies_by_what_its_bits_mean() {
+fn every_mode_multiplies_by_the_decoded_numbers() {
     let _turn = device();
     let mut dice = Dice::new(3);
-    for packing in packings() {
-        let made = make_up(packing, OUTPUTS);
-        let packed = load(packing, &made.tensors, OUTPUTS);
+    for scheme in schemes() {
+        let made = make_up(scheme, OUTPUTS);
+        let packed = load(scheme, &made.tensors, OUTPUTS);
         let input = random(&mut dice, 3);
         let product = values(&packed.multiply(&input).expect("it computes"));
         let input = values(&input);
@@ -144,40 +145,40 @@ fn every_mode_multiplies_by_what_its_bits_mean() {
         for ((x, w), found) in pairs.zip(product) {
             let terms = || x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
             let (sum, size): (f64, f64) = (terms().sum(), terms().map(f64::abs).sum());
-            assert!((sum - f64::from(found)).abs() < 1e-5 * size, "{packing}: {found} instead of {sum}");
+            assert!((sum - f64::from(found)).abs() < 1e-5 * size, "{scheme}: {found} instead of {sum}");
         }
     }
 }
 
-/// What bit-exactness with packed weights rests on, on a CPU; the engine checks it for itself.
+/// Bit-exactness with packed weights on a CPU rests on this; the engine also checks it at load.
 #[test]
-fn a_row_of_a_packed_product_has_the_same_bits_at_any_width() {
+fn a_row_of_a_quantized_product_has_the_same_bits_at_any_batch_size() {
     let _turn = device();
     if mlx_core::array::on_gpu().expect("a device") {
         return; // Kernels differ between widths there; the check at load time decides.
     }
     let mut dice = Dice::new(4);
-    for packing in packings() {
-        let packed = load(packing, &make_up(packing, OUTPUTS).tensors, OUTPUTS);
+    for scheme in schemes() {
+        let packed = load(scheme, &make_up(scheme, OUTPUTS).tensors, OUTPUTS);
         let all = random(&mut dice, 32);
         let together = bits(&packed.multiply(&all).expect("it computes"));
         for width in [1, 2, 3, 4, 8, 16, 31] {
             let some = mlx_core::array::slice_axis(&all, 0, 0, width).expect("rows");
             let found = bits(&packed.multiply(&some).expect("it computes"));
-            assert_eq!(found, together[..width as usize * OUTPUTS], "{packing}, {width} rows");
+            assert_eq!(found, together[..width as usize * OUTPUTS], "{scheme}, {width} rows");
         }
     }
 }
 
 #[test]
-fn stacked_matrices_are_the_matrices_one_after_the_other() {
+fn a_stack_equals_the_concatenated_matrices() {
     let _turn = device();
-    for packing in packings() {
-        let [one, other] = [OUTPUTS, 8].map(|outputs| make_up(packing, outputs));
-        let parts = [load(packing, &one.tensors, OUTPUTS), load(packing, &other.tensors, 8)];
-        let stacked = QuantizedMatrix::stack(&[&parts[0], &parts[1]]).expect("they are alike");
+    for scheme in schemes() {
+        let [one, other] = [OUTPUTS, 8].map(|outputs| make_up(scheme, outputs));
+        let parts = [load(scheme, &one.tensors, OUTPUTS), load(scheme, &other.tensors, 8)];
+        let stacked = QuantizedMatrix::stack(&[&parts[0], &parts[1]]).expect("their schemes are equal");
         assert_eq!(stacked.bytes(), parts[0].bytes() + parts[1].bytes());
         let unpacked = values(&stacked.dequantize(Dtype::Float32).expect("it computes"));
-        assert_eq!(unpacked, [one.numbers, other.numbers].concat(), "{packing}");
+        assert_eq!(unpacked, [one.numbers, other.numbers].concat(), "{scheme}");
     }
 }

@@ -1,4 +1,4 @@
-//! Chats over a pipe: what is said where, what is kept, and what goes on after a mistake.
+//! Chats over a pipe: the output streams, saved conversations, and errors that do not end the chat.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -19,14 +19,14 @@ fn a_chat_works_over_a_pipe() {
     let messages: Vec<Value> = serde_json::from_str(&saved).expect("it is json");
     let said: Vec<&str> = messages.iter().map(|message| message["content"].as_str().expect("text")).collect();
     assert_eq!((said.len(), said[0], said[1], said[3]), (5, "Be brief.", "One?", "Two\nlines?"));
-    // The answers, each with its line end, are all there is on standard output.
+    // Standard output has only the answers, each with its line end.
     assert_eq!(stdout(&output), format!("{}\n{}\n", said[2], said[4]));
     let resumed = mlx_in(work.path(), &arguments, "/load chat.json\n/retry\n");
     assert_eq!(stdout(&resumed), format!("{}\n", said[4]));
 }
 
 #[test]
-fn what_changes_a_conversation_reaches_its_file_and_no_failure_ends_it() {
+fn changes_reach_the_file_and_no_failure_ends_the_chat() {
     let folder = model("llama-f32");
     let work = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(work.path().join("long.txt"), "word ".repeat(500)).expect("it can be written");
@@ -44,7 +44,7 @@ fn what_changes_a_conversation_reaches_its_file_and_no_failure_ends_it() {
 }
 
 #[test]
-fn mistakes_in_a_piped_chat_are_said_and_the_chat_goes_on() {
+fn errors_in_a_piped_chat_are_reported_and_the_chat_continues() {
     let folder = model("llama-f32");
     let arguments = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos"];
     let output = mlx(&arguments, "/frobnicate\n/load nothing.json\nHello?\n");
@@ -54,7 +54,7 @@ fn mistakes_in_a_piped_chat_are_said_and_the_chat_goes_on() {
 }
 
 #[test]
-fn odd_input_of_a_piped_chat_loses_nothing_else() {
+fn unusual_input_of_a_piped_chat_loses_no_messages() {
     let folder = model("llama-f32");
     let work = tempfile::tempdir().expect("a temporary folder");
     let arguments = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos"];
@@ -81,7 +81,7 @@ fn a_base_model_says_that_it_cannot_chat() {
 }
 
 #[test]
-fn a_chat_that_outgrows_the_context_goes_on_and_says_what_went() {
+fn a_chat_that_outgrows_the_context_continues_and_reports_dropped_turns() {
     let folder = model("llama-f32");
     let arguments = ["chat", "-m", &folder, "--temperature", "0", "--max-tokens", "20", "--ignore-eos"];
     let script =
@@ -101,7 +101,7 @@ fn a_chat_that_outgrows_the_context_goes_on_and_says_what_went() {
 }
 
 #[test]
-fn without_a_model_the_guide_answers_and_says_what_it_is() {
+fn without_a_model_the_guide_answers_and_introduces_itself() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let chat = |input: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
@@ -116,7 +116,7 @@ fn without_a_model_the_guide_answers_and_says_what_it_is() {
     assert!(output.status.success(), "{notes}");
     assert!(said.contains("mlx pull") && said.contains("--memory-budget"), "{said}");
     assert!(notes.contains("built-in model") && notes.contains("mlx pull"), "{notes}");
-    // It lies in the cache now; what is damaged there is put right.
+    // It is in the cache now; a damaged copy is replaced.
     let cache = home.path().join(".cache/mlx");
     let folder = cache.read_dir().expect("the cache is there").flatten().next().expect("the guide").path();
     std::fs::write(folder.join("config.json"), "{}").expect("it can be written");

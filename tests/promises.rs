@@ -1,5 +1,5 @@
-//! The promises of the runtime, each in its own file. One binary, so that MLX is loaded once and its tests can
-//! take turns: `mlx_tests::device()` is the turn.
+//! The promises of the runtime, one file each. They are one binary, so that MLX is loaded once and tests can lock the
+//! device with `mlx_tests::device()`.
 
 mod batch_draw;
 mod convert;

@@ -1,4 +1,4 @@
-//! Quantized weights: unpacked or kept packed, they are the reference's numbers, and the memory is what was said.
+//! Quantized weights: dequantized or kept packed, they give the reference's numbers, and the memory is as reported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn keeping() -> EngineOptions {
 }
 
 #[test]
-fn packed_weights_give_the_references_logits() {
+fn quantized_weights_give_the_logits_of_the_reference() {
     let _turn = device();
     for name in QUANTISED {
         let model = load(name, KEPT);
@@ -46,12 +46,12 @@ fn packed_weights_give_the_references_logits() {
 }
 
 #[test]
-fn greedy_tokens_are_the_references_with_packed_weights() {
+fn greedy_tokens_with_quantized_weights_equal_the_reference() {
     let _turn = device();
     for name in QUANTISED {
         let engine = EngineHandle::start(&model_folder(name), &keeping(), |_, _| {}).expect("it loads");
         if engine.spec().dtype != "f32" {
-            continue; // The recorded tokens are those of f32; on a GPU, halves stay halves.
+            continue; // The tokens were recorded in f32; a GPU keeps half precision.
         }
         for case in golden::cases(name).cases {
             assert_eq!(
@@ -64,13 +64,13 @@ fn greedy_tokens_are_the_references_with_packed_weights() {
 }
 
 #[test]
-fn what_inspect_says_is_what_loading_takes() {
+fn inspect_reports_what_loading_takes() {
     let _turn = device();
     for name in MODELS.into_iter().chain(QUANTISED) {
         for policy in [KEPT, UNPACKED, AS_IN_FILES] {
             let loaded = load(name, policy);
             let (spec, kinds) = model::survey(&model_folder(name), policy).expect("it can be read");
-            // A hash of the weights takes reading them.
+            // Only loading computes a hash of the weights.
             let mut spec = spec;
             spec.fingerprint = loaded.spec().fingerprint;
             assert_eq!(&spec, loaded.spec(), "{name}");
@@ -85,14 +85,14 @@ fn what_inspect_says_is_what_loading_takes() {
 }
 
 #[test]
-fn packed_weights_take_the_memory_that_was_said() {
+fn packed_weights_take_the_reported_memory() {
     let _turn = device();
     for policy in [KEPT, UNPACKED] {
         let before = array::active_memory().expect("memory");
         let model = load("llama-mixed-f32", policy);
         let held = array::active_memory().expect("memory") - before;
         let said = model.spec().weight_bytes as usize;
-        // Buffers are a little larger than what lies in them.
+        // Buffers are slightly larger than their contents.
         assert!((said..said + said / 20 + 16_384).contains(&held), "{held} bytes are held, {said} were said");
     }
     let bytes = |policy| load("llama-q4-f16", policy).spec().weight_bytes;
@@ -108,12 +108,12 @@ fn inspect_counts_what_fits() {
     assert!(unlimited.room.full_contexts > 1 && unlimited.room.refusal.is_none());
     let forms: Vec<&str> = unlimited.kinds.keys().map(String::as_str).collect();
     assert_eq!(forms, ["affine 4 bits, groups of 64", "f16"]);
-    // All logits of a step are there together, twice over.
+    // The logits of a step exist twice at the same time.
     let many = EngineOptions { max_running: 256, ..keeping() };
     let many = inspect(&folder, &many).expect("it can be read").room;
     let more = 2 * (256 - 32) * unlimited.spec.footprint.logits_per_row;
     assert_eq!(unlimited.room.shared - many.shared, more);
-    // An engine with this budget lets in exactly what inspect says, and not one token more.
+    // An engine with this budget admits exactly what inspect reports, and not one token more.
     let fixed = unlimited.room.budget - unlimited.room.budget / 16 - unlimited.room.shared;
     let options = EngineOptions { memory_budget: Some((fixed + 400_000) * 16 / 15), ..keeping() };
     let tight = inspect(&folder, &options).expect("it can be read").room;
@@ -146,9 +146,9 @@ fn values(array: &Array) -> Vec<f32> {
     array.contiguous().expect("it computes").try_as_slice::<f32>().expect("floats").to_vec()
 }
 
-/// What mixtures of experts are made of: `[experts, output, input]`.
+/// The weights of experts, `[experts, output, input]`.
 #[test]
-fn a_packed_stack_of_matrices_is_unpacked_like_each_of_them() {
+fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
     let _turn = device();
     for name in QUANTISED {
         let path = model_folder(name);
@@ -184,9 +184,9 @@ fn a_packed_stack_of_matrices_is_unpacked_like_each_of_them() {
     }
 }
 
-/// It is done in parts.
+/// Dequantization runs in parts.
 #[test]
-fn unpacking_a_large_matrix_takes_little_more_than_the_result() {
+fn dequantizing_a_large_matrix_takes_little_more_memory_than_the_result() {
     let _turn = device();
     let (rows, inputs) = (16_384_usize, 1024);
     let words: Vec<u8> = (0..rows * inputs * 6 / 8).map(|place| (place * 31 % 251) as u8).collect();

@@ -1,4 +1,4 @@
-//! Sampling: what is off costs nothing; draws follow their distributions; a rollback leaves them unchanged. The incremental
+//! Sampling: disabled features cost nothing; draws follow their distributions; a rollback leaves them unchanged. The incremental
 //! state is compared with a rebuild in mlx-core/src/sampling/sampler/tests.rs.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use mlx_core::sampling::{
 };
 use mlx_core::{Error, Result};
 
-/// Every token is a letter; some are breakers, alone or together.
+/// Every token is a letter; some are sequence breakers, alone or combined.
 fn token_table() -> TokenTable {
     let text = |id: u32| vec![b'a' + (id % 26) as u8];
     TokenTable { text: Arc::new(text), protected: Arc::from([11]) }
@@ -55,7 +55,7 @@ fn allocations(options: &SamplingOptions, length: u32) -> u64 {
 }
 
 #[test]
-fn what_is_off_has_no_state_and_a_draw_allocates_nothing() {
+fn disabled_features_have_no_state_and_a_draw_allocates_nothing() {
     let with = SamplingOptions::default;
     let plain = [
         SamplingOptions { temperature: Some(0.0), ..with() },
@@ -68,7 +68,7 @@ fn what_is_off_has_no_state_and_a_draw_allocates_nothing() {
             ..with()
         },
         SamplingOptions { xtc: XtcOptions { probability: Some(1.0), threshold: Some(0.001) }, ..with() },
-        // Switched off by their windows or values.
+        // Disabled by their windows or values.
         SamplingOptions {
             penalties: PenaltyOptions { repetition: Some(1.3), window: Some(0), ..PenaltyOptions::default() },
             dry: DryOptions { multiplier: Some(0.0), ..DryOptions::default() },
@@ -109,12 +109,12 @@ fn a_rollback_leaves_the_stream_of_draws_unchanged() {
     assert_eq!(straight(true), straight(false));
 }
 
-/// Draws `count` tokens from a row of log-shares, each at another position.
-fn counts(options: &SamplingOptions, shares: &[f64], count: usize) -> Vec<u64> {
-    let row: Vec<f32> = shares.iter().map(|share| share.ln() as f32).collect();
+/// Draws `count` tokens from a row of log-probabilities, each at another position.
+fn counts(options: &SamplingOptions, probabilities: &[f64], count: usize) -> Vec<u64> {
+    let row: Vec<f32> = probabilities.iter().map(|share| share.ln() as f32).collect();
     let (mut sampler, mut scratch) = (sampler(options), Scratch::default());
     let mut history = TokenHistory::default();
-    let mut counts = vec![0; shares.len()];
+    let mut counts = vec![0; probabilities.len()];
     for _ in 0..count {
         let token = sampler.draw_row(&row, &history, &mut scratch).expect("a draw").token;
         counts[token as usize] += 1;
@@ -123,12 +123,12 @@ fn counts(options: &SamplingOptions, shares: &[f64], count: usize) -> Vec<u64> {
     counts
 }
 
-/// Pearson's statistic against the expected shares; a token of share 0 must not have come.
-fn chi_square(counts: &[u64], shares: &[f64]) -> f64 {
-    let (draws, total) = (counts.iter().sum::<u64>() as f64, shares.iter().sum::<f64>());
+/// Pearson's statistic against the expected probabilities; a token of probability 0 must not have been drawn.
+fn chi_square(counts: &[u64], probabilities: &[f64]) -> f64 {
+    let (draws, total) = (counts.iter().sum::<u64>() as f64, probabilities.iter().sum::<f64>());
     counts
         .iter()
-        .zip(shares)
+        .zip(probabilities)
         .map(|(&count, share)| {
             let expected = draws * share / total;
             assert!(expected > 0.0 || count == 0, "a token that was filtered out came");
@@ -138,20 +138,20 @@ fn chi_square(counts: &[u64], shares: &[f64]) -> f64 {
 }
 
 #[test]
-fn draws_follow_what_each_filter_leaves() {
-    let shares = [0.30, 0.05, 0.20, 0.02, 0.25, 0.10, 0.08];
+fn draws_follow_the_distribution_after_each_filter() {
+    let probabilities = [0.30, 0.05, 0.20, 0.02, 0.25, 0.10, 0.08];
     let with = SamplingOptions::default;
     let kept = |ids: &[usize]| {
-        (0..shares.len()).map(|id| if ids.contains(&id) { shares[id] } else { 0.0 }).collect::<Vec<f64>>()
+        (0..probabilities.len()).map(|id| if ids.contains(&id) { probabilities[id] } else { 0.0 }).collect::<Vec<f64>>()
     };
-    let tempered: Vec<f64> = shares.iter().map(|share: &f64| share.powf(1.0 / 0.7)).collect();
+    let tempered: Vec<f64> = probabilities.iter().map(|share: &f64| share.powf(1.0 / 0.7)).collect();
     let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.19) };
     let half = XtcOptions { probability: Some(0.5), threshold: Some(0.19) };
     let excluded = kept(&[1, 2, 3, 5, 6]);
     let rest: f64 = excluded.iter().sum();
-    let mixed = shares.iter().zip(&excluded).map(|(all, left)| 0.5 * all + 0.5 * left / rest).collect();
+    let mixed = probabilities.iter().zip(&excluded).map(|(all, left)| 0.5 * all + 0.5 * left / rest).collect();
     let cases: [(&str, SamplingOptions, Vec<f64>); 8] = [
-        ("none", with(), shares.to_vec()),
+        ("none", with(), probabilities.to_vec()),
         ("temperature", SamplingOptions { temperature: Some(0.7), ..with() }, tempered),
         ("top-k", SamplingOptions { top_k: Some(3), ..with() }, kept(&[0, 2, 4])),
         ("top-p", SamplingOptions { top_p: Some(0.7), ..with() }, kept(&[0, 2, 4])),
@@ -162,16 +162,16 @@ fn draws_follow_what_each_filter_leaves() {
         ("xtc half of the time", SamplingOptions { xtc: half, ..with() }, mixed),
     ];
     for (name, options, expected) in cases {
-        let counts = counts(&options, &shares, 60_000);
+        let counts = counts(&options, &probabilities, 60_000);
         // The 99.99 % point for 6 degrees of freedom is 27.9; seeds are fixed, so this passes or fails for good.
         let statistic = chi_square(&counts, &expected);
         assert!(statistic < 27.9, "{name}: chi-square {statistic:.1}, {counts:?}");
     }
 }
 
-/// Cases in which another order of two stages would leave other tokens.
+/// Cases in which another order of two stages would keep other tokens.
 #[test]
-fn the_stages_run_in_their_order() {
+fn the_stages_run_in_the_documented_order() {
     let with = SamplingOptions::default;
     let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.25) };
     let cases: [(SamplingOptions, &[f64], &[usize]); 4] = [
@@ -184,14 +184,14 @@ fn the_stages_run_in_their_order() {
         ),
         (SamplingOptions { min_p: Some(0.5), xtc, ..with() }, &[0.5, 0.3, 0.2], &[1]),
     ];
-    for (options, shares, kept) in cases {
-        let counts = counts(&options, shares, 400);
-        let came: Vec<usize> = (0..shares.len()).filter(|&id| counts[id] > 0).collect();
+    for (options, probabilities, kept) in cases {
+        let counts = counts(&options, probabilities, 400);
+        let came: Vec<usize> = (0..probabilities.len()).filter(|&id| counts[id] > 0).collect();
         assert_eq!(came, kept, "{options:?}");
     }
 }
 
-/// The test vectors of docs/sampling.md, as tokens: of four equal logits, the one in whose quarter `u` lies.
+/// The test vectors of docs/sampling.md as tokens: of four equal logits, `u` selects one by its quarter.
 #[test]
 fn a_draw_is_keyed_by_seed_and_position() {
     for (seed, position, k) in [(0, 1, 14_339_980u32), (1, 0, 2_705_585), (42, 17, 8_592_416)] {
@@ -203,7 +203,7 @@ fn a_draw_is_keyed_by_seed_and_position() {
 }
 
 #[test]
-fn a_gap_of_a_hundred_logits_is_never_bridged() {
+fn a_token_a_hundred_logits_below_is_never_drawn() {
     let row: Vec<f32> = (0..24).map(|id| if id == 17 { 100.0 } else { 0.0 }).collect();
     let (mut sampler, mut scratch) = (sampler(&SamplingOptions::default()), Scratch::default());
     let mut history = TokenHistory::default();
@@ -213,7 +213,7 @@ fn a_gap_of_a_hundred_logits_is_never_bridged() {
     }
 }
 
-/// Allows only the token after the last one; nothing after token 9.
+/// Allows only the successor of the last token, and nothing after token 9.
 struct Successor;
 
 impl Constraint for Successor {
@@ -228,7 +228,7 @@ impl Constraint for Successor {
 }
 
 #[test]
-fn a_constraint_leaves_only_what_it_allows_and_nothing_is_an_error() {
+fn a_constraint_limits_the_draw_and_an_empty_set_is_an_error() {
     let row = wavy_row(40);
     for options in [SamplingOptions::default(), all_penalties()] {
         let mut sampler = sampler(&options).with_constraint(Box::new(Successor));
@@ -244,7 +244,7 @@ fn a_constraint_leaves_only_what_it_allows_and_nothing_is_an_error() {
 }
 
 #[test]
-fn rows_without_a_distribution_are_errors() {
+fn rows_without_a_valid_distribution_are_errors() {
     let (mut sampler, mut scratch) = (sampler(&SamplingOptions::default()), Scratch::default());
     for row in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [f32::NEG_INFINITY, f32::NEG_INFINITY]] {
         assert!(sampler.draw_row(&row, &TokenHistory::default(), &mut scratch).is_err(), "{row:?}");

@@ -1,4 +1,4 @@
-//! Log-probabilities of given texts: one prefill gives what decoding step by step would have given.
+//! Log-probabilities of given texts: one prefill gives the same numbers as decoding step by step.
 
 use mlx_core::array::Rows;
 use mlx_core::cache::Variant;
@@ -13,7 +13,7 @@ fn scored(top: usize) -> RequestOptions {
 }
 
 #[test]
-fn a_given_text_scores_as_its_generation_did() {
+fn a_scored_text_has_the_log_probabilities_of_its_generation() {
     let _turn = device();
     for name in ["llama-f32", "llama-spm-f32"] {
         let engine = engine(name);
@@ -38,9 +38,9 @@ fn a_given_text_scores_as_its_generation_did() {
     }
 }
 
-/// A prompt of several chunks scores as it does in one pass.
+/// The scores of a prompt of several chunks equal those of one pass.
 #[test]
-fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
+fn scores_do_not_depend_on_chunks() {
     let _turn = device();
     let copy = model_copy("llama-rope3-f32");
     let config = copy.path().join("config.json");
@@ -70,7 +70,7 @@ fn a_long_prompt_is_cut_into_chunks_and_nothing_changes() {
 }
 
 #[test]
-fn scores_of_a_prompt_come_with_its_answer_and_change_nothing() {
+fn scoring_a_prompt_does_not_change_its_answer() {
     let _turn = device();
     let engine = engine("llama-f32");
     let prompt = &golden::cases("llama-f32").cases[0].prompt_ids;
@@ -81,7 +81,7 @@ fn scores_of_a_prompt_come_with_its_answer_and_change_nothing() {
 }
 
 #[test]
-fn a_text_as_long_as_the_context_can_be_scored_and_one_token_too() {
+fn texts_of_one_token_and_of_the_full_context_can_be_scored() {
     let _turn = device();
     let engine = engine("llama-f32");
     let whole = vec![7; engine.spec().context_length];

@@ -1,4 +1,4 @@
-//! Conversations: what is said reaches the model through its template, and a failure loses nothing.
+//! Conversations: messages reach the model through its template, and a failure loses nothing.
 
 use mlx_core::engine::Generation;
 use mlx_core::session::{ChatSession, Message, Role, chat_prompt};
@@ -9,7 +9,7 @@ fn text(generation: Generation) -> String {
 }
 
 #[test]
-fn a_turn_is_the_answer_to_all_messages_before_it() {
+fn an_answer_depends_on_all_messages_before_it() {
     let _turn = device();
     let engine = engine("llama-f32");
     let mut session = ChatSession::new(engine.clone(), greedy(8)).expect("a template");
@@ -53,7 +53,7 @@ fn a_message_that_does_not_fit_is_refused_and_forgotten() {
 }
 
 #[test]
-fn only_a_message_whose_answer_was_broken_off_is_said_anew() {
+fn only_a_message_with_an_interrupted_answer_is_replaced() {
     let _turn = device();
     let mut session = ChatSession::new(engine("llama-f32"), greedy(6)).expect("a template");
     let said = |session: &ChatSession| -> Vec<String> {
@@ -66,7 +66,7 @@ fn only_a_message_whose_answer_was_broken_off_is_said_anew() {
     drop(session.ask("What is my name?").expect("it starts"));
     session.broken_off("An".into());
     assert_eq!(said(&session), ["My name is Ann.", "", "What is my name?", "An"]);
-    // A file may end with a question, too.
+    // A saved conversation may also end with a question.
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     session.undo().expect("there is a message");
     drop(session.ask("Well?").expect("it starts"));
@@ -78,7 +78,7 @@ fn only_a_message_whose_answer_was_broken_off_is_said_anew() {
 }
 
 #[test]
-fn a_saved_conversation_goes_on_and_a_broken_file_changes_nothing() {
+fn a_saved_conversation_continues_and_a_broken_file_changes_nothing() {
     let _turn = device();
     let engine = engine("llama-f32");
     let folder = tempfile::tempdir().expect("a temporary folder");

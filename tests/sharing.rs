@@ -1,4 +1,4 @@
-//! Prompts that begin alike and are in flight together are computed once.
+//! Prefix sharing: a common prefix of prompts that are in flight together is computed once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ fn equal_prompts_are_computed_once() {
 }
 
 #[test]
-fn a_shared_beginning_is_computed_once_up_to_a_border() {
+fn a_shared_prefix_is_computed_once_up_to_a_chunk_boundary() {
     let _turn = device();
     let prompt = |end: u32| (0..120).map(|place| 5 + place % 70).chain([end; 20]).collect::<Vec<u32>>();
     let expected: Vec<Outcome> = {
@@ -50,7 +50,7 @@ fn a_shared_beginning_is_computed_once_up_to_a_border() {
     for (outcome, expected) in outcomes.iter().zip(&expected) {
         assert_eq!(outcome.ids(), expected.ids());
     }
-    // The first computes all of its own; what the others take over is whole chunks of it.
+    // The first prompt computes everything; the others reuse complete chunks of it.
     let cached: Vec<usize> = outcomes.iter().map(|it| it.finished.usage.cached_tokens).collect();
     assert_eq!(cached[0], 0);
     let device = mlx_core::array::device_name().expect("a device");
@@ -58,7 +58,7 @@ fn a_shared_beginning_is_computed_once_up_to_a_border() {
 }
 
 #[test]
-fn whoever_shared_goes_on_when_the_first_is_cancelled() {
+fn waiting_prompts_continue_when_the_source_is_cancelled() {
     let _turn = device();
     let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
     let alone = run(&engine(MODEL), &prompt, &greedy(12));
@@ -73,9 +73,9 @@ fn whoever_shared_goes_on_when_the_first_is_cancelled() {
     }
 }
 
-/// A vector is what the model makes of the prompt, however the prompt was cut and whoever else is there.
+/// An embedding does not depend on chunks or concurrent requests.
 #[test]
-fn a_prompt_as_a_vector() {
+fn an_embedding_is_the_same_in_chunks_and_under_load() {
     let _turn = device();
     let engine = engine(MODEL);
     let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
@@ -86,7 +86,7 @@ fn a_prompt_as_a_vector() {
         outcome.embedding.expect("a vector")
     };
     let hidden = engine.spec().hidden_size;
-    // The mean over a text of one token is its last state, too.
+    // The mean over one token equals its last hidden state.
     assert_eq!(embed(&prompt[..1], Pooling::Mean), embed(&prompt[..1], Pooling::Last));
     let (mean, last) = (embed(&prompt, Pooling::Mean), embed(&prompt, Pooling::Last));
     assert_eq!((mean.len(), last.len()), (hidden, hidden));

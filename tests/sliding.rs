@@ -1,4 +1,4 @@
-//! Sliding windows: what a layer no longer sees it does not keep, and nobody notices but the memory.
+//! Sliding windows: a layer drops positions outside of its window, which saves memory and changes no result.
 
 use mlx_core::array::Rows;
 use mlx_core::cache::{Rollback, SequenceState, Variant};
@@ -6,7 +6,7 @@ use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{Dice, device, model_folder};
 
-/// The longest pass that these tests run.
+/// The longest pass of these tests.
 const RUN: usize = 64;
 
 fn load(name: &str) -> Box<dyn Model> {
@@ -19,7 +19,7 @@ fn text(length: usize) -> Vec<u32> {
     (0..length).map(|_| dice.below(300) as u32 + 8).collect()
 }
 
-/// The bits of the logits of the last row after a pass over `tokens`, which is a step if there is only one.
+/// The bits of the last row of logits after a pass over `tokens`; a pass over one token is a decode step.
 fn pass(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) -> Vec<u32> {
     let start = cache.offset();
     let batch = match tokens {
@@ -41,9 +41,9 @@ fn fill(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) {
     }
 }
 
-/// All layers of this one see 16 positions, so that what it keeps is bounded.
+/// All layers of this model have a window of 16, so its memory is bounded.
 #[test]
-fn memory_stays_within_the_window_and_the_promise() {
+fn memory_stays_within_the_window_and_the_reservation() {
     let _turn = device();
     let model = load("mistral-f32");
     let (tokens, mut cache) = (text(240), model.new_state(Variant::default()));
@@ -52,14 +52,14 @@ fn memory_stays_within_the_window_and_the_promise() {
     let all = footprint.per_token * tokens.len() as u64;
     assert!((cache.bytes() as u64) < all * 3 / 5, "{} of {all} bytes", cache.bytes());
     assert!(cache.bytes() as u64 <= footprint.state(tokens.len(), RUN));
-    // Twice the text takes no more.
+    // Twice the text takes no more memory.
     assert_eq!(footprint.state(5000, RUN), footprint.state(10_000, RUN));
 }
 
 #[test]
-fn a_cache_is_cut_exactly_or_says_that_it_cannot_be() {
+fn a_cache_is_truncated_exactly_or_refuses() {
     let _turn = device();
-    // All layers see a window; some do; none does.
+    // All layers have a window; some have; none has.
     for name in ["mistral-f32", "gemma3_text-f32", "llama-f32"] {
         let model = load(name);
         let (tokens, mut dice) = (text(200), Dice::new(7));
@@ -108,7 +108,7 @@ fn a_cache_reaches_to_its_own_length() {
     );
 }
 
-/// However long the sequence has become, it can go on from a checkpoint as if nothing had followed.
+/// A sequence of any length resumes from a checkpoint as if nothing had followed.
 #[test]
 fn a_state_returns_to_its_checkpoint() {
     let _turn = device();
@@ -133,7 +133,7 @@ fn a_state_returns_to_its_checkpoint() {
             let expected = pass(model.as_ref(), &mut straight, &[token]);
             assert_eq!(pass(model.as_ref(), &mut state, &[token]), expected, "{name}");
         }
-        // A checkpoint serves once.
+        // A checkpoint can be used once.
         fill(model.as_ref(), &mut state, &tokens);
         assert_eq!(state.rollback(3) == Rollback::StartOver, windows, "{name}");
     }

@@ -1,4 +1,4 @@
-//! A chat as a person has it: in a terminal, typed key by key.
+//! An interactive chat in a pseudo-terminal, typed key by key.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,10 +23,10 @@ fn chat(home: &Path, arguments: &[&str]) -> OsSession {
     session
 }
 
-/// Nobody types faster; keys that come within a millisecond before the prompt can be lost.
+/// Faster than any typist; keys that arrive within a millisecond before the prompt can be lost.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Types a line and waits for what the answer to it must hold.
+/// Types a line and waits for the expected output.
 fn type_line(session: &mut OsSession, line: &str, expected: &str) -> String {
     std::thread::sleep(PAUSE);
     session.send_line(line).expect("it can be typed");
@@ -41,7 +41,7 @@ fn quit(session: &mut OsSession) {
 }
 
 #[test]
-fn a_person_chats_and_looks_behind_the_answers() {
+fn an_interactive_chat_answers_and_runs_commands() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let mut session = chat(home.path(), &[]);
     type_line(&mut session, "Hello", r"6 tokens, [0-9.]+ tok/s, context [0-9]+ %");
@@ -61,7 +61,7 @@ fn a_person_chats_and_looks_behind_the_answers() {
 }
 
 #[test]
-fn a_conversation_in_a_file_goes_on() {
+fn a_conversation_in_a_file_continues() {
     let home = tempfile::tempdir().expect("a temporary folder");
     for turn in [2, 4] {
         let mut session = chat(home.path(), &["--session", "talk.json", "--plain"]);

@@ -1,4 +1,4 @@
-//! Text: tokens and templates are transformers' tokens and templates, and streamed text is the whole text.
+//! Text: tokens and rendered templates equal those of transformers, and streamed text equals the decoded text.
 
 use mlx_core::text::{ChatTemplate, TemplateInput, Tokenizer};
 use mlx_tests::{Dice, golden_folder, model_folder};
@@ -43,7 +43,7 @@ fn tokenizer(model: &str) -> Tokenizer {
 }
 
 #[test]
-fn texts_become_the_references_tokens() {
+fn tokens_equal_the_reference() {
     for (model, cases) in expected().tokenizers {
         let tokenizer = tokenizer(&model);
         for TokenCase { text, ids, ids_with_specials, .. } in cases {
@@ -55,9 +55,9 @@ fn texts_become_the_references_tokens() {
     }
 }
 
-/// A tokenizer remembers words, but no more than a few megabytes of them for a thread.
+/// The word cache of a tokenizer takes at most a few megabytes per thread.
 #[test]
-fn texts_that_were_tokenized_leave_little_behind() {
+fn the_word_cache_of_a_tokenizer_stays_small() {
     for model in expected().tokenizers.into_keys() {
         let tokenizer = tokenizer(&model);
         let counted = allocation_counter::measure(|| {
@@ -71,9 +71,9 @@ fn texts_that_were_tokenized_leave_little_behind() {
     }
 }
 
-/// At every token, what has been streamed is the beginning of what all tokens decode to; at the end, all of it.
+/// After every token, the streamed text is a prefix of the decoded text; at the end, it is equal.
 #[test]
-fn streamed_text_is_the_references_text() {
+fn streamed_text_equals_the_reference() {
     for (model, cases) in expected().tokenizers {
         let tokenizer = tokenizer(&model);
         for case in cases {
@@ -95,7 +95,7 @@ fn streamed_text_is_the_references_text() {
 }
 
 #[test]
-fn chats_become_the_references_prompts() {
+fn rendered_chats_equal_the_reference() {
     for case in expected().chat {
         let template = ChatTemplate::load(&model_folder(&case.model)).expect("it loads").expect("a template");
         let input = TemplateInput {
@@ -116,7 +116,7 @@ fn chats_become_the_references_prompts() {
 }
 
 #[test]
-fn a_chat_begins_with_the_first_token_of_every_text_once() {
+fn a_chat_begins_with_one_bos_token() {
     let tokenizer = tokenizer("llama-spm-f32");
     let bos = tokenizer.bos_id().expect("this tokenizer adds one");
     for text in ["Hello", "<s>Hello"] {
@@ -126,7 +126,7 @@ fn a_chat_begins_with_the_first_token_of_every_text_once() {
     }
 }
 
-/// A template is a program from the network. It may be refused; it may not take the process with it.
+/// A template is an untrusted program. It may be refused, but it must not end the process.
 #[test]
 fn hostile_templates_are_errors() {
     let deep = |piece: &str| format!("{{{{ {}1 }}}}", piece.repeat(20_000));
@@ -147,7 +147,7 @@ fn hostile_templates_are_errors() {
         " ".repeat(1 << 20),
     ];
     for source in hostile {
-        // Whether it is refused when it is compiled or when it is rendered does not matter.
+        // It may be refused at compilation or at rendering.
         let template = ChatTemplate::from_source(&source, serde_json::Map::new());
         let outcome = template.and_then(|template| template.render(&TemplateInput::default()));
         if let Ok(text) = outcome {
@@ -159,7 +159,7 @@ fn hostile_templates_are_errors() {
 }
 
 #[test]
-fn a_text_has_at_least_the_tokens_that_its_size_says() {
+fn a_text_has_at_least_the_tokens_of_its_lower_bound() {
     let letters = ["a", "the ", " ", "\n", "é", "e\u{301}", "각", "中", "🦀", "<|im_end|>", "\0", "9", "▁"];
     for model in ["llama-f32", "llama-spm-f32"] {
         let tokenizer = tokenizer(model);

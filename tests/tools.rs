@@ -1,4 +1,4 @@
-//! The commands beside talking: what `mlx convert`, `mlx score`, `mlx bench` and `mlx doctor` do, as a user runs them.
+//! `mlx convert`, `mlx score`, `mlx bench` and `mlx doctor` as a user runs them.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ fn mlx(arguments: &[&str], input: &str) -> Output {
     piped(command, input)
 }
 
-/// What a command that succeeds prints.
+/// The output of a successful command.
 fn output(arguments: &[&str], input: &str) -> String {
     let output = mlx(arguments, input);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -33,7 +33,7 @@ fn model(name: &str) -> String {
 }
 
 #[test]
-fn a_converted_model_is_one_that_generates() {
+fn a_converted_model_generates() {
     let place = tempfile::tempdir().expect("a temporary folder");
     let (source, target) = (model("llama-f32"), place.path().join("out"));
     let target = target.to_str().expect("utf-8");
@@ -74,7 +74,7 @@ fn a_text_longer_than_the_context_is_scored_in_windows() {
     assert_eq!(text, std::fs::read_to_string(&corpus).expect("a text"));
     let logprob = |token: &Value| token["logprob"].as_f64();
     assert!(logprob(&tokens[0]).is_none() && tokens[1..].iter().all(|token| logprob(token).is_some()));
-    // The tokens that are new in the second window are what scoring that window alone says of them.
+    // The new tokens of the second window have the scores of that window alone.
     let ids: Vec<String> = tokens[128..384].iter().map(|token| token["id"].to_string()).collect();
     let second = json(&["score", "-m", &folder, "--json", "--prompt-ids", &ids.join(",")], "");
     let second = second["tokens"].as_array().expect("a list");
@@ -91,7 +91,7 @@ fn a_text_longer_than_the_context_is_scored_in_windows() {
 }
 
 #[test]
-fn scores_can_be_read_and_looked_at() {
+fn scores_are_printed_as_text_html_and_json() {
     let folder = model("llama-f32");
     let text = "The <b>keeper</b> & \"the sea\"\n";
     let marked = output(&["score", "-m", &folder, "--format", "text", "-t", text], "");
@@ -118,7 +118,7 @@ fn scores_can_be_read_and_looked_at() {
 }
 
 #[test]
-fn bench_measures_what_it_says() {
+fn bench_measures_and_compares() {
     let folder = model("llama-f32");
     let flags = ["--prompt-lengths", "40,4000", "--generate", "8", "--batch", "1,3", "--repeat", "2"];
     let base = [&["bench", "-m", &folder][..], &flags].concat();
@@ -153,7 +153,7 @@ fn bench_measures_what_it_says() {
 }
 
 #[test]
-fn doctor_says_what_there_is_and_fails_if_something_is_broken() {
+fn doctor_describes_the_machine_and_fails_on_a_fault() {
     let folder = model("llama-f32");
     let found = json(&["doctor", "--json", "-m", &folder], "");
     assert!(found["computes"] == true && found["broken"].as_array().is_some_and(Vec::is_empty), "{found}");

@@ -1,4 +1,4 @@
-//! The reference's outputs, as `golden/make.py` wrote them.
+//! The recorded outputs of the reference, written by `golden/make.py`.
 
 use safetensors::SafeTensors;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub struct Golden {
 pub struct Case {
     /// The prompt.
     pub prompt_ids: Vec<u32>,
-    /// The tokens, end tokens ignored.
+    /// The tokens; end tokens do not end the text.
     pub tokens: Vec<u32>,
     /// Their log-probabilities.
     pub logprobs: Vec<f32>,
@@ -35,7 +35,7 @@ pub struct Logits {
     pub vocabulary: usize,
 }
 
-/// The names of the checkpoints of llama in floats.
+/// The float checkpoints of llama.
 pub const MODELS: [&str; 9] = [
     "llama-f32",
     "llama-f16",
@@ -48,7 +48,7 @@ pub const MODELS: [&str; 9] = [
     "llama-mha-sharded-f32",
 ];
 
-/// The names of the checkpoints of families other than llama, all in f32.
+/// The checkpoints of families other than llama, all in f32.
 pub const FAMILIES: [&str; 34] = [
     "apertus-f32",
     "cohere-f32",
@@ -86,10 +86,10 @@ pub const FAMILIES: [&str; 34] = [
     "starcoder2-f32",
 ];
 
-/// Those of them that have experts.
+/// The mixtures of experts among them.
 pub const MIXTURES: [&str; 4] = ["gpt_oss-f32", "mixtral-f32", "olmoe-f32", "qwen3_moe-f32"];
 
-/// The names of all checkpoints that are quantized, too.
+/// The quantized checkpoints.
 pub const QUANTISED: [&str; 7] = [
     "llama-q4-f16",
     "llama-q8-bf16",
@@ -110,7 +110,7 @@ pub fn cases(name: &str) -> Golden {
     serde_json::from_str(&text).expect("the fixture has this form")
 }
 
-/// Reads the logits of `expected/NAME.safetensors`: with `widened`, those of weights made f32 first.
+/// Reads the logits of `expected/NAME.safetensors`; `widened` selects those computed with weights cast to f32.
 ///
 /// # Panics
 /// When the fixture is broken.
@@ -132,8 +132,7 @@ pub fn logits(name: &str, widened: bool) -> Logits {
     }
 }
 
-/// The largest difference between two sets of rows, relative to the spread (standard deviation) of the
-/// reference's row.
+/// The largest difference between two sets of rows, relative to the standard deviation of the reference's row.
 ///
 /// # Panics
 /// When there is not one row for each position.
@@ -143,7 +142,7 @@ pub fn worst_difference(rows: &[f32], reference: &[f32], vocabulary: usize) -> f
         let count = expected.len() as f32;
         let mean = expected.iter().sum::<f32>() / count;
         let spread = (expected.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / count).sqrt();
-        // A NaN must not hide: `max` would drop it.
+        // `max` would drop a NaN.
         let differences = row.iter().zip(expected).map(|(x, y)| (x - y).abs());
         differences.fold(0.0, |worst: f32, x| if x.is_nan() { f32::INFINITY } else { worst.max(x) }) / spread
     };

@@ -1,5 +1,4 @@
-//! A hub of its own for each test: it speaks as much of the hub's API as a download needs, and can be made to misbehave. Everything
-//! panics that goes wrong.
+//! A local Hub for tests. It implements the API that a download needs and can be told to misbehave. Every error panics.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -11,42 +10,42 @@ use std::time::Duration;
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use serde_json::{Value, json};
 
-/// The commit of the one model, `org/tiny`.
+/// The commit of its only model, `org/tiny`.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// The model of the hub and how it behaves.
+/// The model of the Hub and the faults to simulate.
 #[derive(Default)]
-pub struct Behaviour {
+pub struct Behavior {
     /// The files of the model.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// So many answers with weights end early, each after [`Behaviour::cut_after`] bytes.
+    /// The number of weight responses to cut off, each after [`Behavior::cut_after`] bytes.
     pub cuts: usize,
-    /// See [`Behaviour::cuts`].
+    /// See [`Behavior::cuts`].
     pub cut_after: usize,
-    /// So many answers with weights have a wrong byte.
+    /// The number of weight responses with a wrong byte.
     pub wrong: usize,
-    /// So many answers are this status instead.
+    /// The number of responses to replace by a status.
     pub refuse: (usize, u16),
-    /// Every answer is this status with this `X-Error-Code`.
+    /// Every response is this status with this `X-Error-Code`.
     pub closed: Option<(u16, &'static str)>,
-    /// Weights are sent as a whole whatever is asked for.
+    /// Ranges of weights are ignored.
     pub ignores_ranges: bool,
     /// The list of files lacks sizes and checksums, as with some mirrors.
     pub hides_checksums: bool,
     /// A pause after every 4 KiB of weights.
     pub pause: Duration,
-    /// What it calls its commit, if not [`COMMIT`].
+    /// The commit to report instead of [`COMMIT`].
     pub commit: Option<String>,
-    /// Every request: its line, and what it says of range and authorization.
+    /// All requests received.
     pub requests: Vec<Request>,
-    /// Bytes of each file that were sent.
+    /// Bytes sent of each file.
     pub sent: BTreeMap<String, usize>,
 }
 
-/// A request that was made.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Method and address.
+    /// Method and path.
     pub line: String,
     /// The header.
     pub range: Option<String>,
@@ -54,14 +53,14 @@ pub struct Request {
     pub authorization: Option<String>,
 }
 
-/// A running hub; it ends with the test's process.
+/// A running Hub; it ends with the test process.
 pub struct Hub {
     address: String,
-    behavior: Arc<Mutex<Behaviour>>,
+    behavior: Arc<Mutex<Behavior>>,
 }
 
 impl Hub {
-    /// Serves the files of `folder`, and some that nobody needs, as `org/tiny`.
+    /// Serves the files of `folder` and some that are not needed as `org/tiny`.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -79,40 +78,39 @@ impl Hub {
         }
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("127.0.0.1:{}", listener.local_addr().expect("an address").port());
-        let hub =
-            Self { address, behavior: Arc::new(Mutex::new(Behaviour { files, ..Behaviour::default() })) };
+        let hub = Self { address, behavior: Arc::new(Mutex::new(Behavior { files, ..Behavior::default() })) };
         let behavior = Arc::clone(&hub.behavior);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let behavior = Arc::clone(&behavior);
-                // Whoever asks may go away at any time.
+                // A client may disconnect at any time.
                 std::thread::spawn(move || answer(&stream, &behavior).ok());
             }
         });
         hub
     }
 
-    /// For `HF_ENDPOINT`.
+    /// The value for `HF_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// How it behaves, to be looked at and changed.
-    pub fn behave(&self) -> MutexGuard<'_, Behaviour> {
+    /// The behavior, to inspect and change.
+    pub fn behave(&self) -> MutexGuard<'_, Behavior> {
         lock(&self.behavior)
     }
 
-    /// Bytes of a file that were sent so far.
+    /// Bytes sent of a file so far.
     pub fn sent(&self, file: &str) -> usize {
         self.behave().sent.get(file).copied().unwrap_or_default()
     }
 }
 
-fn lock(behavior: &Mutex<Behaviour>) -> MutexGuard<'_, Behaviour> {
+fn lock(behavior: &Mutex<Behavior>) -> MutexGuard<'_, Behavior> {
     behavior.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of a content: SHA-256 of weights, git's SHA-1 of others.
+/// The checksum that names a file: SHA-256 for weights, git's SHA-1 for others.
 pub fn etag(file: &str, bytes: &[u8]) -> String {
     let sum = if is_large(file) {
         digest(&SHA256, bytes)
@@ -130,7 +128,7 @@ fn is_large(file: &str) -> bool {
     file.ends_with(".safetensors")
 }
 
-fn answer(mut stream: &TcpStream, behavior: &Mutex<Behaviour>) -> std::io::Result<()> {
+fn answer(mut stream: &TcpStream, behavior: &Mutex<Behavior>) -> std::io::Result<()> {
     let request = read(stream)?;
     let mut words = request.line.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default().to_owned());
@@ -168,11 +166,11 @@ fn answer(mut stream: &TcpStream, behavior: &Mutex<Behaviour>) -> std::io::Resul
         return stream.write_all(not_found("EntryNotFound").as_bytes());
     };
     if method == "HEAD" || (is_large(file) && resolved.is_some()) {
-        // As the hub does, from another host. Relative addresses and ports stay.
-        let place = format!("http://localhost:{}/cdn/{file}", stream.local_addr()?.port());
+        // Like the real Hub, redirect to another host.
+        let location = format!("http://localhost:{}/cdn/{file}", stream.local_addr()?.port());
         let (etag, size) = (etag(file, &bytes), bytes.len());
         let head = format!(
-            "HTTP/1.1 302 Found\r\nlocation: {place}\r\nx-linked-etag: \"{etag}\"\r\nx-linked-size: {size}\r\n\
+            "HTTP/1.1 302 Found\r\nlocation: {location}\r\nx-linked-etag: \"{etag}\"\r\nx-linked-size: {size}\r\n\
              content-length: 0\r\nconnection: close\r\n\r\n"
         );
         return stream.write_all(head.as_bytes());
@@ -206,7 +204,7 @@ fn not_found(code: &str) -> String {
     )
 }
 
-fn listing(behavior: &Behaviour, commit: &str) -> Value {
+fn listing(behavior: &Behavior, commit: &str) -> Value {
     let sibling = |(file, bytes): (&String, &Vec<u8>)| {
         if behavior.hides_checksums {
             return json!({ "rfilename": file });
@@ -223,7 +221,7 @@ fn listing(behavior: &Behaviour, commit: &str) -> Value {
 
 fn send(
     mut stream: &TcpStream,
-    behavior: &Mutex<Behaviour>,
+    behavior: &Mutex<Behavior>,
     file: &str,
     mut bytes: Vec<u8>,
     range: Option<&str>,

@@ -1,4 +1,4 @@
-//! What the tests share: the turn on the device, the fixtures, and small ways to run a model.
+//! Shared test support: the device lock, fixtures, and helpers to run a model.
 #![forbid(unsafe_code)]
 
 pub mod golden;
@@ -16,7 +16,7 @@ use mlx_core::engine::{
 };
 use mlx_core::sampling::SamplingOptions;
 
-/// The turn on the device. MLX is not safe under parallel tests, so whatever computes holds this.
+/// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock.
 pub fn device() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -64,18 +64,18 @@ pub fn greedy(tokens: usize) -> RequestOptions {
     }
 }
 
-/// Everything that a generation gave.
+/// The complete outcome of a generation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The tokens of the prompt, if they were scored.
     pub prompt_tokens: Vec<PromptToken>,
-    /// The prompt as a vector, if that was asked for.
+    /// The embedding of the prompt, if requested.
     pub embedding: Option<Vec<f32>>,
     /// The tokens, with text and log-probabilities.
     pub tokens: Vec<TokenOutput>,
-    /// The text that was shown.
+    /// The emitted text.
     pub text: String,
-    /// How it ended.
+    /// The finish reason.
     pub finished: Finished,
 }
 
@@ -95,7 +95,7 @@ pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> O
     collect(engine.submit(request).expect("the engine runs"))
 }
 
-/// Everything that a generation gives.
+/// Collects the outcome of a generation.
 pub fn collect(generation: Generation) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
     let mut embedding = None;
@@ -115,11 +115,11 @@ pub fn collect(generation: Generation) -> Outcome {
     Outcome { prompt_tokens, embedding, tokens, text, finished }
 }
 
-/// A small source of repeatable choices.
+/// A small deterministic random generator.
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that fall the same way for the same seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(3_037_000_493))
     }
@@ -135,13 +135,13 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// Now and then something, once in `rarity` throws.
+    /// A value with a probability of one in `rarity`.
     pub fn sometimes<T>(&mut self, rarity: usize, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
         (self.below(rarity) == 0).then(|| value(self))
     }
 }
 
-/// Runs a program without what the environment says of models, with this text piped in.
+/// Runs a program with this standard input and without the environment variables for models.
 ///
 /// # Panics
 /// When it does not start.
@@ -151,7 +151,7 @@ pub fn piped(mut command: std::process::Command, input: &str) -> std::process::O
     command.env_remove("MLX_MODEL").env_remove("MLX_LOG");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    // A program that refuses its arguments does not read; that is not this test's business.
+    // A program that refuses its arguments closes standard input early.
     child.stdin.take().expect("a pipe").write_all(input.as_bytes()).ok();
     child.wait_with_output().expect("the program ends")
 }

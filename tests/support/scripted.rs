@@ -1,4 +1,4 @@
-//! A model that does what a test tells it to, in the middle of its passes: fail, panic, wait.
+//! A model that runs a test's script in the middle of its passes, to fail, panic or wait.
 
 use mlx_core::Result;
 use mlx_core::cache::{SequenceState, Variant};
@@ -9,10 +9,10 @@ use mlx_rs::Array;
 
 use crate::model_folder;
 
-/// What is to happen, decided by the caches of a pass.
+/// The script, called with the states of a pass.
 type Script = Box<dyn Fn(&mut [&mut SequenceState]) -> Result<()> + Send>;
 
-/// What becomes of the logits of a pass.
+/// A function that replaces the logits of a pass.
 type Twist = Box<dyn Fn(Array) -> Result<Array> + Send>;
 
 struct Scripted {
@@ -35,7 +35,7 @@ impl Model for Scripted {
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, caches: &mut [&mut SequenceState]) -> Result<()> {
-        // After the first layer, so that the caches are left in the middle of a pass.
+        // After the first layer, so that a failure leaves the states in the middle of a pass.
         self.inner.advance(pass, 1, caches)?;
         (self.script)(caches)?;
         self.inner.advance(pass, layers.saturating_sub(1), caches)
@@ -74,7 +74,7 @@ pub fn twisted(
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
     twist: impl Fn(Array) -> Result<Array> + Send + 'static,
 ) -> EngineHandle {
-    // The check of the rows' bits runs passes too, and they are not meant.
+    // The row check at load also runs passes, which the script must not affect.
     let options = EngineOptions { exact: false, ..EngineOptions::default() };
     let folder = model_folder(name);
     let path = folder.clone();

@@ -1,4 +1,4 @@
-//! A server of its own for each test, and a client that is as simple as can be. Everything panics that goes wrong.
+//! Starts a server for a test, with a minimal client. Every error panics.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -20,17 +20,17 @@ pub struct Server {
     log: Arc<Mutex<String>>,
 }
 
-/// A response that has been read.
+/// A complete response.
 pub struct Reply {
     /// Its status.
     pub status: u16,
     headers: ureq::http::HeaderMap,
-    /// Its body, if that is JSON.
+    /// The body, if it is JSON.
     pub body: Value,
 }
 
 impl Reply {
-    /// A header that is there.
+    /// A header, which must be present.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -40,7 +40,7 @@ impl Reply {
 }
 
 impl Server {
-    /// Serves a tiny checkpoint under the name `tiny`. `program` is the server, or words that start it.
+    /// Serves a tiny checkpoint under the name `tiny`. `program` is the command that starts the server.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -48,7 +48,7 @@ impl Server {
         Self::start_on(program, &model_folder("llama-f32"), arguments)
     }
 
-    /// The same, with so long a context that an answer takes a while.
+    /// The same with a long context, so that an answer takes a while.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -92,7 +92,7 @@ impl Server {
         };
         let lines = Arc::new(Mutex::new(String::new()));
         let kept = Arc::clone(&lines);
-        // Read on to the end: the server must not wait for a full pipe.
+        // Read to the end, so that a full pipe does not block the server.
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 *kept.lock().expect("nobody panics with it") += &(line + "\n");
@@ -102,7 +102,7 @@ impl Server {
         Self { child, address, agent, log: lines }
     }
 
-    /// Asks.
+    /// Sends a GET request.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -110,7 +110,7 @@ impl Server {
         read(self.agent.get(self.url(path)).call())
     }
 
-    /// Asks with a body.
+    /// Sends a POST request.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -152,7 +152,7 @@ impl Server {
         connection
     }
 
-    /// The page for monitoring.
+    /// The page of metrics.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -161,7 +161,7 @@ impl Server {
         response.body_mut().read_to_string().expect("text")
     }
 
-    /// A figure of that page about the model `tiny`.
+    /// A metric of the model `tiny`.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -172,10 +172,10 @@ impl Server {
         line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{name} is missing: {page}"))
     }
 
-    /// Waits until a figure is what it should be.
+    /// Waits until a metric has this value.
     ///
     /// # Panics
-    /// When it does not come to be.
+    /// When it does not reach the value in time.
     pub fn wait_for(&self, name: &str, value: u64) {
         let begin = Instant::now();
         while self.figure(name) != value {
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// What the server has logged since it listens.
+    /// The log of the server since it started to listen.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -192,7 +192,7 @@ impl Server {
         self.log.lock().expect("nobody panics with it").clone()
     }
 
-    /// Sends the signal to end.
+    /// Sends SIGTERM.
     ///
     /// # Panics
     /// When it goes wrong.
@@ -201,7 +201,7 @@ impl Server {
         assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
     }
 
-    /// Waits for the end.
+    /// Waits for the server to exit.
     ///
     /// # Panics
     /// When it goes wrong.

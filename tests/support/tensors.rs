@@ -1,4 +1,4 @@
-//! Safetensors files that a test makes up or damages.
+//! Reads and writes safetensors files for tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub type Tensor = (Dtype, Vec<usize>, Vec<u8>);
 /// All tensors of a file, by name.
 ///
 /// # Panics
-/// When it is no good safetensors file.
+/// When the file is not valid.
 pub fn read(path: &Path) -> BTreeMap<String, Tensor> {
     let bytes = std::fs::read(path).expect("the file is there");
     let file = SafeTensors::deserialize(&bytes).expect("the fixture is good");
