@@ -142,14 +142,17 @@ fn draws_follow_the_distribution_after_each_filter() {
     let probabilities = [0.30, 0.05, 0.20, 0.02, 0.25, 0.10, 0.08];
     let with = SamplingOptions::default;
     let kept = |ids: &[usize]| {
-        (0..probabilities.len()).map(|id| if ids.contains(&id) { probabilities[id] } else { 0.0 }).collect::<Vec<f64>>()
+        (0..probabilities.len())
+            .map(|id| if ids.contains(&id) { probabilities[id] } else { 0.0 })
+            .collect::<Vec<f64>>()
     };
     let tempered: Vec<f64> = probabilities.iter().map(|share: &f64| share.powf(1.0 / 0.7)).collect();
     let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.19) };
     let half = XtcOptions { probability: Some(0.5), threshold: Some(0.19) };
     let excluded = kept(&[1, 2, 3, 5, 6]);
     let rest: f64 = excluded.iter().sum();
-    let mixed = probabilities.iter().zip(&excluded).map(|(all, left)| 0.5 * all + 0.5 * left / rest).collect();
+    let mixed =
+        probabilities.iter().zip(&excluded).map(|(all, left)| 0.5 * all + 0.5 * left / rest).collect();
     let cases: [(&str, SamplingOptions, Vec<f64>); 8] = [
         ("none", with(), probabilities.to_vec()),
         ("temperature", SamplingOptions { temperature: Some(0.7), ..with() }, tempered),
