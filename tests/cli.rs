@@ -318,7 +318,7 @@ fn quantized_weights_can_be_kept_and_dequantization_is_logged() {
     let kept = mlx(&arguments, "");
     assert!(unpacked.status.success() && kept.status.success(), "{}{}", stderr(&unpacked), stderr(&kept));
     assert_eq!(stdout(&unpacked), stdout(&kept));
-    if mlx_core::array::device_name().expect("a device") == "cpu" {
+    if mlx_core::backend::device_name().expect("a device") == "cpu" {
         let said = stderr(&unpacked);
         assert!(said.contains("--keep-quantized") && said.contains("memory="), "{said}");
     }
@@ -344,7 +344,7 @@ fn the_float_type_can_be_chosen() {
         stderr(&refused)
     );
     assert_eq!(refused.status.code(), Some(2));
-    if mlx_core::array::device_name().expect("a device") == "cpu" {
+    if mlx_core::backend::device_name().expect("a device") == "cpu" {
         let refused =
             mlx(&["generate", "-m", &model("mixtral-f32"), "--raw", "-p", "The", "--dtype", "f16"], "");
         assert!(stderr(&refused).contains("dtype: cannot be f16"), "{}", stderr(&refused));

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use mlx_core::array;
+use mlx_core::backend::Backend;
 use mlx_core::config::Fields;
 use mlx_core::convert::{ConvertOptions, Report, convert};
 use mlx_core::model;
@@ -182,7 +183,7 @@ fn a_converted_model_has_the_logits_of_quantization_in_memory() {
         assert_eq!(report.shards > 1, number % 2 == 1, "{report:?}");
         let memory = in_memory(source.path(), &quantization(&target), &target.join("config.json"));
         for keep_packed in [true, false] {
-            let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed };
+            let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed, backend: Backend::CPU };
             let [one, other] = [target.as_path(), memory.path()].map(|folder| {
                 let model = model::load(folder, policy, &mut |_, _| {}).expect("it loads");
                 let logits = logits_in_passes(model.as_ref(), &tokens, &[]);
@@ -312,7 +313,7 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         let text = golden::logits(name, true);
         let one_by_one: Vec<usize> = (1..text.tokens.len()).collect();
         let logits = |folder: &Path, floats, keep_packed, cuts: &[usize]| {
-            let policy = WeightPolicy { floats, keep_packed };
+            let policy = WeightPolicy { floats, keep_packed, backend: Backend::CPU };
             let model =
                 model::load(folder, policy, &mut |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
             logits_in_passes(model.as_ref(), &text.tokens, cuts)

@@ -10,7 +10,7 @@ use mlx_core::cache::DiskOptions;
 use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, Priority, RequestOptions};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
 use mlx_core::weights::FloatPolicy;
-use mlx_tests::{Dice, Outcome, collect, device, model_folder, run};
+use mlx_tests::{Dice, Outcome, collect, cpu, model_folder, run};
 
 /// A random request of every kind there is.
 #[derive(Clone)]
@@ -166,17 +166,14 @@ fn count() -> usize {
 
 #[test]
 fn a_request_gives_the_same_bits_alone_and_under_load() {
-    let _turn = device();
+    let _turn = cpu();
     let (mut runs, mut preemptions, mut restores) = (0, 0, 0);
     for (folder, dtype) in models() {
         // Alone and with nothing known of any other request.
         let alone = EngineOptions { prefix_cache: Some(0), dtype, ..EngineOptions::single() };
         let single = start(&folder, &alone);
         let name = format!("{} in {}", folder.display(), single.spec().dtype);
-        if single.exactness() == Exactness::Sampling {
-            // The engine itself found that this device cannot; then it must not claim it.
-            continue;
-        }
+        assert_eq!(single.exactness(), Exactness::Bit, "{name}: no width keeps a row's bits");
         let mut dice = Dice::new(5);
         let requests: Vec<Request> = (0..count()).map(|_| request(&mut dice, &single)).collect();
         let alone: Vec<Outcome> =
@@ -215,12 +212,10 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
 /// A wide engine pads other numbers of rows than a filter one.
 #[test]
 fn the_number_of_streams_changes_no_bit() {
-    let _turn = device();
+    let _turn = cpu();
     let folder = model_folder("llama-f32");
     let engine = start(&folder, &EngineOptions::default());
-    if engine.exactness() == Exactness::Sampling {
-        return;
-    }
+    assert_eq!(engine.exactness(), Exactness::Bit, "no width keeps a row's bits");
     let options = RequestOptions {
         sampling: SamplingOptions { temperature: Some(0.9), seed: Some(4), ..SamplingOptions::default() },
         max_tokens: Some(30),

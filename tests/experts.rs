@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use mlx_core::array::Rows;
+use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
 use mlx_core::model::{self, Batch, Row};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
@@ -23,7 +24,7 @@ const LAYERS: usize = 3;
 
 /// The logits of a short text in one pass, followed by those of five batched steps.
 fn logits(folder: &Path, floats: FloatPolicy, keep_packed: bool) -> Vec<f32> {
-    let policy = WeightPolicy { floats, keep_packed };
+    let policy = WeightPolicy { floats, keep_packed, backend: Backend::CPU };
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
     let mut cache = model.new_state(Variant::default());
@@ -170,7 +171,7 @@ fn assert_same(family: &str, plain: &Path, packed: &Path) {
     let median = differences[differences.len() / 2];
     assert!(median < 0.05, "{family}, in f16: {median:e} of the spread");
     let bytes = |keep_packed| {
-        let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed };
+        let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed, backend: Backend::CPU };
         model::load(packed, policy, &mut |_, _| {}).expect("it loads").spec().weight_bytes
     };
     assert!(2 * bytes(true) < bytes(false), "{family}: what is kept packed takes as much as floats");

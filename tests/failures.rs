@@ -5,13 +5,14 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use mlx_core::Error;
+use mlx_core::backend::Backend;
 use mlx_core::cache::SequenceState;
 use mlx_core::engine::{
     Canceller, EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
 };
 use mlx_rs::Array;
-use mlx_tests::scripted::{scripted, twisted};
-use mlx_tests::{Outcome, collect, device, engine, greedy, model_copy, model_folder, run};
+use mlx_tests::scripted::{scripted, scripted_on, twisted_on};
+use mlx_tests::{Outcome, collect, cpu, device, engine, greedy, model_copy, model_folder, run};
 use safetensors::{Dtype, SafeTensors, serialize};
 
 const MODEL: &str = "llama-f32";
@@ -96,9 +97,10 @@ fn a_batched_step_that_fails_is_repeated_one_by_one() {
     assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
 }
 
-/// Whether [`fail_on_the_device`] does: files are read in a stream of the CPU, for which nothing on a GPU waits.
-fn device_can_fail() -> bool {
-    !mlx_core::array::on_gpu().expect("a device")
+/// Steps that overlap with the host's work and steps that do not. Faults are made on a CPU, where files are read in the stream that
+/// the engine waits for.
+fn backends() -> [Backend; 2] {
+    [false, true].map(|pipelined| Backend { pipelined, ..Backend::CPU })
 }
 
 /// Queues work on this thread's stream that will fail.
@@ -125,125 +127,123 @@ fn failing_array() -> Array {
 
 #[test]
 fn a_step_that_fails_on_the_device_is_repeated() {
-    let _turn = device();
-    if !device_can_fail() {
-        return;
-    }
-    let expected = expected(30);
-    let failures = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&failures);
-    let engine = scripted(MODEL, move |caches| {
-        if caches.len() > 2 && count.fetch_add(1, Ordering::Relaxed) < 3 {
-            fail_on_the_device();
+    let _turn = cpu();
+    for backend in backends() {
+        let expected = expected(30);
+        let failures = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&failures);
+        let engine = scripted_on(backend, MODEL, move |caches| {
+            if caches.len() > 2 && count.fetch_add(1, Ordering::Relaxed) < 3 {
+                fail_on_the_device();
+            }
+            Ok(())
+        });
+        let running: Vec<Generation> =
+            prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
+        for (generation, expected) in running.into_iter().zip(expected) {
+            let outcome = collect(generation);
+            assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
         }
-        Ok(())
-    });
-    let running: Vec<Generation> =
-        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
-    for (generation, expected) in running.into_iter().zip(expected) {
-        let outcome = collect(generation);
-        assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
+        assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
+        assert!(engine.stats().preemptions >= 3, "and was noticed");
     }
-    assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
-    assert!(engine.stats().preemptions >= 3, "and was noticed");
 }
 
 #[test]
 fn a_step_whose_error_reached_another_wait_is_repeated() {
-    let _turn = device();
-    if !device_can_fail() {
-        return;
-    }
-    let mut expected = expected(200);
-    expected.remove(2);
-    let cancelled: Arc<Mutex<Option<Canceller>>> = Arc::default();
-    let script = Arc::clone(&cancelled);
-    let engine = scripted(MODEL, move |caches| {
-        if caches.len() == prompts().len()
-            && let Some(canceller) = script.lock().expect("no panic").take()
-        {
-            // Storing the state of the cancelled stream waits on the device before the engine waits for this step.
-            fail_on_the_device();
-            canceller.cancel();
+    let _turn = cpu();
+    for backend in backends() {
+        let mut expected = expected(200);
+        expected.remove(2);
+        let cancelled: Arc<Mutex<Option<Canceller>>> = Arc::default();
+        let script = Arc::clone(&cancelled);
+        let engine = scripted_on(backend, MODEL, move |caches| {
+            if caches.len() == prompts().len()
+                && let Some(canceller) = script.lock().expect("no panic").take()
+            {
+                // Storing the state of the cancelled stream waits on the device before the engine waits for this step.
+                fail_on_the_device();
+                canceller.cancel();
+            }
+            Ok(())
+        });
+        let mut third = cancelled.lock().expect("no panic");
+        let mut running: Vec<Generation> =
+            prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(200))).collect();
+        *third = Some(running[2].canceller());
+        drop(third);
+        let gone = collect(running.remove(2));
+        assert_eq!(gone.finished.reason, FinishReason::Cancelled);
+        for (generation, expected) in running.into_iter().zip(expected) {
+            assert_eq!(collect(generation).ids(), expected.ids());
         }
-        Ok(())
-    });
-    let mut third = cancelled.lock().expect("no panic");
-    let mut running: Vec<Generation> =
-        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(200))).collect();
-    *third = Some(running[2].canceller());
-    drop(third);
-    let gone = collect(running.remove(2));
-    assert_eq!(gone.finished.reason, FinishReason::Cancelled);
-    for (generation, expected) in running.into_iter().zip(expected) {
-        assert_eq!(collect(generation).ids(), expected.ids());
+        assert_eq!(engine.stats().preemptions, 5, "every row of the step starts over");
     }
-    assert_eq!(engine.stats().preemptions, 5, "every row of the step starts over");
 }
 
 #[test]
 fn prompts_that_fail_on_the_device_end_or_are_repeated() {
-    let _turn = device();
-    if !device_can_fail() {
-        return;
-    }
-    let expected = expected(1);
-    let failures = AtomicUsize::new(0);
-    let engine = scripted(MODEL, move |caches| {
-        if caches.len() == 1 && failures.fetch_add(1, Ordering::Relaxed) % 4 == 3 {
-            fail_on_the_device();
+    let _turn = cpu();
+    for backend in backends() {
+        let expected = expected(1);
+        let failures = AtomicUsize::new(0);
+        let engine = scripted_on(backend, MODEL, move |caches| {
+            if caches.len() == 1 && failures.fetch_add(1, Ordering::Relaxed) % 4 == 3 {
+                fail_on_the_device();
+            }
+            Ok(())
+        });
+        let running: Vec<Generation> =
+            prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(1))).collect();
+        let mut failed = 0;
+        for (generation, expected) in running.into_iter().zip(expected) {
+            let outcome = collect(generation);
+            if outcome.finished.reason == FinishReason::Length {
+                assert_eq!(outcome.ids(), expected.ids());
+            } else {
+                assert!(message(&outcome).contains("[read]"));
+                failed += 1;
+            }
         }
-        Ok(())
-    });
-    let running: Vec<Generation> =
-        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(1))).collect();
-    let mut failed = 0;
-    for (generation, expected) in running.into_iter().zip(expected) {
-        let outcome = collect(generation);
-        if outcome.finished.reason == FinishReason::Length {
-            assert_eq!(outcome.ids(), expected.ids());
-        } else {
-            assert!(message(&outcome).contains("[read]"));
-            failed += 1;
-        }
+        assert!((1..6).contains(&failed), "{failed} of 6 failed");
     }
-    assert!((1..6).contains(&failed), "{failed} of 6 failed");
 }
 
 #[test]
 fn prompts_that_fail_together_are_repeated_one_by_one() {
-    let _turn = device();
-    if !device_can_fail() {
-        return;
-    }
-    let prompts = [vec![30, 31], vec![40, 41, 42]];
-    let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
-    // Prefill passes: the stream's, one per prompt, and one per prompt again.
-    for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
-        let (engine, step) = engine_with_failing_prompts(failing, true);
-        let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
-        assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));
-        if fails_again {
-            assert!(message(&other).contains("[read]"));
-        } else {
-            assert_eq!((other.ids(), &other.finished.reason), (expected[1].clone(), &FinishReason::Length));
+    let _turn = cpu();
+    for backend in backends() {
+        let prompts = [vec![30, 31], vec![40, 41, 42]];
+        let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
+        // Prefill passes: the stream's, one per prompt, and one per prompt again.
+        for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
+            let (engine, step) = engine_with_failing_prompts(backend, failing, true);
+            let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
+            assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));
+            if fails_again {
+                assert!(message(&other).contains("[read]"));
+            } else {
+                assert_eq!(
+                    (other.ids(), &other.finished.reason),
+                    (expected[1].clone(), &FinishReason::Length)
+                );
+            }
+            assert_eq!(engine.stats().preemptions, 2, "both start over");
         }
-        assert_eq!(engine.stats().preemptions, 2, "both start over");
     }
 }
 
 #[test]
 fn a_prompt_whose_last_pass_fails_is_not_shared() {
-    let _turn = device();
-    if !device_can_fail() {
-        return;
+    let _turn = cpu();
+    for backend in backends() {
+        let prompt = [40, 41, 42];
+        let expected = run(&engine(MODEL), &prompt, &greedy(1)).ids();
+        let (engine, step) = engine_with_failing_prompts(backend, &[1], false);
+        let [one, other] = read_beside_a_stream(&engine, &step, &[prompt.to_vec(), prompt.to_vec()]);
+        assert!(message(&one).contains("[read]"), "it was alone on the device");
+        assert_eq!((other.ids(), other.finished.reason), (expected, FinishReason::Length));
     }
-    let prompt = [40, 41, 42];
-    let expected = run(&engine(MODEL), &prompt, &greedy(1)).ids();
-    let (engine, step) = engine_with_failing_prompts(&[1], false);
-    let [one, other] = read_beside_a_stream(&engine, &step, &[prompt.to_vec(), prompt.to_vec()]);
-    assert!(message(&one).contains("[read]"), "it was alone on the device");
-    assert_eq!((other.ids(), other.finished.reason), (expected, FinishReason::Length));
 }
 
 /// Submits two prompts during a `step` of a stream, so that they are prefilled together; the stream must run to its end.
@@ -260,7 +260,11 @@ fn read_beside_a_stream(engine: &EngineHandle, step: &Barrier, prompts: &[Vec<u3
 
 /// An engine on which the logits of some prompts fail on the device, with `early` before any other work. Its tenth step waits twice, at
 /// the start and end of the concurrent work; the earlier steps are slow, which leaves time for two prompts between two of them.
-fn engine_with_failing_prompts(failing: &'static [usize], early: bool) -> (EngineHandle, Arc<Barrier>) {
+fn engine_with_failing_prompts(
+    backend: Backend,
+    failing: &'static [usize],
+    early: bool,
+) -> (EngineHandle, Arc<Barrier>) {
     let barrier = Arc::new(Barrier::new(2));
     let waits = Arc::clone(&barrier);
     let (prompts, steps, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(Mutex::new(None)));
@@ -289,22 +293,21 @@ fn engine_with_failing_prompts(failing: &'static [usize], early: bool) -> (Engin
         }
         None => Ok(logits),
     };
-    (twisted(MODEL, script, twist), barrier)
+    (twisted_on(backend, MODEL, script, twist), barrier)
 }
 
 #[test]
 fn equal_prompts_that_always_fail_all_end() {
-    let _turn = device();
-    if !device_can_fail() {
-        return;
-    }
-    let engine = scripted(MODEL, |_| {
-        fail_on_the_device();
-        Ok(())
-    });
-    let running: Vec<Generation> = (0..4).map(|_| submit(&engine, &[7, 8, 9], &greedy(5))).collect();
-    for generation in running {
-        assert!(message(&collect(generation)).contains("[read]"));
+    let _turn = cpu();
+    for backend in backends() {
+        let engine = scripted_on(backend, MODEL, |_| {
+            fail_on_the_device();
+            Ok(())
+        });
+        let running: Vec<Generation> = (0..4).map(|_| submit(&engine, &[7, 8, 9], &greedy(5))).collect();
+        for generation in running {
+            assert!(message(&collect(generation)).contains("[read]"));
+        }
     }
 }
 

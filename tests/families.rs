@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use mlx_core::array::{self, Rows};
+use mlx_core::array::Rows;
+use mlx_core::backend::{self, Backend};
 use mlx_core::cache::{Rollback, SequenceState, Variant};
+use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTISED, worst_difference};
-use mlx_tests::{device, engine, greedy, model_folder, run};
+use mlx_tests::{collect, device, engine, greedy, model_folder, run};
 
 /// The largest allowed difference of logits, relative to the standard deviation of the row.
 pub(crate) fn tolerance(dtype: &str) -> f32 {
-    match (dtype, array::device_name().expect("a device")) {
+    match (dtype, backend::device_name().expect("a device")) {
         ("f32", "cpu") => 1e-4,
         // A GPU sums in another order, and some GPUs multiply f32 at a lower precision.
         ("f32", _) => 2e-3,
@@ -21,7 +23,11 @@ pub(crate) fn tolerance(dtype: &str) -> f32 {
 }
 
 fn load(folder: &Path) -> Box<dyn Model> {
-    let policy = WeightPolicy::for_device(false).expect("a device");
+    load_on(Backend::detect().expect("a device"), folder)
+}
+
+fn load_on(backend: Backend, folder: &Path) -> Box<dyn Model> {
+    let policy = WeightPolicy::new(backend, false);
     model::load(folder, policy, &mut |_, _| {}).expect("the fixture loads")
 }
 
@@ -60,6 +66,60 @@ fn logits_equal_the_reference_in_one_pass_in_chunks_and_one_by_one() {
             let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);
             let worst = worst_difference(&values, &expected.values, expected.vocabulary);
             assert!(worst < tolerance(dtype), "{name}, {way}: {worst:e} of the spread");
+        }
+    }
+}
+
+/// What a Mac runs in one operation and a CPU writes out gives the same numbers: with sliding windows, sinks, experts, LongRoPE, soft
+/// caps, norms of queries and keys, and rope of pairs side by side or of a share of a head.
+#[test]
+fn fused_and_written_out_operations_give_the_references_logits() {
+    let _turn = device();
+    let names = [
+        "llama-rope3-f32",
+        "mistral-f32",
+        "gemma2-f32",
+        "gemma3_text-f32",
+        "gpt_oss-f32",
+        "phi3-long-f32",
+        "qwen3_moe-f32",
+        "cohere2-f32",
+        "stablelm-f32",
+        "ministral3-f32",
+        "glm4-f32",
+    ];
+    for name in names {
+        let expected = golden::logits(name, true);
+        let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
+        for (fused_attention, fused_rope) in [(false, false), (false, true), (true, false), (true, true)] {
+            let backend = Backend { fused_attention, fused_rope, ..Backend::CPU };
+            let model = load_on(backend, &model_folder(name));
+            for cuts in [&[][..], &[7, 8, 31, 40], &one_by_one] {
+                let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);
+                let worst = worst_difference(&values, &expected.values, expected.vocabulary);
+                assert!(worst < tolerance("f32"), "{name}, {backend:?}: {worst:e} of the spread");
+            }
+        }
+    }
+}
+
+/// The whole engine as a Mac runs it.
+#[test]
+fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
+    let _turn = device();
+    for name in ["llama-rope3-f32", "gemma3_text-f32", "gpt_oss-f32"] {
+        for pipelined in [false, true] {
+            let backend = Backend { pipelined, keeps_floats: false, ..Backend::GPU };
+            let options = EngineOptions { backend: Some(backend), ..EngineOptions::default() };
+            let engine = EngineHandle::start(&model_folder(name), &options, |_, _| {}).expect("it loads");
+            let cases = golden::cases(name).cases;
+            let request = |case: &golden::Case| {
+                engine.request(case.prompt_ids.clone(), &greedy(case.tokens.len())).expect("valid")
+            };
+            let together = engine.submit_all(cases.iter().map(request).collect()).expect("room");
+            for (generation, case) in together.into_iter().zip(&cases) {
+                assert_eq!(collect(generation).ids(), case.tokens, "{name}, pipelined: {pipelined}");
+            }
         }
     }
 }

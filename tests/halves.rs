@@ -1,6 +1,6 @@
 //! Half precision: a model in f16 or bf16 computes in that type from end to end and is as close to f32 as the type allows.
 
-use mlx_core::array;
+use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, Row};
@@ -14,14 +14,11 @@ use crate::families::{logits_in_passes, tolerance};
 const HALVES: [(FloatPolicy, Dtype); 2] =
     [(FloatPolicy::F16, Dtype::Float16), (FloatPolicy::Bf16, Dtype::Bfloat16)];
 
-/// `None` for mixtures of experts on a CPU, which refuse half precision.
+/// `None` for mixtures of experts, which this backend refuses to compute in half precision.
 fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
-    let policy = WeightPolicy { floats, keep_packed: true };
+    let policy = WeightPolicy { floats, keep_packed: true, backend: Backend::CPU };
     let loaded = model::load(&model_folder(name), policy, &mut |_, _| {});
-    if MIXTURES.contains(&name)
-        && floats != FloatPolicy::F32
-        && array::device_name().expect("a device") == "cpu"
-    {
+    if MIXTURES.contains(&name) && floats != FloatPolicy::F32 {
         let error = loaded.err().expect("this is refused").to_string();
         assert!(error.starts_with("dtype: ") && error.contains("experts"), "{name}: {error}");
         return None;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use mlx_core::array;
+use mlx_core::backend::Backend;
 use mlx_core::config::Fields;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::inspect::inspect;
@@ -18,9 +19,12 @@ use safetensors::Dtype as FileDtype;
 
 use crate::families::{logits_in_passes, tolerance};
 
-const KEPT: WeightPolicy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: true };
-const UNPACKED: WeightPolicy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: false };
-const AS_IN_FILES: WeightPolicy = WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true };
+const KEPT: WeightPolicy =
+    WeightPolicy { floats: FloatPolicy::F32, keep_packed: true, backend: Backend::CPU };
+const UNPACKED: WeightPolicy =
+    WeightPolicy { floats: FloatPolicy::F32, keep_packed: false, backend: Backend::CPU };
+const AS_IN_FILES: WeightPolicy =
+    WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true, backend: Backend::CPU };
 
 fn load(name: &str, policy: WeightPolicy) -> Box<dyn Model> {
     model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads")

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use half::{bf16, f16};
 use mlx_rs::ops::concatenate;
 use mlx_rs::transforms::async_eval;
-use mlx_rs::{Array, ArrayElement, Device, DeviceType, Dtype};
+use mlx_rs::{Array, ArrayElement, Dtype};
 use safetensors::Dtype as FileDtype;
 
 use crate::error::{Error, Result};
@@ -15,16 +15,6 @@ impl From<mlx_rs::error::Exception> for Error {
     fn from(exception: mlx_rs::error::Exception) -> Self {
         Self::Mlx(exception.what().to_owned())
     }
-}
-
-/// Whether the default device is a GPU, whose fused kernels replace chains of operations.
-pub fn on_gpu() -> Result<bool> {
-    Ok(matches!(Device::try_default()?.get_type()?, DeviceType::Gpu))
-}
-
-/// What the default device is called in messages and reports.
-pub fn device_name() -> Result<&'static str> {
-    Ok(if on_gpu()? { "gpu" } else { "cpu" })
 }
 
 /// The device type of a floating-point type of a safetensors file, if the decoder can compute with it.
@@ -174,20 +164,13 @@ pub fn reset_peak_memory() -> Result<()> {
     Ok(mlx_rs::memory::reset_peak_memory()?)
 }
 
-/// The bytes that arrays may take if nobody says otherwise: MLX's own limit, which on a GPU is half as much again as the
-/// working set that the system recommends.
-pub fn default_memory_budget() -> Result<u64> {
-    let limit = mlx_rs::memory::memory_limit()? as u64;
-    Ok(if on_gpu()? { limit / 3 * 2 } else { limit })
-}
-
-/// Keeps MLX from hoarding more than this many freed bytes for reuse.
+/// Keeps MLX from holding more than this many freed bytes for reuse.
 pub fn limit_freed_memory(bytes: u64) -> Result<()> {
     static LIMIT: Mutex<Option<u64>> = Mutex::new(None);
     let mut limit = LIMIT.lock().unwrap_or_else(PoisonError::into_inner);
     if *limit != Some(bytes) {
-        // Before the change MLX waits for the streams of all threads, and tells of what failed in them, one stream at a time: none of it
-        // is this caller's.
+        // Before the change MLX waits for the streams of all threads and reports their errors, one stream at a time. They are not
+        // this caller's.
         let change = || mlx_rs::memory::set_cache_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
         (0..32).fold(change(), |done, _| done.or_else(|_| change()))?;
         *limit = Some(bytes);

@@ -76,7 +76,7 @@ pub fn convert(
     expect_folder(source)?;
     let config = read_config(source, options)?;
     // Nothing is loaded, so the policy for the device does not matter.
-    let policy = WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true };
+    let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
     let (family, mut checkpoint) = model::tensors(source, policy)?;
     let units = plan::plan(&checkpoint, &family, options)?;
     let config = settings::changed(config, &units, options.scheme, options.dtype);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::array;
+use crate::backend;
 use crate::engine::{EngineOptions, MemoryFit};
 use crate::error::Result;
 use crate::folder::expect_folder;
@@ -27,5 +27,5 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
     let (spec, kinds) = model::survey(folder, options.weights()?)?;
     let room = MemoryFit::of(&spec, options)?;
-    Ok(Inspection { spec, kinds, device: array::device_name()?, room })
+    Ok(Inspection { spec, kinds, device: backend::device_name()?, room })
 }

@@ -3,6 +3,7 @@
 
 pub mod array;
 mod atomic_write;
+pub mod backend;
 pub mod cache;
 pub mod config;
 pub mod convert;

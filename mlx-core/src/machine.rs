@@ -6,11 +6,11 @@ use std::time::Instant;
 use mlx_rs::ops::{arange, matmul};
 use mlx_rs::{Array, Dtype};
 
-use crate::array;
 use crate::error::Result;
 use crate::mlx_sys;
 use crate::quantization::QuantizedMatrix;
 use crate::quantization::{Mode, QuantScheme};
+use crate::{array, backend};
 
 /// The hardware and libraries that an engine would use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,12 +71,12 @@ impl Machine {
     /// Inspects this machine.
     pub fn look() -> Result<Self> {
         Ok(Self {
-            device: array::device_name()?,
+            device: backend::device_name()?,
             mlx_version: mlx_sys::version()?,
             blas: Blas::find(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
-            default_budget: array::default_memory_budget()?,
+            default_budget: backend::default_memory_budget()?,
         })
     }
 }

@@ -10,6 +10,7 @@ use mlx_rs::{Array, Dtype};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::array;
+use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::quantization::QuantizedMatrix;
 use crate::quantization::{QuantScheme, QuantizationConfig};
@@ -28,13 +29,20 @@ pub struct WeightPolicy {
     pub floats: FloatPolicy,
     /// Whether quantized weights stay packed.
     pub keep_packed: bool,
+    /// What the model computes with.
+    pub backend: Backend,
 }
 
 impl WeightPolicy {
-    /// The policy for the default device. A GPU keeps quantized weights packed. A CPU, on which their products are slow, dequantizes
-    /// them unless `keep_packed` is set.
+    /// The policy for `backend`, which may keep quantized weights packed; `keep_packed` does so in any case.
+    pub fn new(backend: Backend, keep_packed: bool) -> Self {
+        let keep_packed = keep_packed || backend.keeps_packed;
+        Self { floats: FloatPolicy::of(backend), keep_packed, backend }
+    }
+
+    /// The policy for the default device.
     pub fn for_device(keep_packed: bool) -> Result<Self> {
-        Ok(Self { floats: FloatPolicy::for_device()?, keep_packed: keep_packed || array::on_gpu()? })
+        Ok(Self::new(Backend::detect()?, keep_packed))
     }
 
     /// The same policy with another float type, if one is given.
@@ -83,6 +91,11 @@ impl<'a> Weights<'a> {
             hash,
             progress,
         })
+    }
+
+    /// What the model computes with.
+    pub fn backend(&self) -> Backend {
+        self.policy.backend
     }
 
     /// The name of [`Weights::dtype`].

@@ -15,11 +15,34 @@ use mlx_core::engine::{
     EngineHandle, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
+use mlx_rs::Device;
 
 /// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock.
 pub fn device() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The turn on MLX's CPU device, whatever the default device is: for what is promised of a CPU alone.
+pub fn cpu() -> CpuTurn {
+    let turn = device();
+    let default = Device::try_default().ok();
+    Device::set_default(&Device::cpu());
+    CpuTurn { default, _turn: turn }
+}
+
+/// Gives the turn and the default device back when it is dropped.
+pub struct CpuTurn {
+    default: Option<Device>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Drop for CpuTurn {
+    fn drop(&mut self) {
+        if let Some(default) = &self.default {
+            Device::set_default(default);
+        }
+    }
 }
 
 /// `tests/golden`.

@@ -1,6 +1,7 @@
 //! A model that runs a test's script in the middle of its passes, to fail, panic or wait.
 
 use mlx_core::Result;
+use mlx_core::backend::Backend;
 use mlx_core::cache::{SequenceState, Variant};
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
@@ -62,25 +63,39 @@ pub fn scripted(
     name: &str,
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
 ) -> EngineHandle {
-    twisted(name, script, Ok)
+    scripted_on(Backend::detect().expect("a device"), name, script)
 }
 
-/// An engine on a tiny checkpoint that runs `script` in every pass and lets `twist` change all logits.
+/// The same with a backend of the test's choice.
 ///
 /// # Panics
 /// When the checkpoint does not load.
-pub fn twisted(
+pub fn scripted_on(
+    backend: Backend,
+    name: &str,
+    script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
+) -> EngineHandle {
+    twisted_on(backend, name, script, Ok)
+}
+
+/// The same, where `twist` may change all logits.
+///
+/// # Panics
+/// When the checkpoint does not load.
+pub fn twisted_on(
+    backend: Backend,
     name: &str,
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
     twist: impl Fn(Array) -> Result<Array> + Send + 'static,
 ) -> EngineHandle {
     // The row check at load also runs passes, which the script must not affect.
-    let options = EngineOptions { exact: false, ..EngineOptions::default() };
+    let options = EngineOptions { exact: false, backend: Some(backend), ..EngineOptions::default() };
     let folder = model_folder(name);
     let path = folder.clone();
     let load = move || {
-        let inner = model::load(&path, WeightPolicy::for_device(false)?, &mut |_, _| {})?;
-        Ok(Box::new(Scripted { inner, script: Box::new(script), twist: Box::new(twist) }) as Box<dyn Model>)
+        let inner = model::load(&path, WeightPolicy::new(backend, false), &mut |_, _| {})?;
+        let scripted = Scripted { inner, script: Box::new(script), twist: Box::new(twist) };
+        Ok(Box::new(scripted) as Box<dyn Model>)
     };
     EngineHandle::start_with(&folder, &options, load).expect("the fixture loads")
 }

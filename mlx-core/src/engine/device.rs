@@ -7,6 +7,7 @@ use super::chunks::Chunks;
 use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows, slice_axis};
+use crate::backend::default_memory_budget;
 use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Model, ModelSpec, Pass, Row};
@@ -28,7 +29,7 @@ pub(super) struct Device {
 impl Device {
     /// Prepares to run `model`; with it comes what there is room for.
     pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
-        let gpu = array::on_gpu()?;
+        let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // Before anything is computed: there may be no room for it.
         let spec = in_bits(model.spec(), options.kv_bits)?;
@@ -40,8 +41,8 @@ impl Device {
         }
         let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
         tracing::debug!(?widths, most_rows, "the shapes of steps");
-        let (chunks, kv_bits) = (Chunks::new(gpu), options.kv_bits);
-        Ok((Self { model, chunks, widths, most_rows, kv_bits, pipelined: gpu }, capacity))
+        let (chunks, kv_bits) = (Chunks::new(backend.fused_attention), options.kv_bits);
+        Ok((Self { model, chunks, widths, most_rows, kv_bits, pipelined: backend.pipelined }, capacity))
     }
 
     pub(super) fn exactness(&self) -> Exactness {
@@ -149,11 +150,17 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
 
 /// All bytes that an engine with these options may take.
 pub(super) fn budget(options: &EngineOptions) -> Result<u64> {
-    options.memory_budget.map_or_else(array::default_memory_budget, Ok)
+    options.memory_budget.map_or_else(default_memory_budget, Ok)
 }
 
 /// What there is room for beside a model.
 pub(super) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
     let padded = options.max_running.clamp(1, MOST_ROWS).next_power_of_two().max(8);
-    Capacity::new(spec, Chunks::new(array::on_gpu()?), padded, options.max_running.max(1), budget(options)?)
+    Capacity::new(
+        spec,
+        Chunks::new(options.backend()?.fused_attention),
+        padded,
+        options.max_running.max(1),
+        budget(options)?,
+    )
 }

@@ -1,5 +1,6 @@
 //! How an engine runs: what the program that starts it chooses once, for all requests.
 
+use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::error::Result;
 use crate::weights::{FloatPolicy, WeightPolicy};
@@ -20,6 +21,8 @@ pub struct EngineOptions {
     pub prefix_cache: Option<u64>,
     /// Where to save such beginnings for later runs of the program, and restore them from. None: nowhere.
     pub prompt_cache: Option<DiskOptions>,
+    /// What models are computed with. None: what suits the device.
+    pub backend: Option<Backend>,
     /// Keep keys and values in 4 or 8 bits. It saves memory, and answers are no longer those of the model. None: as they are.
     pub kv_bits: Option<u8>,
     /// The most requests that run at once; at least 1.
@@ -37,6 +40,7 @@ impl Default for EngineOptions {
             keep_quantized: false,
             prefix_cache: None,
             prompt_cache: None,
+            backend: None,
             kv_bits: None,
             max_running: 32,
             max_waiting: 256,
@@ -52,7 +56,12 @@ impl EngineOptions {
 
     /// How weights are held.
     pub fn weights(&self) -> Result<WeightPolicy> {
-        Ok(WeightPolicy::for_device(self.keep_quantized)?.with_floats(self.dtype))
+        Ok(WeightPolicy::new(self.backend()?, self.keep_quantized).with_floats(self.dtype))
+    }
+
+    /// What models are computed with.
+    pub(super) fn backend(&self) -> Result<Backend> {
+        self.backend.map_or_else(Backend::detect, Ok)
     }
 }
 

@@ -10,7 +10,7 @@ use super::batch::{Batch, Layout};
 use super::linear::{Linear, Part};
 use super::qk_norm::{Heads, QkNorm, QkNormConfig};
 use super::rope::RotaryTables;
-use crate::array::{on_gpu, scalar_like, slice_axis};
+use crate::array::{scalar_like, slice_axis};
 use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
@@ -109,7 +109,7 @@ impl Attention {
             sliding_window: sliding_window.map(|sliding_window| sliding_window as i32),
             heads,
             scale: config.scale,
-            fused: on_gpu()? && config.softcap.is_none(),
+            fused: weights.backend().fused_attention && config.softcap.is_none(),
         })
     }
 

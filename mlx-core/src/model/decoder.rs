@@ -121,8 +121,8 @@ impl Decoder {
             let part = Part { name: "lm_head", outputs: config.vocab_size };
             Linear::load(&mut weights, &[part], hidden, false)?
         };
+        let ropes = Ropes::new(&config.layers, weights.backend().fused_rope);
         let spec = ModelSpec::new(family, &config, &weights.finish()?);
-        let ropes = Ropes::new(&config.layers)?;
         Ok(Self { spec, config, dtype, embedding, ropes, blocks, norm, head })
     }
 }

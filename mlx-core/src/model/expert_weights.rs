@@ -5,7 +5,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, gather_mm, stack};
 
 use super::moe::MoeConfig;
-use crate::array::on_gpu;
+use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
@@ -88,10 +88,10 @@ impl ExpertTensors {
         hidden: usize,
         config: &MoeConfig,
     ) -> Result<(ExpertLinear, ExpertLinear)> {
-        let dtype = weights.label();
+        let (dtype, backend) = (weights.label(), weights.backend());
         let (gate_up, down) = self.take(Taker { weights, name, hidden, config })?;
         if [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_))) {
-            expect_type_of_floats(dtype)?;
+            expect_type_of_floats(dtype, backend)?;
         }
         Ok((gate_up, down))
     }
@@ -220,8 +220,8 @@ impl Taker<'_, '_> {
 }
 
 /// Whether experts that are not packed can be computed with in this type.
-pub(super) fn expect_type_of_floats(dtype: &str) -> Result<()> {
-    if dtype == "f32" || on_gpu()? {
+pub(super) fn expect_type_of_floats(dtype: &str, backend: Backend) -> Result<()> {
+    if dtype == "f32" || backend.half_experts {
         return Ok(());
     }
     let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and --keep-quantized keeps them so";

@@ -157,12 +157,12 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
 }
 
-/// Some types are refused before anything is read.
+/// Refuses some types before anything is read.
 fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
     if config.experts.is_none() || weights.keeps_packed() {
         return Ok(());
     }
-    expert_weights::expect_type_of_floats(weights.label())
+    expert_weights::expect_type_of_floats(weights.label(), weights.backend())
 }
 
 /// The family of the model in `folder`, and the tensors that [`load`] would take, as they lie in the files.

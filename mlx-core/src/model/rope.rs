@@ -9,7 +9,7 @@ use mlx_rs::{Array, Axes, Dtype};
 use super::decoder::LayerConfig;
 use super::rope_config::{RopeConfig, RopeScaling};
 use super::rope_frequencies::scaled_freqs;
-use crate::array::{on_gpu, slice_axis};
+use crate::array::slice_axis;
 use crate::error::Result;
 
 /// Where the rows of a pass stand in their sequences.
@@ -67,7 +67,7 @@ pub(crate) enum RotaryTables {
 
 impl Rope {
     /// The constants of the turning.
-    pub(crate) fn new(config: &RopeConfig) -> Result<Self> {
+    pub(crate) fn new(config: &RopeConfig, fused: bool) -> Self {
         let scale =
             if let RopeScaling::Linear(factor) = config.scaling { (1.0 / factor) as f32 } else { 1.0 };
         let freqs = |beyond| {
@@ -77,7 +77,7 @@ impl Rope {
         };
         let scaled_freqs = freqs(false);
         let turning = scaled_freqs.as_ref().map_or(config.dims, |lengths| 2 * lengths.size());
-        Ok(Self {
+        Self {
             dims: turning as i32,
             interleaved: config.interleaved,
             theta: scaled_freqs.is_none().then_some(config.theta as f32),
@@ -88,8 +88,8 @@ impl Rope {
                 .attention_factor
                 .filter(|by| (by - 1.0).abs() > f64::EPSILON)
                 .map(|by| by as f32),
-            fused: on_gpu()?,
-        })
+            fused,
+        }
     }
 
     /// Prepares the turning of the rows of a pass.
@@ -207,7 +207,7 @@ pub(super) struct Ropes {
 }
 
 impl Ropes {
-    pub(super) fn new(layers: &[LayerConfig]) -> Result<Self> {
+    pub(super) fn new(layers: &[LayerConfig], fused: bool) -> Self {
         let mut configs: Vec<&RopeConfig> = Vec::new();
         let mut place = |config| {
             configs.iter().position(|&other| other == config).unwrap_or_else(|| {
@@ -216,8 +216,8 @@ impl Ropes {
             })
         };
         let of_layers = layers.iter().map(|layer| layer.rope.as_ref().map(&mut place)).collect();
-        let distinct = configs.into_iter().map(Rope::new).collect::<Result<_>>()?;
-        Ok(Self { distinct, of_layers })
+        let distinct = configs.into_iter().map(|config| Rope::new(config, fused)).collect();
+        Self { distinct, of_layers }
     }
 
     /// Prepares the rows of a pass for all layers.
@@ -261,7 +261,7 @@ mod tests {
         ] {
             let config =
                 RopeConfig { dims, theta: 10_000.0, interleaved, scaling: scaling.clone(), attention_factor };
-            let rope = Rope::new(&config).expect("a device");
+            let rope = Rope::new(&config, false);
             let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();
             let keys = Array::from_slice(&values, &[5, 2, 1, 16]);
             let at = |start| {

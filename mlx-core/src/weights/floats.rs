@@ -7,8 +7,7 @@ use safetensors::Dtype;
 use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
-use crate::array::on_gpu;
-use crate::error::Result;
+use crate::backend::Backend;
 
 /// The float type that a model computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +27,9 @@ pub enum FloatPolicy {
 }
 
 impl FloatPolicy {
-    /// The policy for the default device: a GPU keeps the checkpoint's type; a CPU, for which MLX has no fast half-precision kernels,
-    /// computes in f32.
-    pub fn for_device() -> Result<Self> {
-        Ok(if on_gpu()? { Self::Checkpoint } else { Self::F32 })
+    /// The checkpoint's type where the backend keeps it, else f32.
+    pub fn of(backend: Backend) -> Self {
+        if backend.keeps_floats { Self::Checkpoint } else { Self::F32 }
     }
 
     /// The chosen type; `None` for that of the checkpoint.

@@ -1,0 +1,69 @@
+//! What the device does well: the choices that differ between a GPU and a CPU, as one value. Invariant: the only file that asks which
+//! kind of device there is.
+
+use mlx_rs::{Device, DeviceType};
+
+use crate::error::Result;
+
+/// How models are computed on a device. Every choice gives the model's numbers on every device; only speed and rounding
+/// differ. It is made once, when a model is loaded, and handed down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the choices are independent of each other")]
+pub struct Backend {
+    /// Attention is one operation, which suits a GPU, where MLX has a kernel for it. Otherwise it is written out.
+    pub fused_attention: bool,
+    /// Rotary embedding is one operation, too.
+    pub fused_rope: bool,
+    /// Packed weights stay packed. On a CPU products with them are slow.
+    pub keeps_packed: bool,
+    /// Floats keep the checkpoint's type. On a CPU MLX has no fast kernels for halves.
+    pub keeps_floats: bool,
+    /// Experts of halves can be multiplied with. MLX's CPU backend does so in f32 alone.
+    pub half_experts: bool,
+    /// The next decode step is started before the last one's tokens are emitted. MLX's CPU backend queues about fifty operations
+    /// before it blocks the caller, fewer than a step has, so nothing would overlap.
+    pub pipelined: bool,
+}
+
+impl Backend {
+    /// What suits a CPU.
+    pub const CPU: Self = Self {
+        fused_attention: false,
+        fused_rope: false,
+        keeps_packed: false,
+        keeps_floats: false,
+        half_experts: false,
+        pipelined: false,
+    };
+
+    /// What suits a GPU.
+    pub const GPU: Self = Self {
+        fused_attention: true,
+        fused_rope: true,
+        keeps_packed: true,
+        keeps_floats: true,
+        half_experts: true,
+        pipelined: true,
+    };
+
+    /// What suits the default device.
+    pub fn detect() -> Result<Self> {
+        Ok(if is_gpu()? { Self::GPU } else { Self::CPU })
+    }
+}
+
+/// What the default device is called in messages and reports.
+pub fn device_name() -> Result<&'static str> {
+    Ok(if is_gpu()? { "gpu" } else { "cpu" })
+}
+
+/// The bytes that arrays may take unless options say otherwise: MLX's own limit, which on a GPU is 1.5 times the working set that the
+/// system recommends.
+pub fn default_memory_budget() -> Result<u64> {
+    let limit = mlx_rs::memory::memory_limit()? as u64;
+    Ok(if is_gpu()? { limit / 3 * 2 } else { limit })
+}
+
+fn is_gpu() -> Result<bool> {
+    Ok(matches!(Device::try_default()?.get_type()?, DeviceType::Gpu))
+}
