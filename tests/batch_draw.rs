@@ -78,7 +78,8 @@ fn device_rows(values: &[f32], dtype: Dtype) -> Rows {
 fn same(left: &Result<Draw>, right: &Result<Draw>) -> bool {
     match (left, right) {
         (Ok(left), Ok(right)) => left == right,
-        (Err(Error::Mlx(left)), Err(Error::Mlx(right))) => left == right,
+        (Err(Error::Sampling(left)), Err(Error::Sampling(right))) => left == right,
+        (Err(Error::NotFinite(left)), Err(Error::NotFinite(right))) => left == right,
         _ => false,
     }
 }

@@ -242,7 +242,7 @@ fn a_constraint_limits_the_draw_and_an_empty_set_is_an_error() {
             history.push(token);
         }
         let error = sampler.draw_row(&row, &history, &mut scratch).expect_err("nothing is allowed");
-        assert!(matches!(error, Error::Mlx(message) if message.contains("no token is left")));
+        assert!(matches!(error, Error::Sampling(message) if message.contains("no token is left")));
     }
 }
 

@@ -49,8 +49,8 @@ fn a_converted_model_generates() {
     let (code, message) = failure(&["convert", &source, "-o", target, "--bits", "4"]);
     assert!(code == 1 && message.contains("--force"), "{code}: {message}");
     for (flags, words) in [
-        (&["--bits", "7"][..], "--bits: is 7"),
-        (&["--mode", "mxfp4", "--group-size", "64"], "--group-size: is 64"),
+        (&["--bits", "7"][..], "--bits is 7"),
+        (&["--mode", "mxfp4", "--group-size", "64"], "--group-size is 64"),
         (&["--rule", "*=4"], "--bits"),
         (&[], "--dtype"),
     ] {

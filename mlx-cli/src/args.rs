@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use mlx_core::engine::EngineOptions;
+use mlx_core::hub;
 use mlx_core::session::ContextPolicy;
-use mlx_core::{Error, hub};
 use mlx_guide as guide;
 use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs};
 use mlx_server::args::ServeArgs;
@@ -14,6 +14,7 @@ use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::convert::{self, ConvertArgs};
 use crate::doctor::DoctorArgs;
+use crate::exit_code::Failure;
 use crate::models::{ListArgs, RemoveArgs};
 use crate::pull::PullArgs;
 use crate::request_args::RequestArgs;
@@ -227,22 +228,21 @@ pub(crate) struct ModelArgs {
 
 impl ModelArgs {
     /// The folder of the model.
-    pub(crate) fn folder(&self) -> Result<PathBuf, Error> {
-        let missing = || {
-            Error::request("model", "is missing; name one with -m (`mlx chat` alone talks with the guide)")
-        };
-        hub::resolve(self.model.as_deref().ok_or_else(missing)?)
+    pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
+        let missing =
+            || Failure::usage("-m", "is missing; it names a model (`mlx chat` alone talks with the guide)");
+        Ok(hub::resolve(self.model.as_deref().ok_or_else(missing)?)?)
     }
 
     /// The same, or that of the built-in model if none is named.
-    pub(crate) fn folder_or_guide(&self) -> Result<PathBuf, Error> {
-        if self.model.is_some() { self.folder() } else { guide::folder() }
+    pub(crate) fn folder_or_guide(&self) -> Result<PathBuf, Failure> {
+        if self.model.is_some() { self.folder() } else { Ok(guide::folder()?) }
     }
 
     /// The options of an engine that runs one request at a time.
-    pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Error> {
+    pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Failure> {
         let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache };
-        cache.check().map_err(|(flag, why)| Error::request(flag, why))?;
+        cache.check().map_err(|(flag, why)| Failure::usage(flag, why))?;
         let mut options = EngineOptions::single();
         self.exact.apply(&mut options);
         self.load.apply(&mut options);

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::engine::{EngineHandle, RequestOptions};
 use mlx_core::session::{Message, Role, chat_prompt};
-use mlx_core::{Error, Result, size};
+use mlx_core::{Result, size};
 use mlx_options::PrefixCacheArgs;
 
 use crate::answer::Show;
@@ -74,11 +74,11 @@ pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
 }
 
 /// For the engine a folder that is not there is an empty one; a person has mistyped its name.
-fn expect_folder(folder: &Path) -> Result<()> {
+fn expect_folder(folder: &Path) -> Result<(), Failure> {
     if folder.is_dir() {
         Ok(())
     } else {
-        Err(Error::request("--prompt-cache-dir", format!("{} is not a folder", folder.display())))
+        Err(Failure::usage("--prompt-cache-dir", format!("{} is not a folder", folder.display())))
     }
 }
 
@@ -98,7 +98,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
     let text = input::read_text(args.prompt.as_deref(), None, "--prompt")?;
     let options = args.model.engine_options(&args.prefix_cache)?;
     if options.prompt_cache.is_none() {
-        return Err(Error::request("--prompt-cache-dir", "is missing; say where to save").into());
+        return Err(Failure::usage("--prompt-cache-dir", "is missing; it is the folder to save to"));
     }
     let interrupt = Interrupt::install();
     let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
@@ -141,11 +141,7 @@ fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     for name in &args.names {
         let files = remove_saved(folder, name)?;
         if files == 0 {
-            return Err(Error::request(
-                "NAME",
-                format!("{name} is not saved; `mlx cache list` says what is"),
-            )
-            .into());
+            return Err(Failure::Usage(format!("{name} is not saved; `mlx cache list` shows what is")));
         }
         gone += files;
     }

@@ -9,7 +9,7 @@ use clap::Args;
 use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::FloatPolicy;
-use mlx_core::{Error, hub, size};
+use mlx_core::{hub, size};
 use mlx_options::ByteSize;
 use safetensors::Dtype;
 
@@ -84,23 +84,23 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
 }
 
 impl ConvertArgs {
-    fn options(&self) -> Result<ConvertOptions, Error> {
+    fn options(&self) -> Result<ConvertOptions, Failure> {
         let quantizes = self.bits.is_some() || self.mode.is_some();
         if !quantizes && (self.group_size.is_some() || !self.rules.is_empty()) {
-            return Err(Error::request(
+            return Err(Failure::usage(
                 "--bits",
                 "is missing; --group-size and --rule are about quantizing, which takes --bits or --mode",
             ));
         }
         if !quantizes && self.dtype.is_none() {
-            return Err(Error::request(
+            return Err(Failure::usage(
                 "--bits",
                 "is missing; give --bits or --mode to quantize, or --dtype to cast",
             ));
         }
         let scheme = || QuantScheme::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
         let scheme = quantizes.then(scheme).transpose().map_err(|(key, message)| {
-            Error::request(if key == "bits" { "--bits" } else { "--group-size" }, message)
+            Failure::usage(if key == "bits" { "--bits" } else { "--group-size" }, message)
         })?;
         Ok(ConvertOptions {
             scheme,

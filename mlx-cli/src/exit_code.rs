@@ -1,26 +1,46 @@
-//! Exit codes: 0 success, 1 failure, 2 invalid request, 130 interrupted.
+//! How a command ends, as exit codes: 0 done, 1 failed, 2 impossible request, 130 interrupted.
 
 use std::process::ExitCode;
 
 use mlx_core::Error;
+use mlx_options::describe;
 
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An error that has not been printed yet.
+    /// An error of the core; the message has not been shown yet.
     Error(Error),
-    /// The user pressed Ctrl-C.
+    /// Flags that cannot be used; the message has not been shown yet.
+    Usage(String),
+    /// Ctrl-C was pressed.
     Interrupted,
-    /// An error that has been printed already.
+    /// The message has been shown already.
     Reported,
-    /// The reader of the output has closed it, as `head` does; there is nothing to report.
+    /// The reader of standard output has closed it, as `head` does.
     OutputClosed,
 }
 
 impl Failure {
+    /// A [`Failure::Usage`] about `flag`.
+    pub(crate) fn usage(flag: &str, message: impl AsRef<str>) -> Self {
+        Self::Usage(format!("{flag} {}", message.as_ref()))
+    }
+
+    /// What to show, if it has not been shown yet.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self {
+            Self::Error(error) => Some(describe(error)),
+            Self::Usage(message) => Some(message.clone()),
+            Self::Interrupted | Self::Reported | Self::OutputClosed => None,
+        }
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Error(Error::Request { .. }) => ExitCode::from(2),
+            Self::Usage(_)
+            | Self::Error(Error::Request { .. } | Error::Option { .. } | Error::Environment { .. }) => {
+                ExitCode::from(2)
+            }
             Self::Error(_) | Self::Reported => ExitCode::from(1),
             Self::Interrupted => ExitCode::from(130),
             Self::OutputClosed => ExitCode::SUCCESS,

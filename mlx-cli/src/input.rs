@@ -5,15 +5,17 @@ use std::path::Path;
 
 use mlx_core::{Error, Result};
 
+use crate::exit_code::Failure;
+
 /// The given text, or that of `file`; without either, or with `-`, all of standard input. Errors name `flag`.
-pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &'static str) -> Result<String> {
+pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &str) -> Result<String, Failure> {
     if let Some(file) = file {
-        return read_file(file);
+        return Ok(read_file(file)?);
     }
     match given {
         Some(text) if text != "-" => Ok(text.to_owned()),
         None if stdin().is_terminal() => {
-            Err(Error::request(flag, "is missing; give a text, or pipe one to standard input"))
+            Err(Failure::usage(flag, "is missing; give a text, or pipe one to standard input"))
         }
         _ => {
             let mut text = String::new();

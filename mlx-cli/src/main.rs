@@ -37,8 +37,8 @@ fn main() -> ExitCode {
     let Err(failure) = start_log(&cli.command).and_then(|()| run(&cli.command)) else {
         return ExitCode::SUCCESS;
     };
-    if let Failure::Error(error) = &failure {
-        terminal::note(&format!("error: {error}"));
+    if let Some(message) = failure.message() {
+        terminal::note(&format!("error: {message}"));
     }
     failure.exit_code()
 }
@@ -62,7 +62,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// A panic on a guarded thread becomes an error that is shown as one.
+/// A panic on a guarded thread becomes an error with a message of its own; the default hook would print a second one.
 fn quiet_guarded_threads() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -80,12 +80,12 @@ fn start_log(command: &Command) -> Result<(), Failure> {
         Command::Chat(args) => args.model.verbose,
         Command::Bench(args) => args.model.verbose,
         Command::Cache(CacheCommand::Save(args)) => args.model.verbose,
-        // It has a log of its own form.
+        // The server starts its own log.
         Command::Serve(_) => return Ok(()),
         _ => false,
     };
     let default = if verbose { "info" } else { "warn" };
-    // What it logs is told as an error by whoever asked for a connection.
+    // What the certificate verifier logs is part of the error of its connection.
     let filter = log_filter(&format!("{default},rustls_platform_verifier=off"));
     let filter = filter.map_err(|message| {
         terminal::note(&format!("error: {message}"));

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use clap::Args;
 use mlx_core::hub::{Cache, CachedModel, ModelName};
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{Result, model, size};
+use mlx_core::{Error, Result, model, size};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
@@ -47,7 +47,10 @@ pub(crate) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let cache = Cache::from_env()?;
     let names: Vec<ModelName> = args.names.iter().map(|name| name.parse()).collect::<Result<_>>()?;
     for name in names {
-        let bytes = cache.remove(&name)?;
+        let bytes = cache.remove(&name).map_err(|error| match error {
+            Error::NotDownloaded { .. } => Error::hub(&name, "is not in the cache; `mlx list` shows what is"),
+            other => other,
+        })?;
         terminal::note(&format!("{name} is removed; {} freed", size(bytes)));
     }
     Ok(())

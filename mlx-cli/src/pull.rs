@@ -41,8 +41,8 @@ impl PullArgs {
     fn name(&self) -> Result<ModelName> {
         let name: ModelName = self.name.parse()?;
         match &self.revision {
-            Some(revision) if name.has_revision() && name.revision() != revision => Err(Error::request(
-                "--revision",
+            Some(revision) if name.has_revision() && name.revision() != revision => Err(Error::option(
+                "revision",
                 format!("is {revision}, but NAME gives {}; give only one of them", name.revision()),
             )),
             Some(revision) => name.at(revision),

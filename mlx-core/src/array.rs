@@ -32,7 +32,7 @@ pub fn float_dtype(dtype: FileDtype) -> Option<Dtype> {
 pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
     // A count of 0 would make MLX hand out a null pointer later.
     if bytes.is_empty() {
-        return Err(Error::Mlx("an array needs at least one element".into()));
+        return Err(Error::Array("an array needs at least one element".into()));
     }
     Ok(match dtype {
         Dtype::Float32 => Array::from_slice(&decode(bytes, f32::from_le_bytes), shape),
@@ -40,7 +40,7 @@ pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
         Dtype::Bfloat16 => Array::from_slice(&decode(bytes, bf16::from_le_bytes), shape),
         Dtype::Uint32 => Array::from_slice(&decode(bytes, u32::from_le_bytes), shape),
         Dtype::Uint8 => Array::from_slice(bytes, shape),
-        other => return Err(Error::Mlx(format!("{other:?} weights cannot be read"))),
+        other => return Err(Error::Array(format!("{other:?} weights cannot be read"))),
     })
 }
 
@@ -56,10 +56,8 @@ pub fn host<T: ArrayElement>(array: &Array) -> Result<&[T]> {
 
 /// The floats of a file, in type `from` there, as an array of `shape` and type `to`; both are types that [`float_dtype`] knows.
 pub fn floats(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
-    let known = |dtype| {
-        float_dtype(dtype)
-            .ok_or_else(|| Error::Mlx(format!("{dtype:?} is no type of floats that is computed with")))
-    };
+    let known =
+        |dtype| float_dtype(dtype).ok_or_else(|| Error::Array(format!("{dtype:?} is not a float type")));
     Ok(from_bytes(bytes, known(from)?, shape)?.as_dtype(known(to)?)?)
 }
 
@@ -72,7 +70,7 @@ pub fn to_bytes(array: &Array) -> Result<(FileDtype, Vec<u8>)> {
         Dtype::Bfloat16 => (FileDtype::BF16, encode(host::<bf16>(&array)?, bf16::to_le_bytes)),
         Dtype::Uint32 => (FileDtype::U32, encode(host::<u32>(&array)?, u32::to_le_bytes)),
         Dtype::Uint8 => (FileDtype::U8, host::<u8>(&array)?.to_vec()),
-        other => return Err(Error::Mlx(format!("{other:?} arrays cannot be written"))),
+        other => return Err(Error::Array(format!("{other:?} arrays cannot be written"))),
     })
 }
 

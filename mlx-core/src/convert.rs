@@ -112,7 +112,7 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
     // gpt-oss was published quantized without a `quantization` entry.
     let quantized = !QuantizationConfig::read(&fields)?.is_empty() || fields.has("quantization_config");
     if options.scheme.is_some() && quantized {
-        let message = "quantization says that this model is already quantized; convert the original model instead, or give only --dtype to cast its floats";
+        let message = "quantization says that this model is already quantized; convert the original model instead, or set only dtype to cast its floats";
         return Err(Error::file(path, message));
     }
     let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;

@@ -1,11 +1,12 @@
-//! The one error type of the crate: what went wrong, where, and what would fix it.
+//! The one error type of the crate: what is wrong, where, and what would fix it.
 
 use std::path::{Path, PathBuf};
 
-/// The result of everything here that can fail.
+/// The result of every operation here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something failed. Messages are lower-case sentences that name the file, field or flag.
+/// Why an operation failed. Messages are lower-case sentences that name the file, field or option; which flag or command that is, front
+/// ends add.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,18 +15,30 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A file of a model folder says something that cannot be used.
+    /// The content of a file or folder cannot be used.
     #[error("{}: {message}", path.display())]
     File {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// The key in it and what is wrong with it.
         message: String,
     },
-    /// A model of the hub cannot be had.
+    /// A folder to write to has files in it already.
+    #[error("{}: is not empty", folder.display())]
+    NotEmpty {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A model has no chat template, so messages cannot become a prompt.
+    #[error("{}: has no chat template, so the model cannot chat", folder.display())]
+    NoChatTemplate {
+        /// The model's folder.
+        folder: PathBuf,
+    },
+    /// A model of the hub cannot be used.
     #[error("{name}: {message}")]
     Hub {
         /// The model, by its name on the hub.
@@ -33,20 +46,44 @@ pub enum Error {
         /// What is wrong and what would help.
         message: String,
     },
-    /// A request asks for something that cannot be done; nothing was started.
+    /// A model of the hub is not on this machine, or only in part.
+    #[error("{name}: {message}")]
+    NotDownloaded {
+        /// The model, by its name on the hub.
+        name: String,
+        /// What is missing.
+        message: String,
+    },
+    /// A field of a request has a value that cannot be used; nothing was started.
     #[error("{field}: {message}")]
     Request {
-        /// The parameter, by its public name.
+        /// The field, by its public name.
         field: &'static str,
         /// The value and the values that are allowed.
         message: String,
     },
-    /// Too many requests wait already; nothing was started.
+    /// An option of an engine, a conversion or a download has a value that cannot be used.
+    #[error("{name}: {message}")]
+    Option {
+        /// The option, by the name of its field.
+        name: &'static str,
+        /// The value and the values that are allowed.
+        message: String,
+    },
+    /// An environment variable is missing or has a value that cannot be used.
+    #[error("{variable}: {message}")]
+    Environment {
+        /// The variable.
+        variable: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The queue is full; nothing was started.
     #[error("{waiting} requests wait already, and no more may; try again in {retry_after} s")]
     Busy {
-        /// How many wait.
+        /// Requests in the queue.
         waiting: usize,
-        /// Seconds after which there is likely to be room.
+        /// Seconds after which the queue is likely to be shorter.
         retry_after: u64,
     },
     /// A chat template failed to parse or to render.
@@ -55,7 +92,21 @@ pub enum Error {
     /// Text could not be turned into tokens, or tokens into text.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
-    /// The computation itself failed.
+    /// No token can be drawn.
+    #[error("sampling: {0}")]
+    Sampling(String),
+    /// The model computed a number that is not finite: its weights are broken, or its values exceed the range of f16.
+    #[error(
+        "the model computed {0} that is not a number or infinite; if dtype is f16, bf16 and f32 have a wider range"
+    )]
+    NotFinite(&'static str),
+    /// The state of a sequence cannot be stored or restored.
+    #[error("cache: {0}")]
+    Cache(String),
+    /// Numbers cannot become a tensor, or a tensor numbers.
+    #[error("array: {0}")]
+    Array(String),
+    /// MLX reported an error.
     #[error("mlx: {0}")]
     Mlx(String),
     /// The engine has stopped and takes no more requests.
@@ -79,15 +130,23 @@ impl Error {
         Self::Hub { name: name.to_string(), message: message.into() }
     }
 
-    /// An [`Error::Mlx`] about numbers that a model should never give: its weights are broken, or f16 does not reach as far as they do.
-    pub(crate) fn not_finite(what: &str) -> Self {
-        Self::Mlx(format!(
-            "the model gave {what} that is not a number or infinite; where it computes in f16, --dtype bf16 or f32 reaches further"
-        ))
+    /// An [`Error::NotDownloaded`] about the model of that name.
+    pub(crate) fn not_downloaded(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
+        Self::NotDownloaded { name: name.to_string(), message: message.into() }
     }
 
     /// An [`Error::Request`] about `field`.
     pub fn request(field: &'static str, message: impl Into<String>) -> Self {
         Self::Request { field, message: message.into() }
+    }
+
+    /// An [`Error::Option`] about the option of that name.
+    pub fn option(name: &'static str, message: impl Into<String>) -> Self {
+        Self::Option { name, message: message.into() }
+    }
+
+    /// An [`Error::Environment`] about `variable`.
+    pub fn environment(variable: &'static str, message: impl Into<String>) -> Self {
+        Self::Environment { variable, message: message.into() }
     }
 }

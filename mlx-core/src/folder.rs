@@ -1,4 +1,4 @@
-//! A model folder without its weights: tokenizer, chat template, defaults. Invariant: no device is touched.
+//! A model folder without its weights: tokenizer, chat template, defaults. Invariant: it uses no device.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use crate::hub;
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::text::{ChatTemplate, Tokenizer};
 
-/// What a Hugging Face folder says about text and sampling.
+/// The tokenizer, chat template and defaults of a Hugging Face folder.
 pub struct ModelFolder {
     /// The folder.
     pub path: PathBuf,
     /// Text to tokens and back.
     pub tokenizer: Tokenizer,
-    /// How messages become a prompt; a base model has none.
+    /// Turns messages into a prompt; a base model has none.
     pub template: Option<ChatTemplate>,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
     /// The tokens that end a text.
     pub end_tokens: Vec<u32>,
-    /// What the sampler has to know of the tokens.
+    /// The texts of tokens, for the sampler.
     pub token_table: TokenTable,
 }
 
@@ -44,7 +44,7 @@ impl ModelFolder {
         })
     }
 
-    /// The model's name on the hub if it is in its cache, or else the folder's last name; to show to people.
+    /// The model's name for people: its name on the hub if it is in the hub's cache, or else the folder's last name.
     pub fn name(&self) -> String {
         if let Some(name) = hub::name_of(&self.path) {
             return name;
@@ -54,7 +54,7 @@ impl ModelFolder {
     }
 }
 
-/// Refuses what is no folder.
+/// Fails if `path` is not a folder.
 pub(crate) fn expect_folder(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -62,11 +62,11 @@ pub(crate) fn expect_folder(path: &Path) -> Result<()> {
     Err(not_a_folder(path))
 }
 
-/// What is said of a path where a model should be.
+/// The error for a path that is not a model.
 pub(crate) fn not_a_folder(path: &Path) -> Error {
     Error::file(
         path,
-        "is not a folder; a model is a folder with config.json and weights, or ORG/NAME as `mlx list` shows it",
+        "is not a model: neither a folder with config.json and weights nor the ORG/NAME of a downloaded model",
     )
 }
 
@@ -77,8 +77,8 @@ fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> 
     Ok(TokenTable { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
 }
 
-/// All tokens that any of the three files calls an end: checkpoints often name the end of a turn in one of them
-/// and the end of the text in another.
+/// The end-of-sequence tokens of all three files: checkpoints often name the end of a turn in one of them and the end of the text in
+/// another.
 fn end_tokens(config: &Fields, generation: Option<&Fields>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     let mut tokens = config.token_ids("eos_token_id")?;
     if let Some(generation) = generation {

@@ -244,10 +244,7 @@ fn expect_template(engine: &EngineHandle) -> Result<()> {
     if engine.folder().template.is_some() {
         return Ok(());
     }
-    Err(Error::file(
-        &engine.folder().path,
-        "has no chat template, so it cannot chat; use `mlx generate --raw` to continue a text",
-    ))
+    Err(Error::NoChatTemplate { folder: engine.folder().path.clone() })
 }
 
 /// The tokens of a conversation that waits for an answer, whether they fit or not.

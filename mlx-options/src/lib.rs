@@ -1,12 +1,14 @@
-//! What the command line and the server share: engine flags, sizes and times for people, and the log filter.
+//! What the command line and the server share: engine flags, errors in their words, sizes and times for people, the log filter.
 #![forbid(unsafe_code)]
 
 mod cache;
+mod describe;
 mod engine;
 mod human_units;
 mod log_filter;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
+pub use describe::describe;
 pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs};
 pub use human_units::{ByteSize, Seconds};
 pub use log_filter::log_filter;

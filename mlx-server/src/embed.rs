@@ -44,7 +44,7 @@ pub(crate) fn start(
         ..RequestOptions::default()
     };
     let one = |input| lease.engine.request(prepare::ids(lease, input)?, &options).map_err(ApiError::from);
-    let blame = |error: ApiError| error.blaming("prompt", "input");
+    let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
     let choices = Choice::submit_all(requests, None, state, lease)?;
     let exactness = lease.engine.exactness().as_str();

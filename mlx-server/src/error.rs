@@ -1,4 +1,4 @@
-//! Errors as clients see them: OpenAI's shape, a status, and the name of the field that is to blame.
+//! Errors as clients see them: OpenAI's shape, a status, and the name of the field at fault.
 
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -14,19 +14,24 @@ const LONGEST_MESSAGE: usize = 500;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiError {
     status: StatusCode,
-    body: ErrorBody,
+    /// A name for programs.
+    code: &'static str,
+    /// The field at fault, if there is one.
+    field: Option<String>,
+    /// What is wrong and what would fix it; a sentence about the field if there is one.
+    message: String,
     retry_after: Option<u64>,
 }
 
 /// The object in the `error` field of a response.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
-    /// What is wrong and what would help.
+    /// What is wrong and what would fix it.
     pub(crate) message: String,
-    /// Whose fault it is: `invalid_request_error`, `rate_limit_error` or `server_error`.
+    /// `invalid_request_error`, `rate_limit_error` or `server_error`.
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    /// The field that is to blame.
+    /// The field at fault.
     pub(crate) param: Option<String>,
     /// A name for programs.
     pub(crate) code: Option<&'static str>,
@@ -42,45 +47,33 @@ pub(crate) struct ErrorResponse {
 impl ApiError {
     /// An error of any kind.
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let kind = match status {
-            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
-            status if status.is_client_error() => "invalid_request_error",
-            _ => "server_error",
-        };
-        let body = ErrorBody { message: shortened(message.into()), kind, param: None, code: Some(code) };
-        Self { status, body, retry_after: None }
+        Self { status, code, field: None, message: message.into(), retry_after: None }
     }
 
-    /// A request that cannot be understood or done, because of `field`.
+    /// A request that cannot be understood or run because of `field`.
     pub(crate) fn field(field: impl Into<String>, message: impl AsRef<str>) -> Self {
-        let field = field.into();
-        let message = format!("{field}: {}", message.as_ref());
-        let mut error = Self::new(StatusCode::BAD_REQUEST, "invalid_value", message);
-        error.body.param = Some(field);
-        error
+        let error = Self::new(StatusCode::BAD_REQUEST, "invalid_value", message.as_ref());
+        Self { field: Some(field.into()), ..error }
     }
 
-    /// A request with something in it that this server does not do.
+    /// A request for something that this server does not support.
     pub(crate) fn unsupported(field: impl Into<String>, message: impl AsRef<str>) -> Self {
-        let mut error = Self::field(field, message);
-        error.body.code = Some("unsupported_value");
-        error
+        Self { code: "unsupported_value", ..Self::field(field, message) }
     }
 
-    /// A request whose body is not what it has to be.
+    /// A request whose body cannot be read.
     pub(crate) fn body(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_body", message)
     }
 
-    /// A model that is not there.
+    /// A model that does not exist.
     pub(crate) fn no_model(name: &str, known: &[&str]) -> Self {
-        let message = format!("the model {name:?} does not exist; there are: {}", known.join(", "));
-        let mut error = Self::new(StatusCode::NOT_FOUND, "model_not_found", message);
-        error.body.param = Some("model".into());
-        error
+        let message = format!("{name:?} does not exist; there are: {}", known.join(", "));
+        let error = Self::new(StatusCode::NOT_FOUND, "model_not_found", message);
+        Self { field: Some("model".into()), ..error }
     }
 
-    /// The server ends.
+    /// The server is shutting down.
     pub(crate) fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is shutting down")
     }
@@ -90,28 +83,40 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "generation_failed", message)
     }
 
-    /// There is no room now, but there will be.
+    /// No capacity now; the client may try again in so many seconds.
     pub(crate) fn busy(message: impl Into<String>, seconds: u64) -> Self {
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message);
-        error.retry_after = Some(seconds.max(1));
-        error
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", message);
+        Self { retry_after: Some(seconds.max(1)), ..error }
     }
 
-    /// The same error, told of the field that the client knows.
+    /// The same error where the endpoint has a name of its own for a field of the core.
     #[must_use]
-    pub(crate) fn blaming(mut self, inner: &str, outer: &str) -> Self {
-        if self.body.param.as_deref() == Some(inner) {
-            self.body.param = Some(outer.to_owned());
-            if let Some(rest) = self.body.message.strip_prefix(inner) {
-                self.body.message = format!("{outer}{rest}");
-            }
+    pub(crate) fn renamed(mut self, core: &str, public: &str) -> Self {
+        if self.field.as_deref() == Some(core) {
+            self.field = Some(public.to_owned());
         }
         self
     }
 
-    /// What the response says.
+    /// The same error with the names of a chat's fields; `limit` is the one of two names that the request has for its limit of tokens.
+    #[must_use]
+    pub(crate) fn in_chat(self, limit: &str) -> Self {
+        self.renamed("prompt", "messages").renamed("logprobs", "top_logprobs").renamed("max_tokens", limit)
+    }
+
+    /// The body of the response.
     pub(crate) fn response(&self) -> ErrorResponse {
-        ErrorResponse { error: self.body.clone() }
+        let kind = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "server_error",
+        };
+        let message = match &self.field {
+            Some(field) => format!("{field}: {}", self.message),
+            None => self.message.clone(),
+        };
+        let (param, code) = (self.field.clone(), Some(self.code));
+        ErrorResponse { error: ErrorBody { message: shortened(message), kind, param, code } }
     }
 }
 
@@ -122,9 +127,9 @@ impl ApiError {
         self.status
     }
 
-    /// The field that is to blame.
+    /// The field at fault.
     pub(crate) fn param(&self) -> Option<&str> {
-        self.body.param.as_deref()
+        self.field.as_deref()
     }
 }
 
@@ -136,7 +141,7 @@ impl From<Error> for ApiError {
             Error::EngineStopped(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "engine_stopped", error.to_string())
             }
-            // The template and the tokenizer are fine by themselves: it is this conversation that they refuse.
+            // The template and the tokenizer were loaded: it is this conversation or text that they refuse.
             Error::Template(message) => Self::field("messages", message),
             Error::Tokenizer(message) => Self::field("prompt", message),
             error => Self::failed(error.to_string()),

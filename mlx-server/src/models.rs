@@ -19,7 +19,7 @@ use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
 use crate::metrics::ModelFigures;
 use crate::wire::models::ModelObject;
-use mlx_options::{ByteSize, Seconds};
+use mlx_options::{ByteSize, Seconds, describe};
 
 /// All models, loaded or not.
 pub(crate) struct Models {
@@ -140,7 +140,7 @@ impl Models {
         let started: Result<Result<_, Error>, _> = start.await;
         let (engine, stamp) = match started {
             Ok(Ok(started)) => started,
-            Ok(Err(error)) => return Err(not_loaded(entry, &error.to_string())),
+            Ok(Err(error)) => return Err(not_loaded(entry, &describe(&error))),
             Err(_) => return Err(not_loaded(entry, "loading it panicked")),
         };
         let seconds = begin.elapsed().as_secs_f64();

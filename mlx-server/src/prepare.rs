@@ -35,16 +35,14 @@ pub(crate) struct Prepared {
 
 /// Starts the generations of a chat.
 pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Result<Prepared, ApiError> {
-    // The prompt is made of the messages.
-    let of_messages = |error: ApiError| error.blaming("prompt", "messages");
-    let Chat { text, prompt, dropped } = fitted(lease, request).map_err(of_messages)?;
+    let in_chat = |error: ApiError| error.in_chat(request.limit_name);
+    let Chat { text, prompt, dropped } = fitted(lease, request).map_err(in_chat)?;
     let splitter = lease.thinks.then(|| Splitter::new(&text));
     let mut job = request.job.clone();
     job.options.slide = prompt.slide;
     let part = PromptPart { ids: prompt.tokens, echo: String::new() };
-    let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], splitter.as_ref())
-        .map_err(|error| of_messages(error).blaming("logprobs", "top_logprobs"))
-        .map_err(|error| error.blaming("max_tokens", request.limit_name))?;
+    let mut prepared =
+        start(state, lease, &job, Endpoint::Chat, vec![part], splitter.as_ref()).map_err(in_chat)?;
     prepared.dropped = dropped;
     prepared.writer.note_dropped(dropped);
     Ok(prepared)

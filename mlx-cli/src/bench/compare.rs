@@ -5,13 +5,14 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Args;
-use mlx_core::{Error, Result};
+use mlx_core::Error;
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
 use super::measure::{Spread, prompt};
 use super::report::spread;
 use crate::args::ModelArgs;
+use crate::exit_code::Failure;
 
 /// Linux takes no argument of a program that is longer.
 const LONGEST_ARGUMENT: usize = 128 << 10;
@@ -37,7 +38,7 @@ pub(super) struct Comparison {
 
 impl Work<'_> {
     /// Runs both `repeat` times, by turns.
-    pub(super) fn compare(&self, repeat: usize) -> Result<Comparison> {
+    pub(super) fn compare(&self, repeat: usize) -> Result<Comparison, Failure> {
         let command = filled(self.command, &self.model.folder()?, self.length, self.generate);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..repeat {
@@ -51,13 +52,14 @@ impl Work<'_> {
     }
 
     /// This program on the work.
-    fn own(&self) -> Result<Command> {
+    fn own(&self) -> Result<Command, Failure> {
         let program = std::env::current_exe().map_err(|error| Error::io("the program itself", error))?;
         let ids: Vec<String> = prompt(self.length, 0, self.vocabulary).iter().map(u32::to_string).collect();
         let ids = ids.join(",");
         if ids.len() > LONGEST_ARGUMENT {
-            let message = format!("a prompt of {} tokens is too long to be handed to a program", self.length);
-            return Err(Error::request("--compare", message));
+            let message =
+                format!("cannot pass a prompt of {} tokens to a program: it is too long", self.length);
+            return Err(Failure::usage("--compare", message));
         }
         let mut command = Command::new(program);
         // A prompt saved by an earlier round would not be computed again here, while the other program computes its own each time.
@@ -86,7 +88,7 @@ impl Work<'_> {
 }
 
 /// The wall time of a process that ends well.
-fn seconds(mut command: Command, name: &str) -> Result<f64> {
+fn seconds(mut command: Command, name: &str) -> Result<f64, Failure> {
     let begin = Instant::now();
     let output = command.stdin(Stdio::null()).output().map_err(|error| Error::io(name, error))?;
     let seconds = begin.elapsed().as_secs_f64();
@@ -94,8 +96,8 @@ fn seconds(mut command: Command, name: &str) -> Result<f64> {
         return Ok(seconds);
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    Err(Error::request("--compare", format!("`{name}` ended with {}: {last}", output.status)))
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a message");
+    Err(Failure::usage("--compare", format!("failed: `{name}` ended with {}: {last}", output.status)))
 }
 
 /// The command for a shell.
@@ -167,7 +169,7 @@ mod tests {
     fn a_command_that_fails_says_why() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo no such model >&2; exit 3"]);
-        let message = seconds(shell, "peer").expect_err("it fails").to_string();
+        let message = seconds(shell, "peer").expect_err("it fails").message().expect("a message");
         assert!(message.contains("no such model") && message.contains('3'), "{message}");
     }
 }

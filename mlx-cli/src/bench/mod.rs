@@ -5,7 +5,6 @@ mod measure;
 mod report;
 
 use clap::Args;
-use mlx_core::Error;
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::machine::Machine;
 use mlx_options::PrefixCacheArgs;
@@ -98,7 +97,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 }
 
 impl BenchArgs {
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Failure> {
         for (flag, least, given) in [
             ("--prompt-lengths", 1, self.prompt_lengths.iter().copied().min()),
             ("--batch", 1, self.batch.iter().copied().min()),
@@ -106,14 +105,14 @@ impl BenchArgs {
             ("--repeat", 1, Some(self.repeat)),
         ] {
             if given.is_some_and(|given| given < least) {
-                return Err(Error::request(flag, format!("must be at least {least}")));
+                return Err(Failure::usage(flag, format!("must be at least {least}")));
             }
         }
         Ok(())
     }
 
     /// What the model's context holds.
-    fn cases(&self, context: usize) -> Result<Vec<Case>, Error> {
+    fn cases(&self, context: usize) -> Result<Vec<Case>, Failure> {
         let (fitting, others): (Vec<usize>, Vec<usize>) =
             self.prompt_lengths.iter().partition(|length| length.saturating_add(self.generate) <= context);
         if fitting.is_empty() {
@@ -121,7 +120,7 @@ impl BenchArgs {
                 "leave no room for {} more tokens; the model's context holds {context}",
                 self.generate
             );
-            return Err(Error::request("--prompt-lengths", message));
+            return Err(Failure::usage("--prompt-lengths", message));
         }
         for length in others {
             terminal::note(&format!(

@@ -136,6 +136,7 @@ impl Chat {
             // After an interruption the chat goes on with what was said before it.
             Ok(()) | Err(Failure::Interrupted) => {}
             Err(Failure::Error(error)) => self.complain(&error.to_string()),
+            Err(Failure::Usage(message)) => self.complain(&message),
             Err(Failure::Reported) => self.failed = true,
             Err(closed @ Failure::OutputClosed) => return Err(closed),
         }

@@ -216,8 +216,8 @@ fn endpoint(given: Option<String>) -> Result<String> {
     let parsed: Option<Uri> = endpoint.parse().ok();
     let usable = |it: &Uri| matches!(it.scheme_str(), Some("http" | "https")) && it.query().is_none();
     if !parsed.is_some_and(|it| usable(&it)) {
-        let message = format!("{endpoint:?} is not a URL; use one such as {ENDPOINT}");
-        return Err(Error::request("HF_ENDPOINT", message));
+        let message = format!("is {endpoint:?}, which is not a URL; use one such as {ENDPOINT}");
+        return Err(Error::environment("HF_ENDPOINT", message));
     }
     Ok(endpoint.trim_end_matches('/').to_owned())
 }
@@ -237,7 +237,7 @@ fn encoded(path: &str) -> String {
 fn token() -> Result<Option<String>> {
     for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
         if let Some(token) = variable(name) {
-            return checked_token(token, || Error::request(name, NO_TOKEN)).map(Some);
+            return checked_token(token, || Error::environment(name, NO_TOKEN)).map(Some);
         }
     }
     match variable("HF_TOKEN_PATH") {

@@ -7,9 +7,9 @@ mod windows;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use mlx_core::Error;
 use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
 use mlx_core::sampling::{MAX_TOP_LOGPROBS, TokenLogprob};
-use mlx_core::{Error, Result};
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
@@ -74,11 +74,11 @@ enum Format {
 pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     let format = if args.json { Format::Json } else { args.format };
     if args.logprobs.is_some() && !matches!(format, Format::Json | Format::Html) {
-        return Err(Error::request("--logprobs", "is for formats json and html").into());
+        return Err(Failure::usage("--logprobs", "is for formats json and html"));
     }
     if let Some(count) = args.logprobs.filter(|count| *count > MAX_TOP_LOGPROBS) {
         let message = format!("is {count}; it must be from 0 to {MAX_TOP_LOGPROBS}");
-        return Err(Error::request("--logprobs", message).into());
+        return Err(Failure::usage("--logprobs", message));
     }
     let text = args.read()?;
     let interrupt = Interrupt::install();
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
 
 impl ScoreArgs {
     /// The text, if it is not given as tokens.
-    fn read(&self) -> Result<String> {
+    fn read(&self) -> Result<String, Failure> {
         match &self.file {
             _ if self.prompt_ids.is_some() => Ok(String::new()),
             Some(path) if path.as_os_str() == "-" => input::read_text(Some("-"), None, "--file"),
@@ -130,7 +130,7 @@ impl ScoreArgs {
         if stride == 0 || stride >= context.max(2) {
             let message =
                 format!("is {stride}; it must be from 1 to {}, one less than the context", context - 1);
-            return Err(Error::request("--stride", message).into());
+            return Err(Failure::usage("--stride", message));
         }
         let options = RequestOptions {
             max_tokens: Some(0),

@@ -26,7 +26,7 @@ impl SequenceState {
     /// twice.
     pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
         if blocks.iter().any(|block| block.layers.len() != self.layers.len()) {
-            return Err(Error::Mlx("saved blocks have another number of layers".into()));
+            return Err(Error::Cache("saved blocks have another number of layers".into()));
         }
         for (index, cache) in self.layers.iter_mut().enumerate() {
             let parts: Vec<_> =
@@ -42,7 +42,7 @@ impl SequenceState {
 
 fn array(layer: &Layer) -> Result<mlx_rs::Array> {
     let dtype = float_dtype(layer.dtype)
-        .ok_or_else(|| Error::Mlx(format!("a saved block has type {:?}", layer.dtype)))?;
+        .ok_or_else(|| Error::Cache(format!("a saved block has type {:?}", layer.dtype)))?;
     let shape: Vec<i32> = layer.shape.iter().map(|&size| size as i32).collect();
     from_bytes(&layer.bytes, dtype, &shape)
 }

@@ -127,7 +127,7 @@ impl LayerState {
             Self::Full(cache) => cache.shift(kept, dropped, rotate),
             Self::Quantized(cache) => cache.shift(kept, dropped, rotate),
             Self::Sliding(_) => {
-                Err(Error::Mlx("a layer with a sliding window cannot keep the first tokens".into()))
+                Err(Error::Cache("a layer with a sliding window cannot keep the first tokens".into()))
             }
         }
     }

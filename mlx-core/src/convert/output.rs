@@ -36,10 +36,7 @@ impl Output {
         }
         let full = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some());
         if full && !force {
-            return Err(Error::file(
-                target,
-                "is not empty; choose another folder, or use --force to write into this one",
-            ));
+            return Err(Error::NotEmpty { folder: target.to_path_buf() });
         }
         let name = target.file_name().ok_or_else(|| Error::file(target, "is not a folder name"))?;
         let temporary = format!(".{}.{}.partial", name.to_string_lossy(), std::process::id());

@@ -169,7 +169,7 @@ impl Quantizer<'_> {
                     "{} matches no module of this model, whose modules have names such as {some}",
                     rule.text()
                 );
-                Err(Error::request("rule", message))
+                Err(Error::option("rule", message))
             }
         }
     }
@@ -185,7 +185,7 @@ impl Quantizer<'_> {
                         "{} does not fit: {module} has rows of {inputs} numbers, which is no multiple of the group size of {scheme}",
                         rule.text()
                     );
-                    Err(Error::request("rule", message))
+                    Err(Error::option("rule", message))
                 }
             };
         }

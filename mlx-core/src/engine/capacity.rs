@@ -51,7 +51,7 @@ impl Capacity {
                 size(least),
                 needed.div_ceil(1 << 20)
             );
-            return Err(Error::request("memory_budget", message));
+            return Err(Error::option("memory_budget", message));
         }
         Ok(capacity)
     }

@@ -139,10 +139,10 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     let footprint = match bits {
         None => Some(spec.footprint),
         Some(bits @ (4 | 8)) => spec.footprint.in_bits(bits),
-        Some(bits) => return Err(Error::request("kv_bits", format!("is {bits}; it must be 4 or 8"))),
+        Some(bits) => return Err(Error::option("kv_bits", format!("is {bits}; it must be 4 or 8"))),
     };
     let uneven =
-        || Error::request("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
+        || Error::option("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
     let mut spec = spec.clone();
     spec.footprint = footprint.ok_or_else(uneven)?;
     Ok(spec)

@@ -59,7 +59,7 @@ impl Embedding {
         if vector.iter().all(|value| value.is_finite()) {
             Ok(vector)
         } else {
-            Err(Error::not_finite("a hidden state"))
+            Err(Error::NotFinite("a hidden state"))
         }
     }
 }

@@ -23,11 +23,11 @@ impl Device {
         if options.prefix_cache == Some(0) {
             let message =
                 "cannot be used without a prefix cache in memory, which saves from and restores to it";
-            return Err(Error::request("prompt_cache", message));
+            return Err(Error::option("prompt_cache", message));
         }
         if options.kv_bits.is_some() {
             let message = "cannot be used with kv_bits: what is saved are the numbers as they were computed";
-            return Err(Error::request("prompt_cache", message));
+            return Err(Error::option("prompt_cache", message));
         }
         DiskCache::open(disk.clone(), self.fingerprint(folder)?).map(Some)
     }

@@ -27,7 +27,7 @@ impl MemoryFit {
         let budget = device::budget(options)?;
         let capacity = match device::capacity(spec, options) {
             Ok(capacity) => capacity,
-            Err(error @ Error::Request { .. }) => {
+            Err(error @ Error::Option { .. }) => {
                 let refusal = Some(error.to_string());
                 return Ok(Self { budget, shared: 0, longest: 0, full_contexts: 0, refusal });
             }

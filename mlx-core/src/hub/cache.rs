@@ -15,7 +15,7 @@ pub fn home() -> Result<PathBuf> {
     }
     let cache = folder_of("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
     let cache = cache.ok_or_else(|| {
-        Error::request(
+        Error::environment(
             "HF_HOME",
             "is not set, and neither is HOME; set one of them to locate the model cache",
         )
@@ -81,23 +81,20 @@ impl Cache {
         if missing.is_empty() {
             return Ok(folder);
         }
-        let message = format!(
-            "is incomplete in the cache: {} is missing; `mlx pull {name}` downloads the rest",
-            missing.join(", ")
-        );
-        Err(Error::hub(name, message))
+        let message = format!("is incomplete in the cache: {} is missing", missing.join(", "));
+        Err(Error::not_downloaded(name, message))
     }
 }
 
 fn absent(name: &ModelName, commits: &[String]) -> Error {
     let message = match commits {
-        [] => format!("no such folder, and no such model in the cache; `mlx pull {name}` downloads it"),
+        [] => "no such folder, and no such model in the cache".to_owned(),
         others => format!(
-            "this revision is not in the cache, but {} is; `mlx pull {name}` downloads it, or choose another with NAME@REVISION",
+            "this revision is not in the cache, but {} is; NAME@REVISION chooses another",
             others.join(", ")
         ),
     };
-    Error::hub(name, message)
+    Error::not_downloaded(name, message)
 }
 
 #[cfg(test)]

@@ -34,9 +34,9 @@ impl ModelName {
     /// The same model at this revision.
     pub fn at(self, revision: &str) -> Result<Self, Error> {
         if !is_revision(revision) {
-            return Err(Error::request(
-                "--revision",
-                format!("{revision:?} is not a valid branch, tag or commit"),
+            return Err(Error::option(
+                "revision",
+                format!("is {revision:?}, which is not a valid branch, tag or commit"),
             ));
         }
         Ok(Self { revision: Some(revision.to_owned()), ..self })
@@ -54,9 +54,9 @@ impl FromStr for ModelName {
         if good && revision.is_none_or(is_revision) {
             return Ok(Self { repo: repo.to_owned(), revision: revision.map(str::to_owned) });
         }
-        Err(Error::request(
-            "NAME",
-            format!("{text:?} is not a model name; use ORG/NAME or ORG/NAME@REVISION"),
+        Err(Error::option(
+            "name",
+            format!("is {text:?}, which is not a model name; use ORG/NAME or ORG/NAME@REVISION"),
         ))
     }
 }

@@ -31,7 +31,7 @@ impl Cache {
 }
 
 fn absent(name: &ModelName) -> Error {
-    Error::hub(name, "is not in the cache; `mlx list` shows the models that are")
+    Error::not_downloaded(name, "is not in the cache")
 }
 
 /// Takes every lock of the model, so that no other process downloads it meanwhile.

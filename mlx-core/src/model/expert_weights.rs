@@ -224,8 +224,8 @@ pub(super) fn expect_type_of_floats(dtype: &str, backend: Backend) -> Result<()>
     if dtype == "f32" || backend.half_experts {
         return Ok(());
     }
-    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and --keep-quantized keeps them so";
-    Err(Error::request("dtype", format!("cannot be {dtype} for this model: {why}")))
+    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and keep_quantized is set";
+    Err(Error::option("dtype", format!("cannot be {dtype} for this model: {why}")))
 }
 
 /// The parts in one along `axis`, computed.

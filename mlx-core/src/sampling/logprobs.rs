@@ -31,10 +31,10 @@ pub fn score(row: &[f32], token: u32, count: usize, scratch: &mut Scratch) -> Re
 /// A row that holds no distribution is an error, never a random token.
 pub(super) fn check_row(row: &[f32]) -> Result<()> {
     if is_broken(row) {
-        return Err(Error::not_finite("a logit"));
+        return Err(Error::NotFinite("a logit"));
     }
     if largest(row) == f32::NEG_INFINITY {
-        return Err(Error::Mlx("the model gave no token any probability".into()));
+        return Err(Error::Sampling("the model gave no token any probability".into()));
     }
     Ok(())
 }

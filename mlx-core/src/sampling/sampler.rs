@@ -158,7 +158,7 @@ impl Sampler {
     /// The token that the chain picks from an edited row.
     fn choose(&self, row: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<u32> {
         if largest(row) == f32::NEG_INFINITY {
-            return Err(Error::Mlx(
+            return Err(Error::Sampling(
                 "no token is left: logit_bias, penalties or the grammar forbid all of them".into(),
             ));
         }

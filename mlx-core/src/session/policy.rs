@@ -101,9 +101,8 @@ pub(super) fn render(engine: &EngineHandle, input: &TemplateInput) -> Result<Vec
 
 fn render_text(engine: &EngineHandle, input: &TemplateInput) -> Result<String> {
     let folder = engine.folder();
-    let template = folder.template.as_ref().ok_or_else(|| {
-        Error::file(&folder.path, "has no chat template; give the text as it is (--raw on the command line)")
-    })?;
+    let template =
+        folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;
     template.render(input)
 }
 

@@ -65,13 +65,13 @@ impl Tally {
                 packed = size(self.unpacked_bytes),
                 memory,
                 "quantized weights are dequantized on this backend, which multiplies packed weights slowly; \
-                 --keep-quantized keeps them packed"
+                 keep_quantized keeps them packed"
             );
         } else if self.device_bytes > self.file_bytes {
             tracing::info!(
                 files,
                 memory,
-                "weights are cast to f32, the fastest type on a CPU; --dtype chooses another"
+                "weights are cast to f32, the fastest type on a CPU; dtype chooses another"
             );
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
 use mlx_core::{hub, model};
 use mlx_guide as guide;
+use mlx_options::describe;
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
@@ -172,7 +173,7 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
     let mut entries: Vec<Entry> = Vec::new();
     if config.model.is_empty() {
         tracing::warn!("no model is named; {}", guide::NOTE);
-        let folder = guide::folder().map_err(|error| StartError::about("--model", error))?;
+        let folder = guide::folder().map_err(|error| StartError::about("--model", describe(&error)))?;
         entries.push(open(&format!("{}={}", guide::NAME, folder.display()), options)?);
     }
     for given in &config.model {
@@ -201,7 +202,8 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
 fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
     let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
-    let folder = hub::resolve(Path::new(place)).map_err(|error| StartError::about("--model", error))?;
+    let folder =
+        hub::resolve(Path::new(place)).map_err(|error| StartError::about("--model", describe(&error)))?;
     let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
         let why = "is not a model folder: it has no config.json";
         return Err(StartError::about(format_args!("--model: {}", folder.display()), why));

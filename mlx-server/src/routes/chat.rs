@@ -48,7 +48,7 @@ pub(crate) async fn render(State(state): State<AppState>, request: Request) -> R
     let rendered = blocking(&state, move || {
         let prompt = prepare::render(&lease, &request.conversation, request.generation_prompt)?;
         let tokens = lease.engine.folder().tokenizer.encode_chat(&prompt);
-        let tokens = tokens.map_err(|error| ApiError::from(error).blaming("prompt", "messages"))?;
+        let tokens = tokens.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))?;
         Ok(RenderResponse { count: tokens.len(), prompt, tokens })
     });
     Ok(json(rendered.await?))

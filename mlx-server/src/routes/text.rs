@@ -27,7 +27,7 @@ pub(crate) async fn tokenize(State(state): State<AppState>, request: Request) ->
         let tokenizer = &lease.engine.folder().tokenizer;
         let ids = tokenizer
             .encode(&request.content, request.add_special)
-            .map_err(|error| ApiError::from(error).blaming("prompt", "content"))?;
+            .map_err(|error| ApiError::from(error).renamed("prompt", "content"))?;
         let show = |id: &u32| if request.with_pieces { with_piece(tokenizer, *id) } else { json!(id) };
         Ok(TokenizeResponse { tokens: ids.iter().map(show).collect(), count: ids.len() })
     });

@@ -1,0 +1,52 @@
+//! The core's errors in the words of the programs: fields become flags, and remedies become commands.
+
+use mlx_core::Error;
+
+/// What to show of an error to the user of a command line.
+pub fn describe(error: &Error) -> String {
+    match error {
+        Error::Request { field: name, message } | Error::Option { name, message } => {
+            format!("{} {message}", flag(name))
+        }
+        Error::Environment { variable, message } => format!("{variable} {message}"),
+        Error::NotDownloaded { name, .. } => format!("{error}; `mlx pull {name}` downloads it"),
+        Error::NoChatTemplate { .. } => format!("{error}; `mlx generate --raw` continues a text without one"),
+        Error::NotEmpty { .. } => format!("{error}; give another folder, or --force to write into this one"),
+        Error::NotFinite(_) => format!("{error} (--dtype)"),
+        other => other.to_string(),
+    }
+}
+
+/// The flag that sets a field, or what the field is called where there is none.
+fn flag(field: &str) -> String {
+    match field {
+        "prompt" => "the prompt".to_owned(),
+        "messages" => "the messages".to_owned(),
+        "name" => "NAME".to_owned(),
+        "prompt_cache" => "--prompt-cache-dir".to_owned(),
+        "dry_sequence_breakers" => "--dry-sequence-breaker".to_owned(),
+        other => format!("--{}", other.replace('_', "-")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_become_flags_and_remedies_commands() {
+        for (error, text) in [
+            (Error::request("top_p", "is 2; it must be from 0 to 1"), "--top-p is 2; it must be from 0 to 1"),
+            (Error::request("prompt", "is empty"), "the prompt is empty"),
+            (Error::option("memory_budget", "is 1 MiB"), "--memory-budget is 1 MiB"),
+            (Error::environment("HF_HOME", "is not set"), "HF_HOME is not set"),
+            (
+                Error::NotDownloaded { name: "org/tiny".into(), message: "is not in the cache".into() },
+                "org/tiny: is not in the cache; `mlx pull org/tiny` downloads it",
+            ),
+            (Error::Mlx("out of memory".into()), "mlx: out of memory"),
+        ] {
+            assert_eq!(describe(&error), text);
+        }
+    }
+}
