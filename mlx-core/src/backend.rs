@@ -4,6 +4,7 @@
 use mlx_rs::{Device, DeviceType};
 
 use crate::error::Result;
+use crate::stream_errors::report_to_waits_only;
 
 /// How models are computed on a device. Every choice gives the model's numbers on every device; only speed and rounding
 /// differ. It is made once, when a model is loaded, and handed down.
@@ -46,8 +47,9 @@ impl Backend {
         pipelined: true,
     };
 
-    /// What suits the default device.
+    /// What suits the default device. The first call also starts MLX's scheduler.
     pub fn detect() -> Result<Self> {
+        report_to_waits_only()?;
         Ok(if is_gpu()? { Self::GPU } else { Self::CPU })
     }
 }

@@ -21,6 +21,7 @@ pub mod model;
 pub mod quantization;
 pub mod sampling;
 pub mod session;
+mod stream_errors;
 pub mod text;
 pub mod weights;
 

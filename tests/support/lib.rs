@@ -11,15 +11,21 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use mlx_core::backend::Backend;
 use mlx_core::engine::{
     EngineHandle, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
 use mlx_rs::Device;
 
-/// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock.
+/// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock. MLX's scheduler must not belong
+/// to a test's thread, hence the detection.
+///
+/// # Panics
+/// When there is no device.
 pub fn device() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
+    Backend::detect().expect("a device");
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

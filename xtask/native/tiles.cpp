@@ -69,7 +69,7 @@ INLINE Lanes pairs(const Lanes& a, const Lanes& b) {
          __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
 }
 
-// Writes the sums of a tile, of which the first `rows` rows are wanted.
+// Writes the sums of the first `rows` rows of a tile.
 template <int C>
 INLINE void put(const Product& p, int row, int rows, int column, const Lanes (&sums)[kRows][C]) {
   Lanes folded[C];

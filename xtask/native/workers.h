@@ -1,4 +1,4 @@
-// Runs the blocks of one product on all cores. A worker that does not come in time is not waited for: the caller takes what is left.
+// Runs the blocks of one product on all processors. The caller takes blocks, too, so a worker that is late does not delay it.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
+
+#include "processors.h"
 
 class Workers {
  public:
@@ -36,10 +38,10 @@ class Workers {
   }
 
  private:
-  // The upper half of left_ counts rounds, the lower half the blocks that nobody has taken yet.
+  // The upper half of left_ counts rounds, the lower half the blocks that have not been taken yet.
   static constexpr std::uint64_t kRound = std::uint64_t{1} << 32;
 
-  Workers() : threads_(std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 0, 15)) {
+  Workers() : threads_(std::clamp(processors() - 1, 0, 15)) {
     for (int i = 0; i < threads_; ++i) std::thread([this] { work(); }).detach();
   }
 

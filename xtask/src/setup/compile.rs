@@ -26,9 +26,9 @@ pub(super) struct Compiler<'a> {
 impl<'a> Compiler<'a> {
     /// Takes $CXX, which may hold arguments too, or the first of the usual names that starts.
     pub(super) fn find(build: &'a Path, mlx_c: &'a Path) -> Result<Self> {
-        let wanted = env::var("CXX").unwrap_or_default();
+        let chosen = env::var("CXX").unwrap_or_default();
         let names =
-            if wanted.trim().is_empty() { vec!["g++", "clang++", "c++"] } else { vec![wanted.as_str()] };
+            if chosen.trim().is_empty() { vec!["g++", "clang++", "c++"] } else { vec![chosen.as_str()] };
         let compilers = names.iter().map(|name| {
             let words = name.split_whitespace().map(str::to_owned).collect();
             Self { words, build, mlx_c }
@@ -43,24 +43,15 @@ impl<'a> Compiler<'a> {
     pub(super) fn library(&self, home: &Path) -> Result<()> {
         let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
         sources.extend(
-            [
-                "operations.cpp",
-                "blas.cpp",
-                "few_rows.cpp",
-                "tiles.cpp",
-                "pointwise.cpp",
-                "scheduler.cpp",
-                "heap.cpp",
-                "clock.cpp",
-            ]
-            .map(|name| self.build.join("helpers").join(name)),
+            ["operations.cpp", "blas.cpp", "few_rows.cpp", "tiles.cpp", "pointwise.cpp", "clock.cpp"]
+                .map(|name| self.build.join("helpers").join(name)),
         );
         let objects = self.objects(&sources)?;
         let mut link = self.command();
         link.args(["-shared", "-o"]).arg(self.build.join("libmlxc.so")).args(&objects);
         linker(&mut link, "--no-undefined");
-        // Programs record this name. Being a path, it is opened as it is, so they need no search path of their own,
-        // and nobody's RUSTFLAGS can take it away.
+        // Programs record this name. It is a path and opened as it is, so they need no search path of their own, and no
+        // RUSTFLAGS can remove one.
         linker(&mut link, "-soname").arg("-Xlinker").arg(home.join("libmlxc.so"));
         for (folder, name) in [("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")] {
             link.arg(format!("-L{}", self.build.join(folder).display())).arg(format!("-l{name}"));
@@ -142,7 +133,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Hands a word through to the linker. Not with `-Wl,`, which would split a path at its commas.
+/// Passes a word to the linker. Not with `-Wl,`, which would split a path at its commas.
 fn linker<'a>(command: &'a mut Command, word: &str) -> &'a mut Command {
     command.arg("-Xlinker").arg(word)
 }

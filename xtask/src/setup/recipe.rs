@@ -11,15 +11,15 @@ use anyhow::{Context, Result};
 use super::registry::{self, Package};
 use crate::workspace;
 
-/// To be raised when the steps change; the helper sources count by themselves.
+/// Raise this when the steps change; changes of the helper sources are noticed without it.
 const VERSION: u32 = 1;
 
-/// MLX' own BLAS is the reference one, about thirty times slower.
+/// The wheel of MLX has the reference BLAS, which is about thirty times slower.
 const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 17] = [
+pub(super) const HELPERS: [(&str, &str); 16] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
@@ -29,12 +29,11 @@ pub(super) const HELPERS: [(&str, &str); 17] = [
     ("lanes.h", include_str!("../../native/lanes.h")),
     ("tiles.h", include_str!("../../native/tiles.h")),
     ("tiles.cpp", include_str!("../../native/tiles.cpp")),
+    ("processors.h", include_str!("../../native/processors.h")),
     ("workers.h", include_str!("../../native/workers.h")),
     ("pointwise.h", include_str!("../../native/pointwise.h")),
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
-    ("scheduler.cpp", include_str!("../../native/scheduler.cpp")),
-    ("heap.cpp", include_str!("../../native/heap.cpp")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];
@@ -64,13 +63,13 @@ impl Recipe {
         Ok(Self { host, native, folder, mlx_c, wheels })
     }
 
-    /// The file that tells Cargo about the build. It is written last, so that it doubles as the mark of a finished one.
+    /// The file by which Cargo finds the build. It is written last, so it also marks a finished build.
     pub(super) fn cargo_config(&self) -> PathBuf {
         self.native.join("cargo.toml")
     }
 }
 
-/// The folders count, too: libraries and bindings are named by absolute paths.
+/// The folders are part of it: libraries and bindings are named by absolute paths.
 fn fingerprint(root: &Path, package: &Package, host: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (VERSION, HELPERS, OPENBLAS, LIBCLANG, root, &package.version, &package.folder, host).hash(&mut hasher);
