@@ -161,7 +161,7 @@ fn a_step_whose_error_reached_another_wait_is_repeated() {
             if caches.len() == prompts().len()
                 && let Some(canceller) = script.lock().expect("no panic").take()
             {
-                // Storing the state of the cancelled stream waits on the device before the engine waits for this step.
+                // The fault is not the step's own: the first wait reports it.
                 fail_on_the_device();
                 canceller.cancel();
             }
@@ -177,7 +177,7 @@ fn a_step_whose_error_reached_another_wait_is_repeated() {
         for (generation, expected) in running.into_iter().zip(expected) {
             assert_eq!(collect(generation).ids(), expected.ids());
         }
-        assert_eq!(engine.stats().preemptions, 5, "every row of the step starts over");
+        assert_eq!(engine.stats().preemptions, 6, "every row of the step starts over");
     }
 }
 
@@ -215,8 +215,9 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
     for backend in backends() {
         let prompts = [vec![30, 31], vec![40, 41, 42]];
         let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
-        // Prefill passes: the stream's, one per prompt, and one per prompt again.
-        for (failing, fails_again) in [(&[2][..], false), (&[2, 4], true)] {
+        // Prefill passes: the stream's, one per prompt, the stream's again where it ran beside them, and one per prompt again.
+        let twice: &[usize] = if backend.pipelined { &[2, 5] } else { &[2, 4] };
+        for (failing, fails_again) in [(&[2][..], false), (twice, true)] {
             let (engine, step) = engine_with_failing_prompts(backend, failing, true);
             let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
             assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));
@@ -228,7 +229,9 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
                     (expected[1].clone(), &FinishReason::Length)
                 );
             }
-            assert_eq!(engine.stats().preemptions, 2, "both start over");
+            // Where decode passes are on the device beside prefill, the error may belong to either.
+            let rows = 2 + u64::from(backend.pipelined);
+            assert_eq!(engine.stats().preemptions, rows, "all that ran beside the failure start over");
         }
     }
 }

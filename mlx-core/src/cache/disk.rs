@@ -34,15 +34,26 @@ impl DiskOptions {
     }
 }
 
+/// How the states of a prefix were computed. The tiers of a model are separate files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Tier {
+    /// In any shape: prompts and answers.
+    Ordinary,
+    /// In the shapes that give the same bits every time: whole chunks of prompts.
+    Exact,
+}
+
 /// The saved prefixes of one model.
 pub(crate) struct DiskCache {
     folder: PathBuf,
-    model: Key,
+    /// The keys of the model's two tiers.
+    roots: [Key; 2],
     writer: Writer,
 }
 
 /// The blocks of a text that are saved.
 pub(crate) struct Saved {
+    tier: Tier,
     keys: Vec<Key>,
 }
 
@@ -54,35 +65,41 @@ impl Saved {
 }
 
 impl DiskCache {
-    /// The prefixes of the model with this fingerprint.
-    pub(crate) fn open(options: DiskOptions, fingerprint: u128) -> Result<Self> {
-        let (folder, model) = (options.folder.clone(), Key::root(fingerprint));
-        let own = folder.join(model.to_string());
-        std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
+    /// The prefixes of the model with these fingerprints, one for each [`Tier`].
+    pub(crate) fn open(options: DiskOptions, fingerprints: [u128; 2]) -> Result<Self> {
+        let (folder, roots) = (options.folder.clone(), fingerprints.map(Key::root));
+        for root in &roots {
+            let own = folder.join(root.to_string());
+            std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
+        }
         // Sweeps up what a crash has left.
         folder::list(&folder)?;
         let writer = Writer::start(options).map_err(|error| Error::io(&folder, error))?;
-        Ok(Self { folder, model, writer })
+        Ok(Self { folder, roots, writer })
     }
 
-    fn path(&self, key: Key) -> PathBuf {
-        folder::path_of(&self.folder, self.model, key)
+    fn root(&self, tier: Tier) -> Key {
+        self.roots[tier as usize]
     }
 
-    /// How much of the beginning of `tokens` is saved.
-    pub(crate) fn find(&self, tokens: &[u32]) -> Saved {
-        let chain = self.model.chain(tokens);
-        Saved { keys: chain.into_iter().take_while(|key| self.path(*key).exists()).collect() }
+    fn path(&self, tier: Tier, key: Key) -> PathBuf {
+        folder::path_of(&self.folder, self.root(tier), key)
+    }
+
+    /// How much of the beginning of `tokens` is saved in a tier.
+    pub(crate) fn find(&self, tier: Tier, tokens: &[u32]) -> Saved {
+        let chain = self.root(tier).chain(tokens);
+        Saved { tier, keys: chain.into_iter().take_while(|key| self.path(tier, *key).exists()).collect() }
     }
 
     /// The first `positions` of what was found for `tokens`, as far as they are sound, and the number of files that were not: those are
-    /// gone now.
+    /// removed.
     pub(crate) fn load(&self, saved: &Saved, tokens: &[u32], positions: usize) -> (Vec<Block>, usize) {
         let (runs, _) = tokens.as_chunks::<BLOCK>();
-        let (mut blocks, mut parent) = (Vec::new(), self.model);
-        let wanted = positions.div_ceil(BLOCK);
-        for (index, (key, run)) in saved.keys.iter().zip(runs).take(wanted).enumerate() {
-            let path = self.path(*key);
+        let (mut blocks, mut parent) = (Vec::new(), self.root(saved.tier));
+        let count = positions.div_ceil(BLOCK);
+        for (index, (key, run)) in saved.keys.iter().zip(runs).take(count).enumerate() {
+            let path = self.path(saved.tier, *key);
             let place = Place { parent, start: index * BLOCK, tokens: run.to_vec() };
             // It may have made room for another since it was found.
             let Ok(bytes) = std::fs::read(&path) else { return (blocks, 0) };
@@ -96,13 +113,13 @@ impl DiskCache {
             }
             parent = *key;
         }
-        self.writer.touch(saved.keys.iter().take(wanted).map(|key| self.path(*key)).collect());
+        self.writer.touch(saved.keys.iter().take(count).map(|key| self.path(saved.tier, *key)).collect());
         (blocks, 0)
     }
 
     /// Whether the block of `tokens` that ends at their end is saved.
-    pub(crate) fn has(&self, tokens: &[u32]) -> bool {
-        self.model.chain(tokens).last().is_some_and(|key| self.path(*key).exists())
+    pub(crate) fn has(&self, tier: Tier, tokens: &[u32]) -> bool {
+        self.root(tier).chain(tokens).last().is_some_and(|key| self.path(tier, *key).exists())
     }
 
     /// Whether a block can be saved without waiting for the disk.
@@ -111,11 +128,11 @@ impl DiskCache {
     }
 
     /// Saves the layers of the last block of `tokens`, which are whole blocks; false if that is not possible any more.
-    pub(crate) fn save(&self, tokens: &[u32], layers: Vec<Layer>) -> bool {
+    pub(crate) fn save(&self, tier: Tier, tokens: &[u32], layers: Vec<Layer>) -> bool {
         let start = tokens.len().saturating_sub(BLOCK);
-        let parent = self.model.chain(&tokens[..start]).last().copied().unwrap_or(self.model);
+        let parent = self.root(tier).chain(&tokens[..start]).last().copied().unwrap_or(self.root(tier));
         let place = Place { parent, start, tokens: tokens[start..].to_vec() };
-        self.writer.write(self.path(parent.then(&place.tokens)), Block { place, layers })
+        self.writer.write(self.path(tier, parent.then(&place.tokens)), Block { place, layers })
     }
 }
 

@@ -11,10 +11,10 @@ mod sequence;
 mod sliding;
 mod variant;
 
-pub(crate) use disk::{BLOCK, DiskCache};
+pub(crate) use disk::{BLOCK, Block, DiskCache, Tier};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 pub use layer::{LayerState, layer_capacity};
-pub(crate) use prefix::{Found, Hit, Kept, PrefixTree};
+pub(crate) use prefix::{Clock, Found, Hit, Kept, PrefixTree};
 pub(crate) use quantized::GROUP;
 pub use sequence::{Rollback, SequenceState};
 pub use variant::Variant;

@@ -1,7 +1,9 @@
 //! Prefixes of token sequences and what is kept for each: a tree that finds the longest common beginning, and an order of use
 //! that says what goes first. Invariant: pure; it sees ids, lengths and bytes, and what is kept is opaque to it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// The root is never freed.
 const ROOT: usize = 0;
@@ -14,8 +16,19 @@ pub(crate) struct PrefixTree<T> {
     free: Vec<usize>,
     /// Entries by their last use.
     order: BTreeMap<u64, usize>,
-    clock: u64,
+    clock: Clock,
     bytes: u64,
+}
+
+/// Counts uses. Trees that share a clock can tell which of their entries was used longest ago.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Clock(Rc<Cell<u64>>);
+
+impl Clock {
+    fn tick(&self) -> u64 {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
+    }
 }
 
 #[derive(Debug)]
@@ -81,8 +94,7 @@ struct Place {
 
 impl<T> Default for PrefixTree<T> {
     fn default() -> Self {
-        let root = Node::new(Vec::new(), ROOT, 0);
-        Self { nodes: vec![root], free: Vec::new(), order: BTreeMap::new(), clock: 0, bytes: 0 }
+        Self::new(Clock::default())
     }
 }
 
@@ -93,6 +105,17 @@ impl<T> Node<T> {
 }
 
 impl<T> PrefixTree<T> {
+    /// An empty tree whose entries are ordered by this clock.
+    pub(crate) fn new(clock: Clock) -> Self {
+        let root = Node::new(Vec::new(), ROOT, 0);
+        Self { nodes: vec![root], free: Vec::new(), order: BTreeMap::new(), clock, bytes: 0 }
+    }
+
+    /// When the entry that was used longest ago was last used.
+    pub(crate) fn oldest_use(&self) -> Option<u64> {
+        self.order.first_key_value().map(|(used, _)| *used)
+    }
+
     /// Bytes of all that is kept.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -109,19 +132,26 @@ impl<T> PrefixTree<T> {
         let (place, looked_at) = self.walk(prompt);
         let differs = self.differs(&place, prompt);
         let mut found = Found { hit: None, common: place.depth, differs, looked_at };
-        // Everything from a place on has the tokens up to it in common with the prompt; towards the root they become fewer.
+        if let Some((node, length)) = self.usable(&place, allowed) {
+            found.hit = self.touch(self.cuttable_below(node), length);
+        }
+        found
+    }
+
+    /// The node with an entry below it that can be cut to the longest allowed part of the path to `place`, and that length.
+    fn usable(&self, place: &Place, allowed: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
+        // Everything below a node shares the tokens up to it with the prompt; towards the root they become fewer.
         let (mut node, mut depth) = (place.node, place.depth);
         loop {
             let length = allowed(depth);
             if length == 0 {
-                return found;
+                return None;
             }
             if self.nodes[node].shortest <= length {
-                found.hit = self.touch(self.cuttable_below(node), length);
-                return found;
+                return Some((node, length));
             }
             if node == ROOT {
-                return found;
+                return None;
             }
             node = self.nodes[node].parent;
             depth = self.nodes[node].depth;
@@ -154,10 +184,10 @@ impl<T> PrefixTree<T> {
         let at = self.branch(&place);
         let node = self.grow(at, &tokens[place.depth..]);
         let superseded = self.superseded(node, kept.shortest);
-        self.clock += 1;
-        self.order.insert(self.clock, node);
+        let now = self.clock.tick();
+        self.order.insert(now, node);
         self.bytes += kept.bytes;
-        self.nodes[node].entry = Some(Entry { kept, id: self.clock, used: self.clock });
+        self.nodes[node].entry = Some(Entry { kept, id: now, used: now });
         self.settle(node);
         superseded.into_iter().filter_map(|node| self.remove(node)).collect()
     }
@@ -209,11 +239,11 @@ impl<T> PrefixTree<T> {
     }
 
     fn touch(&mut self, node: usize, length: usize) -> Option<Hit> {
-        self.clock += 1;
+        let now = self.clock.tick();
         let entry = self.nodes[node].entry.as_mut()?;
         self.order.remove(&entry.used);
-        entry.used = self.clock;
-        self.order.insert(self.clock, node);
+        entry.used = now;
+        self.order.insert(now, node);
         Some(Hit { node, id: entry.id, length })
     }
 

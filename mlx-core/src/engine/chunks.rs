@@ -11,6 +11,9 @@ pub(super) struct Chunks {
     shortest: usize,
 }
 
+/// Several short prompts share a pass of up to this many rows.
+const SHARED_ROWS: usize = 256;
+
 /// The depth at which chunks begin to shrink.
 const SHALLOW: usize = 512;
 
@@ -41,6 +44,11 @@ impl Chunks {
     /// The most rows that a chunk has.
     pub(super) fn longest(self) -> usize {
         self.longest
+    }
+
+    /// The most rows of a pass over several short prompts.
+    pub(super) fn shared_rows(self) -> usize {
+        self.longest.max(SHARED_ROWS)
     }
 
     /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.

@@ -1,11 +1,15 @@
 //! The passes of the engine. Invariant: the only place that runs a model for a user.
 
+use std::cell::OnceCell;
+
 use mlx_rs::Array;
 
 use super::capacity::{Capacity, freed};
 use super::chunks::Chunks;
 use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
+use super::schedule::shapes::Shapes;
+use super::sequence::Sequence;
 use crate::array::{self, Rows, slice_axis};
 use crate::backend::default_memory_budget;
 use crate::cache::{SequenceState, Variant};
@@ -16,14 +20,15 @@ use crate::model::{Batch, Model, ModelSpec, Pass, Row};
 pub(super) struct Device {
     pub(super) model: Box<dyn Model>,
     pub(super) chunks: Chunks,
-    /// The widths that steps are filled up to; empty if any will do.
-    widths: Vec<usize>,
-    most_rows: usize,
+    /// The widths at which rows keep their bits, once they were checked.
+    exact_widths: OnceCell<Vec<usize>>,
+    /// The most rows of a decode step.
+    rows: usize,
     /// In how many bits caches keep their numbers, if not as they are.
     kv_bits: Option<u8>,
     /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes about fifty operations before it
     /// makes the caller wait, fewer than a step has; working ahead was measured to gain nothing there.
-    pub(super) pipelined: bool,
+    pipelined: bool,
 }
 
 impl Device {
@@ -35,32 +40,95 @@ impl Device {
         let spec = in_bits(model.spec(), options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
-        let widths = if options.exact { exact_widths(model.as_ref(), rows)? } else { Vec::new() };
-        if options.exact && widths.is_empty() {
-            tracing::warn!("no width of steps keeps a row's bits on this device; results are sampling-exact");
+        let device = Self {
+            model,
+            chunks: Chunks::new(backend.fused_attention),
+            exact_widths: OnceCell::new(),
+            rows,
+            kv_bits: options.kv_bits,
+            pipelined: backend.pipelined,
+        };
+        if options.exact {
+            device.exact_widths();
         }
-        let most_rows = widths.last().copied().unwrap_or(rows).min(MOST_ROWS);
-        tracing::debug!(?widths, most_rows, "the shapes of steps");
-        let (chunks, kv_bits) = (Chunks::new(backend.fused_attention), options.kv_bits);
-        Ok((Self { model, chunks, widths, most_rows, kv_bits, pipelined: backend.pipelined }, capacity))
+        Ok((device, capacity))
     }
 
-    pub(super) fn exactness(&self) -> Exactness {
-        match (self.kv_bits, self.keeps_bits()) {
-            (Some(_), _) => Exactness::Approximate,
-            (None, true) => Exactness::Bit,
-            (None, false) => Exactness::Sampling,
+    /// Whether steps run on the device while the host does something else.
+    pub(super) fn pipelined(&self) -> bool {
+        self.pipelined
+    }
+
+    /// The widths of exact decode steps, which the first call checks; empty if a row's bits depend on the others at all widths.
+    fn exact_widths(&self) -> &[usize] {
+        self.exact_widths.get_or_init(|| {
+            let widths = exact_widths(self.model.as_ref(), self.rows).unwrap_or_else(|error| {
+                tracing::warn!(%error, "exact widths could not be checked");
+                Vec::new()
+            });
+            if widths.is_empty() {
+                tracing::warn!(
+                    "no width of decode steps keeps a row's bits on this device; results are sampling-exact"
+                );
+            }
+            tracing::debug!(?widths, "the widths of exact decode steps");
+            widths
+        })
+    }
+
+    /// How far a result can be repeated, for a request that is exact or not.
+    pub(super) fn exactness(&self, exact: bool) -> Exactness {
+        match self.kv_bits {
+            Some(_) => Exactness::Approximate,
+            None if exact && !self.exact_widths().is_empty() => Exactness::Bit,
+            None => Exactness::Sampling,
         }
     }
 
-    /// Whether a row's bits do not depend on its company.
-    pub(super) fn keeps_bits(&self) -> bool {
-        !self.widths.is_empty()
+    /// How far a sequence's result can be repeated: after a context shift it is not what it would be with all of its text.
+    pub(super) fn exactness_of(&self, sequence: &Sequence) -> Exactness {
+        if sequence.history.len() > self.context() {
+            Exactness::Approximate
+        } else {
+            self.exactness(sequence.exact())
+        }
     }
 
-    /// The variant that the state of a sequence of `length` tokens has to have.
+    /// The positions that the model attends to.
+    pub(super) fn context(&self) -> usize {
+        self.model.spec().context_length
+    }
+
+    /// The last chunk border at or before a position.
+    pub(super) fn border(&self, position: usize) -> usize {
+        self.chunks.border(position)
+    }
+
+    /// What limits the shapes of passes.
+    pub(super) fn shapes(&self) -> Shapes {
+        let (chunks, context, layers) = (self.chunks, self.context(), self.layers());
+        Shapes { chunks, context, layers, exact_rows: self.rows, shared_rows: chunks.shared_rows() }
+    }
+
+    /// The variant that the state of a sequence of `length` tokens has.
     pub(super) fn variant(&self, length: usize) -> Variant {
         self.model.spec().variant(length)
+    }
+
+    /// Whether a state can go on to a sequence of `length` tokens.
+    pub(super) fn fits(&self, state: &SequenceState, length: usize) -> bool {
+        state.variant() == self.variant(length)
+    }
+
+    /// Replaces the state of a sequence that has grown into another variant: it is computed again from its first token, as transformers
+    /// does.
+    pub(super) fn renew_variant(&self, sequence: &mut Sequence) {
+        let length = sequence.history.len();
+        if let Some(run) = &mut sequence.run
+            && !self.fits(&run.state, length)
+        {
+            run.state = self.new_state(length);
+        }
     }
 
     /// An empty state for a sequence of `length` tokens that may grow.
@@ -72,29 +140,35 @@ impl Device {
         }
     }
 
-    /// How much of a beginning of `length` tokens a prompt may take over from another one: all of it, or, where results are the same
-    /// bits, whole chunks.
-    pub(super) fn reusable(&self, length: usize) -> usize {
-        if self.keeps_bits() { self.chunks.border(length) } else { length }
+    /// How much of a prefix of `length` tokens a prompt may reuse: all of it, or whole chunks in an exact request.
+    pub(super) fn reusable(&self, length: usize, exact: bool) -> usize {
+        if exact { self.chunks.border(length) } else { length }
     }
 
-    /// The most rows of one step.
-    pub(super) fn most_rows(&self) -> usize {
-        self.most_rows
+    /// The most rows of one decode pass.
+    pub(super) fn most_rows(&self, exact: bool) -> usize {
+        let widest = if exact { self.exact_widths().last().copied() } else { None };
+        widest.unwrap_or(self.rows)
     }
 
     pub(super) fn layers(&self) -> usize {
         self.model.spec().num_layers
     }
 
-    fn step(&self, rows: &[Row]) -> Batch {
-        let width = self.widths.iter().copied().find(|&width| width >= rows.len());
+    fn step(&self, rows: &[Row], exact: bool) -> Batch {
+        let widths = if exact { self.exact_widths() } else { &[] };
+        let width = widths.iter().copied().find(|&width| width >= rows.len());
         Batch::step(rows, width.unwrap_or(rows.len()))
     }
 
     /// Starts a decode step, one row for each cache.
-    pub(super) fn decode(&self, rows: &[Row], caches: &mut [&mut SequenceState]) -> Result<Rows> {
-        let hidden = self.model.forward(self.step(rows), caches)?;
+    pub(super) fn decode(
+        &self,
+        rows: &[Row],
+        caches: &mut [&mut SequenceState],
+        exact: bool,
+    ) -> Result<Rows> {
+        let hidden = self.model.forward(self.step(rows, exact), caches)?;
         let logits = Rows::new(&self.model.logits(&hidden)?)?;
         logits.start()?;
         Ok(logits)
@@ -109,7 +183,7 @@ impl Device {
     pub(super) fn begin_replay(&self, tokens: &[u32], start: usize) -> Result<Pass> {
         let row = |(place, &token): (usize, &u32)| Row { cache: 0, token, position: start + place };
         let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
-        self.model.begin(self.step(&rows))
+        self.model.begin(self.step(&rows, true))
     }
 
     /// Starts the next layers of a pass. `wanted` says whether somebody will read its hidden rows.

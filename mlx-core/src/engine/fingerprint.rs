@@ -4,7 +4,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::device::Device;
 use super::options::EngineOptions;
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, Tier};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::Row;
@@ -29,24 +29,28 @@ impl Device {
             let message = "cannot be used with kv_bits: what is saved are the numbers as they were computed";
             return Err(Error::option("prompt_cache", message));
         }
-        DiskCache::open(disk.clone(), self.fingerprint(folder)?).map(Some)
+        DiskCache::open(disk.clone(), self.fingerprints(folder)?).map(Some)
     }
 
-    /// Of the weights, the configuration, the tokenizer, how passes are shaped, and, as the last word on libraries, processors and
+    /// One for each tier. Of the weights, the configuration, the tokenizer, how passes are shaped, and, as the last word on libraries, processors and
     /// threads, the very bits that this device makes of a text.
-    fn fingerprint(&self, folder: &ModelFolder) -> Result<u128> {
+    fn fingerprints(&self, folder: &ModelFolder) -> Result<[u128; 2]> {
         let spec = self.model.spec();
         let tokenizer = folder.path.join("tokenizer.json");
         let tokenizer = std::fs::read(&tokenizer).map_err(|error| Error::io(tokenizer, error))?;
         let mut hash = Xxh3::new();
         hash.update(&spec.fingerprint.to_le_bytes());
         hash.update(&tokenizer);
-        let shapes = format!("{} {:?} {}", spec.dtype, self.chunks, self.exactness().as_str());
+        let shapes = format!("{} {:?}", spec.dtype, self.chunks);
         hash.update(shapes.as_bytes());
         for logit in self.probe()? {
             hash.update(&logit.to_bits().to_le_bytes());
         }
-        Ok(hash.digest128())
+        Ok([Tier::Ordinary, Tier::Exact].map(|tier| {
+            let mut hash = hash.clone();
+            hash.update(format!("{tier:?}").as_bytes());
+            hash.digest128()
+        }))
     }
 
     /// The logits after a chunk of a prompt, and those after a step behind it.
@@ -60,7 +64,7 @@ impl Device {
         self.advance(&mut pass, self.layers(), &mut cache, true)?;
         let prompt = self.last_logits(pass.hidden())?;
         let row = Row { cache: 0, token: token(length), position: length };
-        let step = self.decode(&[row], &mut [&mut cache])?;
+        let step = self.decode(&[row], &mut [&mut cache], false)?;
         Ok([prompt.values()?, step.values()?].concat())
     }
 }

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::capacity::Capacity;
 use super::device::Device;
+use super::engine::{Engine, Message, Submission};
 use super::options::{EngineOptions, Exactness};
-use super::prefix_store::PrefixMiss;
+use super::prefix::PrefixMiss;
 use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
-use super::runner::{Engine, Submission};
 use super::sequence::Outlet;
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
@@ -28,12 +28,17 @@ pub struct EngineHandle {
 pub(super) struct Shared {
     folder: Arc<ModelFolder>,
     spec: ModelSpec,
+    /// How far results of requests that are not exact can be repeated.
     exactness: Exactness,
+    /// The same for exact requests, once it was checked.
+    exact_level: OnceLock<Exactness>,
+    /// Whether requests that do not say are exact.
+    exact: bool,
     capacity: Capacity,
     max_waiting: usize,
     gauges: Arc<Gauges>,
     /// `None` once the engine is being stopped.
-    submissions: Option<Sender<Submission>>,
+    messages: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -58,12 +63,12 @@ impl EngineHandle {
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
         let folder = Arc::new(ModelFolder::open(folder)?);
-        let (submissions, receiver) = channel();
+        let (messages, receiver) = channel();
         let (ready, loaded) = channel::<Result<Ready>>();
         let gauges = Arc::new(Gauges::default());
         let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
         let options = options.clone();
-        let max_waiting = options.max_waiting.max(1);
+        let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
         let start = move |options: &EngineOptions| {
             let (device, capacity) = Device::new(load()?, options)?;
@@ -73,11 +78,12 @@ impl EngineHandle {
         let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
             Ok((device, capacity, saved, folder)) => {
-                let about = (device.model.spec().clone(), device.exactness(), capacity.clone());
+                let about = (device.model.spec().clone(), device.exactness(false), capacity.clone());
                 // Its numbers are there before anybody can ask for them.
-                let engine = Engine::new(device, capacity, folder, &options, saved, gauges_of_engine);
-                if ready.send(Ok(about)).is_ok() {
-                    engine.run(&receiver);
+                match Engine::new(device, capacity, folder, &options, saved, gauges_of_engine) {
+                    Err(error) => drop(ready.send(Err(error))),
+                    Ok(engine) if ready.send(Ok(about)).is_ok() => engine.run(&receiver),
+                    Ok(_) => {}
                 }
             }
         };
@@ -87,8 +93,20 @@ impl EngineHandle {
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
         let (spec, exactness, capacity) =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
-        let (submissions, thread) = (Some(submissions), Some(thread));
-        let shared = Shared { folder, spec, exactness, capacity, max_waiting, gauges, submissions, thread };
+        let (messages, thread) = (Some(messages), Some(thread));
+        let exact_level = OnceLock::new();
+        let shared = Shared {
+            folder,
+            spec,
+            exactness,
+            exact_level,
+            exact,
+            capacity,
+            max_waiting,
+            gauges,
+            messages,
+            thread,
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -110,9 +128,29 @@ impl EngineHandle {
         &self.shared.spec
     }
 
-    /// How far results can be repeated.
+    /// How far results of requests that do not say can be repeated.
     pub fn exactness(&self) -> Exactness {
-        self.shared.exactness
+        self.exactness_of(self.shared.exact).unwrap_or(self.shared.exactness)
+    }
+
+    /// How far results can be repeated, of exact requests or of others. The first question about exact ones waits for a check on the device.
+    fn exactness_of(&self, exact: bool) -> Result<Exactness> {
+        if !exact {
+            return Ok(self.shared.exactness);
+        }
+        if let Some(level) = self.shared.exact_level.get() {
+            return Ok(*level);
+        }
+        let (reply, level) = channel();
+        let stopped = || Error::EngineStopped("its thread has ended".into());
+        self.messages()?.send(Message::ExactLevel(reply)).map_err(|_| stopped())?;
+        let level = level.recv().map_err(|_| stopped())?;
+        Ok(*self.shared.exact_level.get_or_init(|| level))
+    }
+
+    fn messages(&self) -> Result<&Sender<Message>> {
+        let stopped = || Error::EngineStopped("its thread has ended".into());
+        self.shared.messages.as_ref().ok_or_else(stopped)
     }
 
     /// Whether requests are still run; false once the engine thread has ended.
@@ -132,7 +170,12 @@ impl EngineHandle {
 
     /// Checks a request against this model and its memory; see [`GenerationRequest::new`].
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
-        let request = GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)?;
+        let mut request = GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)?;
+        request.exact = options.exact.unwrap_or(self.shared.exact);
+        request.exactness = match request.slide {
+            Some(_) => Exactness::Approximate,
+            None => self.exactness_of(request.exact)?,
+        };
         self.shared.capacity.check(request)
     }
 
@@ -144,9 +187,9 @@ impl EngineHandle {
 
     /// Hands over several requests that belong together: all of them or, with an error, none.
     pub fn submit_all(&self, requests: Vec<GenerationRequest>) -> Result<Vec<Generation>> {
-        let Shared { gauges, max_waiting, submissions, .. } = self.shared.as_ref();
+        let Shared { gauges, max_waiting, .. } = self.shared.as_ref();
         let stopped = || Error::EngineStopped("its thread has ended".into());
-        let sender = submissions.as_ref().ok_or_else(stopped)?;
+        let sender = self.messages()?;
         // A group that is larger than the queue may have it to itself.
         let limit = requests.len().max(*max_waiting);
         let queued = |waiting: usize| Some(waiting + requests.len()).filter(|after| *after <= limit);
@@ -157,7 +200,8 @@ impl EngineHandle {
             let (sink, events) = async_channel::unbounded();
             let canceller = Canceller::default();
             let outlet = Outlet { sink, canceller: canceller.clone() };
-            sender.send(Submission { request, outlet }).map_err(|_| stopped())?;
+            let submission = Box::new(Submission { request, outlet });
+            sender.send(Message::Submit(submission)).map_err(|_| stopped())?;
             Ok(Generation { events, done: false, canceller, engine: self.clone() })
         };
         requests.into_iter().map(submit).collect()
@@ -167,7 +211,7 @@ impl EngineHandle {
 impl Drop for Shared {
     fn drop(&mut self) {
         // The engine ends when its last sender is gone; waiting for it frees the device memory here and now.
-        drop(self.submissions.take());
+        drop(self.messages.take());
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }

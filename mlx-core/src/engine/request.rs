@@ -71,6 +71,8 @@ pub struct GenerationRequest {
     pub(super) priority: Priority,
     pub(super) slide: Option<usize>,
     pub(super) exact: bool,
+    /// How far its result can be repeated, as far as is known before it runs.
+    pub(super) exactness: Exactness,
 }
 
 impl GenerationRequest {
@@ -99,6 +101,7 @@ impl GenerationRequest {
             priority: options.priority,
             slide: options.slide,
             exact: options.exact.unwrap_or(false),
+            exactness: Exactness::Sampling,
             prompt,
         })
     }
@@ -106,6 +109,11 @@ impl GenerationRequest {
     /// The seed that the draws use, given or taken from the operating system.
     pub fn seed(&self) -> u64 {
         self.params.seed
+    }
+
+    /// How far the result can be repeated. A text that may outgrow the context is approximate from the start.
+    pub fn exactness(&self) -> Exactness {
+        self.exactness
     }
 
     /// The number of prompt tokens.

@@ -1,5 +1,6 @@
-//! One sequence in the engine: its tokens, everything that follows them, and, while it runs, its cache.
+//! The sequences of the engine: their tokens, what follows the tokens and, while they run, their states.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use async_channel::Sender;
@@ -7,16 +8,64 @@ use async_channel::Sender;
 use super::capacity::Reservation;
 use super::embedding::Embedding;
 use super::handle::Canceller;
-use super::output_text::OutputText;
+use super::output::OutputText;
+use super::prefix::Source;
 use super::prompt_score::PromptScore;
-use super::request::{Event, GenerationRequest, Timings, Usage};
+use super::request::{Event, FinishReason, GenerationRequest, Timings, Usage};
+use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use crate::cache::SequenceState;
+use crate::error::Result;
 use crate::folder::ModelFolder;
-use crate::model::Pass;
-use crate::sampling::{Sampler, TokenHistory};
+use crate::model::{Model, Pass};
+use crate::sampling::{Sampler, Scratch, TokenHistory};
 use crate::text::StopMatcher;
 
-/// A request being worked on.
+/// All sequences that run or wait, by the order in which they came.
+#[derive(Default)]
+pub(super) struct Sequences(BTreeMap<u64, Sequence>);
+
+impl Sequences {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, id: u64, sequence: Sequence) {
+        self.0.insert(id, sequence);
+    }
+
+    /// The sequence with an id that a plan named.
+    pub(super) fn get(&self, id: u64) -> &Sequence {
+        self.0.get(&id).expect("plans name sequences that exist")
+    }
+
+    /// The sequence with an id that a plan named.
+    pub(super) fn get_mut(&mut self, id: u64) -> &mut Sequence {
+        self.0.get_mut(&id).expect("plans name sequences that exist")
+    }
+
+    /// A sequence that may have ended.
+    pub(super) fn find(&self, id: u64) -> Option<&Sequence> {
+        self.0.get(&id)
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Sequence {
+        self.0.remove(&id).expect("a sequence ends once")
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Sequence)> {
+        self.0.iter().map(|(&id, sequence)| (id, sequence))
+    }
+
+    /// The sequences with these ids, which rise, and all of which exist.
+    pub(super) fn several_mut<'a>(&'a mut self, ids: &'a [u64]) -> Vec<&'a mut Sequence> {
+        let chosen = self.0.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
+        let chosen: Vec<_> = chosen.map(|(_, sequence)| sequence).collect();
+        assert_eq!(chosen.len(), ids.len(), "plans name sequences that exist");
+        chosen
+    }
+}
+
+/// A request that the engine works on.
 pub(super) struct Sequence {
     pub(super) history: TokenHistory,
     pub(super) sampler: Sampler,
@@ -24,11 +73,13 @@ pub(super) struct Sequence {
     pub(super) limits: Limits,
     pub(super) reader: PromptReader,
     pub(super) outlet: Outlet,
-    pub(super) promise: Reservation,
-    /// `None` while it waits for its turn.
+    pub(super) reservation: Reservation,
+    /// `None` while it waits in the queue.
     pub(super) run: Option<Run>,
-    /// It was in a pass that failed; its next step runs without company, to find out whose fault it was.
+    /// A pass that it was part of failed: it runs alone until its next token, which shows whose fault it was.
     pub(super) quarantined: bool,
+    /// Why it ends, once its last token is drawn.
+    pub(super) ended: Option<FinishReason>,
     cached_tokens: usize,
     clock: Clock,
 }
@@ -49,25 +100,33 @@ impl PromptReader {
 
 /// What a sequence has while it runs.
 pub(super) struct Run {
-    pub(super) cache: SequenceState,
-    /// A pass that has begun and not all of whose layers have been issued.
+    pub(super) state: SequenceState,
+    /// A prefill pass that has begun and not all of whose layers have been issued.
     pub(super) pass: Option<Pass>,
-    /// Another sequence with the same beginning, which is computing it: its id, and how many positions to take over.
-    pub(super) leader: Option<(u64, usize)>,
-    /// Its place in the line for chunks.
-    pub(super) place: u64,
+    pub(super) wait: Wait,
 }
 
-/// What ends a sequence.
+/// What a running sequence waits for before it computes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    Nothing,
+    /// Another sequence that is computing the same prefix.
+    Source(Source),
+    /// The reader of saved prefixes, since then.
+    Disk(Instant),
+}
+
+/// What bounds a sequence.
 pub(super) struct Limits {
     pub(super) max_tokens: usize,
     /// Set if the text may outgrow the context: the number of first tokens that stay.
-    pub(super) slide: Option<usize>,
+    pub(super) keep: Option<usize>,
     pub(super) end_tokens: Vec<u32>,
     pub(super) stop: Vec<String>,
+    pub(super) exact: bool,
 }
 
-/// Where the events go, and whether anybody is there.
+/// Where the events go.
 pub(super) struct Outlet {
     pub(super) sink: Sender<Event>,
     pub(super) canceller: Canceller,
@@ -81,24 +140,11 @@ struct Clock {
     last_token: Option<Instant>,
 }
 
-/// The next piece of a sequence's work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Positions of the prompt up to this one have to be computed.
-    Prompt(usize),
-    /// Tokens that were generated once have to be computed again, up to this position.
-    Replay(usize),
-    /// The cache holds all but the newest token: a decode step.
-    Step,
-    /// The newest token's step is on the device.
-    Nothing,
-}
-
 impl Sequence {
     pub(super) fn new(
         request: GenerationRequest,
         outlet: Outlet,
-        promise: Reservation,
+        reservation: Reservation,
         folder: &ModelFolder,
     ) -> Self {
         let history = TokenHistory::new(request.prompt);
@@ -111,9 +157,10 @@ impl Sequence {
             sampler: Sampler::new(request.params, request.logprobs, &folder.token_table),
             limits: Limits {
                 max_tokens: request.max_tokens,
-                slide: request.slide,
+                keep: request.slide,
                 end_tokens: request.end_tokens,
                 stop: request.stop,
+                exact: request.exact,
             },
             // A prompt is shown as it is, special tokens included.
             reader: PromptReader {
@@ -121,9 +168,10 @@ impl Sequence {
                 embedding: request.embed.map(Embedding::new),
             },
             outlet,
-            promise,
+            reservation,
             run: None,
             quarantined: false,
+            ended: None,
             cached_tokens: 0,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }
@@ -139,27 +187,54 @@ impl Sequence {
         self.clock.started.is_some()
     }
 
-    /// Gives it a cache to run with.
-    pub(super) fn start(&mut self, cache: SequenceState, leader: Option<(u64, usize)>, place: u64) {
-        self.clock.started.get_or_insert_with(Instant::now);
-        self.note_cached(&cache);
-        self.run = Some(Run { cache, pass: None, leader, place });
+    /// Whether its result must be the same bits whatever runs beside it.
+    pub(super) fn exact(&self) -> bool {
+        self.limits.exact
     }
 
-    /// What is to be computed next. A sequence that does not run has nothing to compute.
-    pub(super) fn next(&self) -> Next {
-        let Some(run) = &self.run else { return Next::Nothing };
-        let (seen, prompt) = (run.cache.seen(), self.history.prompt_length());
-        let last = self.history.len() - 1;
-        if seen < prompt {
-            Next::Prompt(prompt)
-        } else if seen < last {
-            Next::Replay(last)
-        } else if seen == last {
-            Next::Step
-        } else {
-            Next::Nothing
+    /// Starts it with a state, or with what it waits for before it computes.
+    pub(super) fn start(&mut self, state: SequenceState, wait: Wait) {
+        self.clock.started.get_or_insert_with(Instant::now);
+        self.record_cached(&state);
+        self.run = Some(Run { state, pass: None, wait });
+    }
+
+    /// What a sequence has while it runs. It must be running.
+    pub(super) fn running(&mut self) -> &mut Run {
+        self.run.as_mut().expect("the caller works on running sequences only")
+    }
+
+    /// As the scheduler sees it; `growth` is what its next reservation takes in addition.
+    pub(super) fn view(&self, id: u64, growth: u64) -> SequenceView {
+        let phase = match &self.run {
+            None => Phase::Waiting,
+            Some(_) if self.ended.is_some() => Phase::Ended,
+            Some(run) if run.wait != Wait::Nothing => Phase::Blocked,
+            Some(_) => Phase::Running,
+        };
+        let state = self.run.as_ref().map_or_else(StateView::default, |run| StateView {
+            seen: run.state.seen(),
+            offset: run.state.offset(),
+            layers: run.pass.as_ref().map_or(0, Pass::layer),
+            keep: self.limits.keep,
+        });
+        SequenceView {
+            id,
+            phase,
+            prompt: self.history.prompt_length(),
+            length: self.history.len(),
+            state,
+            growth,
+            exact: self.limits.exact,
+            reads_hidden: self.reader.is_on(),
+            awaits_first_token: self.awaits_first_token(),
+            quarantined: self.quarantined,
         }
+    }
+
+    /// What is to be computed next.
+    pub(super) fn next(&self) -> Next {
+        self.view(0, 0).next()
     }
 
     /// Whether the end of the prompt is to be drawn from: not when that was done before a preemption.
@@ -167,27 +242,57 @@ impl Sequence {
         self.history.generated().is_empty()
     }
 
-    /// Takes over the beginning of its cache from another sequence.
-    pub(super) fn take_over(&mut self, cache: SequenceState) {
-        self.note_cached(&cache);
-        let Some(run) = &mut self.run else { return };
-        run.leader = None;
-        run.cache = cache;
+    /// Reads the hidden states of a chunk of its prompt, for scores or an embedding, which is emitted at the prompt's end.
+    pub(super) fn read(
+        &mut self,
+        model: &dyn Model,
+        pass: &Pass,
+        chunk: &Chunk,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let Self { reader, history, outlet, .. } = self;
+        let prompt = &history.tokens()[..history.prompt_length()];
+        if let Some(score) = &mut reader.score {
+            score.extend(model, pass.hidden(), chunk.range.clone(), prompt, scratch)?;
+        }
+        if let Some(embedding) = &mut reader.embedding {
+            embedding.extend(model, pass.hidden(), chunk.range.clone())?;
+        }
+        if chunk.ends_prompt
+            && let Some(embedding) = reader.embedding.take()
+        {
+            // The client may be gone; the next step notices.
+            outlet.sink.try_send(Event::Embedding(embedding.vector()?)).ok();
+        }
+        Ok(())
     }
 
-    fn note_cached(&mut self, cache: &SequenceState) {
-        // What is taken over after a preemption was the sequence's own before.
+    /// Goes on with a state that another sequence computed, or that was kept.
+    pub(super) fn resume_with(&mut self, state: SequenceState) {
+        self.record_cached(&state);
+        let run = self.running();
+        run.wait = Wait::Nothing;
+        run.state = state;
+    }
+
+    fn record_cached(&mut self, state: &SequenceState) {
+        // What is reused after a preemption was the sequence's own before.
         if self.awaits_first_token() {
-            self.cached_tokens = cache.offset();
+            self.cached_tokens = state.offset();
         }
     }
 
-    /// Whether nobody wants the rest.
+    /// Whether its prefix is being read from disk.
+    pub(super) fn waits_for_disk(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| matches!(run.wait, Wait::Disk(_)))
+    }
+
+    /// Whether the client is gone or has cancelled.
     pub(super) fn is_cancelled(&self) -> bool {
         self.outlet.canceller.is_cancelled() || self.outlet.sink.is_closed()
     }
 
-    /// Notes that a token was drawn, or that there is none to draw after the prompt.
+    /// Records the time of a token, or of the end of a prompt without one.
     pub(super) fn mark_token(&mut self) {
         let now = Instant::now();
         self.clock.first_token.get_or_insert(now);

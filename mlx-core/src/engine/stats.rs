@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::prefix_store::PrefixMiss;
+use super::prefix::PrefixMiss;
+use super::request::{Timings, Usage};
 
 /// A snapshot; counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,8 +76,16 @@ impl Gauges {
         counter.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Notes how long a request ran.
-    pub(super) fn served(&self, seconds: f64) {
+    /// Counts a request that has ended.
+    pub(super) fn record_end(&self, usage: &Usage, timings: &Timings) {
+        Self::add(&self.finished, 1);
+        Self::add(&self.completion_tokens, usage.completion_tokens);
+        Self::add(&self.cached_tokens, usage.cached_tokens);
+        self.served(timings.prefill + timings.decode);
+    }
+
+    /// Records how long a request ran.
+    fn served(&self, seconds: f64) {
         let old = self.service.load(Ordering::Relaxed) as f64;
         let new = seconds * 1e6;
         let blended = if old > 0.0 { old + 0.1 * (new - old) } else { new };

@@ -9,7 +9,7 @@ const LEAST: f64 = 0.002;
 /// How much of a step's time a long prompt may take before the next step.
 const SHARE: f64 = 0.5;
 
-/// Prompts whose rest takes at most this many steps' time, all together, are finished in one go: their first tokens come sooner, and
+/// Prompts whose remaining takes at most this many steps' time, all together, are finished in one go: their first tokens come sooner, and
 /// the steps that follow have more rows.
 const BURST: f64 = 6.0;
 
@@ -20,8 +20,8 @@ const FADE: f64 = 0.25;
 const OUTLIER: f64 = 3.0;
 
 /// Measured speeds.
-#[derive(Debug, Default)]
-pub(super) struct PrefillBudget {
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::engine) struct PrefillBudget {
     /// Seconds of a decode step.
     step: Option<f64>,
     /// Seconds of one unit of prefill work.
@@ -29,30 +29,30 @@ pub(super) struct PrefillBudget {
 }
 
 /// The work of one layer for `rows` rows that look at up to `depth` positions, in units that cost about the same.
-pub(super) fn work(rows: usize, depth: usize) -> f64 {
+pub(in crate::engine) fn work(rows: usize, depth: usize) -> f64 {
     (rows * (depth + ROW_COST)) as f64
 }
 
 impl PrefillBudget {
     /// Notes how long a decode step took.
-    pub(super) fn stepped(&mut self, seconds: f64) {
+    pub(in crate::engine) fn record_decode(&mut self, seconds: f64) {
         fade(&mut self.step, seconds);
     }
 
     /// Notes how long prefill work took.
-    pub(super) fn filled(&mut self, work: f64, seconds: f64) {
+    pub(in crate::engine) fn record_prefill(&mut self, work: f64, seconds: f64) {
         if work > 0.0 {
             fade(&mut self.unit, seconds / work);
         }
     }
 
-    /// How much prefill work may run before the next decode step, if prompts wait that need `rests`, in their order; at least
+    /// How much prefill work may run before the next decode step, if prompts wait that need `remaining`, in their order; at least
     /// something always may.
-    pub(super) fn allowance(&self, rests: impl Iterator<Item = f64>) -> f64 {
+    pub(in crate::engine) fn budget(&self, remaining: impl Iterator<Item = f64>) -> f64 {
         // If nothing is known yet, one layer of one chunk will tell.
         let Some((step, unit)) = self.known() else { return 0.0 };
         let burst = step * BURST / unit;
-        let whole = rests.scan(0.0, |sum, rest| {
+        let whole = remaining.scan(0.0, |sum, rest| {
             *sum += rest;
             (*sum <= burst).then_some(*sum)
         });
@@ -60,8 +60,8 @@ impl PrefillBudget {
     }
 
     /// Whether a prompt that needs `rest` is finished in one go.
-    pub(super) fn is_short(&self, rest: f64) -> bool {
-        self.known().is_some_and(|(step, unit)| rest * unit <= step * BURST)
+    pub(in crate::engine) fn is_short(&self, remaining: f64) -> bool {
+        self.known().is_some_and(|(step, unit)| remaining * unit <= step * BURST)
     }
 
     fn known(&self) -> Option<(f64, f64)> {
@@ -80,20 +80,20 @@ mod tests {
 
     #[test]
     fn a_slow_device_gets_less_prefill_between_steps() {
-        let mut pace = PrefillBudget::default();
-        let allowance = |pace: &PrefillBudget, rests: &[f64]| pace.allowance(rests.iter().copied());
-        assert!(allowance(&pace, &[1e9]) <= 0.0, "nothing is known");
-        pace.stepped(0.010);
-        pace.filled(work(64, 0), 0.001);
-        let fast = allowance(&pace, &[1e9]);
+        let mut budget = PrefillBudget::default();
+        let allowance = |budget: &PrefillBudget, remaining: &[f64]| budget.budget(remaining.iter().copied());
+        assert!(allowance(&budget, &[1e9]) <= 0.0, "nothing is known");
+        budget.record_decode(0.010);
+        budget.record_prefill(work(64, 0), 0.001);
+        let fast = allowance(&budget, &[1e9]);
         assert!((fast - work(64, 0) * 5.0).abs() < 1.0);
         let short = work(64, 0) * 20.0;
-        assert!((allowance(&pace, &[short]) - short).abs() < 1.0, "a short rest runs in one go");
-        assert!((allowance(&pace, &[short; 9]) - 3.0 * short).abs() < 1.0, "so do several, within bounds");
-        assert!(pace.is_short(short) && !pace.is_short(4.0 * short));
+        assert!((allowance(&budget, &[short]) - short).abs() < 1.0, "a short remaining runs in one go");
+        assert!((allowance(&budget, &[short; 9]) - 3.0 * short).abs() < 1.0, "so do several, within bounds");
+        assert!(budget.is_short(short) && !budget.is_short(4.0 * short));
         for _ in 0..40 {
-            pace.filled(work(64, 0), 0.004);
+            budget.record_prefill(work(64, 0), 0.004);
         }
-        assert!((allowance(&pace, &[1e9]) - fast / 4.0).abs() < fast * 0.01);
+        assert!((allowance(&budget, &[1e9]) - fast / 4.0).abs() < fast * 0.01);
     }
 }

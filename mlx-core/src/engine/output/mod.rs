@@ -1,14 +1,17 @@
-//! What becomes of a drawn token: it is taken into the history at once, so that the next step can begin, and told while the device
-//! works. Either may end the sequence.
+//! What becomes of a drawn token: it is accepted into the history at once, so that the next step can begin, and emitted as text and events
+//! while the device works. Either may end the sequence.
+
+mod text;
+
+pub(super) use text::{OutputText, Piece};
 
 use super::options::Exactness;
-use super::output_text::Piece;
 use super::request::{Event, FinishReason, Finished, TokenOutput};
 use super::sequence::Sequence;
 use crate::sampling::Draw;
 
-/// Takes a token into the history. Gives the reason if no other is to be drawn after it.
-pub(super) fn take(sequence: &mut Sequence, token: u32) -> Option<FinishReason> {
+/// Accepts a token into the history. Returns the reason if it is the last one.
+pub(super) fn accept(sequence: &mut Sequence, token: u32) -> Option<FinishReason> {
     sequence.mark_token();
     sequence.history.push(token);
     if sequence.limits.end_tokens.contains(&token) {
@@ -18,9 +21,10 @@ pub(super) fn take(sequence: &mut Sequence, token: u32) -> Option<FinishReason> 
     full.then_some(FinishReason::Length)
 }
 
-/// Turns a token that was taken into text and reports it. Gives the reason if the sequence has come to its end.
-pub(super) fn tell(sequence: &mut Sequence, draw: Draw, ended: Option<FinishReason>) -> Option<FinishReason> {
-    // A token that ends the text is not part of it, whatever the tokenizer would make of it.
+/// Turns an accepted token into text and emits it. Returns the reason if the sequence ends.
+pub(super) fn emit(sequence: &mut Sequence, draw: Draw) -> Option<FinishReason> {
+    let ended = sequence.ended.clone();
+    // A token that ends the text is not part of it, whatever its text is.
     let is_end = matches!(ended, Some(FinishReason::EndToken));
     let piece = if is_end { Piece::default() } else { sequence.text.sync(&sequence.history) };
     let output = TokenOutput { id: draw.token, text: piece.text, delta: piece.delta, logprob: draw.logprob };
@@ -33,7 +37,7 @@ pub(super) fn tell(sequence: &mut Sequence, draw: Draw, ended: Option<FinishReas
     }
 }
 
-/// Reports the end of a sequence.
+/// Emits the end of a sequence.
 pub(super) fn finish(sequence: &mut Sequence, mut reason: FinishReason, exactness: Exactness) {
     // After a stop string there is no more text; a held-back end of the text may still complete one.
     let rest = match reason {
@@ -46,6 +50,6 @@ pub(super) fn finish(sequence: &mut Sequence, mut reason: FinishReason, exactnes
     }
     let (usage, timings) = (sequence.usage(), sequence.timings());
     let done = Finished { reason, delta: rest.delta, usage, timings, exactness };
-    // Nobody listens any more when the front end is gone; that is not an error.
+    // The client may be gone; that is not an error.
     sequence.outlet.sink.try_send(Event::Done(done)).ok();
 }

@@ -1,4 +1,4 @@
-//! Any sequence of generate, rewind and generate again gives what a straight run gives.
+//! Any sequence of generate, roll back and generate again gives what a straight run gives.
 
 use std::path::Path;
 
@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::array::Rows;
-use crate::engine::finish::{take, tell};
-use crate::engine::sequence::{Next, Outlet};
+use crate::engine::output::{accept, emit};
+use crate::engine::schedule::plan::Next;
+use crate::engine::sequence::{Outlet, Wait};
 use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
 use crate::error::Result;
 use crate::folder::ModelFolder;
@@ -47,6 +48,7 @@ struct Bench {
     device: Device,
     folder: ModelFolder,
     spare: crate::engine::capacity::Capacity,
+    exact: bool,
 }
 
 impl Bench {
@@ -56,7 +58,7 @@ impl Bench {
         let model = model::load(&path, policy, &mut |_, _| {}).expect("the fixture loads");
         let options = EngineOptions { exact, ..EngineOptions::single() };
         let (device, spare) = Device::new(model, &options).expect("there is room");
-        Self { device, folder: ModelFolder::open(&path).expect("the fixture loads"), spare }
+        Self { device, folder: ModelFolder::open(&path).expect("the fixture loads"), spare, exact }
     }
 
     /// A sequence at work, with everything that follows a history.
@@ -76,18 +78,23 @@ impl Bench {
             },
             stop: vec!["never said".into()],
             ignore_eos: true,
+            exact: Some(self.exact),
             logprobs: Some(2),
             ..RequestOptions::default()
         };
         let request =
             GenerationRequest::new(prompt.to_vec(), &options, &self.folder, self.device.model.spec());
         let request = request.expect("it is valid");
-        let promise = self.spare.initial_reservation(&request);
+        let reservation = self.spare.initial_reservation(&request);
         let (sink, events) = async_channel::unbounded();
-        let mut sequence =
-            Sequence::new(request, Outlet { sink, canceller: Canceller::default() }, promise, &self.folder);
+        let mut sequence = Sequence::new(
+            request,
+            Outlet { sink, canceller: Canceller::default() },
+            reservation,
+            &self.folder,
+        );
         sequence.sampler = sequence.sampler.with_constraint(Box::new(Sieve::default()));
-        sequence.start(self.device.new_state(0), None, 0);
+        sequence.start(self.device.new_state(0), Wait::Nothing);
         Running { bench: self, sequence, events, bits: Vec::new(), text: String::new() }
     }
 }
@@ -112,8 +119,8 @@ impl Running<'_> {
             let draw = draws.pop().expect("one row").expect("some token is allowed");
             let logprob = draw.logprob.as_ref().expect("it was asked for").logprob;
             self.bits.push((draw.token, logprob.to_bits()));
-            assert_eq!(take(&mut self.sequence, draw.token), None);
-            assert_eq!(tell(&mut self.sequence, draw, None), None);
+            assert_eq!(accept(&mut self.sequence, draw.token), None);
+            assert_eq!(emit(&mut self.sequence, draw), None);
             while let Ok(event) = self.events.try_recv() {
                 if let Event::Token(token) = event {
                     self.text.push_str(&token.text);
@@ -122,33 +129,34 @@ impl Running<'_> {
         }
     }
 
-    /// Does what is to be done until a token can be drawn.
+    /// Computes until a token can be drawn.
     fn logits(&mut self) -> Rows {
         let device = &self.bench.device;
         loop {
-            let (next, tokens) = (self.sequence.next(), self.sequence.history.tokens().to_vec());
-            let run = self.sequence.run.as_mut().expect("it runs");
-            let offset = run.cache.offset();
-            let Some(range) = device.prefill_range(next, &run.cache, None) else {
+            let view = self.sequence.view(0, 0);
+            let tokens = self.sequence.history.tokens().to_vec();
+            let state = &mut self.sequence.running().state;
+            let offset = state.offset();
+            let Some(range) = device.shapes().next_chunk(&view) else {
                 let row = Row { cache: 0, token: tokens[offset], position: offset };
-                return device.decode(&[row], &mut [&mut run.cache]).expect("it starts");
+                return device.decode(&[row], &mut [state], view.exact).expect("it starts");
             };
-            let is_end = next == Next::Prompt(range.end);
-            let pass = match next {
-                Next::Replay(_) => device.begin_replay(&tokens[range], offset),
+            let is_end = view.next() == Next::Prompt(range.end);
+            let pass = match view.next() {
+                Next::Replay(_) if view.exact => device.begin_replay(&tokens[range], offset),
                 _ => device.begin_chunk(&tokens[range], offset),
             };
             let mut pass = pass.expect("it begins");
-            device.advance(&mut pass, device.layers(), &mut run.cache, true).expect("it starts");
-            run.cache.eval().expect("it is computed");
+            device.advance(&mut pass, device.layers(), state, true).expect("it starts");
+            state.eval().expect("it is computed");
             if is_end {
                 return device.last_logits(pass.hidden()).expect("it starts");
             }
         }
     }
 
-    fn rewind(&mut self, length: usize) {
-        self.sequence.rewind(length, &self.bench.device);
+    fn roll_back(&mut self, length: usize) {
+        self.sequence.rollback(length, &self.bench.device);
         self.bits.truncate(self.sequence.history.generated().len());
     }
 }
@@ -183,9 +191,10 @@ proptest! {
             running.generate(tokens.min(LENGTH - done));
             let now = running.bits.len();
             prop_assert_eq!(seen(&running.bits), seen(&straight.bits[..now]));
-            running.rewind(length + now.saturating_sub(back));
-            let cache = &running.sequence.run.as_ref().expect("it runs").cache;
-            prop_assert!(cache.offset() < running.sequence.history.len());
+            running.roll_back(length + now.saturating_sub(back));
+            let state = &running.sequence.running().state;
+            let computed = state.offset();
+            prop_assert!(computed < running.sequence.history.len());
         }
         running.generate(LENGTH - running.bits.len());
         prop_assert_eq!(seen(&running.bits), seen(&straight.bits));
@@ -194,7 +203,7 @@ proptest! {
         let shorter = last.min(length);
         let mut fresh = bench.run(&prompt[..shorter]);
         fresh.generate(5);
-        running.rewind(shorter);
+        running.roll_back(shorter);
         running.bits.clear();
         running.generate(5);
         prop_assert_eq!(seen(&running.bits), seen(&fresh.bits));

@@ -1,11 +1,11 @@
-//! Who has been promised how many bytes. Invariant: pure; the promises together never exceed the budget, and what a holder uses
-//! never exceeds what it was promised.
+//! The accounts of reserved and used bytes. Invariant: pure; the reservations together never exceed the budget, and the bytes counted
+//! as used by a holder never exceed its reservation.
 
 use std::collections::BTreeMap;
 
 /// Reservations against a budget, in bytes.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(in crate::engine) struct Ledger {
     budget: u64,
     accounts: BTreeMap<u64, Account>,
     reserved: u64,
@@ -20,41 +20,41 @@ struct Account {
 
 impl Ledger {
     /// A ledger over `budget` bytes, all of them free.
-    pub(super) fn new(budget: u64) -> Self {
+    pub(in crate::engine) fn new(budget: u64) -> Self {
         Self { budget, accounts: BTreeMap::new(), reserved: 0, used: 0 }
     }
 
-    pub(super) fn budget(&self) -> u64 {
+    pub(in crate::engine) fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// Bytes promised to anybody.
-    pub(super) fn reserved(&self) -> u64 {
+    /// Bytes reserved by all holders.
+    pub(in crate::engine) fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// Bytes promised to nobody: what may be kept for later.
-    pub(super) fn free(&self) -> u64 {
+    /// Bytes that are not reserved: the prefix cache may use them.
+    pub(in crate::engine) fn free(&self) -> u64 {
         self.budget - self.reserved
     }
 
-    /// Bytes in use by anybody.
-    pub(super) fn used(&self) -> u64 {
+    /// Bytes in use by all holders.
+    pub(in crate::engine) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Bytes promised to `holder`.
-    pub(super) fn reserved_by(&self, holder: u64) -> u64 {
+    /// Bytes reserved by `holder`.
+    pub(in crate::engine) fn reserved_by(&self, holder: u64) -> u64 {
         self.accounts.get(&holder).map_or(0, |account| account.reserved)
     }
 
-    /// Whether `bytes` more can be promised now.
-    pub(super) fn fits(&self, bytes: u64) -> bool {
+    /// Whether `bytes` more can be reserved now.
+    pub(in crate::engine) fn fits(&self, bytes: u64) -> bool {
         bytes <= self.free()
     }
 
-    /// Promises `bytes` more to `holder`; false, and nothing changes, if there is no room.
-    pub(super) fn reserve(&mut self, holder: u64, bytes: u64) -> bool {
+    /// Reserves `bytes` more for `holder`; false, and nothing changes, without room.
+    pub(in crate::engine) fn reserve(&mut self, holder: u64, bytes: u64) -> bool {
         if !self.fits(bytes) {
             return false;
         }
@@ -63,9 +63,9 @@ impl Ledger {
         true
     }
 
-    /// Notes what `holder` uses now. More than it was promised is a fault of the estimate: it is counted as what was promised, and
-    /// the excess is given back for a log line.
-    pub(super) fn note_used(&mut self, holder: u64, bytes: u64) -> u64 {
+    /// Records what `holder` uses now. More than its reservation is a fault of the estimate: the reservation is counted, and the excess
+    /// is returned for a log line.
+    pub(in crate::engine) fn record_used(&mut self, holder: u64, bytes: u64) -> u64 {
         let Some(account) = self.accounts.get_mut(&holder) else { return bytes };
         let counted = bytes.min(account.reserved);
         self.used = self.used - account.used + counted;
@@ -74,7 +74,7 @@ impl Ledger {
     }
 
     /// Takes everything back from `holder`.
-    pub(super) fn release(&mut self, holder: u64) {
+    pub(in crate::engine) fn release(&mut self, holder: u64) {
         if let Some(account) = self.accounts.remove(&holder) {
             self.reserved -= account.reserved;
             self.used -= account.used;
@@ -105,30 +105,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn promises_hold_and_all_sums_close(budget in 0..1500u64, actions in actions()) {
+        fn reservations_hold_and_all_sums_close(budget in 0..1500u64, actions in actions()) {
             let mut ledger = Ledger::new(budget);
-            let mut promised: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut reserved_by_holder: BTreeMap<u64, u64> = BTreeMap::new();
             for action in actions {
                 match action {
                     Action::Reserve(holder, bytes) => {
-                        let total: u64 = promised.values().sum();
+                        let total: u64 = reserved_by_holder.values().sum();
                         let granted = ledger.reserve(holder, bytes);
                         prop_assert_eq!(granted, total + bytes <= budget);
                         if granted {
-                            *promised.entry(holder).or_default() += bytes;
+                            *reserved_by_holder.entry(holder).or_default() += bytes;
                         }
                     }
                     Action::Use(holder, bytes) => {
-                        let excess = ledger.note_used(holder, bytes);
-                        let limit = promised.get(&holder).copied().unwrap_or(0);
+                        let excess = ledger.record_used(holder, bytes);
+                        let limit = reserved_by_holder.get(&holder).copied().unwrap_or(0);
                         prop_assert_eq!(excess, bytes.saturating_sub(limit));
                     }
                     Action::Release(holder) => {
                         ledger.release(holder);
-                        promised.remove(&holder);
+                        reserved_by_holder.remove(&holder);
                     }
                 }
-                prop_assert_eq!(ledger.reserved(), promised.values().sum::<u64>());
+                prop_assert_eq!(ledger.reserved(), reserved_by_holder.values().sum::<u64>());
                 prop_assert!(ledger.used() <= ledger.reserved() && ledger.reserved() <= budget);
             }
             for holder in 0..6 {

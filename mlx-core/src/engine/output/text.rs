@@ -4,7 +4,7 @@ use crate::sampling::{Cursor, Since, TokenHistory};
 use crate::text::{Detokenizer, StopMatcher};
 
 /// Turns accepted tokens into text, as one more follower of the history. A rollback by k tokens costs O(k).
-pub(super) struct OutputText {
+pub(in crate::engine) struct OutputText {
     cursor: Cursor,
     now: Decoded,
     /// By rising number of tokens; see [`OutputText::save`].
@@ -29,18 +29,22 @@ const SPACING: usize = 16;
 
 /// What the newest tokens added.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(in crate::engine) struct Piece {
     /// Text that is certain.
-    pub(super) text: String,
+    pub(in crate::engine) text: String,
     /// Text that may be shown: certain, and not part of a stop string.
-    pub(super) delta: String,
+    pub(in crate::engine) delta: String,
     /// The stop string that was found, by its index.
-    pub(super) matched: Option<usize>,
+    pub(in crate::engine) matched: Option<usize>,
 }
 
 impl OutputText {
     /// Follows `history` from its end: the prompt is not part of the text.
-    pub(super) fn new(detokenizer: Detokenizer, stop: StopMatcher, history: &TokenHistory) -> Self {
+    pub(in crate::engine) fn new(
+        detokenizer: Detokenizer,
+        stop: StopMatcher,
+        history: &TokenHistory,
+    ) -> Self {
         let mut cursor = Cursor::default();
         history.since(&mut cursor);
         let now = Decoded { detokenizer, stop, tokens: 0, made: (0, 0) };
@@ -49,7 +53,7 @@ impl OutputText {
 
     /// Decodes the tokens that the history has gained. After a rollback decoding resumes at a checkpoint, and the piece is
     /// what goes beyond the text that was emitted before.
-    pub(super) fn sync(&mut self, history: &TokenHistory) -> Piece {
+    pub(in crate::engine) fn sync(&mut self, history: &TokenHistory) -> Piece {
         let tokens = match history.since(&mut self.cursor) {
             Since::Append(tokens) => tokens,
             Since::Truncated { to, .. } => {
@@ -66,7 +70,7 @@ impl OutputText {
     }
 
     /// The rest of the text, at the end of a generation.
-    pub(super) fn finish(&mut self) -> Piece {
+    pub(in crate::engine) fn finish(&mut self) -> Piece {
         let text = self.now.detokenizer.finish();
         let mut piece = Piece::default();
         self.now.watch(&text, &mut piece);

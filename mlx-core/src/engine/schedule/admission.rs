@@ -1,16 +1,16 @@
-//! Who runs and who waits. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
+//! Admission: which requests run and which wait. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
 
 use std::time::Duration;
 
 use super::ledger::Ledger;
-use super::options::Priority;
+use crate::engine::options::Priority;
 
-/// Decides who of many requests runs.
+/// The queue, the running sequences and their reservations.
 #[derive(Debug)]
-pub(super) struct Scheduler {
+pub(super) struct Admission {
     ledger: Ledger,
     max_running: usize,
-    /// In the order of their turns.
+    /// By rank.
     waiting: Vec<Entry>,
     running: Vec<Entry>,
 }
@@ -19,22 +19,22 @@ pub(super) struct Scheduler {
 struct Entry {
     id: u64,
     priority: Priority,
-    /// When it came, put later for a low priority: who waits long enough comes before any later high one.
-    turn: Duration,
+    /// The time of arrival, later for a low priority: after enough waiting it ranks above any later request.
+    due: Duration,
     /// Bytes it needs to start.
     bytes: u64,
 }
 
-/// What is to happen to a sequence.
+/// A change of what runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It runs now; its bytes are reserved.
+    /// It starts; its bytes are reserved.
     Start(u64),
-    /// It waits again: its cache goes, its tokens stay.
+    /// It goes back to the queue: its state is dropped, its tokens stay.
     Preempt(u64),
 }
 
-/// How much later a request of this priority counts as having come.
+/// How much is added to the time of arrival.
 fn handicap(priority: Priority) -> Duration {
     Duration::from_secs(match priority {
         Priority::High => 0,
@@ -46,16 +46,16 @@ fn handicap(priority: Priority) -> Duration {
 impl Entry {
     /// Better entries compare as less.
     fn rank(&self) -> (Duration, u64) {
-        (self.turn, self.id)
+        (self.due, self.id)
     }
 
-    /// Whether `other` has to make room for this one: only for a higher priority, or nothing would ever be finished.
+    /// Whether this entry may preempt `other`: only with a higher priority, or nothing would ever finish.
     fn displaces(&self, other: &Self) -> bool {
         self.priority > other.priority && self.rank() < other.rank()
     }
 }
 
-impl Scheduler {
+impl Admission {
     /// For at most `max_running` sequences within `budget` bytes.
     pub(super) fn new(max_running: usize, budget: u64) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Scheduler {
 
     /// Queues a request that came at `now` and needs `bytes` to start; alone, it must fit.
     pub(super) fn submit(&mut self, id: u64, priority: Priority, bytes: u64, now: Duration) {
-        self.wait(Entry { id, priority, turn: now + handicap(priority), bytes });
+        self.wait(Entry { id, priority, due: now + handicap(priority), bytes });
     }
 
     fn wait(&mut self, entry: Entry) {
@@ -88,7 +88,7 @@ impl Scheduler {
         self.waiting.insert(place, entry);
     }
 
-    /// Starts whoever's turn it is and fits. Nobody overtakes the first in line, so nobody is too large to ever start.
+    /// Starts requests in the order of their ranks, as long as they fit. Nothing overtakes the first, so no request is too large to start.
     pub(super) fn admit(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         while let Some(&first) = self.waiting.first() {
@@ -112,7 +112,7 @@ impl Scheduler {
         self.running.len() < self.max_running && self.ledger.fits(bytes)
     }
 
-    /// The fewest running entries, worst first, that have to go for `entry` to start; none if even all would not do.
+    /// The fewest running entries, lowest rank first, that must be preempted for `entry` to start; `None` if all of them are too few.
     fn victims(&self, entry: &Entry) -> Option<Vec<u64>> {
         let mut candidates: Vec<&Entry> = self.running.iter().filter(|it| entry.displaces(it)).collect();
         candidates.sort_by_key(|it| std::cmp::Reverse(it.rank()));
@@ -130,7 +130,7 @@ impl Scheduler {
         (bytes >= entry.bytes && places > 0).then_some(victims)
     }
 
-    /// Puts a running sequence back in line, where it keeps its turn; it needs `bytes` to start again, or what it held.
+    /// Puts a running sequence back into the queue, where it keeps its rank; it needs `bytes` to start again, or what it held.
     fn preempt(&mut self, id: u64, bytes: Option<u64>) {
         let Some(place) = self.running.iter().position(|it| it.id == id) else { return };
         let mut entry = self.running.remove(place);
@@ -139,19 +139,19 @@ impl Scheduler {
         self.wait(entry);
     }
 
-    /// Puts a running sequence back in line whatever its rank, as after a failed pass.
-    pub(super) fn put_back(&mut self, id: u64) {
+    /// Puts a running sequence back into the queue whatever its rank, as after a failed pass.
+    pub(super) fn requeue(&mut self, id: u64) {
         self.preempt(id, None);
     }
 
-    /// Promises `bytes` more to a running sequence. If there is no room, those that rank below it go back in line, the last first;
-    /// if that is not enough, it goes itself. Gives those that went.
+    /// Reserves `bytes` more for a running sequence. Without room, running sequences of a lower rank are preempted, the lowest first;
+    /// if all of them are too few, the sequence itself is. Returns the preempted ones.
     pub(super) fn grow(&mut self, id: u64, bytes: u64) -> Vec<u64> {
         let Some(&entry) = self.running.iter().find(|it| it.id == id) else { return Vec::new() };
         let mut gone = Vec::new();
         let below = |it: &&Entry| it.rank() > entry.rank();
         let theirs: u64 = self.running.iter().filter(below).map(|it| self.ledger.reserved_by(it.id)).sum();
-        // Nobody goes in vain.
+        // Preempt no sequence in vain.
         let enough = self.ledger.fits(bytes.saturating_sub(theirs));
         while !self.ledger.reserve(id, bytes) {
             let candidates = self.running.iter().filter(below).filter(|_| enough);
@@ -166,12 +166,12 @@ impl Scheduler {
         gone
     }
 
-    /// Notes the bytes that a running sequence holds; gives what goes beyond its promise.
-    pub(super) fn note_used(&mut self, id: u64, bytes: u64) -> u64 {
-        self.ledger.note_used(id, bytes)
+    /// Records the bytes that a running sequence holds; returns what exceeds its reservation.
+    pub(super) fn record_used(&mut self, id: u64, bytes: u64) -> u64 {
+        self.ledger.record_used(id, bytes)
     }
 
-    /// Forgets a sequence that has ended, wherever it was.
+    /// Removes a sequence that has ended, wherever it was.
     pub(super) fn remove(&mut self, id: u64) {
         self.waiting.retain(|it| it.id != id);
         self.running.retain(|it| it.id != id);

@@ -1,0 +1,390 @@
+//! The engine: its loop admits, plans, runs, draws, accepts and emits. Invariant: every request of every front end goes through it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use super::capacity::Capacity;
+use super::device::Device;
+use super::executor::{DecodePass, PrefillPass, Work};
+use super::options::{EngineOptions, Exactness};
+use super::output::{accept, emit, finish};
+use super::prefix::Prefixes;
+use super::request::{FinishReason, GenerationRequest};
+use super::schedule::Scheduler;
+use super::schedule::plan::{Changes, SequenceView, StepPlan};
+use super::sequence::{Outlet, Sequence, Sequences};
+use super::stats::Gauges;
+use crate::array::Rows;
+use crate::cache::DiskCache;
+use crate::error::Result;
+use crate::folder::ModelFolder;
+use crate::sampling::{Draw, DrawRequest, Sampler, Scratch};
+
+/// How long an idle engine waits for a request between two blocks that it saves, and for a prefix from disk.
+const SHORT_WAIT: Duration = Duration::from_millis(1);
+
+/// What the engine thread is asked for.
+pub(super) enum Message {
+    /// Run a checked request.
+    Submit(Box<Submission>),
+    /// Say how far exact results can be repeated. The first time, this checks the widths of decode steps.
+    ExactLevel(Sender<Exactness>),
+}
+
+/// A checked request and where its events go.
+pub(super) struct Submission {
+    pub(super) request: GenerationRequest,
+    pub(super) outlet: Outlet,
+}
+
+/// Owns the model and all sequences; lives on one thread.
+pub(super) struct Engine {
+    device: Device,
+    folder: Arc<ModelFolder>,
+    capacity: Capacity,
+    scheduler: Scheduler,
+    sequences: Sequences,
+    prefixes: Prefixes,
+    /// Tokens that were accepted and are to be emitted.
+    accepted: Vec<(u64, Draw)>,
+    /// Sequences that have ended and whose states may be kept.
+    retired: Vec<Sequence>,
+    scratch: Scratch,
+    gauges: Arc<Gauges>,
+    start: Instant,
+    last_id: u64,
+}
+
+impl Engine {
+    pub(super) fn new(
+        device: Device,
+        capacity: Capacity,
+        folder: Arc<ModelFolder>,
+        options: &EngineOptions,
+        disk: Option<DiskCache>,
+        gauges: Arc<Gauges>,
+    ) -> Result<Self> {
+        let limit = options.prefix_cache.unwrap_or(capacity.shared() / 4);
+        let scheduler = Scheduler::new(options.max_running, capacity.shared(), device.shapes());
+        let prefixes = Prefixes::new(limit, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
+        let mut engine = Self {
+            device,
+            folder,
+            capacity,
+            scheduler,
+            sequences: Sequences::default(),
+            prefixes,
+            accepted: Vec::new(),
+            retired: Vec::new(),
+            scratch: Scratch::default(),
+            gauges,
+            start: Instant::now(),
+            last_id: 0,
+        };
+        engine.record_memory();
+        Ok(engine)
+    }
+
+    /// Works until every handle is gone.
+    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            match self.next_message(messages) {
+                Ok(Message::Submit(submission)) => self.queue(*submission),
+                // The client may be gone; that is not an error.
+                Ok(Message::ExactLevel(reply)) => drop(reply.send(self.device.exactness(true))),
+                Err(TryRecvError::Empty) => self.step(),
+                Err(TryRecvError::Disconnected) => break,
+            }
+        }
+        while self.prefixes.save_next(true) {}
+    }
+
+    /// The next message; an idle engine waits for it, and saves prefixes meanwhile.
+    fn next_message(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
+        if !self.sequences.is_empty() {
+            return messages.try_recv();
+        }
+        while self.prefixes.save_next(false) {
+            match messages.recv_timeout(SHORT_WAIT) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
+                Ok(message) => return Ok(message),
+            }
+        }
+        messages.recv().map_err(TryRecvError::from)
+    }
+
+    fn queue(&mut self, submission: Submission) {
+        let Submission { request, outlet } = submission;
+        let reservation = self.capacity.initial_reservation(&request);
+        let (priority, exact) = (request.priority, request.exact);
+        let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
+        if sequence.limits.max_tokens == 0 && !sequence.reader.is_on() {
+            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+            return finish(&mut sequence, FinishReason::Length, self.device.exactness(exact));
+        }
+        if exact {
+            self.scheduler.set_exact_rows(self.device.most_rows(exact));
+        }
+        self.last_id += 1;
+        self.scheduler.submit(self.last_id, priority, reservation.bytes, self.start.elapsed());
+        self.sequences.insert(self.last_id, sequence);
+    }
+
+    /// One step. Nothing is pending on the device when it begins and when it ends.
+    fn step(&mut self) {
+        self.end_cancelled();
+        self.prefixes.receive(&mut self.sequences, &self.device, None);
+        self.sequences.share(&self.device);
+        let changes = self.scheduler.admit(&self.views());
+        self.apply(&changes);
+        let mut plan = self.scheduler.plan(&self.views());
+        tracing::trace!(?changes, ?plan, "step");
+        if plan.is_empty() {
+            // All that runs waits for the disk.
+            self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
+        }
+        self.shift_full_states(&mut plan);
+        let mut work = self.device.start_decode(&plan, &mut self.sequences);
+        if !self.device.pipelined() {
+            // The host issues prefill no faster than the device computes it here.
+            work.wait_for_decode();
+        }
+        self.device.start_prefill(&plan, &mut self.sequences, &mut work);
+        if self.device.pipelined() {
+            self.emit();
+        }
+        self.collect(work);
+        if !self.device.pipelined() {
+            self.emit();
+        }
+        self.retire();
+        self.prefixes.save_next(false);
+        self.record_memory();
+    }
+
+    fn views(&self) -> Vec<SequenceView> {
+        let view = |(id, sequence): (u64, &Sequence)| {
+            let covered = sequence.history.len() < sequence.reservation.tokens;
+            let growth = if covered { 0 } else { self.capacity.extend(&mut sequence.reservation.clone()) };
+            sequence.view(id, growth)
+        };
+        self.sequences.iter().map(view).collect()
+    }
+
+    fn end_cancelled(&mut self) {
+        let cancelled = self.sequences.iter().filter(|(_, sequence)| sequence.is_cancelled());
+        for id in cancelled.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.end(id, FinishReason::Cancelled);
+        }
+        self.retire();
+    }
+
+    fn apply(&mut self, changes: &Changes) {
+        for &id in &changes.grow {
+            self.capacity.extend(&mut self.sequences.get_mut(id).reservation);
+        }
+        for &id in &changes.preempt {
+            self.preempt(id);
+        }
+        let find = |id: &u64| self.prefixes.find(*id, self.sequences.get(*id), &self.device);
+        let known: Vec<_> = changes.admit.iter().map(find).collect();
+        self.prefixes.make_room(self.scheduler.ledger().free());
+        for (&id, known) in changes.admit.iter().zip(known) {
+            if !self.sequences.get(id).has_started() {
+                self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.prefixes.start(id, known, &mut self.sequences, &self.device);
+        }
+    }
+
+    /// Drops a sequence's state, which a replay brings back; its tokens stay.
+    fn preempt(&mut self, id: u64) {
+        self.sequences.get_mut(id).run = None;
+        Gauges::add(&self.gauges.preemptions, 1);
+    }
+
+    /// Makes room in full states before anything of the step is on the device: a context shift is evaluated at once.
+    fn shift_full_states(&mut self, plan: &mut StepPlan) {
+        let Self { device, sequences, .. } = self;
+        let mut failed = Vec::new();
+        for &id in &plan.decode {
+            let sequence = sequences.get_mut(id);
+            let keep = sequence.limits.keep;
+            if let Err(error) = device.shift_if_full(&mut sequence.running().state, keep) {
+                failed.push((id, error));
+            }
+        }
+        for (id, error) in failed {
+            plan.decode.retain(|it| *it != id);
+            self.end(id, FinishReason::Error(error.to_string()));
+        }
+    }
+
+    /// Waits for the passes of a step, draws from them and accepts what was drawn.
+    fn collect(&mut self, mut work: Work) {
+        work.wait_for_decode();
+        for DecodePass { ids, logits } in work.take_decode() {
+            self.draw(&ids, &logits);
+        }
+        // After a fault the prefill is waited for, too, so that its own errors are reported here.
+        work.wait_for_prefill(&self.sequences);
+        if let Some(message) = work.fault.take() {
+            return self.recover(&work.failed(), &message);
+        }
+        if let Some(seconds) = work.decode_seconds {
+            self.scheduler.record_decode(seconds);
+        }
+        if work.prefill_work > 0.0 {
+            self.scheduler.record_prefill(work.prefill_work, work.prefill_seconds());
+        }
+        for pass in work.take_prefill() {
+            self.end_chunk(pass);
+        }
+    }
+
+    /// Draws a token for each of `ids` that still runs, row `i` for the `i`-th, and accepts them.
+    fn draw(&mut self, ids: &[u64], logits: &Rows) {
+        let Self { sequences, scratch, .. } = self;
+        let present: Vec<u64> = ids.iter().copied().filter(|id| sequences.find(*id).is_some()).collect();
+        let drawers = sequences.several_mut(&present);
+        let request = |(sequence, id)| {
+            let Sequence { sampler, history, .. }: &mut Sequence = sequence;
+            DrawRequest { row: ids.binary_search(id).expect("it is one of them"), sampler, history }
+        };
+        let mut rows: Vec<DrawRequest> = drawers.into_iter().zip(&present).map(request).collect();
+        match Sampler::draw(logits, &mut rows, scratch) {
+            Ok(outcomes) => {
+                for (id, outcome) in present.into_iter().zip(outcomes) {
+                    self.accept(id, outcome);
+                }
+            }
+            Err(error) => self.recover(&present, &error.to_string()),
+        }
+    }
+
+    /// Accepts what was drawn for a sequence; a row that cannot be drawn from ends its sequence and no other.
+    fn accept(&mut self, id: u64, outcome: Result<Draw>) {
+        match outcome {
+            Ok(draw) => {
+                let sequence = self.sequences.get_mut(id);
+                sequence.quarantined = false;
+                sequence.ended = accept(sequence, draw.token);
+                self.accepted.push((id, draw));
+                self.device.renew_variant(sequence);
+            }
+            Err(error) => self.end(id, FinishReason::Error(error.to_string())),
+        }
+    }
+
+    /// A chunk was computed: its hidden states are read, and at the end of a prompt the first token is drawn.
+    fn end_chunk(&mut self, done: PrefillPass) {
+        let PrefillPass { chunk, pass, logits } = done;
+        let Some(sequence) = self.sequences.find(chunk.id) else { return };
+        let in_prompt = chunk.range.end <= sequence.history.prompt_length();
+        if in_prompt {
+            Gauges::add(&self.gauges.prompt_tokens, chunk.range.len());
+        }
+        if in_prompt && sequence.reader.is_on() {
+            let sequence = self.sequences.get_mut(chunk.id);
+            let outcome = sequence.read(self.device.model.as_ref(), &pass, &chunk, &mut self.scratch);
+            if let Err(error) = outcome {
+                return self.end(chunk.id, FinishReason::Error(error.to_string()));
+            }
+        }
+        if !chunk.ends_prompt {
+            return;
+        }
+        if self.sequences.get(chunk.id).limits.max_tokens == 0 {
+            self.sequences.get_mut(chunk.id).mark_token();
+            return self.end(chunk.id, FinishReason::Length);
+        }
+        let Some(logits) = logits else { return };
+        let mut ids = self.sequences.share_whole_prompt(chunk.id, &self.device);
+        ids.push(chunk.id);
+        for id in ids {
+            self.draw_first(id, &logits);
+        }
+    }
+
+    /// Draws a first token from the one row of a prompt's end.
+    fn draw_first(&mut self, id: u64, logits: &Rows) {
+        self.draw(&[id], logits);
+    }
+
+    /// A pass of these sequences failed. They start over from their tokens, each alone, so that the one at fault ends and the others go on.
+    fn recover(&mut self, ids: &[u64], message: &str) {
+        let present: Vec<u64> = ids.iter().copied().filter(|id| self.sequences.find(*id).is_some()).collect();
+        for &id in &present {
+            let sequence = self.sequences.get_mut(id);
+            if sequence.quarantined || present.len() == 1 {
+                self.end(id, FinishReason::Error(message.to_owned()));
+            } else {
+                sequence.quarantined = true;
+                self.scheduler.requeue(id);
+                self.preempt(id);
+            }
+        }
+    }
+
+    /// Emits the accepted tokens, and ends the sequences whose last token it was.
+    fn emit(&mut self) {
+        for (id, draw) in std::mem::take(&mut self.accepted) {
+            // It may have failed or been cancelled since.
+            if self.sequences.find(id).is_none() {
+                continue;
+            }
+            if let Some(reason) = emit(self.sequences.get_mut(id), draw) {
+                self.end(id, reason);
+            }
+        }
+    }
+
+    /// Ends a sequence, wherever it is.
+    fn end(&mut self, id: u64, reason: FinishReason) {
+        let mut sequence = self.sequences.remove(id);
+        if let FinishReason::Error(message) = &reason {
+            tracing::debug!(message, "a sequence failed");
+        }
+        self.scheduler.remove(id);
+        if !sequence.has_started() {
+            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.gauges.record_end(&sequence.usage(), &sequence.timings());
+        let exactness = self.device.exactness_of(&sequence);
+        let failed = matches!(reason, FinishReason::Error(_));
+        finish(&mut sequence, reason, exactness);
+        if !failed {
+            self.retired.push(sequence);
+        }
+    }
+
+    /// Keeps the states of ended sequences for later requests. Nothing may be pending on the device.
+    fn retire(&mut self) {
+        for sequence in std::mem::take(&mut self.retired) {
+            let free = self.scheduler.ledger().free();
+            self.prefixes.keep(sequence, &self.device, &self.capacity, free);
+        }
+    }
+
+    fn record_memory(&mut self) {
+        let Self { scheduler, sequences, gauges, .. } = self;
+        for (id, sequence) in sequences.iter() {
+            let Some(run) = &sequence.run else { continue };
+            let excess = scheduler.record_used(id, run.state.bytes() as u64);
+            if excess > 0 {
+                tracing::warn!(id, excess, "a sequence holds more memory than its reservation");
+            }
+        }
+        let ledger = scheduler.ledger();
+        gauges.reserved_bytes.store(self.capacity.fixed + ledger.reserved(), Ordering::Relaxed);
+        gauges.used_bytes.store(self.capacity.weights() + ledger.used(), Ordering::Relaxed);
+        gauges.prefix_bytes.store(self.prefixes.bytes(), Ordering::Relaxed);
+        gauges.prefixes.store(self.prefixes.len(), Ordering::Relaxed);
+        gauges.running.store(scheduler.running(), Ordering::Relaxed);
+        let fresh = sequences.iter().filter(|(_, it)| !it.has_started()).count();
+        gauges.paused.store(scheduler.waiting().saturating_sub(fresh), Ordering::Relaxed);
+    }
+}

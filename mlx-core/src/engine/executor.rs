@@ -1,0 +1,209 @@
+//! Turns the plan of a step into passes on the device, and waits for them. MLX reports a device error once, to the first waiter, whatever
+//! work failed; so the decode passes are always waited for before anything else, and work that was on the device beside a failure is
+//! computed again.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::device::Device;
+use super::schedule::plan::{Chunk, Prefill, StepPlan};
+use super::sequence::Sequences;
+use crate::array::Rows;
+use crate::cache::SequenceState;
+use crate::error::Result;
+use crate::model::{Pass, Row};
+
+/// The passes of a step.
+pub(super) struct Work {
+    decode: Vec<DecodePass>,
+    prefill: Vec<PrefillPass>,
+    /// The prefill work that was issued, and when.
+    pub(super) prefill_work: f64,
+    prefill_started: Instant,
+    decode_started: Instant,
+    /// How long the decode passes took, once they are waited for.
+    pub(super) decode_seconds: Option<f64>,
+    /// The first error that was reported.
+    pub(super) fault: Option<String>,
+    decode_ids: Vec<u64>,
+    /// Whether no error had been reported when the decode passes were done.
+    decode_is_sound: bool,
+    prefill_ids: BTreeSet<u64>,
+}
+
+/// One decode pass: row `i` belongs to sequence `ids[i]`; ids rise.
+pub(super) struct DecodePass {
+    pub(super) ids: Vec<u64>,
+    pub(super) logits: Rows,
+}
+
+/// A prefill pass all of whose layers are issued.
+pub(super) struct PrefillPass {
+    pub(super) chunk: Chunk,
+    pub(super) pass: Pass,
+    /// The logits of the prompt's last row, if a first token is drawn from it.
+    pub(super) logits: Option<Rows>,
+}
+
+impl Work {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            decode: Vec::new(),
+            prefill: Vec::new(),
+            prefill_work: 0.0,
+            prefill_started: now,
+            decode_started: now,
+            decode_seconds: None,
+            fault: None,
+            decode_ids: Vec::new(),
+            decode_is_sound: false,
+            prefill_ids: BTreeSet::new(),
+        }
+    }
+
+    /// Keeps the first error.
+    pub(super) fn check(&mut self, outcome: Result<()>) {
+        if let (None, Err(error)) = (&self.fault, outcome) {
+            self.fault = Some(error.to_string());
+        }
+    }
+
+    /// Waits for the decode passes, if that has not happened.
+    pub(super) fn wait_for_decode(&mut self) {
+        if self.decode.is_empty() || self.decode_seconds.is_some() {
+            return;
+        }
+        for index in 0..self.decode.len() {
+            let outcome = self.decode[index].logits.wait();
+            self.check(outcome);
+        }
+        self.decode_seconds = Some(self.decode_started.elapsed().as_secs_f64());
+        self.decode_is_sound = self.fault.is_none();
+        self.prefill_started = Instant::now();
+    }
+
+    /// Waits for the prefill passes. Decode passes must have been waited for.
+    pub(super) fn wait_for_prefill(&mut self, sequences: &Sequences) {
+        let runs: Vec<_> =
+            self.prefill_ids.iter().filter_map(|id| sequences.find(*id)?.run.as_ref()).collect();
+        let outcomes: Vec<_> =
+            runs.iter().map(|run| run.pass.as_ref().map_or_else(|| run.state.eval(), Pass::wait)).collect();
+        outcomes.into_iter().for_each(|outcome| self.check(outcome));
+        for index in 0..self.prefill.len() {
+            let outcome = self.prefill[index].logits.as_ref().map_or(Ok(()), Rows::wait);
+            self.check(outcome);
+        }
+    }
+
+    /// Seconds since prefill had the device for itself.
+    pub(super) fn prefill_seconds(&self) -> f64 {
+        self.prefill_started.elapsed().as_secs_f64()
+    }
+
+    /// Takes the decode passes, which were waited for; none if one of them may have failed.
+    pub(super) fn take_decode(&mut self) -> Vec<DecodePass> {
+        if !self.decode_is_sound {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.decode)
+    }
+
+    /// Takes the prefill passes, which were waited for.
+    pub(super) fn take_prefill(&mut self) -> Vec<PrefillPass> {
+        std::mem::take(&mut self.prefill)
+    }
+
+    /// The sequences that a fault may belong to.
+    pub(super) fn failed(&self) -> Vec<u64> {
+        let decode = self.decode_ids.iter().filter(|_| !self.decode_is_sound);
+        decode.chain(&self.prefill_ids).copied().collect()
+    }
+}
+
+impl Device {
+    /// Issues the decode passes of a plan.
+    pub(super) fn start_decode(&self, plan: &StepPlan, sequences: &mut Sequences) -> Work {
+        let mut work = Work::new();
+        work.decode_ids.clone_from(&plan.decode);
+        // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
+        let exact = plan.decode.iter().any(|id| sequences.get(*id).exact());
+        for ids in plan.decode.chunks(self.most_rows(exact)) {
+            match self.decode_pass(ids, sequences, exact) {
+                Ok(pass) => work.decode.push(pass),
+                Err(error) => work.check(Err(error)),
+            }
+        }
+        work
+    }
+
+    fn decode_pass(&self, ids: &[u64], sequences: &mut Sequences, exact: bool) -> Result<DecodePass> {
+        let (mut rows, mut states): (Vec<Row>, Vec<&mut SequenceState>) = (Vec::new(), Vec::new());
+        for sequence in sequences.several_mut(ids) {
+            let newest = *sequence.history.tokens().last().expect("a history is never empty");
+            let state = &mut sequence.running().state;
+            rows.push(Row { cache: rows.len(), token: newest, position: state.offset() });
+            states.push(state);
+        }
+        let logits = self.decode(&rows, &mut states, exact)?;
+        Ok(DecodePass { ids: ids.to_vec(), logits })
+    }
+
+    /// Issues the prefill passes of a plan behind what is on the device already.
+    pub(super) fn start_prefill(&self, plan: &StepPlan, sequences: &mut Sequences, work: &mut Work) {
+        for prefill in &plan.prefill {
+            if work.fault.is_some() {
+                return;
+            }
+            work.prefill_ids.extend(prefill.chunks.iter().map(|chunk| chunk.id));
+            let outcome = self.prefill(prefill, sequences, work);
+            work.check(outcome);
+            work.prefill_work += prefill.cost;
+        }
+    }
+
+    fn prefill(&self, prefill: &Prefill, sequences: &mut Sequences, work: &mut Work) -> Result<()> {
+        for chunk in &prefill.chunks {
+            let pass = self.advance_chunk(chunk, prefill.layers, sequences, work)?;
+            let Some(pass) = pass else { continue };
+            let logits = chunk.ends_prompt.then(|| self.last_logits(pass.hidden())).transpose()?;
+            work.prefill.push(PrefillPass { chunk: chunk.clone(), pass, logits });
+        }
+        Ok(())
+    }
+
+    /// Issues layers of a chunk's pass; returns the pass if these were its last.
+    fn advance_chunk(
+        &self,
+        chunk: &Chunk,
+        layers: usize,
+        sequences: &mut Sequences,
+        work: &mut Work,
+    ) -> Result<Option<Pass>> {
+        let sequence = sequences.get_mut(chunk.id);
+        let needs_hidden = chunk.ends_prompt || sequence.reader.is_on();
+        let keep = sequence.limits.keep;
+        let run = sequence.run.as_mut().expect("plans prefill running sequences");
+        let mut pass = match run.pass.take() {
+            Some(pass) => pass,
+            None => {
+                if self.must_shift(&run.state, keep) {
+                    work.wait_for_decode();
+                }
+                self.shift_if_full(&mut run.state, keep)?;
+                let tokens = &sequence.history.tokens()[chunk.range.clone()];
+                if chunk.replay {
+                    self.begin_replay(tokens, run.state.offset())?
+                } else {
+                    self.begin_chunk(tokens, run.state.offset())?
+                }
+            }
+        };
+        self.advance(&mut pass, layers, &mut run.state, needs_hidden)?;
+        if pass.layer() < self.layers() {
+            run.pass = Some(pass);
+            return Ok(None);
+        }
+        Ok(Some(pass))
+    }
+}

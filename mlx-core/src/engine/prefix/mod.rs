@@ -1,0 +1,218 @@
+//! Prefixes: what ended requests computed, for later requests that begin alike. In memory, on disk, and between requests in flight.
+//! Invariant: together with all reservations the prefixes in memory never exceed the budget.
+
+mod disk;
+mod sharing;
+mod store;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::disk::{DiskPrefixes, PATIENCE, Restored};
+use self::store::{Known, Lookup, PrefixStore};
+use super::capacity::Capacity;
+use super::device::Device;
+use super::sequence::{Run, Sequence, Sequences, Wait};
+use super::stats::Gauges;
+use crate::cache::{self, DiskCache, Rollback, SequenceState, Tier, Variant};
+use crate::error::Result;
+use crate::folder::ModelFolder;
+
+pub(super) use self::sharing::Source;
+
+/// Where a prompt left a known prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixMiss {
+    /// The first position that differs.
+    pub position: usize,
+    /// The prompt's token there.
+    pub token: u32,
+    /// Its text.
+    pub text: String,
+    /// The token of the text that was kept.
+    pub kept_token: u32,
+    /// Its text.
+    pub kept_text: String,
+}
+
+/// All prefixes of an engine.
+pub(super) struct Prefixes {
+    store: PrefixStore,
+    disk: Option<DiskPrefixes>,
+    folder: Arc<ModelFolder>,
+    gauges: Arc<Gauges>,
+}
+
+impl Prefixes {
+    /// For at most `limit` bytes in memory, and those on disk.
+    pub(super) fn new(
+        limit: u64,
+        disk: Option<DiskCache>,
+        folder: Arc<ModelFolder>,
+        gauges: Arc<Gauges>,
+    ) -> Result<Self> {
+        let disk = disk.map(DiskPrefixes::start).transpose()?;
+        Ok(Self { store: PrefixStore::new(limit, Arc::clone(&gauges)), disk, folder, gauges })
+    }
+
+    /// Bytes of the prefixes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
+    /// The number of prefixes in memory.
+    pub(super) fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Evicts prefixes until the others fit into `free` bytes.
+    pub(super) fn make_room(&mut self, free: u64) {
+        self.store.make_room(free);
+    }
+
+    /// The longest prefix in memory that a waiting sequence can reuse. Looking counts as a use, so that it is the last to be evicted.
+    pub(super) fn find(&mut self, id: u64, sequence: &Sequence, device: &Device) -> Option<Known> {
+        // Scores and embeddings need the hidden state of every position.
+        if sequence.reader.is_on() || !self.store.is_on() {
+            return None;
+        }
+        let reusable = |length| device.reusable(length, sequence.exact());
+        let lookup = Lookup { prompt: sequence.prompt(), exact: sequence.exact(), reusable: &reusable };
+        let (known, miss) = self.store.find(&lookup);
+        if let Some(miss) = miss.filter(|_| sequence.awaits_first_token()) {
+            self.store.record_miss(id, sequence.prompt(), &miss, &self.folder.tokenizer);
+        }
+        known
+    }
+
+    /// Starts an admitted sequence: behind another one that computes a longer prefix than `known`, or while its prefix is read from disk, or
+    /// with a copy of the known one. Nothing may be pending on the device.
+    pub(super) fn start(
+        &mut self,
+        id: u64,
+        known: Option<Known>,
+        sequences: &mut Sequences,
+        device: &Device,
+    ) {
+        let length = known.map_or(0, |known| known.length());
+        let source = sequences.source_for(id, device).filter(|source| source.length > length);
+        let sequence = sequences.get_mut(id);
+        let empty = device.new_state(sequence.history.len());
+        if let Some(source) = source {
+            sequence.start(empty, Wait::Source(source));
+        } else if self.asks_disk(id, sequence, length, device) {
+            sequence.start(empty, Wait::Disk(Instant::now()));
+        } else {
+            let state = known.and_then(|known| self.copy(known, sequence, device));
+            sequence.start(state.unwrap_or(empty), Wait::Nothing);
+        }
+    }
+
+    fn asks_disk(&self, id: u64, sequence: &Sequence, known: usize, device: &Device) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        // Only states of the default variant are saved.
+        if sequence.reader.is_on() || device.variant(sequence.history.len()) != Variant::default() {
+            return false;
+        }
+        let chunks = sequence.exact().then_some(device.chunks);
+        disk.request(id, sequence.prompt(), chunks, known)
+    }
+
+    fn copy(&self, known: Known, sequence: &Sequence, device: &Device) -> Option<SequenceState> {
+        self.store.copy(known, |state| device.fits(state, sequence.history.len()))
+    }
+
+    /// Gives sequences the prefixes that were read for them; waits up to `wait` for the first. A sequence that has waited for too long, or
+    /// whose prefix is not on disk, goes on with what memory has. Nothing may be pending on the device.
+    pub(super) fn receive(&mut self, sequences: &mut Sequences, device: &Device, wait: Option<Duration>) {
+        let Some(disk) = &self.disk else { return };
+        let mut done: Vec<u64> = Vec::new();
+        for restored in disk.restored(wait) {
+            Gauges::add(&self.gauges.damaged_blocks, restored.damaged);
+            let id = restored.id;
+            let waits = sequences.find(id).is_some_and(Sequence::waits_for_disk);
+            if waits && !self.restore(&restored, sequences.get_mut(id), device) {
+                done.push(id);
+            }
+        }
+        let late = |sequence: &Sequence| match sequence.run.as_ref().map(|run| run.wait) {
+            Some(Wait::Disk(since)) => since.elapsed() > PATIENCE,
+            _ => false,
+        };
+        done.extend(sequences.iter().filter(|(_, it)| late(it)).map(|(id, _)| id));
+        for id in done {
+            let known = self.find(id, sequences.get(id), device);
+            let copy = known.and_then(|known| self.copy(known, sequences.get(id), device));
+            let sequence = sequences.get_mut(id);
+            match copy {
+                Some(state) => sequence.resume_with(state),
+                None => sequence.running().wait = Wait::Nothing,
+            }
+        }
+    }
+
+    /// Gives a sequence what was read for it; false if that was nothing.
+    fn restore(&self, restored: &Restored, sequence: &mut Sequence, device: &Device) -> bool {
+        if restored.blocks.is_empty() {
+            return false;
+        }
+        let mut state = device.new_state(0);
+        match state.import(&restored.blocks) {
+            Ok(()) if state.rollback(restored.length) == Rollback::Done => {
+                Gauges::add(&self.gauges.prefix_restores, 1);
+                sequence.resume_with(state);
+                true
+            }
+            Ok(()) => false,
+            Err(error) => {
+                tracing::warn!(%error, "a saved prefix could not be restored");
+                false
+            }
+        }
+    }
+
+    /// Keeps what a sequence that has ended computed, as far as later prompts may reuse it, within the `free` bytes that are not reserved.
+    /// Nothing may be pending on the device.
+    pub(super) fn keep(&mut self, mut sequence: Sequence, device: &Device, capacity: &Capacity, free: u64) {
+        // Texts that were scored or embedded are hardly ever continued.
+        let was_read = sequence.reader.is_on() || sequence.limits.max_tokens == 0;
+        if sequence.quarantined || was_read || !self.store.is_on() {
+            return;
+        }
+        let held = sequence.run.as_ref().map_or(0, |run| run.state.bytes() as u64);
+        // Decode steps compute other bits than the chunks of a prompt do.
+        let (tier, length) = if sequence.exact() {
+            (Tier::Exact, sequence.history.prompt_length())
+        } else {
+            (Tier::Ordinary, sequence.history.len())
+        };
+        sequence.rollback(length, device);
+        let Some(Run { state, .. }) = sequence.run.take() else { return };
+        let length = state.offset();
+        let least = capacity.cache_per_token() * cache::capacity(length) as u64;
+        // While it is copied to where it takes no more than it needs, there are two.
+        let (bytes, at_once) = if least < held { (least, least + held) } else { (held, held) };
+        if length == 0 || !self.store.make_room_for(bytes, at_once, free) {
+            return;
+        }
+        match store::compact(state, least < held) {
+            Ok(Some(state)) => {
+                let tokens = &sequence.history.tokens()[..length];
+                self.store.insert(tier, tokens, state);
+                if let Some(disk) = &mut self.disk {
+                    disk.queue(tier, tokens);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "a prefix could not be kept"),
+        }
+        // A state may take more than was estimated.
+        self.store.make_room(free);
+    }
+
+    /// Saves the next block of a prefix to disk; with `wait`, waits for the disk. Returns whether more is to be saved. Nothing may be
+    /// pending on the device.
+    pub(super) fn save_next(&mut self, wait: bool) -> bool {
+        self.disk.as_mut().is_some_and(|disk| disk.save_next(&self.store, wait))
+    }
+}

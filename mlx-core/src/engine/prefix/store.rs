@@ -1,0 +1,163 @@
+//! The prefixes in memory: one tree for each tier, within a limit of bytes.
+
+use std::sync::{Arc, PoisonError};
+
+use super::PrefixMiss;
+use crate::cache::{Clock, Found, Hit, Kept, PrefixTree, SequenceState, Tier};
+use crate::engine::stats::Gauges;
+use crate::error::Result;
+use crate::text::Tokenizer;
+
+/// The prefixes that are kept, and how much they may take.
+pub(super) struct PrefixStore {
+    trees: [PrefixTree<SequenceState>; 2],
+    limit: u64,
+    gauges: Arc<Gauges>,
+}
+
+/// A prefix that was found.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Known {
+    tier: Tier,
+    hit: Hit,
+}
+
+impl Known {
+    /// The positions to reuse.
+    pub(super) fn length(self) -> usize {
+        self.hit.length
+    }
+}
+
+/// A prompt in search of a prefix.
+pub(super) struct Lookup<'a> {
+    pub(super) prompt: &'a [u32],
+    /// Whether only states of the exact tier will do.
+    pub(super) exact: bool,
+    /// How much of a common prefix may be reused.
+    pub(super) reusable: &'a dyn Fn(usize) -> usize,
+}
+
+impl Lookup<'_> {
+    /// At least the prompt's last token is computed.
+    fn allowed(&self, common: usize) -> usize {
+        (self.reusable)(common.min(self.prompt.len() - 1))
+    }
+
+    /// The tiers to look in.
+    pub(super) fn tiers(exact: bool) -> &'static [Tier] {
+        if exact { &[Tier::Exact] } else { &[Tier::Ordinary, Tier::Exact] }
+    }
+}
+
+impl PrefixStore {
+    /// For at most `limit` bytes.
+    pub(super) fn new(limit: u64, gauges: Arc<Gauges>) -> Self {
+        let clock = Clock::default();
+        Self { trees: [PrefixTree::new(clock.clone()), PrefixTree::new(clock)], limit, gauges }
+    }
+
+    /// Whether anything is kept at all.
+    pub(super) fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.trees.iter().map(PrefixTree::bytes).sum()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.trees.iter().map(PrefixTree::len).sum()
+    }
+
+    /// The longest prefix that a prompt can reuse, and where it leaves a known text. Counts as a use.
+    pub(super) fn find(&mut self, lookup: &Lookup) -> (Option<Known>, Option<Found>) {
+        let (mut known, mut miss): (Option<Known>, Option<Found>) = (None, None);
+        for &tier in Lookup::tiers(lookup.exact) {
+            let found = self.trees[tier as usize].find(lookup.prompt, |common| lookup.allowed(common));
+            if miss.is_none_or(|miss| found.common > miss.common) {
+                miss = Some(found);
+            }
+            let longest = known.map_or(0, |known| known.length());
+            known = found.hit.filter(|hit| hit.length > longest).map(|hit| Known { tier, hit }).or(known);
+        }
+        (known, miss)
+    }
+
+    /// A copy of a known prefix, if it is still there and `fits` accepts its state. Nothing may be pending on the device.
+    pub(super) fn copy(&self, known: Known, fits: impl Fn(&SequenceState) -> bool) -> Option<SequenceState> {
+        let Known { tier, hit } = known;
+        let state = self.trees[tier as usize].get(&hit).filter(|state| fits(state))?;
+        let copy = || -> Result<Option<SequenceState>> {
+            let copy = state.fork(hit.length)?;
+            copy.as_ref().map_or(Ok(()), SequenceState::eval)?;
+            Ok(copy)
+        };
+        // A prefix saves work; it is never needed.
+        let copy = copy().unwrap_or_else(|error| {
+            tracing::warn!(%error, "a prefix could not be copied");
+            None
+        });
+        if copy.is_some() {
+            Gauges::add(&self.gauges.prefix_hits, 1);
+        }
+        copy
+    }
+
+    /// Records where a prompt left a known text: a clock or a random id in a system prompt costs every hit.
+    pub(super) fn record_miss(&self, id: u64, prompt: &[u32], found: &Found, tokenizer: &Tokenizer) {
+        let (Some(kept_token), Some(&token)) = (found.differs, prompt.get(found.common)) else { return };
+        let text = |token| tokenizer.decode(&[token], false);
+        let miss = PrefixMiss {
+            position: found.common,
+            token,
+            text: text(token),
+            kept_token,
+            kept_text: text(kept_token),
+        };
+        tracing::debug!(id, ?miss, "a prompt leaves a known text");
+        *self.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner) = Some(miss);
+    }
+
+    /// Evicts what was used longest ago until the prefixes fit into `free` bytes and their limit.
+    pub(super) fn make_room(&mut self, free: u64) {
+        self.shrink_to(self.limit.min(free));
+    }
+
+    fn shrink_to(&mut self, bytes: u64) {
+        while self.bytes() > bytes {
+            let oldest =
+                self.trees.iter_mut().filter(|tree| tree.len() > 0).min_by_key(|tree| tree.oldest_use());
+            let Some(tree) = oldest else { return };
+            tree.pop_oldest();
+            Gauges::add(&self.gauges.prefix_evictions, 1);
+        }
+    }
+
+    /// Makes room for a prefix of `bytes` bytes, of which `at_once` are needed while it is stored; false if there cannot be enough.
+    pub(super) fn make_room_for(&mut self, bytes: u64, at_once: u64, free: u64) -> bool {
+        if bytes > self.limit || at_once > free {
+            return false;
+        }
+        self.shrink_to((self.limit - bytes).min(free - at_once));
+        true
+    }
+
+    /// Keeps a state with nothing pending for `tokens`.
+    pub(super) fn insert(&mut self, tier: Tier, tokens: &[u32], state: SequenceState) {
+        let kept = Kept { bytes: state.bytes() as u64, shortest: state.shortest_cut(), value: state };
+        self.trees[tier as usize].insert(tokens, kept);
+    }
+
+    /// A state that begins with `tokens` and can be cut there.
+    pub(super) fn peek(&self, tier: Tier, tokens: &[u32]) -> Option<&SequenceState> {
+        self.trees[tier as usize].peek(tokens)
+    }
+}
+
+/// A state with nothing pending; with `copy`, in no more memory than it needs.
+pub(super) fn compact(state: SequenceState, copy: bool) -> Result<Option<SequenceState>> {
+    let state = if copy { state.fork(state.offset())? } else { Some(state) };
+    state.as_ref().map_or(Ok(()), SequenceState::eval)?;
+    Ok(state)
+}

@@ -1,0 +1,32 @@
+//! Rollback: history and state of a sequence are cut together. Invariant: nothing else cuts both; what follows the history notices by its
+//! cursor.
+
+use super::device::Device;
+use super::sequence::Sequence;
+use crate::cache::Rollback;
+
+impl Sequence {
+    /// Goes back to the first `length` tokens, at least 1, as if the others had never been. At least the last token is left to be
+    /// computed; inside the prompt of an exact request the state is cut back to a chunk border, so that what follows gets the same bits. A
+    /// state that cannot be cut there goes back to a checkpoint or starts over. An open pass is dropped.
+    pub(super) fn rollback(&mut self, length: usize, device: &Device) {
+        self.history.truncate(length.max(1));
+        let length = self.history.len();
+        let generated = length > self.history.prompt_length();
+        let kept = if generated { length - 1 } else { device.reusable(length - 1, self.exact()) };
+        let Some(run) = &mut self.run else { return };
+        run.pass = None;
+        let start_over = !device.fits(&run.state, length)
+            || match run.state.rollback(kept.min(run.state.offset())) {
+                // From an earlier checkpoint on, the tokens are computed again.
+                Rollback::Done | Rollback::Earlier(_) => false,
+                Rollback::StartOver => true,
+            };
+        if start_over {
+            run.state = device.new_state(length);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

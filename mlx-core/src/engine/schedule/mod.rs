@@ -1,0 +1,158 @@
+//! The scheduler: it plans every step of the engine. Invariant: pure; it sees ids, lengths, bytes and times, never an array or a token.
+
+mod admission;
+mod ledger;
+pub(super) mod plan;
+mod prefill;
+pub(super) mod prefill_budget;
+pub(super) mod shapes;
+#[cfg(test)]
+mod simulation;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use admission::{Admission, Change};
+use plan::{Changes, Next, SequenceView, StepPlan};
+use prefill::{PrefillPlanner, Turns};
+use prefill_budget::PrefillBudget;
+use shapes::Shapes;
+
+use super::options::Priority;
+pub(super) use ledger::Ledger;
+
+/// Decides who runs, and what each step computes.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    admission: Admission,
+    shapes: Shapes,
+    budget: PrefillBudget,
+    turns: Turns,
+    /// Whether the last step ran a quarantined sequence alone; then the next one is for the others.
+    isolated: bool,
+}
+
+impl Scheduler {
+    /// For at most `max_running` sequences within `budget` bytes, in passes of these shapes.
+    pub(super) fn new(max_running: usize, budget: u64, shapes: Shapes) -> Self {
+        Self {
+            admission: Admission::new(max_running, budget),
+            shapes,
+            budget: PrefillBudget::default(),
+            turns: Turns::default(),
+            isolated: false,
+        }
+    }
+
+    /// The reservations.
+    pub(super) fn ledger(&self) -> &Ledger {
+        self.admission.ledger()
+    }
+
+    /// How many sequences wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.admission.waiting()
+    }
+
+    /// How many sequences run.
+    pub(super) fn running(&self) -> usize {
+        self.admission.running()
+    }
+
+    /// Sets the most rows of exact decode passes, once they are known.
+    pub(super) fn set_exact_rows(&mut self, rows: usize) {
+        self.shapes.exact_rows = rows;
+    }
+
+    /// Queues a request that came at `now` and needs `bytes` to start; alone, it must fit.
+    pub(super) fn submit(&mut self, id: u64, priority: Priority, bytes: u64, now: Duration) {
+        self.admission.submit(id, priority, bytes, now);
+    }
+
+    /// Puts a running sequence back into the queue, as after a failed pass.
+    pub(super) fn requeue(&mut self, id: u64) {
+        self.admission.requeue(id);
+        self.turns.remove(id);
+    }
+
+    /// Removes a sequence that has ended, wherever it was.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.admission.remove(id);
+        self.turns.remove(id);
+    }
+
+    /// Records the bytes that a running sequence holds; returns what exceeds its reservation.
+    pub(super) fn record_used(&mut self, id: u64, bytes: u64) -> u64 {
+        self.admission.record_used(id, bytes)
+    }
+
+    /// Records how long a decode step took.
+    pub(super) fn record_decode(&mut self, seconds: f64) {
+        self.budget.record_decode(seconds);
+    }
+
+    /// Records how long prefill work took.
+    pub(super) fn record_prefill(&mut self, work: f64, seconds: f64) {
+        self.budget.record_prefill(work, seconds);
+    }
+
+    /// Decides which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
+    pub(super) fn admit(&mut self, sequences: &[SequenceView]) -> Changes {
+        let mut changes = Changes::default();
+        for sequence in sequences.iter().filter(|it| it.growth > 0 && it.next() == Next::Decode) {
+            self.grow(sequence, &mut changes);
+        }
+        for change in self.admission.admit() {
+            match change {
+                Change::Preempt(id) => changes.preempt.push(id),
+                Change::Start(id) => {
+                    self.turns.push_back(id);
+                    changes.admit.push(id);
+                }
+            }
+        }
+        for id in &changes.preempt {
+            self.turns.remove(*id);
+        }
+        changes
+    }
+
+    /// Reserves room for the next token of a sequence. Without room, sequences of a lower rank go back to the queue, or the sequence
+    /// itself, which then starts again with the larger reservation.
+    fn grow(&mut self, sequence: &SequenceView, changes: &mut Changes) {
+        // It may have been preempted for the growth of another one.
+        if !changes.preempt.contains(&sequence.id) {
+            changes.preempt.extend(self.admission.grow(sequence.id, sequence.growth));
+            changes.grow.push(sequence.id);
+        }
+    }
+
+    /// What the next step computes, with the sequences as they are after [`Scheduler::admit`].
+    pub(super) fn plan(&mut self, sequences: &[SequenceView]) -> StepPlan {
+        let mut running: BTreeMap<u64, SequenceView> =
+            sequences.iter().filter(|it| it.next() != Next::Nothing).map(|it| (it.id, *it)).collect();
+        // A stream that does not decode in this step must not wait for more than the budget either.
+        let streams = running.values().any(|it| it.next() == Next::Decode);
+        self.isolate(&mut running);
+        let decode = running.values().filter(|it| it.next() == Next::Decode).map(|it| it.id).collect();
+        let Self { shapes, budget, turns, .. } = self;
+        let prefill = PrefillPlanner { shapes, budget, turns, running }.plan(streams);
+        StepPlan { decode, prefill }
+    }
+
+    /// A quarantined sequence runs with nothing beside it, so that what fails is its own. Such steps alternate with steps of the others.
+    fn isolate(&mut self, running: &mut BTreeMap<u64, SequenceView>) {
+        let alone = running.values().find(|it| it.quarantined).copied();
+        let others = running.values().any(|it| !it.quarantined);
+        match alone {
+            Some(alone) if !(self.isolated && others) => {
+                self.isolated = true;
+                running.retain(|id, _| *id == alone.id);
+            }
+            _ => {
+                self.isolated = false;
+                running.retain(|_, it| !it.quarantined);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Which prompts are computed in a step, and how much of them. Several prompts advance side by side, a chunk each in turn, and new
+//! ones do not hold up old ones. Invariant: pure.
+
+use std::collections::BTreeMap;
+
+use super::plan::{Chunk, Next, Prefill, SequenceView};
+use super::prefill_budget::{PrefillBudget, work};
+use super::shapes::Shapes;
+
+/// The order in which running sequences get chunks: by the turn that each has, the lowest first.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    turns: BTreeMap<u64, u64>,
+    last: u64,
+}
+
+impl Turns {
+    /// Puts a sequence behind all others.
+    pub(super) fn push_back(&mut self, id: u64) {
+        self.last += 1;
+        self.turns.insert(id, self.last);
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        self.turns.remove(&id);
+    }
+
+    fn of(&self, id: u64) -> u64 {
+        self.turns.get(&id).copied().unwrap_or(u64::MAX)
+    }
+}
+
+/// Plans the prefill of one step over a copy of the running sequences, which it advances as it goes.
+pub(super) struct PrefillPlanner<'a> {
+    pub(super) shapes: &'a Shapes,
+    pub(super) budget: &'a PrefillBudget,
+    pub(super) turns: &'a mut Turns,
+    pub(super) running: BTreeMap<u64, SequenceView>,
+}
+
+impl PrefillPlanner<'_> {
+    /// The passes of this step: what the budget allows beside `streams` that decode, or one pass without any.
+    pub(super) fn plan(mut self, streams: bool) -> Vec<Prefill> {
+        let remaining: Vec<f64> = self.order().iter().map(|id| self.remaining(*id)).collect();
+        let budget = self.budget.budget(remaining.into_iter());
+        let (mut passes, mut spent) = (Vec::new(), 0.0);
+        while let Some(&first) = self.order().first() {
+            let limit = streams.then_some(budget - spent);
+            let Some(pass) = self.pass(first, limit, passes.is_empty()) else { break };
+            spent += pass.cost;
+            passes.push(pass);
+            if !streams {
+                break;
+            }
+        }
+        passes
+    }
+
+    /// The sequence in the middle of a pass, then the others by their turns.
+    fn order(&self) -> Vec<u64> {
+        let prefills = self.running.values().filter(|it| it.prefills());
+        let mut order: Vec<_> =
+            prefills.map(|it| (it.state.layers == 0, self.turns.of(it.id), it.id)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|it| it.2).collect()
+    }
+
+    /// The work left of a sequence's prompt or replay, or a little more.
+    fn remaining(&self, id: u64) -> f64 {
+        let sequence = &self.running[&id];
+        let (Next::Prompt(end) | Next::Replay(end)) = sequence.next() else { return 0.0 };
+        self.shapes.layers as f64 * work(end - sequence.state.seen, end)
+    }
+
+    /// The next pass, at a cost of at most `limit`. The `first` pass of a step is one layer whatever it costs, so that streams cannot
+    /// starve a prompt. `None` if nothing fits.
+    fn pass(&mut self, id: u64, limit: Option<f64>, first: bool) -> Option<Prefill> {
+        let mut chunks = vec![self.chunk(id)?];
+        let issued = self.running[&id].state.layers;
+        let left = self.shapes.layers - issued;
+        if issued == 0 {
+            self.add_short_prompts(&mut chunks, limit);
+        }
+        let layer: f64 = chunks.iter().map(|chunk| work(chunk.range.len(), chunk.range.end)).sum();
+        let layers = match limit {
+            None => left,
+            Some(limit) => ((limit / layer) as usize).max(usize::from(first)).min(left),
+        };
+        if layers == 0 {
+            return None;
+        }
+        for chunk in &chunks {
+            self.advance(chunk, issued + layers);
+        }
+        Some(Prefill { chunks, layers, cost: layers as f64 * layer })
+    }
+
+    fn chunk(&self, id: u64) -> Option<Chunk> {
+        let sequence = &self.running[&id];
+        let range = self.shapes.next_chunk(sequence)?;
+        let ends_prompt = sequence.awaits_first_token && sequence.next() == Next::Prompt(range.end);
+        let replay = sequence.exact && matches!(sequence.next(), Next::Replay(_));
+        Some(Chunk { id, range, replay, ends_prompt })
+    }
+
+    /// Adds other prompts to a pass that ends a short one, where no bits were promised and the whole pass fits.
+    fn add_short_prompts(&self, chunks: &mut Vec<Chunk>, limit: Option<f64>) {
+        let shareable = |chunk: &Chunk| {
+            let sequence = &self.running[&chunk.id];
+            chunk.ends_prompt && !sequence.exact && !sequence.reads_hidden && sequence.state.layers == 0
+        };
+        if !shareable(&chunks[0]) {
+            return;
+        }
+        let cost = |chunk: &Chunk| self.shapes.layers as f64 * work(chunk.range.len(), chunk.range.end);
+        let (mut rows, mut spent) = (chunks[0].range.len(), cost(&chunks[0]));
+        if limit.is_some_and(|limit| spent > limit) {
+            return;
+        }
+        for id in self.order().into_iter().skip(1) {
+            // The order is kept, so that no prompt gets ahead of one that cannot share.
+            let Some(chunk) = self.chunk(id).filter(shareable) else { return };
+            rows += chunk.range.len();
+            spent += cost(&chunk);
+            if rows > self.shapes.shared_rows || limit.is_some_and(|limit| spent > limit) {
+                return;
+            }
+            chunks.push(chunk);
+        }
+    }
+
+    /// Notes in the copy that `layers` of a chunk's layers are issued. A sequence that had its chunk goes behind the others, unless the
+    /// rest of its prompt is short.
+    fn advance(&mut self, chunk: &Chunk, layers: usize) {
+        let (shapes, id) = (self.shapes, chunk.id);
+        let sequence = self.running.get_mut(&id).expect("a chunk belongs to a running sequence");
+        if layers < shapes.layers {
+            sequence.state.layers = layers;
+            return;
+        }
+        sequence.state = shapes.after(sequence.state, &chunk.range);
+        if sequence.reads_hidden || chunk.ends_prompt {
+            // Its hidden states are read, or its first token is drawn, before anything follows.
+            sequence.phase = super::plan::Phase::Blocked;
+        }
+        if !self.budget.is_short(self.remaining(id)) {
+            self.turns.push_back(id);
+        }
+    }
+}

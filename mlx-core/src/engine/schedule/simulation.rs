@@ -1,0 +1,367 @@
+//! Thousands of random days of the scheduler with a fake device and a fake clock. The plans are the real ones; the day carries them out and
+//! checks them against books of its own.
+
+mod request;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use self::request::{GROWTH, Progress, Random, Sequence, need};
+use super::Scheduler;
+use super::plan::{Changes, Next, Prefill, SequenceView};
+use super::prefill_budget::{PrefillBudget, work};
+use super::shapes::Shapes;
+use crate::engine::chunks::Chunks;
+
+const DAYS: u64 = 3000;
+// What the budget promises is repeated here, so that a change there shows.
+const SHARE: f64 = 0.5;
+const BURST: f64 = 6.0;
+const LEAST: f64 = 0.002;
+// By how much times vary, and what rounding and steps long past add.
+const NOISE: f64 = 0.2;
+const SLACK: f64 = 1.01;
+
+/// The engine's loop around the parts under test; times are in seconds.
+struct Simulation {
+    seed: u64,
+    random: Random,
+    layers: usize,
+    step: f64,
+    unit: f64,
+    max_running: usize,
+    scheduler: Scheduler,
+    now: f64,
+    sequences: BTreeMap<u64, Sequence>,
+    ended: Vec<Sequence>,
+    steps: Vec<f64>,
+    /// The most seconds that this step's prefill may take.
+    prefill_limit: f64,
+    trace: Vec<(u64, &'static str, u64)>,
+}
+
+impl Simulation {
+    /// A device that has room for each of `requests`: what could not run alone is refused before the scheduler sees it.
+    fn new(seed: u64, mut random: Random, requests: &[Sequence]) -> Self {
+        let largest = requests.iter().map(|it| need(it.most)).fold(0, u64::max) as f64;
+        let budget = (largest * random.between(1.0, 3.0)) as u64;
+        let (step, max_running) = (10f64.powf(random.between(-3.0, 0.0)), 1 + random.below(6));
+        let (chunks, layers) = (Chunks::new(false), 1 + random.below(6));
+        let shapes = Shapes { chunks, context: 1 << 20, layers, exact_rows: max_running, shared_rows: 100 };
+        Self {
+            seed,
+            layers,
+            step,
+            unit: step * random.between(0.05, 2.0) / work(64, 64),
+            max_running,
+            random,
+            scheduler: Scheduler::new(max_running, budget, shapes),
+            now: 0.0,
+            sequences: BTreeMap::new(),
+            ended: Vec::new(),
+            steps: Vec::new(),
+            prefill_limit: 0.0,
+            trace: Vec::new(),
+        }
+    }
+
+    fn run(seed: u64) -> Vec<(u64, &'static str, u64)> {
+        let mut random = Random(seed, 0);
+        let (span, longest) = ([0.0, 3.0, 30.0, 90.0][random.below(4)], [40, 150, 1500][random.below(3)]);
+        let count = 1 + random.below(18);
+        let mut coming: Vec<_> = (0..count).map(|_| Sequence::random(&mut random, span, longest)).collect();
+        coming.sort_by(|one, other| one.came.total_cmp(&other.came));
+        let mut day = Self::new(seed, random, &coming);
+        for (mut one, id) in coming.into_iter().zip(1..) {
+            while day.now < one.came && !day.sequences.is_empty() {
+                day.step();
+            }
+            day.now = day.now.max(one.came);
+            let now = Duration::from_secs_f64(day.now);
+            day.scheduler.submit(id, one.priority, need(one.reserved), now);
+            let handicap = Duration::from_secs([40, 10, 0][one.priority as usize]);
+            (one.id, one.came, one.rank) = (id, day.now, (now + handicap, id));
+            day.sequences.insert(id, one);
+        }
+        while !day.sequences.is_empty() {
+            day.step();
+        }
+        day.check_bounds();
+        day.trace
+    }
+
+    fn check(&self, holds: bool, broken: &str) {
+        let (seed, now, last) = (self.seed, self.now, self.trace.len().saturating_sub(8));
+        assert!(holds, "seed {seed} at {now:.4} s: {broken}; the last events: {:?}", &self.trace[last..]);
+    }
+
+    fn which(&self, chosen: impl Fn(&Sequence) -> bool) -> Vec<u64> {
+        self.sequences.values().filter(|it| chosen(it)).map(|it| it.id).collect()
+    }
+
+    fn views(&self) -> Vec<SequenceView> {
+        self.sequences.values().map(Sequence::view).collect()
+    }
+
+    fn step(&mut self) {
+        self.which(|it| it.cancelled <= self.now).into_iter().for_each(|id| self.end(id, "cancel"));
+        let changes = self.scheduler.admit(&self.views());
+        self.apply(&changes);
+        let budget = self.scheduler.budget;
+        let plan = self.scheduler.plan(&self.views());
+        let before = self.now;
+        let streams = self.sequences.values().any(|it| it.view().next() == Next::Decode);
+        let planned = |id: &u64| plan.decode.contains(id);
+        for one in self.sequences.values_mut().filter(|it| !planned(&it.id) && it.last_token.is_some()) {
+            one.skipped += 1;
+        }
+        self.decode(&plan.decode);
+        let ends = self.prefill(&plan.prefill, streams, budget);
+        let seconds = self.steps.last().filter(|_| !plan.decode.is_empty()).copied().unwrap_or(0.0);
+        self.sequences.values_mut().for_each(|it| it.allowed += self.prefill_limit + seconds);
+        self.check(self.now > before || self.sequences.is_empty(), "the device has nothing to do");
+        let fails = plan.decode.len() > 1 && self.random.below(30) == 0;
+        if fails {
+            plan.decode.iter().for_each(|&id| self.quarantine(id));
+        } else {
+            plan.decode.into_iter().for_each(|id| self.draw(id));
+        }
+        ends.into_iter().for_each(|id| self.draw(id));
+        self.which(|it| it.history.len() == it.most).into_iter().for_each(|id| self.end(id, "end"));
+        self.check_books();
+    }
+
+    /// Carries out the scheduler's changes one by one.
+    fn apply(&mut self, changes: &Changes) {
+        let Changes { grow, preempt, admit } = changes;
+        for id in grow {
+            let one = self.sequences.get_mut(id).expect("the plan names it");
+            one.reserved = one.most.min(one.reserved + GROWTH);
+        }
+        // Growth preempts sequences that rank below the one that grows; admission those of a lower priority.
+        for &id in preempt {
+            let above = |it: &Sequence| it.displaces(&self.sequences[&id]);
+            let displaced = admit.iter().any(|id| above(&self.sequences[id]));
+            let outgrown = grow
+                .iter()
+                .any(|other| *other == id || self.sequences[other].rank < self.sequences[&id].rank);
+            self.check(displaced || outgrown, "preempted for nothing");
+            self.stop(id, if displaced { "displace" } else { "outgrow" });
+        }
+        for &id in admit {
+            self.start(id);
+        }
+        let first = self.sequences.values().filter(|it| !it.runs).min_by_key(|it| it.rank);
+        let room = first.is_some_and(|first| self.has_room(first, &self.which(|it| first.displaces(it))));
+        self.check(!room, "the first in the queue waits although there is room");
+    }
+
+    /// Whether `one` could start if `victims` were gone.
+    fn has_room(&self, one: &Sequence, victims: &[u64]) -> bool {
+        let stay = self.which(|it| it.runs && !victims.contains(&it.id));
+        let bytes = stay.iter().map(|id| need(self.sequences[id].reserved)).sum::<u64>();
+        stay.len() < self.max_running && bytes + need(one.reserved) <= self.scheduler.ledger().budget()
+    }
+
+    fn start(&mut self, id: u64) {
+        let own = &self.sequences[&id];
+        let overtaken = self.which(|it| !it.runs && it.rank < own.rank);
+        self.check(overtaken.is_empty(), "overtaken by one that came later by more than the handicap");
+        let later = self.which(|it| it.id > id && it.priority == own.priority && it.started.is_some());
+        self.check(own.started.is_some() || later.is_empty(), "not first come first served");
+        self.check(self.has_room(own, &[]), "started without room");
+        self.trace.push((self.now.to_bits(), "start", id));
+        let (now, own) = (self.now, self.sequences.get_mut(&id).expect("it was looked at above"));
+        (own.started, own.runs, own.progress) = (own.started.or(Some(now)), true, Progress::default());
+    }
+
+    fn stop(&mut self, id: u64, why: &'static str) {
+        let Some(one) = self.sequences.get_mut(&id).filter(|it| it.runs) else { return };
+        (one.runs, one.last_token) = (false, None);
+        self.trace.push((self.now.to_bits(), why, id));
+    }
+
+    fn quarantine(&mut self, id: u64) {
+        self.stop(id, "requeue");
+        self.scheduler.requeue(id);
+        self.sequences.get_mut(&id).expect("it was planned").quarantined = true;
+    }
+
+    fn end(&mut self, id: u64, why: &'static str) {
+        self.trace.push((self.now.to_bits(), why, id));
+        self.scheduler.remove(id);
+        let one = self.sequences.remove(&id).expect("only what is there ends");
+        let whole = one.history.iter().copied().eq(0..one.most);
+        self.check(why == "cancel" || whole, "tokens were lost or repeated");
+        self.ended.push(Sequence { ended: self.now, ..one });
+    }
+
+    fn decode(&mut self, ids: &[u64]) {
+        if ids.is_empty() {
+            return;
+        }
+        for id in ids {
+            let one = self.sequences.get_mut(id).expect("the plan names it");
+            one.progress.seen += 1;
+        }
+        let seconds = self.step * (1.0 + 0.1 * ids.len() as f64);
+        let seconds = seconds * self.random.between(1.0 - NOISE, 1.0 + NOISE);
+        self.now += seconds;
+        self.steps.push(seconds);
+        self.scheduler.record_decode(seconds);
+    }
+
+    fn remaining(&self, one: &Sequence) -> f64 {
+        let end = if one.progress.seen < one.prompt { one.prompt } else { one.history.len() - 1 };
+        self.layers as f64 * work(end.saturating_sub(one.progress.seen), end)
+    }
+
+    /// Computes the planned passes; returns the sequences whose first token can be drawn.
+    fn prefill(&mut self, passes: &[Prefill], streams: bool, budget: PrefillBudget) -> Vec<u64> {
+        let started = self.now;
+        let isolated = self.sequences.values().any(|it| it.quarantined);
+        for one in self.sequences.values_mut().filter(|it| it.prefills() && !isolated) {
+            one.progress.steps += 1;
+        }
+        self.limit_prefill();
+        self.check(streams || passes.len() <= 1, "several passes without a stream beside them");
+        let (mut done, mut ends) = (0.0, vec![]);
+        for (index, pass) in passes.iter().enumerate() {
+            done += self.compute(pass, budget, &mut ends);
+            let left_open = self.sequences.values().any(|it| it.runs && it.progress.layers > 0);
+            self.check(
+                isolated || !left_open || index + 1 == passes.len(),
+                "another pass before the open one",
+            );
+        }
+        self.scheduler.record_prefill(done, self.now - started);
+        ends
+    }
+
+    /// How long the prefill of a step may take, by the promise of the budget.
+    fn limit_prefill(&mut self) {
+        let step = self.steps.iter().rev().take(24).copied().fold(0.0, f64::max);
+        let prefills = self.sequences.values().filter(|it| it.prefills());
+        let shortest = prefills.map(|it| self.remaining(it)).fold(f64::INFINITY, f64::min);
+        let short = shortest.is_infinite() || shortest * self.unit * (1.0 - NOISE) <= step * BURST;
+        let share = if short { BURST } else { SHARE };
+        self.prefill_limit = (step * share).max(LEAST) * (1.0 + NOISE) / (1.0 - NOISE);
+    }
+
+    fn compute(&mut self, pass: &Prefill, budget: PrefillBudget, ends: &mut Vec<u64>) -> f64 {
+        let cost = |length: usize, end: usize| work(length, end);
+        let layer: f64 = pass.chunks.iter().map(|it| cost(it.range.len(), it.range.end)).sum();
+        self.check((pass.cost - layer * pass.layers as f64).abs() < 1e-6 * pass.cost, "a wrong cost");
+        self.now += pass.cost * self.unit * self.random.between(1.0 - NOISE, 1.0 + NOISE);
+        // One layer runs whatever it costs.
+        self.prefill_limit = self.prefill_limit.max(layer * self.unit * (1.0 + NOISE));
+        self.check(pass.chunks.len() == 1 || pass.layers == self.layers, "a shared pass was left open");
+        for chunk in &pass.chunks {
+            if pass.chunks.len() > 1 {
+                self.trace.push((self.now.to_bits(), "share", chunk.id));
+            }
+            let one = &self.sequences[&chunk.id];
+            self.check(one.prefills() && one.progress.seen == chunk.range.start, "not the next chunk");
+            self.check(pass.chunks.len() == 1 || !one.exact && chunk.ends_prompt, "must not share a pass");
+            if one.progress.layers == 0 {
+                self.begin_chunk(chunk.id, pass);
+            }
+            let one = self.sequences.get_mut(&chunk.id).expect("the plan names it");
+            one.progress.layers += pass.layers;
+            if one.progress.layers >= self.layers {
+                let next = Progress { seen: chunk.range.end, ..Progress::default() };
+                let Progress { steps, chunks, .. } = std::mem::replace(&mut one.progress, next);
+                ends.extend(chunk.ends_prompt.then_some(chunk.id));
+                // One more may have been in the middle of its pass.
+                self.check(steps <= self.layers * (chunks + 2), "a chunk waited for too many others");
+                let short = budget.is_short(self.remaining(&self.sequences[&chunk.id]));
+                let one = self.sequences.get_mut(&chunk.id).expect("the plan names it");
+                one.progress.short = short;
+            }
+        }
+        pass.cost
+    }
+
+    /// Every prompt that waits gets a chunk before another one gets its second, unless the rest of that one is short.
+    fn begin_chunk(&mut self, id: u64, pass: &Prefill) {
+        let isolated = self.sequences.values().any(|it| it.quarantined);
+        let short = self.sequences[&id].progress.short;
+        let beside = |other: &u64| pass.chunks.iter().any(|chunk| chunk.id == *other);
+        let mut fair = true;
+        for other in self.which(|it| it.prefills()).into_iter().filter(|other| !beside(other)) {
+            let progress = &mut self.sequences.get_mut(&other).expect("it waits").progress;
+            progress.chunks += 1;
+            fair &= short || isolated || progress.others.insert(id);
+        }
+        self.check(fair, "a second chunk before the first of one that waits");
+    }
+
+    fn draw(&mut self, id: u64) {
+        let Some(one) = self.sequences.get_mut(&id).filter(|it| it.runs) else { return };
+        one.history.push(one.progress.seen);
+        one.quarantined = false;
+        let (skipped, allowed) = (std::mem::take(&mut one.skipped), std::mem::take(&mut one.allowed));
+        let gap = self.now - one.last_token.replace(self.now).unwrap_or(self.now);
+        self.check(skipped <= 1, "a stream was skipped twice");
+        self.check(gap <= allowed * SLACK, "a stream was silent for longer than a step and its share");
+    }
+
+    fn check_books(&mut self) {
+        let (mut running, mut reserved, mut used) = (0, 0, 0);
+        for one in self.sequences.values().filter(|it| it.runs) {
+            let (bytes, holds) = (need(one.reserved), need(one.progress.seen));
+            let excess = self.scheduler.record_used(one.id, holds);
+            self.check(excess == 0, "one holds more than its reservation");
+            (running, reserved, used) = (running + 1, reserved + bytes, used + holds);
+        }
+        let (ledger, waiting) = (self.scheduler.ledger(), self.sequences.len() - running);
+        self.check((ledger.reserved(), ledger.used()) == (reserved, used), "the ledger's sums are wrong");
+        self.check(used <= reserved && reserved <= ledger.budget(), "more is reserved than there is");
+        self.check(waiting == self.scheduler.waiting(), "too many or too few wait");
+        self.check(running == self.scheduler.running() && running <= self.max_running, "too many run");
+    }
+
+    /// Bounds that follow from the requests. Each is preempted at most once for every failed pass of its own, every growth of
+    /// its own or of one that ranks above it, and every start of one of higher priority that ranks above it. Each start costs
+    /// at most a whole fill, each token a step, and each preemption a step in vain, as may a cancellation. The device never
+    /// idles, so nobody waits for longer than the work of all that may go first, nor stays for longer than that of all.
+    fn check_bounds(&mut self) {
+        self.ended.sort_by_key(|it| it.rank);
+        let (mut growths, mut bounds): (usize, Vec<(&Sequence, usize, f64)>) = (0, Vec::new());
+        let step = self.step * (1.0 + 0.1 * self.max_running as f64);
+        for one in &self.ended {
+            growths += (one.most - one.prompt) / GROWTH;
+            let above = bounds.iter().filter(|it| it.0.priority > one.priority).map(|it| it.1);
+            let count = |event| self.trace.iter().filter(|it| it.2 == one.id && it.1 == event).count();
+            let most = growths + above.sum::<usize>();
+            self.check(count("displace") + count("outgrow") <= most, "preempted without a reason");
+            let starts = 1 + most + count("requeue");
+            let fill = self.layers as f64 * work(one.most, one.most) * self.unit;
+            let seconds = starts as f64 * (fill + step) + (one.most - one.prompt) as f64 * step;
+            bounds.push((one, starts, seconds * (1.0 + NOISE) * SLACK));
+        }
+        let all = bounds.iter().map(|it| it.2).sum();
+        for one in &self.ended {
+            let first = bounds.iter().filter(|it| it.0.rank <= one.rank || it.0.came <= one.came);
+            let waited = one.started.unwrap_or(one.ended) - one.came;
+            self.check(waited <= first.map(|it| it.2).sum(), "waited longer than for those that go first");
+            self.check(one.ended - one.came <= all, "stayed for longer than all work takes");
+        }
+    }
+}
+
+#[test]
+fn plans_keep_their_promises() {
+    let trace: Vec<_> = (0..DAYS).flat_map(Simulation::run).collect();
+    for event in ["displace", "outgrow", "requeue", "cancel", "share", "end"] {
+        let count = trace.iter().filter(|it| it.1 == event).count() as u64;
+        assert!(count > DAYS / 10, "the days test too little: {event}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_day() {
+    for seed in 0..DAYS / 20 {
+        assert_eq!(Simulation::run(seed), Simulation::run(seed), "seed {seed}");
+    }
+}

@@ -1,0 +1,106 @@
+//! The random requests of the simulation, and what is recorded of each.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::engine::options::Priority;
+use crate::engine::schedule::plan::{Phase, SequenceView, StateView};
+use crate::sampling::{Stream, uniform};
+
+/// Small, so that reservations grow often.
+pub(super) const GROWTH: usize = 8;
+
+pub(super) struct Random(pub(super) u64, pub(super) u64);
+
+impl Random {
+    pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
+        self.1 += 1;
+        low + (high - low) * uniform(self.0, self.1, Stream::Draw)
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        self.between(0.0, end as f64) as usize
+    }
+}
+
+pub(super) const fn need(tokens: usize) -> u64 {
+    40 + 3 * tokens as u64
+}
+
+/// A request, and what becomes of it.
+#[derive(Default)]
+pub(super) struct Sequence {
+    pub(super) id: u64,
+    pub(super) priority: Priority,
+    pub(super) came: f64,
+    pub(super) rank: (Duration, u64),
+    pub(super) cancelled: f64,
+    pub(super) prompt: usize,
+    pub(super) most: usize,
+    pub(super) reserved: usize,
+    /// A token is the position that it was drawn for.
+    pub(super) history: Vec<usize>,
+    pub(super) runs: bool,
+    pub(super) exact: bool,
+    pub(super) quarantined: bool,
+    pub(super) progress: Progress,
+    pub(super) started: Option<f64>,
+    pub(super) last_token: Option<f64>,
+    /// Steps since its last token that ran a quarantined sequence alone, and the seconds that all steps since may have taken.
+    pub(super) skipped: usize,
+    pub(super) allowed: f64,
+    pub(super) ended: f64,
+}
+
+#[derive(Default)]
+pub(super) struct Progress {
+    pub(super) seen: usize,
+    pub(super) layers: usize,
+    /// Steps since its last chunk, the chunks of others since, and whose they were, but for prompts that were short.
+    pub(super) steps: usize,
+    pub(super) chunks: usize,
+    pub(super) others: BTreeSet<u64>,
+    /// Whether the rest of its prompt was short after the last chunk.
+    pub(super) short: bool,
+}
+
+impl Sequence {
+    pub(super) fn random(random: &mut Random, span: f64, longest: usize) -> Self {
+        let (came, prompt) = (random.between(0.0, span), 1 + random.below(longest));
+        let (most, history) = (prompt + 1 + random.below(40), (0..prompt).collect());
+        let reserved = [most, most.min(prompt + GROWTH)][random.below(2)];
+        let priority = [Priority::Low, Priority::Normal, Priority::High][random.below(3)];
+        let cancelled = came + [1e9, random.between(0.0, 60.0)][usize::from(random.below(10) == 0)];
+        let exact = random.below(2) == 0;
+        Self { priority, came, cancelled, prompt, most, reserved, history, exact, ..Self::default() }
+    }
+
+    pub(super) fn view(&self) -> SequenceView {
+        let Progress { seen, layers, .. } = self.progress;
+        let growth = if self.history.len() < self.reserved {
+            0
+        } else {
+            need(self.most.min(self.reserved + GROWTH)) - need(self.reserved)
+        };
+        SequenceView {
+            id: self.id,
+            phase: if self.runs { Phase::Running } else { Phase::Waiting },
+            prompt: self.prompt,
+            length: self.history.len(),
+            state: StateView { seen, offset: seen, layers, keep: None },
+            growth,
+            exact: self.exact,
+            reads_hidden: false,
+            awaits_first_token: self.history.len() == self.prompt,
+            quarantined: self.quarantined,
+        }
+    }
+
+    pub(super) fn prefills(&self) -> bool {
+        self.view().prefills()
+    }
+
+    pub(super) fn displaces(&self, other: &Self) -> bool {
+        other.runs && other.priority < self.priority && other.rank > self.rank
+    }
+}
