@@ -83,7 +83,7 @@ def write(folder, size):
     draw = np.random.default_rng(7)
     save_file({name: tensor(draw, shape, name) for name, shape in shapes(described)}, folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder, described["vocab_size"])
-    # Last: whoever finds it finds the rest.
+    # Last: its presence means that the folder is complete.
     (folder / "config.json").write_text(json.dumps(described))
 
 

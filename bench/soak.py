@@ -4,7 +4,7 @@
 
 It starts the server, on a free port unless the command says --port. Clients send all kinds of requests, hang up, send nonsense and come in
 crowds; what was answered is asked again and must be the same to the last bit. A budget of a few requests and a short queue are needed: the load
-must make the server put back and turn away somebody. A run of 10 minutes or more fails if the resident memory of the server grows by more than
+must make the server preempt and refuse requests. A run of 10 minutes or more fails if the resident memory of the server grows by more than
 5 % from the second sixth of the time to the last. The last line is one JSON object with all counts."""
 
 import argparse
@@ -47,7 +47,7 @@ class Server:
         address = next((it[1] for it in found if it), None) or sys.exit("the server ended before it listened")
         self.connect = lambda: http.client.HTTPConnection(address, timeout=300)
         self.warnings, self.beginnings, draw = [], [""], random.Random(seed)
-        log = (line for line in self.process.stderr if '"level":"INFO"' not in line)  # It is read on: nobody may wait for a full pipe.
+        log = (line for line in self.process.stderr if '"level":"INFO"' not in line)  # Read to the end, so that the server does not block on a full pipe.
         threading.Thread(target=lambda: self.warnings.extend(log), daemon=True).start()
         atexit.register(self.process.kill)
         self.context = int(re.search(rb"context holds (\d+)", self.send(TEXT, {"prompt": "a " * 4_000_000}).read())[1])

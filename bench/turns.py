@@ -13,7 +13,7 @@ TAKEN = "taken by the host, share"
 
 
 def taken_by_the_host():
-    """Seconds that the host of a virtual machine kept its processors for others; 0 where nobody says."""
+    """Seconds that the host of a virtual machine kept its processors for others; 0 where the kernel does not report it."""
     try:
         words = pathlib.Path("/proc/stat").read_text().split(maxsplit=9)
     except OSError:

@@ -1,6 +1,6 @@
 """mlx-lm's samplers on rows of the same kind as those of bench/src/sampling.rs; the wall time of one call in microseconds.
 
-The log-softmax that its steps always take first is counted; ours takes none unless somebody wants log-probabilities.
+The log-softmax that its steps always take first is counted; ours takes none unless log-probabilities are requested.
 """
 
 import time

@@ -20,11 +20,11 @@ const PROMPT: usize = 4000;
 const SHORT: usize = 8;
 const SHORTS: usize = 30;
 
-/// Streams that run until they are told to stop, and the times of their tokens.
+/// Streams that run until they are canceled, and the times of their tokens.
 struct Streams(Vec<(Canceller, JoinHandle<Vec<Instant>>)>);
 
 impl Streams {
-    /// Streams that have had their first tokens, and that each note `tokens` more if nobody stops them.
+    /// Streams that have had their first tokens; each produces `tokens` more unless it is canceled.
     fn start(engine: &EngineHandle, count: usize, tokens: usize) -> Result<Self> {
         let start = |sequence| submit(engine, sequence, 64, WARM + tokens);
         let mut streams: Vec<Generation> = (0..count).map(start).collect::<Result<_>>()?;
@@ -61,7 +61,7 @@ fn lengths(gaps: &[Gap], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
     (gaps.iter().map(length).collect(), spared.map(length).collect())
 }
 
-/// Milliseconds from asking to the first token.
+/// Milliseconds from the request to its first token.
 fn first_token(engine: &EngineHandle, sequence: usize, length: usize) -> Result<f64> {
     let begin = Instant::now();
     let generation = submit(engine, sequence, length, 1)?;
@@ -77,8 +77,8 @@ struct Waits {
 }
 
 impl Waits {
-    /// A stream's steps grow longer with its context. So the streams first run beside the prompts, which tells how many tokens come
-    /// meanwhile; then they run alone, from the same prompts through just as many tokens.
+    /// A stream's steps grow longer with its context. So the streams first run beside the prompts, which gives the number of tokens
+    /// produced meanwhile; then they run alone, from the same prompts through as many tokens.
     fn round(&mut self, engine: &EngineHandle, count: usize) -> Result<()> {
         let streams = Streams::start(engine, count, MOST)?;
         let begin = Instant::now();

@@ -1,6 +1,6 @@
-//! What a feature costs whoever does not use it: `off MODEL TOY`. On the toy a token is little but host work, so what a feature adds
-//! there, by turns with a run without it, is counted against a token of the model; and, for what is part of every draw, the draw
-//! beside the bare search for the largest.
+//! What a feature costs requests that do not use it: `off MODEL TOY`. A token of the toy is mostly host work. The time that a feature adds
+//! there, by turns with a run without it, is compared with a token of the model. For what is part of every draw, a draw is compared with
+//! a bare argmax.
 
 use std::hint::black_box;
 
@@ -72,7 +72,7 @@ fn step(model: &str, request: &RequestOptions) -> Result<f64> {
 
 type Rival<'a> = (&'a EngineHandle, &'a RequestOptions);
 
-/// What a token takes longer with than without, in microseconds: the median over turns; who goes first changes with every turn.
+/// Microseconds that a token takes longer with than without: the median over turns, in alternating order.
 fn added(with: Rival, without: Rival) -> Result<f64> {
     let mut differences = Vec::new();
     for turn in 0..TURNS {

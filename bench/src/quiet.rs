@@ -1,5 +1,5 @@
-//! When the host left this machine alone. A virtual machine is told how much of its processors' time its host gave to others; what was
-//! measured meanwhile tells about the host. Chosen by that time alone, never by what was measured.
+//! Times in which the host of a virtual machine took none of its processor time (steal time). Measurements are selected by that time
+//! alone, never by what was measured.
 
 use std::fs;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often the host's account is read.
+/// How often steal time is read.
 const STRETCH: Duration = Duration::from_millis(500);
 /// Of the time of a stretch on all processors, what the host may take before the stretch counts as disturbed.
 const ALLOWED: f64 = 0.02;
 
-/// Seconds that the host has taken since the machine started, over all processors; `None` where nobody says.
+/// Seconds that the host has taken since the machine started, over all processors; `None` where the kernel does not report it.
 fn taken() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     // In hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal.
@@ -20,7 +20,7 @@ fn taken() -> Option<f64> {
     Some(ticks / 100.0)
 }
 
-/// Reads the host's account until it is asked for what it saw.
+/// Samples steal time until it is ended.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     disturbed: JoinHandle<Vec<(Instant, Instant)>>,

@@ -13,10 +13,10 @@ use tempfile::TempDir;
 pub fn watch_panics() {
     // libFuzzer's own hook ends the run at any panic.
     drop(std::panic::take_hook());
-    let told = std::panic::take_hook();
+    let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().name() != Some(GUARDED_THREAD) {
-            told(panic);
+            report(panic);
             std::process::abort();
         }
     }));

@@ -45,7 +45,7 @@ impl Server {
         while log.read_line(&mut line)? > 0 {
             if let Some((_, address)) = line.split_once("\"address\":\"") {
                 let base = format!("http://{}", address.split('"').next().unwrap_or_default());
-                // Nobody reads on, but the server must not wait for a full pipe.
+                // Read to the end, so that the server does not block on a full pipe.
                 std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
                 return Ok(base);
             }

@@ -24,7 +24,7 @@ const LIMITS: [&str; 3] = ["-timeout=10", "-report_slow_units=2", "-rss_limit_mb
 /// Runs one target, or all of them one after the other, for so many seconds each.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
     let chosen: Vec<_> =
-        TARGETS.iter().filter(|(name, _)| target.is_none_or(|wanted| wanted == *name)).collect();
+        TARGETS.iter().filter(|(name, _)| target.is_none_or(|chosen| chosen == *name)).collect();
     if chosen.is_empty() {
         bail!("there is no such target; there are: {}", TARGETS.map(|(name, _)| name).join(", "));
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask`: what has to be done around the code, from the native libraries to the house rules.
+//! `cargo xtask`: tasks around the code, from the native libraries to the house rules.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a tool for the terminal reports there")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program prints its report")]
 
 mod bench;
 mod clients;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "What has to be done around the code")]
+#[command(name = "cargo xtask", about = "Tasks around the code")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -26,34 +26,34 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Make the native libraries ready; a second run has nothing to do
+    /// Build the native libraries; a second run has nothing to do
     Setup,
-    /// Make ready, build with optimization and run `mlx chat` with the arguments given here
+    /// Set up, build with optimization and run `mlx chat` with these arguments
     #[command(disable_help_flag = true)]
     Chat {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Make ready and run `cargo test` with the arguments given here
+    /// Set up and run `cargo test` with these arguments
     #[command(disable_help_flag = true)]
     Test {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Write the golden fixtures again, with mlx-lm and transformers from Python's package index
+    /// Regenerate the golden fixtures with mlx-lm and transformers from PyPI
     Golden {
         /// The folder to write to instead of tests/golden
         arguments: Vec<String>,
     },
-    /// Ask the server with other people's clients, in Python
+    /// Run third-party Python clients against the server
     Clients,
-    /// Measure speed and memory beside other programs, with their packages from Python's index; see docs/benchmarks.md
+    /// Measure speed and memory beside other programs, with their packages from PyPI; see docs/benchmarks.md
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Try hostile files and requests, all that a machine can think of; needs nightly and cargo-fuzz
+    /// Fuzz the readers of files and requests; needs nightly and cargo-fuzz
     Fuzz {
         /// One target of fuzz/fuzz_targets; without it all of them, one after the other
         target: Option<String>,
@@ -63,7 +63,7 @@ enum Task {
     },
     /// Check the house rules that a machine can check
     Tidy,
-    /// Write the bindings of mlx-c: a step of `setup`, in a process of its own
+    /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Bindings(setup::bindings::Arguments),

@@ -1,7 +1,7 @@
 //! Log-probabilities under the model's raw row.
 
 use super::math::{is_broken, largest, log_sum_exp};
-use super::sampler::Scratch;
+use super::scratch::Scratch;
 use crate::error::{Error, Result};
 
 /// The log-probability of a token and of its likeliest alternatives.

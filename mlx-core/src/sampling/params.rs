@@ -209,3 +209,52 @@ fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(request: &SamplingOptions) -> Result<SamplingParams> {
+        SamplingParams::resolve(request, &SamplingOptions::default())
+    }
+
+    #[test]
+    fn the_request_wins_over_the_model_and_the_model_over_ours() {
+        let model = SamplingOptions { temperature: Some(0.6), top_k: Some(20), ..SamplingOptions::default() };
+        let request = SamplingOptions { top_k: Some(5), seed: Some(9), ..SamplingOptions::default() };
+        let params = SamplingParams::resolve(&request, &model).expect("valid");
+        assert_eq!((params.temperature, params.top_k, params.top_p, params.seed), (0.6, 5, 1.0, 9));
+        let off = Penalties { repetition: 1.0, frequency: 0.0, presence: 0.0, window: -1 };
+        assert_eq!((params.penalties, params.penalties.is_on(), params.dry.is_on()), (off, false, false));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_by_name() {
+        type Change = fn(&mut SamplingOptions);
+        let with = |change: Change| {
+            let mut options = SamplingOptions::default();
+            change(&mut options);
+            resolve(&options).expect_err("it must be refused").to_string()
+        };
+        let cases: [(&str, Change); 14] = [
+            ("temperature", |it| it.temperature = Some(-1.0)),
+            ("temperature", |it| it.temperature = Some(f32::NAN)),
+            ("temperature", |it| it.temperature = Some(f32::INFINITY)),
+            ("typical_p", |it| it.typical_p = Some(-0.1)),
+            ("top_p", |it| it.top_p = Some(1.01)),
+            ("min_p", |it| it.min_p = Some(1.5)),
+            ("xtc_probability", |it| it.xtc.probability = Some(2.0)),
+            ("xtc_threshold", |it| it.xtc.threshold = Some(-0.1)),
+            ("repetition_penalty", |it| it.penalties.repetition = Some(0.0)),
+            ("frequency_penalty", |it| it.penalties.frequency = Some(1e9)),
+            ("penalty_last_n", |it| it.penalties.window = Some(-2)),
+            ("dry_base", |it| it.dry.base = Some(0.5)),
+            ("dry_sequence_breakers", |it| it.dry.breakers = Some(vec![String::new()])),
+            ("logit_bias", |it| it.logit_bias = vec![(3, 1.0), (3, 2.0)]),
+        ];
+        for (field, change) in cases {
+            let message = with(change);
+            assert!(message.starts_with(&format!("{field}: ")), "{message}");
+        }
+    }
+}

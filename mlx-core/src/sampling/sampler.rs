@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::chain::Chain;
 use super::constraint::{Constraint, TokenMask};
 use super::dry::{Breakers, TokenText};
-use super::filters::Candidates;
 use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
 use super::noise::{Stream, uniform};
 use super::params::SamplingParams;
+use super::scratch::Scratch;
 use super::state::SamplerState;
 use crate::array::Rows;
 use crate::error::{Error, Result};
@@ -58,16 +58,6 @@ pub struct Draw {
     pub token: u32,
     /// Log-probabilities under the raw model row, if the request asked for them.
     pub logprob: Option<TokenLogprob>,
-}
-
-/// Buffers that all draws share, so that a step allocates nothing that depends on the vocabulary.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    pub(super) pool: Candidates,
-    row: Vec<f32>,
-    weights: Vec<f32>,
-    blocks: Vec<f64>,
-    mask: TokenMask,
 }
 
 impl Sampler {

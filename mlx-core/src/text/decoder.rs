@@ -164,7 +164,7 @@ impl Stage {
             Self::ByteLevel(bytes) => output.extend(bytes.finish()),
             Self::ByteFallback(run) => run.end(output),
             Self::CompleteText { decoder, held } => {
-                output.extend(decode(decoder, vec![std::mem::take(held)]))
+                output.extend(decode(decoder, vec![std::mem::take(held)]));
             }
             // The text that StripText still holds is to be stripped.
             Self::StripText { .. }

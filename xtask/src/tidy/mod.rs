@@ -1,30 +1,22 @@
 //! `cargo xtask tidy`: the rules of the house, as far as a machine can check them.
 
 mod arrows;
+mod circles;
 mod code;
 mod files;
+mod imports;
 mod paths;
+mod platform;
+mod prose;
 mod shape;
+mod violation;
 mod words;
 
 use anyhow::{Result, bail};
 
 use crate::workspace;
 use files::SourceFile;
-
-/// A place where a rule is broken; line 0 stands for the whole file.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Violation {
-    path: String,
-    line: usize,
-    rule: String,
-}
-
-impl Violation {
-    fn new(file: &SourceFile, line: usize, rule: impl Into<String>) -> Self {
-        Self { path: file.path.clone(), line, rule: rule.into() }
-    }
-}
+use violation::Violation;
 
 /// Reports every violation, then fails if there was one.
 pub(crate) fn run() -> Result<()> {
@@ -33,6 +25,9 @@ pub(crate) fn run() -> Result<()> {
     let lengths = shape::Lengths::of(&files);
     println!("tidy: {lengths}");
     found.extend(lengths.violation());
+    let circles = circles::find(&files);
+    println!("tidy: {} import circles", circles.len());
+    found.extend(circles::violations(&circles));
     found.sort();
     for Violation { path, line, rule } in &found {
         eprintln!("{path}:{line}: {rule}");
@@ -51,6 +46,10 @@ fn check(file: &SourceFile) -> Vec<Violation> {
         found.extend(shape::check(file));
         found.extend(words::check(file, &code));
         found.extend(arrows::check(file, &code));
+        found.extend(platform::check(file, &code));
+        found.extend(prose::check(file, &prose::of_rust(&file.text, &code)));
+    } else if file.path.starts_with("docs/") {
+        found.extend(prose::check(file, &file.text));
     }
     found
 }

@@ -1,8 +1,8 @@
 //! Paths of one machine must not enter the project, in whatever file.
 
-use super::{Violation, files::SourceFile};
+use super::{files::SourceFile, violation::Violation};
 
-/// Where a path of somebody's machine starts. Written in halves, so that this file may name them.
+/// Where a path of one machine starts. Written in halves, so that this file may name them.
 const STARTS: [&str; 5] = [
     concat!("/ho", "me/"),
     concat!("/ro", "ot/"),

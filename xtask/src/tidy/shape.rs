@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Violation, files::SourceFile};
+use super::{files::SourceFile, violation::Violation};
 
 const LONGEST: usize = 400;
 const LONGEST_TEST: usize = 600;

@@ -1,6 +1,6 @@
 //! Words that do not belong in Rust source, or only in some files of it.
 
-use super::{Violation, code::find_word, files::SourceFile};
+use super::{code::find_word, files::SourceFile, violation::Violation};
 
 // The words of the first two lists are written in halves, so that this file may name them.
 

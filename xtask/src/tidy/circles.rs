@@ -1,0 +1,221 @@
+//! No import circles: files of a crate that import each other form one unit that can only be understood as a whole. A module and its
+//! child may know each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    code::without_comments_and_strings,
+    files::SourceFile,
+    imports::{self, Import},
+    violation::Violation,
+};
+
+/// Where circles are still being opened: the beginnings of their first files' paths.
+const OPEN: [&str; 9] = [
+    "mlx-cli/src/",
+    "mlx-core/src/cache/",
+    "mlx-core/src/convert",
+    "mlx-core/src/engine/",
+    "mlx-core/src/folder.rs",
+    "mlx-core/src/model/",
+    "mlx-core/src/quantization",
+    "mlx-core/src/text/",
+    "mlx-server/src/",
+];
+
+/// A module of one crate, by the names on the way from the root.
+type Module = Vec<String>;
+
+struct Source {
+    path: String,
+    imports: Vec<Import>,
+    paths: Vec<imports::Path>,
+}
+
+/// The files of one crate.
+struct Crate(BTreeMap<Module, Source>);
+
+/// Every circle of all crates: its files, by path.
+pub(super) fn find(files: &[SourceFile]) -> Vec<Vec<String>> {
+    crates(files).iter().flat_map(Crate::circles).collect()
+}
+
+/// The circles as broken rules, each at its first file.
+pub(super) fn violations(circles: &[Vec<String>]) -> Vec<Violation> {
+    let closed = circles.iter().filter(|circle| !OPEN.iter().any(|place| circle[0].starts_with(place)));
+    let rule = |circle: &[String]| {
+        let rule = format!("these files import each other in a circle: {}", circle.join(", "));
+        Violation { path: circle[0].clone(), line: 0, rule }
+    };
+    closed.map(|circle| rule(circle)).collect()
+}
+
+fn crates(files: &[SourceFile]) -> Vec<Crate> {
+    let mut folders: BTreeMap<&str, Vec<(&str, &SourceFile)>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        if let Some((folder, inner)) = file.path.split_once("/src/") {
+            folders.entry(folder).or_default().push((inner, file));
+        }
+    }
+    folders.into_values().map(|files| Crate::new(&files)).collect()
+}
+
+impl Crate {
+    fn new(files: &[(&str, &SourceFile)]) -> Self {
+        let has_library = files.iter().any(|(inner, _)| *inner == "lib.rs");
+        let mut sources = BTreeMap::new();
+        let mut tests = BTreeSet::new();
+        for (inner, file) in files {
+            let (code, for_tests) = imports::without_tests(&without_comments_and_strings(&file.text));
+            let (imports, paths) = imports::read(&code);
+            let module = module(inner, has_library);
+            tests.extend(for_tests.into_iter().map(|name| [module.as_slice(), &[name]].concat()));
+            sources.insert(module, Source { path: file.path.clone(), imports, paths });
+        }
+        sources.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+        Self(sources)
+    }
+
+    /// Components of more than two files, and pairs that are not a module and its child.
+    fn circles(&self) -> Vec<Vec<String>> {
+        let modules: Vec<&Module> = self.0.keys().collect();
+        let targets: Vec<BTreeSet<usize>> = modules
+            .iter()
+            .map(|module| {
+                let known = self.targets(module);
+                known.iter().filter_map(|target| modules.binary_search(&target).ok()).collect()
+            })
+            .collect();
+        let reached: Vec<BTreeSet<usize>> = (0..modules.len()).map(|from| reach(from, &targets)).collect();
+        let mut seen = BTreeSet::new();
+        let mut circles = Vec::new();
+        for from in 0..modules.len() {
+            let circle: Vec<usize> =
+                reached[from].iter().copied().filter(|&to| reached[to].contains(&from)).collect();
+            let related = circle.len() == 2 && is_child(modules[circle[0]], modules[circle[1]]);
+            if circle.len() > 1 && !related && seen.insert(circle.clone()) {
+                circles.push(circle.iter().map(|&index| self.0[modules[index]].path.clone()).collect());
+            }
+        }
+        circles
+    }
+
+    /// The other modules whose files a module's file needs.
+    fn targets(&self, module: &Module) -> BTreeSet<Module> {
+        let source = &self.0[module];
+        let paths = source.imports.iter().map(|import| &import.path).chain(&source.paths);
+        let mut targets: BTreeSet<Module> = paths.filter_map(|path| self.resolve(module, path, 0)).collect();
+        targets.remove(module);
+        targets
+    }
+
+    /// The module in whose file the item of a path is defined, seen from `module`; none if it is of another crate.
+    fn resolve(&self, module: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let (first, mut rest) = path.split_first()?;
+        let mut at = match first.as_str() {
+            "crate" => Vec::new(),
+            "self" => module.clone(),
+            "super" => parent(module)?,
+            name => {
+                let child = [module.as_slice(), &[name.to_owned()]].concat();
+                self.0.contains_key(&child).then_some(child)?
+            }
+        };
+        while let Some((name, after)) = rest.split_first() {
+            let child = [at.as_slice(), std::slice::from_ref(name)].concat();
+            if name == "super" {
+                at = parent(&at)?;
+            } else if self.0.contains_key(&child) {
+                at = child;
+            } else {
+                // What a module imports can be named through it.
+                let imported = self.0.get(&at).into_iter().flat_map(|source| &source.imports);
+                let import = imported.into_iter().find(|import| import.name.as_ref() == Some(name));
+                return match import {
+                    Some(import) if depth < 8 => {
+                        let whole = [&import.path, after].concat();
+                        self.resolve(&at, &whole, depth + 1)
+                    }
+                    _ => Some(at),
+                };
+            }
+            rest = after;
+        }
+        Some(at)
+    }
+}
+
+fn module(inner: &str, has_library: bool) -> Module {
+    let stem = inner.strip_suffix(".rs").unwrap_or(inner);
+    let names: Module = stem.split('/').map(str::to_owned).collect();
+    match names.split_last() {
+        Some((last, folder)) if last == "mod" => folder.to_vec(),
+        Some((last, [])) if last == "lib" || last == "main" && !has_library => Vec::new(),
+        _ => names,
+    }
+}
+
+fn parent(module: &Module) -> Option<Module> {
+    module.split_last().map(|(_, parent)| parent.to_vec())
+}
+
+fn is_child(one: &Module, other: &Module) -> bool {
+    parent(one).as_ref() == Some(other) || parent(other).as_ref() == Some(one)
+}
+
+/// What can be reached from a node over edges, itself included.
+fn reach(from: usize, targets: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let (mut reached, mut open) = (BTreeSet::from([from]), vec![from]);
+    while let Some(node) = open.pop() {
+        open.extend(targets[node].iter().copied().filter(|&next| reached.insert(next)));
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let file = |(path, text): &(&str, &str)| SourceFile {
+            path: format!("a/src/{path}"),
+            text: (*text).to_owned(),
+        };
+        let mut found = find(&files.iter().map(file).collect::<Vec<_>>());
+        for path in found.iter_mut().flatten() {
+            *path = path.trim_start_matches("a/src/").to_owned();
+        }
+        found
+    }
+
+    #[test]
+    fn files_that_import_each_other_are_a_circle() {
+        let root = ("lib.rs", "mod b; mod c; mod d;");
+        let b = ("b.rs", "use crate::c::C;");
+        assert_eq!(circles(&[root, b, ("c.rs", "fn f(b: super::b::B) {}")]), [["b.rs", "c.rs"]]);
+        assert_eq!(circles(&[root, b, ("c.rs", "// crate::b\nuse std::fmt;")]).len(), 0);
+        let long = [root, b, ("c.rs", "use super::{d::D};"), ("d.rs", "use crate::b;")];
+        assert_eq!(circles(&long), [["b.rs", "c.rs", "d.rs"]]);
+    }
+
+    #[test]
+    fn parent_and_child_may_know_each_other_and_tests_may_know_all() {
+        let root = ("lib.rs", "mod b; mod c;");
+        let b = ("b/mod.rs", "mod inner; use inner::I; struct B; #[cfg(test)] mod tests;");
+        let tests = ("b/tests.rs", "use crate::c::C;");
+        let c = ("c.rs", "use crate::b::B; #[cfg(test)] mod tests { use crate::b::inner::I; }");
+        assert_eq!(circles(&[root, b, ("b/inner.rs", "use super::B;"), tests, c]).len(), 0);
+    }
+
+    #[test]
+    fn what_a_module_passes_on_is_where_it_is_defined() {
+        let root = ("lib.rs", "mod b; mod c; pub use b::X;");
+        let b = ("b/mod.rs", "mod x; mod y; pub use x::X; pub use y::Y;");
+        let x = ("b/x.rs", "struct X;");
+        let y = ("b/y.rs", "use super::X; use crate::c::C;");
+        // c knows x alone, though by way of b.
+        assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::X;")]).len(), 0);
+        assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::Y;")]), [["b/y.rs", "c.rs"]]);
+        assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::{X, Y};")]), [["b/y.rs", "c.rs"]]);
+    }
+}

@@ -1,0 +1,66 @@
+//! The platform is asked for in one place, where the backend is made, and no test returns early on a GPU.
+
+use super::{code::find_word, files::SourceFile, violation::Violation, words::is_under};
+
+/// The file that makes the backend; all others get it as a value.
+const MAY_ASK: [&str; 1] = ["mlx-core/src/backend.rs"];
+
+/// Written in halves, so that this file may name it.
+const QUESTION: &str = concat!("on_", "gpu");
+
+pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let lines: Vec<&str> = code.lines().collect();
+    for (number, line) in lines.iter().enumerate() {
+        let asks = find_word(line, QUESTION).any(|at| line[at + QUESTION.len()..].starts_with('('));
+        if asks && !is_under(file, &MAY_ASK) {
+            found.push(Violation::new(
+                file,
+                number + 1,
+                "take the backend as a value; do not ask for the platform",
+            ));
+        }
+        if file.path.contains("tests") && skips(line, lines.get(number + 1)) {
+            found.push(Violation::new(file, number + 1, "a test must not pass on a GPU by returning early"));
+        }
+    }
+    found
+}
+
+/// Whether a condition about a GPU leads straight to a `return`.
+fn skips(line: &str, next: Option<&&str>) -> bool {
+    let condition = line.trim_start();
+    let Some((condition, then)) = condition.strip_prefix("if ").and_then(|rest| rest.split_once('{')) else {
+        return false;
+    };
+    let first =
+        if then.trim().is_empty() { next.map_or("", |next| next.trim_start()) } else { then.trim_start() };
+    condition.to_lowercase().contains("gpu")
+        && (first.starts_with("return;") || first.starts_with("return }"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        let file = SourceFile { path: path.to_owned(), text: text.to_owned() };
+        check(&file, text).into_iter().map(|found| found.line).collect()
+    }
+
+    #[test]
+    fn the_platform_is_asked_for_in_one_place() {
+        let asks = format!("x\nif array::{QUESTION}()? {{}}");
+        assert_eq!(lines("mlx-core/src/model/moe.rs", &asks), [2]);
+        assert_eq!(lines(MAY_ASK[0], &asks), [0; 0]);
+        assert_eq!(lines("mlx-core/src/model/moe.rs", &format!("let {QUESTION} = 1;")), [0; 0]);
+    }
+
+    #[test]
+    fn a_test_does_not_return_on_a_gpu() {
+        assert_eq!(lines("tests/a.rs", "fn f() {\n    if is_gpu() {\n        return;\n    }\n}"), [2]);
+        assert_eq!(lines("mlx-core/src/a/tests.rs", "if backend.gpu { return; }"), [1]);
+        assert_eq!(lines("tests/a.rs", "if is_gpu() {\n    check();\n    return;\n}"), [0; 0]);
+        assert_eq!(lines("tests/a.rs", "if is_cpu() { return; }"), [0; 0]);
+    }
+}

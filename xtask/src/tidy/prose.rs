@@ -1,0 +1,77 @@
+//! Words that do not belong in prose: comments, texts of the program and pages. Sentences have subjects, and code is no person.
+
+use super::{code::find_word, files::SourceFile, violation::Violation, words::is_under};
+
+/// Written in halves, so that this file may name them.
+const WORDS: [&str; 7] = [
+    concat!("some", "body"),
+    concat!("no", "body"),
+    concat!("any", "body"),
+    concat!("who", "ever"),
+    concat!("to", "ld"),
+    concat!("wan", "ted"),
+    concat!("right", "ly"),
+];
+
+/// Where the prose is still being rewritten.
+const OPEN: [&str; 16] = [
+    "mlx-cli/src/",
+    "mlx-core/src/array.rs",
+    "mlx-core/src/cache/",
+    "mlx-core/src/engine/",
+    "mlx-core/src/mlx_sys.rs",
+    "mlx-core/src/model/",
+    "mlx-core/src/session/",
+    "mlx-core/src/text/",
+    "mlx-server/src/",
+    "tests/",
+    "docs/decisions/",
+    "docs/adding-a-family.md",
+    "docs/architecture.md",
+    "docs/exactness.md",
+    "docs/fidelity.md",
+    "docs/http-api.md",
+];
+
+pub(super) fn check(file: &SourceFile, prose: &str) -> Vec<Violation> {
+    if is_under(file, &OPEN) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in prose.lines().enumerate() {
+        let line = line.to_lowercase();
+        let here = WORDS.iter().filter(|word| find_word(&line, word).next().is_some());
+        found.extend(here.map(|word| {
+            Violation::new(file, number + 1, format!("say who or what does it, and not `{word}`"))
+        }));
+    }
+    found
+}
+
+/// The comments and strings of a Rust file: what is blank in `code` and not in `text`.
+pub(super) fn of_rust(text: &str, code: &str) -> String {
+    let prose = |(symbol, code): (char, char)| if code == symbol && symbol != '\n' { ' ' } else { symbol };
+    text.chars().zip(code.chars()).map(prose).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::code::without_comments_and_strings;
+
+    fn lines(text: &str) -> Vec<usize> {
+        let file = SourceFile { path: "a/src/b.rs".to_owned(), text: text.to_owned() };
+        let prose = of_rust(text, &without_comments_and_strings(text));
+        check(&file, &prose).into_iter().map(|found| found.line).collect()
+    }
+
+    #[test]
+    fn prose_is_comments_and_strings() {
+        for word in WORDS {
+            let capital = word[..1].to_uppercase() + &word[1..];
+            let text =
+                format!("let {word} = 1;\n// {word} waits\nf(\"{capital}\");\nf({word}s, \"{word}s\");");
+            assert_eq!(lines(&text), [2, 3]);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! A place where a rule is broken.
+
+use super::files::SourceFile;
+
+/// A place where a rule is broken; line 0 stands for the whole file.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Violation {
+    pub(super) path: String,
+    pub(super) line: usize,
+    pub(super) rule: String,
+}
+
+impl Violation {
+    pub(super) fn new(file: &SourceFile, line: usize, rule: impl Into<String>) -> Self {
+        Self { path: file.path.clone(), line, rule: rule.into() }
+    }
+}
