@@ -11,7 +11,7 @@ mod sequence;
 mod sliding;
 mod variant;
 
-pub(crate) use disk::{BLOCK, Block, DiskCache, Tier};
+pub(crate) use disk::{BLOCK, Block, DiskCache, Saved, Tier};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 pub use layer::{LayerState, layer_capacity};
 pub(crate) use prefix::{Clock, Found, Hit, Kept, PrefixTree};

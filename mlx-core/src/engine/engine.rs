@@ -237,8 +237,8 @@ impl Engine {
         if let Some(seconds) = work.decode_seconds {
             self.scheduler.record_decode(seconds);
         }
-        if work.prefill_work > 0.0 {
-            self.scheduler.record_prefill(work.prefill_work, work.prefill_seconds());
+        if work.prefill_cost > 0.0 {
+            self.scheduler.record_prefill(work.prefill_cost, work.prefill_seconds());
         }
         for pass in work.take_prefill() {
             self.end_chunk(pass);

@@ -18,7 +18,7 @@ pub(super) struct Work {
     decode: Vec<DecodePass>,
     prefill: Vec<PrefillPass>,
     /// The prefill work that was issued, and when.
-    pub(super) prefill_work: f64,
+    pub(super) prefill_cost: f64,
     prefill_started: Instant,
     decode_started: Instant,
     /// How long the decode passes took, once they are waited for.
@@ -51,7 +51,7 @@ impl Work {
         Self {
             decode: Vec::new(),
             prefill: Vec::new(),
-            prefill_work: 0.0,
+            prefill_cost: 0.0,
             prefill_started: now,
             decode_started: now,
             decode_seconds: None,
@@ -89,7 +89,9 @@ impl Work {
             self.prefill_ids.iter().filter_map(|id| sequences.find(*id)?.run.as_ref()).collect();
         let outcomes: Vec<_> =
             runs.iter().map(|run| run.pass.as_ref().map_or_else(|| run.state.eval(), Pass::wait)).collect();
-        outcomes.into_iter().for_each(|outcome| self.check(outcome));
+        for outcome in outcomes {
+            self.check(outcome);
+        }
         for index in 0..self.prefill.len() {
             let outcome = self.prefill[index].logits.as_ref().map_or(Ok(()), Rows::wait);
             self.check(outcome);
@@ -158,7 +160,7 @@ impl Device {
             work.prefill_ids.extend(prefill.chunks.iter().map(|chunk| chunk.id));
             let outcome = self.prefill(prefill, sequences, work);
             work.check(outcome);
-            work.prefill_work += prefill.cost;
+            work.prefill_cost += prefill.cost;
         }
     }
 
@@ -184,19 +186,18 @@ impl Device {
         let needs_hidden = chunk.ends_prompt || sequence.reader.is_on();
         let keep = sequence.limits.keep;
         let run = sequence.run.as_mut().expect("plans prefill running sequences");
-        let mut pass = match run.pass.take() {
-            Some(pass) => pass,
-            None => {
-                if self.must_shift(&run.state, keep) {
-                    work.wait_for_decode();
-                }
-                self.shift_if_full(&mut run.state, keep)?;
-                let tokens = &sequence.history.tokens()[chunk.range.clone()];
-                if chunk.replay {
-                    self.begin_replay(tokens, run.state.offset())?
-                } else {
-                    self.begin_chunk(tokens, run.state.offset())?
-                }
+        let mut pass = if let Some(pass) = run.pass.take() {
+            pass
+        } else {
+            if self.must_shift(&run.state, keep) {
+                work.wait_for_decode();
+            }
+            self.shift_if_full(&mut run.state, keep)?;
+            let tokens = &sequence.history.tokens()[chunk.range.clone()];
+            if chunk.replay {
+                self.begin_replay(tokens, run.state.offset())?
+            } else {
+                self.begin_chunk(tokens, run.state.offset())?
             }
         };
         self.advance(&mut pass, layers, &mut run.state, needs_hidden)?;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::store::{Lookup, PrefixStore};
-use crate::cache::{BLOCK, Block, DiskCache, Tier, Variant};
+use crate::cache::{BLOCK, Block, DiskCache, Saved, Tier, Variant};
 use crate::engine::chunks::Chunks;
 use crate::error::{Error, Result};
 
@@ -162,7 +162,7 @@ fn read(cache: &DiskCache, request: &Request) -> Restored {
         exact.map_or(length, |chunks| chunks.border(length))
     };
     let found = Lookup::tiers(exact.is_some()).iter().map(|tier| cache.find(*tier, prompt));
-    let best = found.max_by_key(|found| found.length()).filter(|found| reusable(found.length()) > known);
+    let best = found.max_by_key(Saved::length).filter(|found| reusable(found.length()) > known);
     let (mut blocks, damaged) = match best {
         Some(found) => cache.load(&found, prompt, reusable(found.length())),
         None => (Vec::new(), 0),

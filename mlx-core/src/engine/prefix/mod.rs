@@ -94,7 +94,7 @@ impl Prefixes {
         sequences: &mut Sequences,
         device: &Device,
     ) {
-        let length = known.map_or(0, |known| known.length());
+        let length = known.map_or(0, Known::length);
         let source = sequences.source_for(id, device).filter(|source| source.length > length);
         let sequence = sequences.get_mut(id);
         let empty = device.new_state(sequence.history.len());

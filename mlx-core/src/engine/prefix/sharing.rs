@@ -86,17 +86,13 @@ impl Sequences {
         });
         let sequence = self.get_mut(id);
         // Sharing saves work; it is never needed.
-        match copy.filter(|state| device.fits(state, length)) {
-            Some(state) => {
-                let shared = state.offset() == source.length;
-                sequence.resume_with(state);
-                shared
-            }
-            None => {
-                sequence.running().wait = Wait::Nothing;
-                false
-            }
-        }
+        let Some(state) = copy.filter(|state| device.fits(state, length)) else {
+            sequence.running().wait = Wait::Nothing;
+            return false;
+        };
+        let shared = state.offset() == source.length;
+        sequence.resume_with(state);
+        shared
     }
 
     /// `None` if a sliding window has left the prefix behind. Evaluated at once: a pending copy would keep the source from writing in place.

@@ -78,7 +78,7 @@ impl PrefixStore {
             if miss.is_none_or(|miss| found.common > miss.common) {
                 miss = Some(found);
             }
-            let longest = known.map_or(0, |known| known.length());
+            let longest = known.map_or(0, Known::length);
             known = found.hit.filter(|hit| hit.length > longest).map(|hit| Known { tier, hit }).or(known);
         }
         (known, miss)

@@ -54,6 +54,7 @@ pub(in crate::engine) struct Chunk {
 
 /// One sequence as the planner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) id: u64,
     pub(in crate::engine) phase: Phase,

@@ -24,7 +24,7 @@ pub(in crate::engine) struct Shapes {
 
 impl Shapes {
     /// The positions that a state of `offset` positions drops to make room for one more.
-    pub(in crate::engine) fn to_drop(&self, offset: usize, keep: Option<usize>) -> usize {
+    pub(in crate::engine) fn to_drop(self, offset: usize, keep: Option<usize>) -> usize {
         match keep {
             Some(keep) if offset >= self.context => (offset - keep) / DROPPED,
             _ => 0,

@@ -126,7 +126,9 @@ impl Simulation {
         } else {
             plan.decode.into_iter().for_each(|id| self.draw(id));
         }
-        ends.into_iter().for_each(|id| self.draw(id));
+        for id in ends {
+            self.draw(id);
+        }
         self.which(|it| it.history.len() == it.most).into_iter().for_each(|id| self.end(id, "end"));
         self.check_books();
     }
@@ -288,7 +290,7 @@ impl Simulation {
         let short = self.sequences[&id].progress.short;
         let beside = |other: &u64| pass.chunks.iter().any(|chunk| chunk.id == *other);
         let mut fair = true;
-        for other in self.which(|it| it.prefills()).into_iter().filter(|other| !beside(other)) {
+        for other in self.which(Sequence::prefills).into_iter().filter(|other| !beside(other)) {
             let progress = &mut self.sequences.get_mut(&other).expect("it waits").progress;
             progress.chunks += 1;
             fair &= short || isolated || progress.others.insert(id);
