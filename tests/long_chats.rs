@@ -1,9 +1,10 @@
 //! Conversations and answers that outgrow the context: they continue in constant memory, and the model always sees its system prompt.
 
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
+use mlx_core::chat::{ChatSession, ContextPolicy, Message, Role, StreamEvent, chat_prompt};
 use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::session::{ChatSession, ContextPolicy, Message, Role, chat_prompt};
+use mlx_core::text::TemplateInput;
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
@@ -39,17 +40,20 @@ fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>,
         if turn % 50 == 0 {
             reset_peak_memory().expect("a device");
         }
-        match session.ask(&format!("Question {turn}?")) {
-            Ok(generation) => {
-                let outcome = collect(generation);
-                let seen = visible(&session);
-                assert_eq!(
-                    (seen[0].role, seen[0].content.as_str()),
-                    (Role::System, "Be brief."),
-                    "turn {turn}"
-                );
-                assert!(seen.ends_with(&session.messages()[session.messages().len() - 1..]), "turn {turn}");
-                session.answered(outcome.text.clone());
+        let question = format!("Question {turn}?");
+        let asked = session.ask(&question).map(|answer| {
+            mlx_tests::outcome(answer.filter_map(|event| match event {
+                StreamEvent::Engine(event) => Some(event),
+                StreamEvent::Chat(_) => None,
+            }))
+        });
+        match asked {
+            Ok(outcome) => {
+                let mut seen = visible(&session);
+                let answer = seen.pop().expect("the answer is a message of the session");
+                assert_eq!(answer, Message::assistant(&outcome.text), "turn {turn}");
+                assert_eq!(seen[0], Message::system("Be brief."), "turn {turn}");
+                assert_eq!(seen.last(), Some(&Message::user(question.as_str())), "turn {turn}");
                 turns.push((seen, outcome));
             }
             Err(error) => {
@@ -86,8 +90,10 @@ fn evicted_turns_leave_an_exact_chat_of_200_turns() {
         let whole = roles.chunks(2).all(|pair| pair == [Role::User, Role::Assistant] || pair == [Role::User]);
         assert!(whole && roles.last() == Some(&Role::User), "turn {turn}: {roles:?}");
         // A new session with the same visible messages on an engine with an empty cache.
-        let prompt = chat_prompt(&engine, seen).expect("it renders");
-        let fresh = run(&engine, &prompt, &drawn(12));
+        let messages = seen.clone();
+        let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
+        let prompt = chat_prompt(&engine, &input).expect("it renders");
+        let fresh = run(&engine, &prompt.tokens, &drawn(12));
         assert_eq!((fresh.ids(), &fresh.text), (outcome.ids(), &outcome.text), "turn {turn}");
         assert_ne!(outcome.finished.exactness, Exactness::Approximate);
         hits += usize::from(outcome.finished.usage.cached_tokens > 0);

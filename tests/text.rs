@@ -1,5 +1,6 @@
 //! Text: tokens and rendered templates equal those of transformers, and streamed text equals the decoded text.
 
+use mlx_core::chat::Message;
 use mlx_core::text::{ChatTemplate, TemplateInput, Tokenizer};
 use mlx_tests::{Dice, golden_folder, model_folder};
 use serde::Deserialize;
@@ -25,7 +26,7 @@ struct TokenCase {
 #[derive(Deserialize)]
 struct ChatCase {
     model: String,
-    messages: Vec<Value>,
+    messages: Vec<Message>,
     tools: Option<Vec<Value>>,
     add_generation_prompt: bool,
     text: String,

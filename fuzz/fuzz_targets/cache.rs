@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use mlx_core::cache::{DiskOptions, list_saved, remove_saved};
 use mlx_core::engine::{EngineHandle, EngineOptions, Event, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::session::ChatSession;
+use mlx_core::chat::ChatSession;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{folder, model, watch_panics, write};
 use tempfile::TempDir;

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use mlx_core::chat::Message;
 use mlx_core::text::{ChatTemplate, TemplateInput};
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{halves, watch_panics};
@@ -31,10 +32,10 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let Ok(template) = ChatTemplate::from_source(&source, special.as_object().cloned().unwrap_or_default()) else {
         return;
     };
-    let list = |name: &str| chat[name].as_array().cloned();
+    let messages: Vec<Message> = serde_json::from_value(chat["messages"].clone()).unwrap_or_default();
     let input = TemplateInput {
-        messages: list("messages").unwrap_or_default(),
-        tools: list("tools"),
+        messages,
+        tools: chat["tools"].as_array().cloned(),
         add_generation_prompt: chat.get("add_generation_prompt").is_none_or(|flag| flag == true),
         ..TemplateInput::default()
     };

@@ -1,72 +1,92 @@
-//! Reads one generation to its end, showing the text as it comes.
+//! Reads one generation to its end, showing thoughts and text as they come.
 
-use mlx_core::engine::{Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
+use mlx_core::chat::{ChatEvent, ChatStream, OutputFormat, StreamEvent};
+use mlx_core::engine::{Canceller, Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
 use mlx_core::{array, size};
 
-use crate::chat::Painter;
+use crate::chat::Screen;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::terminal;
 
 /// A generation that has ended.
 pub(crate) struct Answer {
+    /// The text, without thoughts.
     pub(crate) text: String,
+    /// The thoughts.
+    pub(crate) reasoning: String,
     /// The tokens of the prompt, if they were scored.
     pub(crate) prompt: Vec<PromptToken>,
     pub(crate) tokens: Vec<TokenOutput>,
     pub(crate) finished: Finished,
 }
 
-/// What becomes of the text while it comes.
+/// Where the text goes while it comes.
 pub(crate) enum Show {
     Nothing,
-    /// It goes to the terminal as it becomes certain.
-    Plain,
-    /// The same in color.
-    Painted(Box<Painter>),
+    /// To standard output.
+    Text(Box<Screen>),
 }
 
 impl Show {
-    fn add(&mut self, delta: &str) -> Result<(), Failure> {
+    fn add(&mut self, event: &ChatEvent) -> Result<(), Failure> {
         match self {
-            Self::Plain if !delta.is_empty() => terminal::show(delta),
-            Self::Painted(painter) if !delta.is_empty() => terminal::show(&painter.paint(delta)),
-            _ => Ok(()),
+            Self::Nothing => Ok(()),
+            Self::Text(screen) => terminal::show(&screen.add(event)),
         }
     }
 
     fn end(&mut self) -> Result<(), Failure> {
-        if let Self::Painted(painter) = self { terminal::show(&painter.finish()) } else { Ok(()) }
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Text(screen) => terminal::show(&screen.end()),
+        }
     }
 }
 
-/// Reads `generation` to its end. Ctrl-C ends the generation; what came before it is kept.
+/// Reads a generation whose text is not parsed. Ctrl-C ends it; what came before is kept.
 pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) -> Result<Answer, Failure> {
-    interrupt.watch(generation.canceller());
-    let answer = collect(generation, show);
+    let stream = ChatStream::new(generation, OutputFormat::plain().parser(""));
+    read_chat(stream.canceller(), stream, interrupt, show)
+}
+
+/// Reads the answer of a chat. Ctrl-C ends it; what came before is kept.
+pub(crate) fn read_chat(
+    canceller: Canceller,
+    events: impl Iterator<Item = StreamEvent>,
+    interrupt: &Interrupt,
+    show: Show,
+) -> Result<Answer, Failure> {
+    interrupt.watch(canceller);
+    let answer = collect(events, show);
     interrupt.release();
     answer
 }
 
-fn collect(generation: Generation, mut show: Show) -> Result<Answer, Failure> {
-    let (mut text, mut prompt, mut tokens) = (String::new(), Vec::new(), Vec::new());
-    let finished = generation.finish(|event| {
+fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<Answer, Failure> {
+    let (mut text, mut reasoning) = (String::new(), String::new());
+    let (mut prompt, mut tokens, mut last) = (Vec::new(), Vec::new(), None);
+    for event in events {
         match event {
-            Event::Prompt(token) => prompt.push(token),
-            Event::Token(token) => {
-                text.push_str(&token.delta);
-                show.add(&token.delta)?;
-                tokens.push(token);
+            StreamEvent::Chat(event) => {
+                show.add(&event)?;
+                match event {
+                    ChatEvent::Text(more) => text.push_str(&more),
+                    ChatEvent::Reasoning(more) => reasoning.push_str(&more),
+                    // No parser gives calls of tools yet.
+                    _ => {}
+                }
             }
-            // No command asks for one; and the end is given apart.
-            Event::Embedding(_) | Event::Done(_) => {}
+            StreamEvent::Engine(Event::Prompt(token)) => prompt.push(token),
+            StreamEvent::Engine(Event::Token(token)) => tokens.push(token),
+            StreamEvent::Engine(Event::Done(finished)) => last = Some(finished),
+            // No command asks for one.
+            StreamEvent::Engine(Event::Embedding(_)) => {}
         }
-        Ok::<(), Failure>(())
-    })?;
-    text.push_str(&finished.delta);
-    show.add(&finished.delta)?;
+    }
     show.end()?;
-    Ok(Answer { text, prompt, tokens, finished })
+    let finished = last.expect("the stream of a generation ends with `Done`, also when the engine dies");
+    Ok(Answer { text, reasoning, prompt, tokens, finished })
 }
 
 impl Answer {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use mlx_core::chat::ContextPolicy;
 use mlx_core::engine::EngineOptions;
 use mlx_core::hub;
-use mlx_core::session::ContextPolicy;
 use mlx_guide as guide;
 use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs};
 use mlx_server::args::ServeArgs;
@@ -19,6 +19,7 @@ use crate::models::{ListArgs, RemoveArgs};
 use crate::pull::PullArgs;
 use crate::request_args::RequestArgs;
 use crate::score::ScoreArgs;
+use crate::think::ThinkArgs;
 
 /// Run language models on this machine: chat with them, or let them continue a text.
 #[derive(Debug, Parser)]
@@ -148,6 +149,9 @@ pub(crate) struct GenerateArgs {
     pub(crate) raw: bool,
 
     #[command(flatten)]
+    pub(crate) think: ThinkArgs,
+
+    #[command(flatten)]
     pub(crate) options: RequestArgs,
 
     /// Report the log-probability of each token and of its N likeliest alternatives (0 to 20; with --json)
@@ -187,6 +191,9 @@ pub(crate) struct ChatArgs {
     /// answers go on without end, stop ends with an error
     #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY", default_value = "evict-turns")]
     pub(crate) context_policy: ContextPolicy,
+
+    #[command(flatten)]
+    pub(crate) think: ThinkArgs,
 
     #[command(flatten)]
     pub(crate) options: RequestArgs,

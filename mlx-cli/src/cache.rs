@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
+use mlx_core::chat::{Message, chat_prompt};
 use mlx_core::engine::{EngineHandle, RequestOptions};
-use mlx_core::session::{Message, Role, chat_prompt};
-use mlx_core::{Result, size};
+use mlx_core::text::TemplateInput;
+use mlx_core::{Error, Result, size};
 use mlx_options::PrefixCacheArgs;
 
 use crate::answer::Show;
@@ -122,10 +123,11 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
 
 /// The tokens that conversations with these instructions have in common.
 fn instructions(engine: &EngineHandle, text: String) -> Result<Vec<u32>> {
-    let system = Message { role: Role::System, content: text };
+    let system = Message::system(text);
     let prompt = |first: &str| {
-        let user = Message { role: Role::User, content: first.to_owned() };
-        chat_prompt(engine, &[system.clone(), user])
+        let messages = vec![system.clone(), Message::user(first)];
+        let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
+        Ok::<_, Error>(chat_prompt(engine, &input)?.tokens)
     };
     let (mut one, other) = (prompt("A")?, prompt("1")?);
     let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();

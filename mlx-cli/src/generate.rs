@@ -3,13 +3,17 @@
 use std::time::Instant;
 
 use mlx_core::Result;
+use mlx_core::chat::{
+    ChatPrompt, ChatStream, ContextPolicy, Message, OutputFormat, OutputParser, chat_prompt_within,
+};
 use mlx_core::engine::{EngineHandle, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
-use mlx_core::session::{Message, Role, chat_prompt};
+use mlx_core::text::TemplateInput;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Answer, Show};
 use crate::args::GenerateArgs;
+use crate::chat::{Colors, Screen, ThoughtView};
 use crate::exit_code::Failure;
 use crate::input;
 use crate::interrupt::Interrupt;
@@ -32,11 +36,11 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::load_bar(),
     )?;
     let load_seconds = begin.elapsed().as_secs_f64();
-    let tokens = prompt_tokens(&engine, args, &prompt)?;
+    let (tokens, parser) = prompt_tokens(&engine, args, &prompt)?;
     let request = engine.request(tokens, &options)?;
     let seed = request.seed();
-    let show = if args.json { Show::Nothing } else { Show::Plain };
-    let answer = answer::read(engine.submit(request)?, &interrupt, show)?;
+    let stream = ChatStream::new(engine.submit(request)?, parser);
+    let answer = answer::read_chat(stream.canceller(), stream, &interrupt, show(args.json))?;
     let failed = matches!(answer.finished.reason, FinishReason::Error(_));
     if args.json {
         terminal::show(&format!("{}\n", to_json(&answer, load_seconds, seed)))?;
@@ -49,24 +53,45 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     answer.failure().map_or(Ok(()), Err)
 }
 
-fn prompt_tokens(engine: &EngineHandle, args: &GenerateArgs, prompt: &str) -> Result<Vec<u32>> {
-    if let Some(ids) = &args.prompt_ids {
-        return Ok(ids.clone());
+/// The text as it comes; thoughts on one line where it is a terminal that can show them so.
+fn show(json: bool) -> Show {
+    if json {
+        return Show::Nothing;
     }
-    if args.raw || (engine.folder().template.is_none() && args.system.is_none()) {
-        return engine.folder().tokenizer.encode(prompt, true);
+    let screen = if terminal::has_colors() {
+        Screen::new(Colors::Thoughts, ThoughtView::Folded, terminal::width())
+    } else {
+        Screen::plain()
+    };
+    Show::Text(Box::new(screen))
+}
+
+/// The prompt, and the parser of what the model writes after it. Only a chat has thoughts.
+fn prompt_tokens(
+    engine: &EngineHandle,
+    args: &GenerateArgs,
+    prompt: &str,
+) -> Result<(Vec<u32>, OutputParser)> {
+    let folder = engine.folder();
+    let is_raw =
+        args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && args.system.is_none());
+    let extra = args.think.variables(folder.template.as_ref().filter(|_| !is_raw))?;
+    if is_raw {
+        let ids = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
+        return Ok((ids, OutputFormat::plain().parser("")));
     }
-    let message = |role, content: &str| Message { role, content: content.to_owned() };
-    let system = args.system.iter().map(|text| message(Role::System, text));
-    let messages: Vec<Message> = system.chain([message(Role::User, prompt)]).collect();
-    chat_prompt(engine, &messages)
+    let system = args.system.as_deref().map(Message::system);
+    let messages = system.into_iter().chain([Message::user(prompt)]).collect();
+    let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
+    let ChatPrompt { text, tokens, .. } = chat_prompt_within(engine, &input, None, ContextPolicy::Stop)?;
+    Ok((tokens, folder.format.parser(&text)))
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
     let finished = &answer.finished;
     let (usage, timings) = (finished.usage, finished.timings);
-    json!({
+    let mut object = json!({
         "text": answer.text,
         "tokens": answer.tokens.iter().map(token_to_json).collect::<Vec<_>>(),
         "finish_reason": finished.reason.as_str(),
@@ -84,7 +109,11 @@ fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
         },
         "seed": seed,
         "exactness": finished.exactness.as_str(),
-    })
+    });
+    if !answer.reasoning.is_empty() {
+        object["reasoning"] = json!(answer.reasoning);
+    }
+    object
 }
 
 fn token_to_json(token: &TokenOutput) -> Value {

@@ -20,6 +20,7 @@ mod request_args;
 mod score;
 mod serve;
 mod terminal;
+mod think;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

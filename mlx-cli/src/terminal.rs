@@ -34,6 +34,11 @@ pub(crate) fn has_colors() -> bool {
     stdout().is_terminal() && !disabled && !dumb
 }
 
+/// The columns of the terminal that standard output goes to; 80 if it goes elsewhere.
+pub(crate) fn width() -> usize {
+    console::Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns))
+}
+
 /// A progress bar for loading a model; shown on terminals only.
 pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
     bytes_bar("loading")

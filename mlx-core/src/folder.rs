@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::chat::OutputFormat;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::hub;
@@ -17,6 +18,8 @@ pub struct ModelFolder {
     pub tokenizer: Tokenizer,
     /// Turns messages into a prompt; a base model has none.
     pub template: Option<ChatTemplate>,
+    /// How the model marks thoughts in what it writes.
+    pub format: OutputFormat,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
     /// The tokens that end a text.
@@ -34,9 +37,11 @@ impl ModelFolder {
         let tokenizer = Tokenizer::load(path)?;
         let sampling = generation.as_ref().map_or(Ok(SamplingOptions::default()), SamplingOptions::read)?;
         let end_tokens = end_tokens(&config, generation.as_ref(), &tokenizer)?;
+        let template = ChatTemplate::load(path)?;
         Ok(Self {
             path: path.to_path_buf(),
-            template: ChatTemplate::load(path)?,
+            format: OutputFormat::detect(template.as_ref(), &tokenizer),
+            template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
             sampling,

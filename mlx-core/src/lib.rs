@@ -5,6 +5,7 @@ pub mod array;
 mod atomic_write;
 pub mod backend;
 pub mod cache;
+pub mod chat;
 pub mod config;
 pub mod convert;
 #[cfg(test)]
@@ -20,7 +21,6 @@ mod mlx_sys;
 pub mod model;
 pub mod quantization;
 pub mod sampling;
-pub mod session;
 mod stream_errors;
 pub mod text;
 pub mod weights;

@@ -1,6 +1,7 @@
-//! From an understood request for vectors to the vectors.
+//! From a request for vectors that was read to the vectors.
 
 use futures_util::future::try_join_all;
+use mlx_core::chat::OutputFormat;
 use mlx_core::engine::RequestOptions;
 
 use crate::error::ApiError;
@@ -12,7 +13,7 @@ use crate::wire::embedding::{
     EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
 };
 
-/// Vectors in the making.
+/// Running generations that give vectors.
 pub(crate) struct Embeddings {
     model: String,
     /// How many numbers of each vector are kept.
@@ -22,7 +23,7 @@ pub(crate) struct Embeddings {
     pub(crate) exactness: &'static str,
 }
 
-/// Hands the texts of a request to the engine. It computes for a while, so it belongs on a blocking thread.
+/// Submits the texts of a request to the engine. It computes for a while, so it belongs on a blocking thread.
 pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
@@ -46,7 +47,7 @@ pub(crate) fn start(
     let one = |input| lease.engine.request(prepare::ids(lease, input)?, &options).map_err(ApiError::from);
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
-    let choices = Choice::submit_all(requests, None, state, lease)?;
+    let choices = Choice::submit_all(requests, &OutputFormat::plain().parser(""), state, lease)?;
     let exactness = lease.engine.exactness().as_str();
     Ok(Embeddings { model: lease.name.clone(), dimensions, choices, exactness })
 }

@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use mlx_core::chat::{ChatEvent, OutputParser};
 use mlx_core::engine::{Event, FinishReason, Generation, GenerationRequest, Usage};
 
 use crate::error::ApiError;
 use crate::models::Lease;
-use crate::reasoning::{Parts, Splitter};
 use crate::state::AppState;
 use crate::wire::logprobs::Token;
 
-/// What is new of one of a request's answers.
+/// The next part of one of a request's answers.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    /// Which answer.
+    /// The index of the answer.
     pub(crate) choice: usize,
-    /// More of what is said.
+    /// More text.
     pub(crate) content: String,
-    /// More of what is thought.
+    /// More of a thought.
     pub(crate) reasoning: String,
     /// Tokens of the prompt that were scored.
     pub(crate) prompt: Vec<Token>,
@@ -39,9 +39,15 @@ pub(crate) struct End {
 }
 
 impl Piece {
-    fn add(&mut self, parts: &Parts) {
-        self.reasoning.push_str(&parts.reasoning);
-        self.content.push_str(&parts.content);
+    fn add(&mut self, events: Vec<ChatEvent>) {
+        for event in events {
+            match event {
+                ChatEvent::Text(text) => self.content.push_str(&text),
+                ChatEvent::Reasoning(text) => self.reasoning.push_str(&text),
+                // No parser gives calls of tools yet.
+                _ => {}
+            }
+        }
     }
 
     /// Adds what came after this piece.
@@ -54,31 +60,31 @@ impl Piece {
     }
 }
 
-/// One generation that runs. Dropping it cancels.
+/// A running generation. Dropping it cancels.
 pub(crate) struct Choice {
     index: usize,
     generation: Generation,
-    splitter: Option<Splitter>,
+    parser: OutputParser,
     state: AppState,
     clock: Clock,
-    /// The end or what went wrong, to be told after the last text and apart from it, as OpenAI does.
+    /// The end or the error, sent after the last text and apart from it, as OpenAI does.
     last: Option<Result<Piece, ApiError>>,
     ended: bool,
-    // Let go last: an engine must not be dropped on an async thread, and the lease keeps it.
-    lease: Lease,
+    // The last field, so that it is dropped last: an engine must not be dropped on an async thread, and the lease keeps it.
+    _lease: Lease,
 }
 
-/// When things happened.
+/// When the generation began, and when its last token came.
 struct Clock {
     begun: Instant,
     last: Option<Instant>,
 }
 
 impl Choice {
-    /// Hands the requests of one client to the engine: all of them or, with an error, none.
+    /// Submits the requests of one client to the engine: all of them or, with an error, none.
     pub(crate) fn submit_all(
         requests: Vec<GenerationRequest>,
-        splitter: Option<&Splitter>,
+        parser: &OutputParser,
         state: &AppState,
         lease: &Lease,
     ) -> Result<Vec<Self>, ApiError> {
@@ -86,12 +92,12 @@ impl Choice {
         let follow = |(index, generation)| Self {
             index,
             generation,
-            splitter: splitter.cloned(),
+            parser: parser.clone(),
             state: state.clone(),
             clock: Clock { begun, last: None },
             last: None,
             ended: false,
-            lease: lease.clone(),
+            _lease: lease.clone(),
         };
         Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(follow).collect())
     }
@@ -101,7 +107,7 @@ impl Choice {
         unfold(self, |mut choice| async move { Some((choice.next().await?, choice)) })
     }
 
-    /// The prompt as a vector, if that was asked for, and its tokens.
+    /// The prompt as a vector, if the request asked for it, and the counts of its tokens.
     pub(crate) async fn vector(mut self) -> Result<(Vec<f32>, Usage), ApiError> {
         let mut vector = Vec::new();
         while let Some(event) = self.event().await {
@@ -112,7 +118,7 @@ impl Choice {
             }
         }
         let end = self.last.take().and_then(|last| last.map(|piece| piece.end).transpose());
-        let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine said nothing")))?;
+        let end = end.unwrap_or_else(|| Err(ApiError::failed("the engine gave no result")))?;
         Ok((vector, end.usage))
     }
 
@@ -135,7 +141,7 @@ impl Choice {
         if self.ended && silent { self.last.take() } else { Some(Ok(piece)) }
     }
 
-    /// The next event. When the server must end now, the generation is told to, and soon says so.
+    /// The next event. When the server is forced to end, this cancels the generation, whose stream then ends soon.
     async fn event(&mut self) -> Option<Event> {
         let forced = &self.state.shutdown.forced;
         tokio::select! {
@@ -151,22 +157,18 @@ impl Choice {
             Event::Prompt(token) => {
                 piece.prompt.push(Token { id: token.id, text: token.text, logprob: token.logprob });
             }
-            // Only those who asked for a vector get one, and they do not come here for it.
+            // Only `vector` asks for one.
             Event::Embedding(_) => {}
             Event::Token(token) => {
                 self.tick();
-                self.hear_tag(&mut piece, token.id);
-                self.say(&mut piece, &token.delta);
+                piece.add(self.parser.token(&token));
                 piece.tokens.push(Token { id: token.id, text: token.text, logprob: token.logprob });
             }
             Event::Done(finished) => {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
-                self.say(&mut piece, &finished.delta);
-                if let Some(splitter) = &mut self.splitter {
-                    piece.add(&splitter.finish());
-                }
-                // The text before a failure is good, and is told before it.
+                piece.add(self.parser.finish(&finished));
+                // The text before a failure is good, and is sent before it.
                 self.last = Some(reason(&finished.reason).map(|reason| {
                     let end = Some(End { reason, usage: finished.usage });
                     Piece { choice: self.index, end, ..Piece::default() }
@@ -175,23 +177,6 @@ impl Choice {
             }
         }
         piece
-    }
-
-    /// Text that is held back for a stop string may come after a tag that came after it; that is rare, and loses nothing.
-    fn hear_tag(&mut self, piece: &mut Piece, token: u32) {
-        let tag = self.lease.silent_tags.iter().find(|(id, _)| *id == token);
-        if let (Some((_, tag)), Some(splitter)) = (tag, &mut self.splitter) {
-            piece.add(&splitter.push_tag(tag));
-        }
-    }
-
-    fn say(&mut self, piece: &mut Piece, text: &str) {
-        match &mut self.splitter {
-            None => piece.content.push_str(text),
-            Some(splitter) => {
-                piece.add(&splitter.push(text));
-            }
-        }
     }
 
     fn tick(&mut self) {
@@ -211,11 +196,11 @@ impl Drop for Choice {
     }
 }
 
-/// A failure or a cancellation is never dressed up as a stop.
+/// A failure or a cancellation is an error, never a stop.
 fn reason(reason: &FinishReason) -> Result<&'static str, ApiError> {
     match reason {
         FinishReason::EndToken | FinishReason::StopString(_) | FinishReason::Length => Ok(reason.as_str()),
-        // Only the end of the server cancels a generation that somebody still reads.
+        // Only the end of the server cancels a generation that is still read.
         FinishReason::Cancelled => Err(ApiError::shutting_down()),
         FinishReason::Error(message) => Err(ApiError::failed(message)),
     }

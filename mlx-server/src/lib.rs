@@ -14,7 +14,6 @@ mod metrics;
 mod models;
 pub mod openapi;
 mod prepare;
-mod reasoning;
 mod request_log;
 mod routes;
 mod serve;

@@ -1,25 +1,26 @@
-//! From an understood request to generations that run: templates, tokens, checks against the model. It computes for a
+//! From a request that was read to running generations: templates, tokens, checks against the model. It computes for a
 //! while, so it belongs on a blocking thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use mlx_core::chat::{
+    ChatPrompt, ContextPolicy, OutputFormat, OutputParser, chat_prompt, chat_prompt_within,
+};
 use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
-use mlx_core::session::{ChatPrompt, ContextPolicy, chat_prompt_within};
-use mlx_core::text::{ChatTemplate, TemplateInput};
+use mlx_core::text::TemplateInput;
 
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::models::{Lease, Loaded};
-use crate::reasoning::Splitter;
 use crate::state::AppState;
 use crate::wire::chat::{ChatRequest, Conversation};
 use crate::wire::completion::{CompletionRequest, Prompt};
 use crate::wire::options::{GenerationSpec, StreamOptions};
 use crate::writer::{Endpoint, Head, OutputOptions, PromptPart, Writer};
 
-/// Generations that run, and who writes down what they give.
+/// Running generations, and the writer of their answer.
 pub(crate) struct Prepared {
     /// The generations.
     pub(crate) choices: Vec<Choice>,
@@ -29,49 +30,26 @@ pub(crate) struct Prepared {
     pub(crate) stream: Option<StreamOptions>,
     /// How far the answer can be repeated, as far as is known before it.
     pub(crate) exactness: &'static str,
-    /// How many messages of a chat the model does not see, if it was allowed to do without some.
+    /// How many messages of a chat the model does not see, unless the context policy is `stop`.
     pub(crate) dropped: Option<usize>,
 }
 
 /// Starts the generations of a chat.
 pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Result<Prepared, ApiError> {
     let in_chat = |error: ApiError| error.in_chat(request.limit_name);
-    let Chat { text, prompt, dropped } = fitted(lease, request).map_err(in_chat)?;
-    let splitter = lease.thinks.then(|| Splitter::new(&text));
+    expect_template(lease)?;
+    let (input, limit) = (template_input(&request.conversation, true), request.job.options.max_tokens);
+    let prompt = chat_prompt_within(&lease.engine, &input, limit, request.policy);
+    let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
+    let parser = lease.engine.folder().format.parser(&text);
     let mut job = request.job.clone();
-    job.options.slide = prompt.slide;
-    let part = PromptPart { ids: prompt.tokens, echo: String::new() };
+    job.options.slide = slide;
+    let part = PromptPart { ids: tokens, echo: String::new() };
     let mut prepared =
-        start(state, lease, &job, Endpoint::Chat, vec![part], splitter.as_ref()).map_err(in_chat)?;
-    prepared.dropped = dropped;
-    prepared.writer.note_dropped(dropped);
+        start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
+    prepared.dropped = Some(dropped.len()).filter(|_| request.policy != ContextPolicy::Stop);
+    prepared.writer.note_dropped(prepared.dropped);
     Ok(prepared)
-}
-
-/// A conversation as far as it fits.
-struct Chat {
-    text: String,
-    prompt: ChatPrompt,
-    /// How many messages it lacks; none if nobody wanted to do without any.
-    dropped: Option<usize>,
-}
-
-fn fitted(lease: &Lease, request: &ChatRequest) -> Result<Chat, ApiError> {
-    let conversation = &request.conversation;
-    if request.policy == ContextPolicy::Stop {
-        let text = render(lease, conversation, true)?;
-        check_size(lease, &text)?;
-        let tokens = lease.engine.folder().tokenizer.encode_chat(&text)?;
-        return Ok(Chat { text, prompt: ChatPrompt { tokens, dropped: 0..0, slide: None }, dropped: None });
-    }
-    let (input, limit) = (template_input(conversation, true), request.job.options.max_tokens);
-    // Says so if there is no template.
-    template(lease)?;
-    let prompt = chat_prompt_within(&lease.engine, &input, limit, request.policy)?;
-    let mut seen = conversation.clone();
-    seen.messages.drain(prompt.dropped.clone());
-    let dropped = Some(prompt.dropped.len());
-    Ok(Chat { text: render(lease, &seen, true)?, prompt, dropped })
 }
 
 /// Starts the generations of completions.
@@ -89,10 +67,10 @@ pub(crate) fn completion(
         Ok(PromptPart { ids: ids(lease, prompt)?, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-    start(state, lease, &request.job, Endpoint::Completion, prompts, None)
+    start(state, lease, &request.job, Endpoint::Completion, prompts, &OutputFormat::plain().parser(""))
 }
 
-/// The tokens of a text, with what the model expects around it.
+/// The tokens of a text, with the special tokens that the model expects around it.
 pub(crate) fn ids(lease: &Lease, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
     match prompt {
         Prompt::Text(text) => {
@@ -103,7 +81,7 @@ pub(crate) fn ids(lease: &Lease, prompt: &Prompt) -> Result<Vec<u32>, ApiError> 
     }
 }
 
-/// A text that is far too long is refused before it is tokenized, which would take a while.
+/// Refuses a text that is far too long before it is tokenized, which would take a while.
 fn check_size(lease: &Lease, text: &str) -> Result<(), ApiError> {
     let (fewest, context) =
         (lease.engine.folder().tokenizer.fewest_tokens(text), lease.engine.spec().context_length);
@@ -114,16 +92,23 @@ fn check_size(lease: &Lease, text: &str) -> Result<(), ApiError> {
     Err(ApiError::field("prompt", message))
 }
 
-/// What the model's chat template makes of a conversation.
-pub(crate) fn render(model: &Loaded, conversation: &Conversation, answer: bool) -> Result<String, ApiError> {
-    Ok(template(model)?.render(&template_input(conversation, answer))?)
+/// The prompt of a conversation, whether it fits or not.
+pub(crate) fn render(
+    model: &Loaded,
+    conversation: &Conversation,
+    answer: bool,
+) -> Result<ChatPrompt, ApiError> {
+    expect_template(model)?;
+    let prompt = chat_prompt(&model.engine, &template_input(conversation, answer));
+    prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
-fn template(model: &Loaded) -> Result<&ChatTemplate, ApiError> {
-    model.engine.folder().template.as_ref().ok_or_else(|| {
-        let message = format!("{} has no chat template; give a text to /v1/completions", model.name);
-        ApiError::field("model", message)
-    })
+fn expect_template(model: &Loaded) -> Result<(), ApiError> {
+    if model.engine.folder().template.is_some() {
+        return Ok(());
+    }
+    let message = format!("{} has no chat template; give a text to /v1/completions", model.name);
+    Err(ApiError::field("model", message))
 }
 
 fn template_input(conversation: &Conversation, answer: bool) -> TemplateInput {
@@ -141,7 +126,7 @@ fn start(
     job: &GenerationSpec,
     form: Endpoint,
     prompts: Vec<PromptPart>,
-    splitter: Option<&Splitter>,
+    parser: &OutputParser,
 ) -> Result<Prepared, ApiError> {
     check_amount(state, prompts.len(), job.choices)?;
     let mut options = job.options.clone();
@@ -152,19 +137,19 @@ fn start(
             let mut one = options.clone();
             one.sampling.seed = options.sampling.seed.map(|seed| choice_seed(seed, choice as u64));
             let request = lease.engine.request(prompt.ids.clone(), &one)?;
-            // Without a seed the first request has drawn one, and the others follow it.
+            // Without a seed the first request has drawn one, and those of the others derive from it.
             options.sampling.seed.get_or_insert(request.seed());
             requests.push(request);
         }
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
-    let choices = Choice::submit_all(requests, splitter, state, lease)?;
+    let choices = Choice::submit_all(requests, parser, state, lease)?;
     let output_options = OutputOptions { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
     let head = head(form, &lease.name, seed);
     let tokenizer = lease.engine.folder().tokenizer.clone();
     let writer = Writer::new(form, output_options, head, tokenizer, prompts, job.choices);
     let exactness = match job.options.slide {
-        // It is so only once the text has outgrown the context, and when that will be nobody knows.
+        // Only once the text has outgrown the context, but that cannot be known in advance.
         Some(_) => Exactness::Approximate,
         None => lease.engine.exactness(),
     };

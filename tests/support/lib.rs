@@ -7,7 +7,6 @@ pub mod scripted;
 pub mod server;
 pub mod tensors;
 
-use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -125,10 +124,21 @@ pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> O
 }
 
 /// Collects the outcome of a generation.
+///
+/// # Panics
+/// When its stream has no end.
 pub fn collect(generation: Generation) -> Outcome {
+    outcome(generation)
+}
+
+/// Collects the outcome of these events.
+///
+/// # Panics
+/// When they have no end.
+pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
     let (mut prompt_tokens, mut tokens, mut text) = (Vec::new(), Vec::new(), String::new());
-    let mut embedding = None;
-    let Ok(finished) = generation.finish(|event| {
+    let (mut embedding, mut last) = (None, None);
+    for event in events {
         match event {
             Event::Prompt(token) => prompt_tokens.push(token),
             Event::Embedding(vector) => embedding = Some(vector),
@@ -136,10 +146,10 @@ pub fn collect(generation: Generation) -> Outcome {
                 text.push_str(&token.delta);
                 tokens.push(token);
             }
-            Event::Done(_) => {}
+            Event::Done(finished) => last = Some(finished),
         }
-        Ok::<(), Infallible>(())
-    });
+    }
+    let finished = last.expect("the last event is the end");
     text.push_str(&finished.delta);
     Outcome { prompt_tokens, embedding, tokens, text, finished }
 }

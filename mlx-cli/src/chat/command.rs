@@ -1,39 +1,41 @@
-//! What can be typed in a chat besides messages.
+//! The commands of a chat.
 
-/// A line of a chat, understood.
+/// A line of a chat that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Something to say to the model.
+    /// A message for the model.
     Message(String),
     /// Nothing.
     Empty,
     Help,
-    /// Forget what has been said.
+    /// Forget the conversation.
     Clear,
-    /// Set the system prompt; `None` asks what it is.
+    /// Set the system prompt; `None` shows it.
     System(Option<String>),
-    /// Say how full the context is.
+    /// Show how full the context is.
     Context,
     /// Answer the last message again.
     Retry,
-    /// Say the last message in other words; `None` asks for them.
+    /// Replace the last message; `None` opens it in the editor.
     Edit(Option<String>),
     /// Take back the last message and its answer.
     Undo,
-    /// Go on with another model; `None` asks which it is.
+    /// Continue with another model; `None` shows which it is.
     Model(Option<String>),
-    /// Change parameters of answers; `None` asks what they are.
+    /// Change parameters of answers; `None` shows them.
     Params(Option<String>),
-    /// Set the seed of answers; `None` asks what it was.
+    /// Set the seed of answers; `None` shows it.
     Seed(Option<String>),
     /// Show the probabilities of the last answer's tokens.
     Tokens,
+    /// Ask the model to think or not to; `None` shows its thoughts as a whole, or folds them again.
+    Think(Option<String>),
     /// Write the conversation to a file.
     Save(String),
-    /// Go on with a conversation from a file.
+    /// Continue a conversation from a file.
     Load(String),
     Quit,
-    /// A command that does not exist or lacks its argument, and what to say about it.
+    /// A command that does not exist or lacks its argument, and the error message.
     Mistake(String),
 }
 
@@ -43,21 +45,22 @@ pub(super) const HELP: &str = "\
 /reset                forget the conversation, keep the system prompt
 /system [TEXT]        set the system prompt, or show it
 /retry                answer the last message again
-/edit [TEXT]          say the last message in other words
+/edit [TEXT]          change the last message and answer it again
 /undo                 take back the last message and its answer
 /context              show how full the model's context is
 /tokens               show how likely each token of the last answer was
+/think [on|off|auto]  ask the model to think or not to; without a word, show or fold thoughts
 /params [NAME=VALUE]  change parameters of answers, or show them
 /seed [N]             set the seed of answers, or show it
-/model [MODEL]        go on with another model, or show which it is
+/model [MODEL]        continue with another model, or show which it is
 /save FILE            write the conversation to a file
-/load FILE            go on with a saved conversation
-/quit                 leave (so does Ctrl-D)
+/load FILE            continue a saved conversation
+/quit                 leave (or Ctrl-D)
 
-Ctrl-C stops an answer. A line that ends with \\ goes on in the next one; \"\"\" begins and ends a text of several
-lines. @FILE in a message brings the file along. To send a line that begins with /, put a space before it.";
+Ctrl-C stops an answer. A line that ends with \\ continues in the next one; \"\"\" begins and ends a text of several
+lines. @FILE in a message attaches the file. To send a line that begins with /, put a space before it.";
 
-/// Understands one input.
+/// Reads one input.
 pub(super) fn parse(input: &str) -> Line {
     let trimmed = input.trim();
     if trimmed.is_empty() {
@@ -84,6 +87,7 @@ pub(super) fn parse(input: &str) -> Line {
         "/undo" => Line::Undo,
         "/model" => Line::Model(given()),
         "/params" => Line::Params(given()),
+        "/think" => Line::Think(given()),
         "/seed" => Line::Seed(given()),
         "/tokens" => Line::Tokens,
         "/context" => Line::Context,
@@ -109,6 +113,8 @@ mod tests {
         assert_eq!(parse("/context"), Line::Context);
         assert_eq!(parse("/params top_k=4"), Line::Params(Some("top_k=4".into())));
         assert_eq!(parse("/seed"), Line::Seed(None));
+        assert_eq!(parse("/think"), Line::Think(None));
+        assert_eq!(parse("/think off"), Line::Think(Some("off".into())));
         assert_eq!(parse("/save a b.json"), Line::Save("a b.json".into()));
         assert!(matches!(parse("/save"), Line::Mistake(_)));
         assert!(matches!(parse("/frobnicate"), Line::Mistake(_)));

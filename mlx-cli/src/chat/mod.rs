@@ -6,17 +6,18 @@ mod command;
 mod input;
 mod markdown;
 mod params;
+mod screen;
 mod tokens;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, Generation, TokenOutput};
-use mlx_core::session::{ChatSession, ContextFill, Role};
+use mlx_core::chat::{self, ChatSession, ContextFill, Message, Thinking};
+use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, TokenOutput};
 use mlx_core::{Error, hub};
 use mlx_guide as guide;
 
-use crate::answer::{self, Show};
+use crate::answer::{self, Answer, Show};
 use crate::args::ChatArgs;
 use crate::exit_code::Failure;
 use crate::input::read_file;
@@ -25,14 +26,14 @@ use crate::terminal;
 use attach::with_files;
 use command::{HELP, Line, parse};
 use input::{Input, Lines};
-pub(crate) use markdown::Painter;
+pub(crate) use screen::{Colors, Screen, ThoughtView};
 
 /// Alternatives that `/tokens` shows for each token.
 const ALTERNATIVES: usize = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
-    // What can be wrong without the model is wrong before it is loaded.
+    // Mistakes in flags are reported before the model is loaded.
     let first = args.prompt_file.as_deref().map(read_file).transpose()?;
     let (options, engine_options) =
         (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.prefix_cache)?);
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let name = if args.model.model.is_none() { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options)?;
     let mut session = session.with_policy(args.context_policy);
+    session.set_thinking(args.think.thinking())?;
     let kept = args.session.as_deref().filter(|file| file.exists());
     kept.map_or(Ok(()), |file| session.load(file))?;
     if kept.is_none() || args.system.is_some() {
@@ -62,6 +64,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         file: args.session.clone(),
         last: Vec::new(),
         colors: terminal::has_colors() && !args.plain,
+        view: if watched { ThoughtView::Folded } else { ThoughtView::Hidden },
         figures: match args.model.verbose {
             true => Figures::All,
             false if watched && !args.plain => Figures::Short,
@@ -74,7 +77,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         chat.go_on(outcome)?;
     }
     chat.converse(lines)?;
-    // A script learns of a failure from the exit code; a person has seen it.
+    // A script needs the exit code; on a terminal the message was seen.
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
@@ -82,7 +85,7 @@ fn start(folder: &Path, options: &EngineOptions) -> Result<EngineHandle, Error> 
     EngineHandle::shared(folder, options, terminal::load_bar())
 }
 
-/// What is said of an answer below it.
+/// The figures below an answer.
 #[derive(PartialEq, Eq)]
 enum Figures {
     None,
@@ -100,6 +103,7 @@ struct Chat {
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
     colors: bool,
+    view: ThoughtView,
     figures: Figures,
     /// Whether something went wrong on the way.
     failed: bool,
@@ -118,10 +122,10 @@ impl Chat {
             let outcome = match line {
                 Line::Quit => return Ok(()),
                 Line::Edit(None) if !lines.is_interactive() => {
-                    self.act(Line::Mistake("/edit needs the new text where nobody can edit".into()))
+                    self.act(Line::Mistake("/edit needs the new text where there is no editor".into()))
                 }
                 Line::Edit(None) => {
-                    let text = lines.edit(self.session.last_question().unwrap_or_default());
+                    let text = lines.edit(&self.session.last_question().unwrap_or_default());
                     text.map_or(Ok(()), |text| self.edit(&text))
                 }
                 line => self.act(line),
@@ -130,10 +134,10 @@ impl Chat {
         }
     }
 
-    /// Says what went wrong; only when nobody reads any more does the chat end.
+    /// Reports a failure. Only a closed output ends the chat.
     fn go_on(&mut self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         match outcome {
-            // After an interruption the chat goes on with what was said before it.
+            // An interruption ends the answer, not the chat.
             Ok(()) | Err(Failure::Interrupted) => {}
             Err(Failure::Error(error)) => self.complain(&error.to_string()),
             Err(Failure::Usage(message)) => self.complain(&message),
@@ -171,7 +175,7 @@ impl Chat {
         Ok(())
     }
 
-    /// What asks for no answer.
+    /// Commands that start no answer.
     fn set(&mut self, line: Line) -> Result<(), Failure> {
         match line {
             Line::Clear => {
@@ -199,6 +203,7 @@ impl Chat {
             Line::Params(Some(text)) => self.change_params(&text)?,
             Line::Seed(None) => self.show_seed(),
             Line::Seed(Some(seed)) => self.change_params(&format!("seed={seed}"))?,
+            Line::Think(word) => self.think(word.as_deref())?,
             Line::Model(None) => terminal::note(&self.session.engine().folder().path.display().to_string()),
             Line::Model(Some(name)) => self.change_model(&name)?,
             _ => {}
@@ -214,20 +219,22 @@ impl Chat {
         self.respond(|session| session.edit(text))
     }
 
-    /// Starts an answer, says what the model no longer sees, and reads the answer.
+    /// Starts an answer, notes what the model no longer sees, and reads the answer.
     fn respond(
         &mut self,
-        start: impl FnOnce(&mut ChatSession) -> Result<Generation, Error>,
+        start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
     ) -> Result<(), Failure> {
         let before = self.session.dropped();
-        let generation = start(&mut self.session)?;
-        self.note_dropped(&before);
-        self.answer(generation)
+        let colors = if self.colors { Colors::All } else { Colors::Nothing };
+        let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::width())));
+        // The session records the answer when it has been read.
+        let answer = start(&mut self.session)?;
+        note_dropped(&before, &answer.dropped());
+        let answer = answer::read_chat(answer.canceller(), answer, &self.interrupt, show)?;
+        self.end_answer(answer)
     }
 
-    fn answer(&mut self, generation: Generation) -> Result<(), Failure> {
-        let show = if self.colors { Show::Painted(Box::new(Painter::new())) } else { Show::Plain };
-        let answer = answer::read(generation, &self.interrupt, show)?;
+    fn end_answer(&mut self, answer: Answer) -> Result<(), Failure> {
         terminal::show("\n")?;
         if self.figures == Figures::All {
             terminal::note(&answer.timings());
@@ -237,13 +244,8 @@ impl Chat {
             terminal::note("(cut off: the token limit or the end of the context was reached)");
         }
         let status = answer.status();
-        match &failure {
-            None => self.session.answered(answer.text),
-            Some(_) => self.session.broken_off(answer.text),
-        }
         self.last = answer.tokens;
         self.keep()?;
-        // A turn that fills the context leaves none to say.
         if self.figures == Figures::Short
             && let Ok(ContextFill { used, context, .. }) = self.session.fill()
         {
@@ -258,7 +260,7 @@ impl Chat {
         Ok(self.file.as_ref().map_or(Ok(()), |file| self.session.save(file))?)
     }
 
-    /// The conversation is another one than the last answer was given in.
+    /// Forgets the last answer's tokens, because the conversation has changed.
     fn changed(&mut self) -> Result<(), Failure> {
         self.last.clear();
         self.keep()
@@ -275,10 +277,27 @@ impl Chat {
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
         let engine = start(&hub::resolve(Path::new(name))?, &self.engine_options)?;
-        let name = engine.folder().name();
+        let (name, before) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;
         self.last.clear();
-        terminal::note(&format!("{name} goes on"));
+        terminal::note(&format!("now using {name}; the conversation continues"));
+        if self.session.thinking() != before {
+            terminal::note("this model cannot think as the one before did; /think on or off may work");
+        }
+        Ok(())
+    }
+
+    fn think(&mut self, word: Option<&str>) -> Result<(), Failure> {
+        let Some(word) = word else {
+            let is_whole = self.view == ThoughtView::Whole;
+            self.view = if is_whole { ThoughtView::Folded } else { ThoughtView::Whole };
+            terminal::note(if is_whole { "thoughts are folded" } else { "thoughts are shown" });
+            return Ok(());
+        };
+        match word.parse::<Thinking>() {
+            Ok(thinking) => self.session.set_thinking(thinking)?,
+            Err(message) => self.complain(&message),
+        }
         Ok(())
     }
 
@@ -290,17 +309,6 @@ impl Chat {
         });
     }
 
-    /// Tells what the model has begun not to see.
-    fn note_dropped(&self, before: &Range<usize>) {
-        let dropped = self.session.dropped();
-        if dropped != *before && !dropped.is_empty() {
-            let count = dropped.len();
-            terminal::note(&format!(
-                "(the context is full: the model no longer sees the oldest {count} messages of this conversation)"
-            ));
-        }
-    }
-
     fn show_fill(&self) -> Result<(), Failure> {
         let ContextFill { used, context, messages, dropped } = self.session.fill()?;
         let unseen = if dropped > 0 { format!(", {dropped} of them no longer seen") } else { String::new() };
@@ -310,12 +318,22 @@ impl Chat {
     }
 
     fn show_system(&self) {
-        let system = self.session.messages().iter().find(|message| message.role == Role::System);
-        terminal::note(system.map_or("there is no system prompt", |message| &message.content));
+        let system = self.session.messages().iter().find(|message| message.role.is_instruction());
+        terminal::note(&system.map_or_else(|| "there is no system prompt".to_owned(), Message::text));
     }
 
     fn complain(&mut self, message: &str) {
         terminal::note(&format!("error: {message}"));
         self.failed = true;
+    }
+}
+
+/// Notes that the model sees fewer messages than before.
+fn note_dropped(before: &Range<usize>, dropped: &Range<usize>) {
+    if dropped != before && !dropped.is_empty() {
+        let count = dropped.len();
+        terminal::note(&format!(
+            "(the context is full: the model no longer sees the oldest {count} messages of this conversation)"
+        ));
     }
 }

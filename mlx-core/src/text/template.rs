@@ -5,6 +5,7 @@ mod clock;
 mod environment;
 mod filters;
 mod json;
+mod messages;
 mod methods;
 mod numbers;
 mod operators;
@@ -19,8 +20,10 @@ use serde_json::{Map, Value};
 
 use super::config::{TokenizerConfig, read_optional};
 use super::guarded::guarded;
+use crate::chat::Message;
 use crate::config::Fields;
 use crate::error::{Error, Result};
+use messages::MessageForm;
 
 /// The template that is used unless another one fits better.
 const DEFAULT: &str = "default";
@@ -33,14 +36,16 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     /// `bos_token` and so on, which templates see as variables.
     special_tokens: Map<String, Value>,
+    /// How it looks at messages.
+    form: MessageForm,
 }
 
 /// What a chat template is rendered from.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateInput {
-    /// The conversation, in the form of `OpenAI`'s API; content given in parts is passed on as it is.
-    pub messages: Vec<Value>,
-    /// The tools the model may call, in the form of `OpenAI`'s API.
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// The tools that the model may call, in the form of `OpenAI`'s API.
     pub tools: Option<Vec<Value>>,
     /// Documents for models that quote them.
     pub documents: Option<Vec<Value>>,
@@ -48,7 +53,7 @@ pub struct TemplateInput {
     pub add_generation_prompt: bool,
     /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
     pub extra: Map<String, Value>,
-    /// The time that `strftime_now` tells; the system's clock if there is none.
+    /// The time that `strftime_now` gives; the system's clock if there is none.
     pub now: Option<DateTime>,
 }
 
@@ -94,20 +99,31 @@ impl ChatTemplate {
         // The parser recurses as deeply as a template says, which the caller's stack may not hold.
         let failed = || Err(Error::Template("it cannot be compiled".into()));
         let environment = guarded(compile).unwrap_or_else(failed)?;
-        Ok(Self { environment, special_tokens })
+        let form = MessageForm::of(|text| is_mentioned(&environment, text));
+        Ok(Self { environment, special_tokens, form })
     }
 
     /// Whether a template of the model holds this text, such as a tag that marks thoughts.
     pub fn mentions(&self, text: &str) -> bool {
-        self.environment.templates().any(|(_, template)| template.source().contains(text))
+        is_mentioned(&self.environment, text)
     }
 
     /// Renders the prompt. A template's `raise_exception` is an [`Error::Template`] with its message.
     pub fn render(&self, input: &TemplateInput) -> Result<String> {
+        let rendered = self.render_form(input, self.form);
+        if rendered.is_ok() || !input.messages.iter().any(|message| !message.tool_calls.is_empty()) {
+            return rendered;
+        }
+        let mut others = self.form.others().into_iter();
+        others.find_map(|form| self.render_form(input, form).ok()).map_or(rendered, Ok)
+    }
+
+    fn render_form(&self, input: &TemplateInput, form: MessageForm) -> Result<String> {
         let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
         let mut variables = self.special_tokens.clone();
         variables.extend(input.extra.clone());
-        variables.insert("messages".into(), Value::Array(input.messages.clone()));
+        variables
+            .insert("messages".into(), input.messages.iter().map(|message| form.write(message)).collect());
         variables.insert("tools".into(), list(&input.tools));
         variables.insert("documents".into(), list(&input.documents));
         variables.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
@@ -116,7 +132,7 @@ impl ChatTemplate {
     }
 
     /// Renders the template of that name, or the default one, from exactly these variables.
-    pub(crate) fn render_variables(
+    fn render_variables(
         &self,
         name: &str,
         variables: &Map<String, Value>,
@@ -129,6 +145,10 @@ impl ChatTemplate {
         })?;
         environment::render(&template, variables, now).map_err(|error| environment::explain(&error))
     }
+}
+
+fn is_mentioned(environment: &Environment<'_>, text: &str) -> bool {
+    environment.templates().any(|(_, template)| template.source().contains(text))
 }
 
 /// `chat_template.jinja` and the templates beside it, with their names.
@@ -227,7 +247,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("writes");
         let load = || ChatTemplate::load(folder.path()).expect("loads");
-        let mut input = TemplateInput { messages: vec![json!({"role": "user"})], ..TemplateInput::default() };
+        let mut input = TemplateInput { messages: vec![Message::user("")], ..TemplateInput::default() };
         assert!(load().is_none());
         write("chat_template.json", "{\"chat_template\": \"multimodal\"}");
         assert_eq!(load().expect("is there").render(&input).expect("renders"), "multimodal");

@@ -13,7 +13,6 @@ use mlx_options::describe;
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
-use crate::reasoning;
 use crate::wire::models::ModelObject;
 
 /// A model by name.
@@ -34,30 +33,17 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
     /// What runs it.
     pub(crate) engine: EngineHandle,
-    /// Whether it marks its thoughts by tags.
-    pub(crate) thinks: bool,
-    /// Those of the tags that are special tokens, which have no text.
-    pub(crate) silent_tags: Vec<(u32, &'static str)>,
-    /// What its files were when it was read.
+    /// The state of its files when they were read.
     stamp: FolderStamp,
     last_used: Mutex<Instant>,
 }
 
 impl Loaded {
     fn new(name: &str, engine: EngineHandle, stamp: FolderStamp) -> Self {
-        let folder = engine.folder();
-        let thinks = folder.tokenizer.id(reasoning::OPEN).is_some()
-            || folder.template.as_ref().is_some_and(|template| template.mentions(reasoning::CLOSE));
-        let silent_tags = [reasoning::OPEN, reasoning::CLOSE]
-            .into_iter()
-            .filter_map(|tag| Some((folder.tokenizer.id(tag)?, tag)))
-            .filter(|(id, _)| folder.tokenizer.is_special(*id))
-            .collect();
-        let last_used = Mutex::new(Instant::now());
-        Self { name: name.to_owned(), engine, thinks, silent_tags, stamp, last_used }
+        Self { name: name.to_owned(), engine, stamp, last_used: Mutex::new(Instant::now()) }
     }
 
-    /// Bytes that it takes or has promised to those who use it, and what it keeps for them.
+    /// Bytes that it uses, has reserved for requests, and keeps as prefixes.
     pub(super) fn bytes(&self) -> u64 {
         let stats = self.engine.stats();
         stats.reserved_bytes + stats.prefix_bytes
@@ -104,7 +90,7 @@ impl Entry {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Looks at the files again, which may be others by now.
+    /// Reads the sizes again: the files may have changed.
     pub(super) fn weigh(&self, options: &EngineOptions) {
         self.weight_bytes.store(weight_bytes(&self.folder, options), Ordering::Relaxed);
     }
@@ -125,8 +111,8 @@ impl Entry {
         }
     }
 
-    /// A lease of what is loaded, if it runs. When the files have changed it ends with its last user, so that nobody's answer is of
-    /// two models.
+    /// A lease of the loaded model, if it runs. After its files have changed it is leased only while it is in use, so that no answer is
+    /// of two models.
     pub(super) fn lease(&self) -> Option<Lease> {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
@@ -134,26 +120,26 @@ impl Entry {
         (Arc::strong_count(loaded) > 1 || !is_stale()).then(|| Lease(Arc::clone(loaded)))
     }
 
-    /// Puts a loaded model in its place and gives a lease of it.
+    /// Stores a loaded model and gives a lease of it.
     pub(super) fn fill(&self, engine: EngineHandle, stamp: FolderStamp) -> Lease {
         let loaded = Arc::new(Loaded::new(&self.name, engine, stamp));
         *self.slot() = Some(Arc::clone(&loaded));
         Lease(loaded)
     }
 
-    /// Looks at what is loaded.
+    /// Calls `look` with the loaded model, if there is one.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&Loaded) -> T) -> Option<T> {
         self.slot().as_deref().map(look)
     }
 
-    /// Since when nobody has used it, if it is loaded and nobody does.
+    /// Since when it is unused, if it is loaded and not in use.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| Arc::strong_count(loaded) == 1)?;
         Some(loaded.last_used())
     }
 
-    /// Frees the memory, unless somebody uses it.
+    /// Frees its memory unless it is in use.
     pub(super) async fn unload(&self, reason: &str) {
         let unused = self.slot().take_if(|loaded| Arc::strong_count(loaded) == 1);
         if let Some(loaded) = unused {
@@ -168,7 +154,7 @@ impl Entry {
     }
 }
 
-/// The models that the settings name.
+/// The models of the configuration.
 pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
     let mut entries: Vec<Entry> = Vec::new();
     if config.model.is_empty() {
@@ -226,7 +212,7 @@ fn weight_bytes(folder: &Path, options: &EngineOptions) -> u64 {
     if let Ok((spec, _)) = options.weights().and_then(|policy| model::survey(folder, policy)) {
         return spec.weight_bytes;
     }
-    // Loading it will say what is wrong with it.
+    // Loading it reports what is wrong with it.
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
     weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()

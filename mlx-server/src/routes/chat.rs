@@ -47,9 +47,7 @@ pub(crate) async fn render(State(state): State<AppState>, request: Request) -> R
     let lease = state.models.lease(request.model.as_deref()).await?;
     let rendered = blocking(&state, move || {
         let prompt = prepare::render(&lease, &request.conversation, request.generation_prompt)?;
-        let tokens = lease.engine.folder().tokenizer.encode_chat(&prompt);
-        let tokens = tokens.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))?;
-        Ok(RenderResponse { count: tokens.len(), prompt, tokens })
+        Ok(RenderResponse { count: prompt.tokens.len(), prompt: prompt.text, tokens: prompt.tokens })
     });
     Ok(json(rendered.await?))
 }

@@ -1,12 +1,12 @@
 //! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
 
-use mlx_core::session::ContextPolicy;
+use mlx_core::chat::{self, ContextPolicy};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::OneOrMany;
-use super::message::{self, Message};
+use super::message::{self, Message, ToolCallObject, ToolFunction};
 use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{Fixed, merged, register};
@@ -18,7 +18,7 @@ const TAKEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prom
 
 const TOOLS: &str = "tools are not offered yet";
 
-/// Fields of OpenAI's that may only say what is the case anyway.
+/// Fields of OpenAI's API of which only the neutral values are accepted.
 fn fixed() -> [Fixed; 8] {
     [
         ("store", vec![json!(false)], "nothing is stored"),
@@ -39,14 +39,14 @@ const REFUSED: [(&str, &str); 10] = [
     ("prediction", "it would change nothing"),
     ("reasoning_effort", "give what the model's template knows in chat_template_kwargs"),
     ("verbosity", "give what the model's template knows in chat_template_kwargs"),
-    ("web_search_options", "this server knows no web"),
+    ("web_search_options", "this server has no web search"),
     ("prompt_cache_key", "prompts are not routed by key"),
     ("safety_identifier", "give it as user"),
     ("moderation", "texts are not moderated"),
 ];
 
 field_group! {
-    /// What only a chat has.
+    /// The fields that only a chat has.
     pub(crate) struct ChatFields {
         /// The newer name of `max_tokens`.
         #[schema(minimum = 0, example = 6)]
@@ -60,7 +60,7 @@ field_group! {
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
-        /// What becomes of a conversation that outgrows the model's context: evict-turns, slide or stop; without it
+        /// What happens to a conversation that outgrows the model's context: evict-turns, slide or stop; without it
         /// such a conversation is refused.
         #[schema(pattern = "^(evict-turns|slide|stop)$", example = "evict-turns")]
         pub(crate) context_policy: String,
@@ -71,21 +71,21 @@ field_group! {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Conversation {
     /// The messages, checked.
-    pub(crate) messages: Vec<Value>,
+    pub(crate) messages: Vec<chat::Message>,
     /// The template's own variables.
     pub(crate) variables: Map<String, Value>,
 }
 
-/// A chat request, understood.
+/// A chat request that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChatRequest {
-    /// What all generations have.
+    /// What all endpoints of generation have in common.
     pub(crate) job: GenerationSpec,
-    /// What has been said.
+    /// The conversation.
     pub(crate) conversation: Conversation,
-    /// Under which name the most tokens were given.
+    /// The field that limits the tokens, by the name that the client used.
     pub(crate) limit_name: &'static str,
-    /// What becomes of a conversation that does not fit.
+    /// What happens to a conversation that does not fit.
     pub(crate) policy: ContextPolicy,
 }
 
@@ -126,13 +126,15 @@ impl PartialSchema for ChatRequest {
     fn schema() -> RefOr<Schema> {
         let groups =
             [OutputFields::schema(), ChatFields::schema(), SamplingFields::schema(), PenaltyFields::schema()];
-        merged(groups, &fixed()).list::<Message>("messages", "What has been said.").build(&["messages"])
+        merged(groups, &fixed()).list::<Message>("messages", "The conversation so far.").build(&["messages"])
     }
 }
 
 impl ToSchema for ChatRequest {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
         register::<Message>(schemas);
+        register::<ToolCallObject>(schemas);
+        register::<ToolFunction>(schemas);
         register::<OneOrMany>(schemas);
         register::<StreamOptions>(schemas);
     }
@@ -153,12 +155,12 @@ field_group! {
     }
 }
 
-/// A request to render a conversation, understood.
+/// A request to render a conversation that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RenderRequest {
     /// The model's name.
     pub(crate) model: Option<String>,
-    /// What has been said.
+    /// The conversation.
     pub(crate) conversation: Conversation,
     /// End with the beginning of the assistant's answer.
     pub(crate) generation_prompt: bool,
@@ -178,7 +180,7 @@ impl RenderRequest {
 impl PartialSchema for RenderRequest {
     fn schema() -> RefOr<Schema> {
         let object = merged([RenderFields::schema()], &[]);
-        object.list::<Message>("messages", "What has been said.").build(&["messages"])
+        object.list::<Message>("messages", "The conversation so far.").build(&["messages"])
     }
 }
 

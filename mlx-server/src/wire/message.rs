@@ -1,6 +1,9 @@
-//! The messages of a chat request, checked and in the form that chat templates take.
+//! The messages of a chat request: read strictly, with the place of each mistake.
 
-use serde_json::{Map, Value, json};
+use mlx_core::Error;
+use mlx_core::chat::{self, Part, Role, ToolCall};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group, kind};
@@ -9,28 +12,56 @@ field_group! {
     /// One message of a conversation.
     #[schema(examples(json!({"role": "user", "content": "Why is the sky blue?"})))]
     pub(crate) struct Message {
-        /// Who says it: system, developer (the same), user or assistant.
-        #[schema(required = true, value_type = String, pattern = "^(system|developer|user|assistant)$")]
+        /// The author: system, developer (the same), user, assistant, or tool for the result of a call.
+        #[schema(required = true, value_type = String, pattern = "^(system|developer|user|assistant|tool)$")]
         pub(crate) role: String,
-        /// What is said: a text, or parts of type `text`, which are joined by line ends.
-        #[schema(required = true, value_type = String)]
+        /// A text, or parts of type `text`, which are joined by line ends. An assistant's message with `tool_calls` needs
+        /// none.
+        #[schema(value_type = String)]
         pub(crate) content: Value,
-        /// What the assistant thought before it; the model's chat template decides what becomes of it.
+        /// What the assistant thought before it; the model's chat template decides whether it shows it to the model.
         pub(crate) reasoning_content: String,
+        /// The assistant's calls of tools.
+        #[schema(value_type = Vec<ToolCallObject>)]
+        pub(crate) tool_calls: Value,
+        /// In a message of role tool: the id of the call that it answers.
+        pub(crate) tool_call_id: String,
+        /// In a message of role tool: the name of the tool.
+        pub(crate) name: String,
     }
 }
 
-const REFUSED: [(&str, &str); 6] = [
-    ("name", "chat templates have no place for names; write it into the content"),
-    ("tool_calls", "tools are not offered yet"),
-    ("tool_call_id", "tools are not offered yet"),
-    ("function_call", "tools are not offered yet"),
-    ("audio", "only text is understood"),
+/// A call of a tool.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes what `read_call` reads")]
+pub(crate) struct ToolCallObject {
+    /// The id that the result refers to.
+    id: String,
+    /// Always `function`.
+    #[schema(pattern = "^function$")]
+    r#type: String,
+    /// The tool and its arguments.
+    function: ToolFunction,
+}
+
+/// A tool and its arguments.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes what `read_call` reads")]
+pub(crate) struct ToolFunction {
+    /// The name of the tool.
+    name: String,
+    /// The arguments: the text of a JSON object, as the model wrote it.
+    arguments: String,
+}
+
+const REFUSED: [(&str, &str); 3] = [
+    ("function_call", "give tool_calls"),
+    ("audio", "only text is accepted"),
     ("refusal", "give it as content"),
 ];
 
 /// Reads `messages`.
-pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Value>, ApiError> {
+pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat::Message>, ApiError> {
     let Some(messages) = messages else {
         return Err(ApiError::field("messages", "is missing; give a list of messages"));
     };
@@ -45,48 +76,51 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-fn read_one(index: usize, message: Value) -> Result<Value, ApiError> {
+fn read_one(index: usize, message: Value) -> Result<chat::Message, ApiError> {
     let mut fields = Fields::inside(&format!("messages[{index}]"), message)?;
-    let message = Message::read(&mut fields)?;
-    let role = match message.role.as_deref() {
-        // A newer name for the same thing; no template knows it.
-        Some("developer") => "system",
-        Some(role @ ("system" | "user" | "assistant")) => role,
-        Some("tool" | "function") => {
-            return Err(ApiError::unsupported(fields.name("role"), "tools are not offered yet"));
-        }
-        Some(_) => {
-            let message = "must be system, developer, user or assistant";
-            return Err(ApiError::field(fields.name("role"), message));
-        }
-        None => return Err(ApiError::field(fields.name("role"), "is missing")),
+    let given = Message::read(&mut fields)?;
+    let role = role(given.role.as_deref()).map_err(|why| ApiError::field(fields.name("role"), why))?;
+    let message = chat::Message {
+        role,
+        parts: content(given.content, &fields.name("content"))?,
+        reasoning: given.reasoning_content,
+        tool_calls: calls(given.tool_calls, &fields.name("tool_calls"))?,
+        tool_call_id: given.tool_call_id,
+        name: given.name,
     };
-    let place = fields.name("content");
-    let mut object = Map::new();
-    object.insert("role".into(), json!(role));
-    object.insert("content".into(), Value::String(content(message.content, &place)?));
-    if let Some(reasoning) = message.reasoning_content {
-        if role != "assistant" {
-            let message = "belongs to messages of the assistant";
-            return Err(ApiError::field(fields.name("reasoning_content"), message));
-        }
-        object.insert("reasoning_content".into(), reasoning.into());
+    message.check().map_err(|error| match error {
+        Error::Request { field, message } => ApiError::field(fields.name(field), message),
+        other => other.into(),
+    })?;
+    if role == Role::Tool && message.tool_call_id.is_none() {
+        return Err(ApiError::field(fields.name("tool_call_id"), "is missing; give the id of the call"));
     }
-    fields.only("annotations", &[json!([])], "only text is understood")?;
+    fields.only("annotations", &[json!([])], "only text is accepted")?;
     fields.refuse(&REFUSED)?;
     fields.end()?;
-    Ok(Value::Object(object))
+    Ok(message)
 }
 
-fn content(content: Option<Value>, place: &str) -> Result<String, ApiError> {
+fn role(name: Option<&str>) -> Result<Role, &'static str> {
+    match name {
+        Some("system") => Ok(Role::System),
+        Some("developer") => Ok(Role::Developer),
+        Some("user") => Ok(Role::User),
+        Some("assistant") => Ok(Role::Assistant),
+        Some("tool") => Ok(Role::Tool),
+        Some(_) => Err("must be system, developer, user, assistant or tool"),
+        None => Err("is missing"),
+    }
+}
+
+fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
     match content {
-        Some(Value::String(text)) => Ok(text),
+        Some(Value::String(text)) => Ok(vec![Part::Text(text)]),
         Some(Value::Array(parts)) if !parts.is_empty() => {
             let parts = parts.into_iter().enumerate();
-            let texts = parts.map(|(index, part)| text_part(part, &format!("{place}[{index}]")));
-            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+            parts.map(|(index, part)| text_part(part, &format!("{place}[{index}]"))).collect()
         }
-        None => Err(ApiError::field(place, "is missing; give a text")),
+        None => Ok(Vec::new()),
         Some(Value::Array(_)) => Err(ApiError::field(place, "is an empty list; give at least one part")),
         Some(other) => Err(ApiError::field(
             place,
@@ -95,52 +129,98 @@ fn content(content: Option<Value>, place: &str) -> Result<String, ApiError> {
     }
 }
 
-fn text_part(part: Value, place: &str) -> Result<String, ApiError> {
+fn text_part(part: Value, place: &str) -> Result<Part, ApiError> {
     let mut fields = Fields::inside(place, part)?;
     match fields.take::<String>("type")?.as_deref() {
         Some("text") => {}
         Some(_) => {
-            return Err(ApiError::unsupported(fields.name("type"), "only parts of type text are understood"));
+            return Err(ApiError::unsupported(fields.name("type"), "only parts of type text are accepted"));
         }
         None => return Err(ApiError::field(fields.name("type"), "is missing; it must be text")),
     }
     let text = fields.take("text")?;
     let text = text.ok_or_else(|| ApiError::field(fields.name("text"), "is missing"))?;
     fields.end()?;
-    Ok(text)
+    Ok(Part::Text(text))
+}
+
+fn calls(calls: Option<Value>, place: &str) -> Result<Vec<ToolCall>, ApiError> {
+    match calls {
+        None => Ok(Vec::new()),
+        Some(Value::Array(calls)) => {
+            let calls = calls.into_iter().enumerate();
+            calls.map(|(index, call)| read_call(call, &format!("{place}[{index}]"))).collect()
+        }
+        Some(other) => Err(ApiError::field(place, format!("is {}; it must be a list", kind(&other)))),
+    }
+}
+
+fn read_call(call: Value, place: &str) -> Result<ToolCall, ApiError> {
+    let missing = |name: String| ApiError::field(name, "is missing");
+    let mut fields = Fields::inside(place, call)?;
+    let id = fields.take("id")?.ok_or_else(|| missing(fields.name("id")))?;
+    fields.only("type", &[json!("function")], "only calls of functions are accepted")?;
+    let function = fields.value("function").ok_or_else(|| missing(fields.name("function")))?;
+    let mut function = Fields::inside(&fields.name("function"), function)?;
+    let name = function.take("name")?.ok_or_else(|| missing(function.name("name")))?;
+    let arguments = function.take("arguments")?.ok_or_else(|| missing(function.name("arguments")))?;
+    function.end()?;
+    fields.end()?;
+    Ok(ToolCall { id: Some(id), name, arguments })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn one(message: &Value) -> Result<Value, ApiError> {
+    fn one(message: &Value) -> Result<chat::Message, ApiError> {
         read(Some(json!([message]))).map(|mut messages| messages.remove(0))
     }
 
     #[test]
-    fn messages_take_the_form_of_templates() {
+    fn messages_are_read_as_the_core_reads_them() {
         let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
-        let given = json!({"role": "developer", "content": parts, "name": null, "tool_calls": null});
-        assert_eq!(one(&given).expect("valid"), json!({"role": "system", "content": "a\nb"}));
+        let call = json!({"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}});
+        for message in [
+            json!({"role": "developer", "content": parts, "name": null, "tool_calls": null}),
+            json!({"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}),
+            json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+            json!({"role": "tool", "content": "3", "tool_call_id": "1", "name": "add"}),
+        ] {
+            let core: chat::Message = serde_json::from_value(message.clone()).expect("valid");
+            assert_eq!(one(&message), Ok(core));
+        }
     }
 
     #[test]
     fn what_cannot_be_understood_is_named() {
         let image = json!([{"type": "image_url", "image_url": {"url": "x"}}]);
+        let function = json!({"name": "add", "arguments": {}});
         for (message, name) in [
             (json!({"role": "wizard", "content": "b"}), "messages[0].role"),
-            (json!({"role": "tool", "content": "b"}), "messages[0].role"),
+            (json!({"role": "function", "content": "b"}), "messages[0].role"),
+            (json!({"role": "tool", "content": "b"}), "messages[0].tool_call_id"),
             (json!({"content": "b"}), "messages[0].role"),
             (json!({"role": "user"}), "messages[0].content"),
+            (json!({"role": "assistant", "content": null, "tool_calls": []}), "messages[0].content"),
             (json!({"role": "user", "content": []}), "messages[0].content"),
             (json!({"role": "user", "content": 5}), "messages[0].content"),
             (json!({"role": "user", "content": image}), "messages[0].content[0].type"),
             (json!({"role": "user", "content": "b", "name": "Ann"}), "messages[0].name"),
+            (json!({"role": "user", "content": "b", "tool_call_id": "1"}), "messages[0].tool_call_id"),
             (json!({"role": "user", "content": "b", "mood": 1}), "messages[0].mood"),
             (
                 json!({"role": "user", "content": "b", "reasoning_content": "c"}),
                 "messages[0].reasoning_content",
+            ),
+            (json!({"role": "assistant", "tool_calls": [{"id": "1"}]}), "messages[0].tool_calls[0].function"),
+            (
+                json!({"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}),
+                "messages[0].tool_calls[0].function.arguments",
+            ),
+            (
+                json!({"role": "assistant", "tool_calls": [{"id": "1", "type": "custom"}]}),
+                "messages[0].tool_calls[0].type",
             ),
             (json!("hello"), "messages[0]"),
         ] {

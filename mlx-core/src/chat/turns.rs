@@ -1,42 +1,52 @@
-//! Which messages of a conversation go when it outgrows the context. Invariant: pure; turns go whole, the oldest first: a message of the
-//! person with the answers to it, calls of tools with their results. System messages at the beginning and the latest turn stay.
+//! Which messages of a conversation are dropped when it outgrows the context. Invariant: pure; turns are dropped whole, the oldest first: a
+//! message of the person with the answers to it, calls of tools with their results. Leading system messages and the latest turn stay.
 
 use std::fmt;
 use std::ops::Range;
 
-use serde_json::Value;
-
+use super::message::{Message, Role};
 use crate::error::{Error, Result};
 
-/// How much of the limit the dropped turns grow by at a time. In between, each prompt begins like the one before it, so that what was
-/// computed for it can be taken over.
+/// Dropped turns grow by this part of the limit at a time. In between, each prompt begins like the one before it, so that its prefix can be
+/// reused.
 const STRIDE: usize = 4;
 /// Bytes of text that a token stands for, roughly; it need only be the same from turn to turn.
 const BYTES_PER_TOKEN: usize = 3;
+/// Bytes that a template writes around a message, roughly.
+const BYTES_AROUND: usize = 32;
+
+/// A conversation as a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rendered {
+    /// The text that the template gives.
+    pub(super) text: String,
+    /// Its tokens.
+    pub(super) tokens: Vec<u32>,
+}
 
 /// A conversation that fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fitted {
-    /// The tokens of what the model sees.
-    pub prompt: Vec<u32>,
-    /// The messages it does not see, by their places.
-    pub dropped: Range<usize>,
+pub(super) struct Fitted {
+    /// What the model sees.
+    pub(super) prompt: Rendered,
+    /// The messages that it does not see, by index.
+    pub(super) dropped: Range<usize>,
 }
 
-/// What a conversation becomes.
+/// The prompt of a conversation, or a lower bound of its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Counted {
-    /// Its tokens.
-    Tokens(Vec<u32>),
-    /// So many tokens or more, which is too much to write them down.
+pub(super) enum Counted {
+    /// The prompt.
+    Tokens(Rendered),
+    /// So many tokens or more: too many to tokenize them.
     AtLeast(usize),
 }
 
 impl Counted {
-    /// The tokens, if they are at most `limit`.
-    fn within(self, limit: usize) -> Result<Vec<u32>, Self> {
+    /// The prompt, if it has at most `limit` tokens.
+    fn within(self, limit: usize) -> Result<Rendered, Self> {
         match self {
-            Self::Tokens(tokens) if tokens.len() <= limit => Ok(tokens),
+            Self::Tokens(prompt) if prompt.tokens.len() <= limit => Ok(prompt),
             other => Err(other),
         }
     }
@@ -45,26 +55,30 @@ impl Counted {
 impl fmt::Display for Counted {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tokens(tokens) => write!(out, "{} tokens", tokens.len()),
+            Self::Tokens(prompt) => write!(out, "{} tokens", prompt.tokens.len()),
             Self::AtLeast(count) => write!(out, "at least {count} tokens"),
         }
     }
 }
 
-/// Where the turns begin: at each message of the person that does not follow another one of theirs, and at what was said before the
-/// first of these. Gives the number of leading system messages, and the ranges of the turns behind them.
-pub fn turns(messages: &[Value]) -> (usize, Vec<Range<usize>>) {
-    let role = |index: usize| messages[index].get("role").and_then(Value::as_str).unwrap_or_default();
-    let head = (0..messages.len()).take_while(|&index| matches!(role(index), "system" | "developer")).count();
-    let begins = |&index: &usize| index == head || role(index) == "user" && role(index - 1) != "user";
+/// Splits a conversation into turns. A turn begins at each message of the person that does not follow another one, and at whatever stands
+/// before the first of these. Gives the number of leading system messages, and the ranges of the turns after them.
+pub(super) fn turns(messages: &[Message]) -> (usize, Vec<Range<usize>>) {
+    let is_user = |index: usize| messages[index].role == Role::User;
+    let head = messages.iter().take_while(|message| message.role.is_instruction()).count();
+    let begins = |&index: &usize| index == head || is_user(index) && !is_user(index - 1);
     let starts: Vec<usize> = (head..messages.len()).filter(begins).collect();
     let ends = starts.iter().skip(1).copied().chain([messages.len()]);
     (head, starts.iter().zip(ends).map(|(&start, end)| start..end).collect())
 }
 
-/// Leaves out as many of the oldest turns as it takes for the prompt to have at most `limit` tokens. `tokens` gives the prompt of a
+/// Drops as many of the oldest turns as necessary for the prompt to have at most `limit` tokens. `tokens` gives the prompt of a
 /// conversation; fewer messages must not give more tokens.
-pub fn fit(messages: &[Value], limit: usize, tokens: impl Fn(&[Value]) -> Result<Counted>) -> Result<Fitted> {
+pub(super) fn fit(
+    messages: &[Message],
+    limit: usize,
+    tokens: impl Fn(&[Message]) -> Result<Counted>,
+) -> Result<Fitted> {
     let (head, turns) = turns(messages);
     let all = match tokens(messages)?.within(limit) {
         Ok(prompt) => return Ok(Fitted { prompt, dropped: head..head }),
@@ -72,7 +86,7 @@ pub fn fit(messages: &[Value], limit: usize, tokens: impl Fn(&[Value]) -> Result
     };
     let without = |first: usize| tokens(&[&messages[..head], &messages[first..]].concat());
     let cuts = cuts(messages, &turns, limit);
-    // The first cut that is enough, by halving what is left.
+    // The first cut that is enough, by bisection.
     let (mut low, mut high, mut best) = (0, cuts.len(), None);
     while low < high {
         let middle = usize::midpoint(low, high);
@@ -101,12 +115,11 @@ fn too_long(
     Error::request("messages", message)
 }
 
-/// The places that the rest may begin at, rising: the turns where another stride of text lies behind, and, beyond the last of those, all.
-fn cuts(messages: &[Value], turns: &[Range<usize>], limit: usize) -> Vec<usize> {
+/// Where the rest of the conversation may begin, in rising order: the turns after which another stride of text is dropped, and all turns
+/// after the last of those.
+fn cuts(messages: &[Message], turns: &[Range<usize>], limit: usize) -> Vec<usize> {
     let stride = (limit * BYTES_PER_TOKEN / STRIDE).max(1);
-    let size = |turn: &Range<usize>| -> usize {
-        messages[turn.clone()].iter().map(|message| message.to_string().len()).sum()
-    };
+    let size = |turn: &Range<usize>| size(&messages[turn.clone()]);
     let (mut behind, mut cuts, mut last) = (0, Vec::new(), 0);
     let mut all = Vec::new();
     for pair in turns.windows(2) {
@@ -122,37 +135,40 @@ fn cuts(messages: &[Value], turns: &[Range<usize>], limit: usize) -> Vec<usize> 
     cuts
 }
 
+fn size(messages: &[Message]) -> usize {
+    messages.iter().map(|message| message.text_bytes() + BYTES_AROUND).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
-    fn said(role: &str, length: usize) -> Value {
-        json!({"role": role, "content": "x".repeat(length)})
+    fn message(role: Role, length: usize) -> Message {
+        Message::new(role, "x".repeat(length))
     }
 
     /// A token for each character, and three around each message.
     #[expect(clippy::unnecessary_wraps, reason = "templates can fail")]
-    fn tokens(messages: &[Value]) -> Result<Counted> {
-        Ok(Counted::Tokens(vec![0; count(messages)]))
+    fn tokens(messages: &[Message]) -> Result<Counted> {
+        Ok(Counted::Tokens(Rendered { text: String::new(), tokens: vec![0; count(messages)] }))
     }
 
-    fn count(messages: &[Value]) -> usize {
-        messages.iter().map(|message| 3 + message["content"].as_str().map_or(0, str::len)).sum()
+    fn count(messages: &[Message]) -> usize {
+        messages.iter().map(|message| 3 + message.text().len()).sum()
     }
 
     #[test]
     fn turns_are_whole() {
-        let roles = |roles: &str| -> Vec<Value> {
-            let name = |symbol| match symbol {
-                's' => "system",
-                'u' => "user",
-                'a' => "assistant",
-                _ => "tool",
+        let roles = |roles: &str| -> Vec<Message> {
+            let role = |symbol| match symbol {
+                's' => Role::System,
+                'u' => Role::User,
+                'a' => Role::Assistant,
+                _ => Role::Tool,
             };
-            roles.chars().map(|symbol| said(name(symbol), 1)).collect()
+            roles.chars().map(|symbol| message(role(symbol), 1)).collect()
         };
         for (given, head, expected) in [
             ("suaua", 1, &[1..3, 3..5][..]),
@@ -169,7 +185,12 @@ mod tests {
 
     #[test]
     fn what_can_never_fit_is_refused_with_both_numbers() {
-        let messages = [said("system", 30), said("user", 10), said("assistant", 10), said("user", 90)];
+        let messages = [
+            message(Role::System, 30),
+            message(Role::User, 10),
+            message(Role::Assistant, 10),
+            message(Role::User, 90),
+        ];
         let message = fit(&messages, 100, tokens).expect_err("the last turn alone is too long").to_string();
         assert!(message.contains("126 tokens") && message.contains("100 fit"), "{message}");
     }
@@ -181,32 +202,31 @@ mod tests {
             head in 0..30usize,
             limit in 120..400usize,
         ) {
-            let mut messages = vec![said("system", head)];
+            let mut messages = vec![message(Role::System, head)];
             let (mut before, mut moves) = (Vec::new(), 0);
             for (question, answer) in lengths {
-                messages.push(said("user", question));
+                messages.push(message(Role::User, question));
                 let fitted = fit(&messages, limit, tokens).expect("a turn always fits");
-                prop_assert!(fitted.prompt.len() <= limit);
+                prop_assert!(fitted.prompt.tokens.len() <= limit);
                 let all = count(&messages);
                 prop_assert_eq!(fitted.dropped.is_empty(), all <= limit);
                 prop_assert_eq!(fitted.dropped.start, 1);
-                prop_assert_eq!(messages[fitted.dropped.end.min(messages.len() - 1)]["role"].as_str(), Some("user"));
+                prop_assert_eq!(messages[fitted.dropped.end.min(messages.len() - 1)].role, Role::User);
                 prop_assert!(fitted.dropped.end < messages.len(), "the latest turn stays");
-                let visible: Vec<Value> = messages[fitted.dropped.end..].to_vec();
+                let visible: Vec<Message> = messages[fitted.dropped.end..].to_vec();
                 moves += usize::from(!visible.starts_with(&before));
                 before = visible;
-                messages.push(said("assistant", answer));
+                messages.push(message(Role::Assistant, answer));
             }
-            messages.push(said("user", 1));
-            let rough = |messages: &[Value]| match count(messages) {
+            messages.push(message(Role::User, 1));
+            let rough = |messages: &[Message]| match count(messages) {
                 many if many > limit => Ok(Counted::AtLeast(many / 2)),
                 _ => tokens(messages),
             };
-            let fit = |tokens: &dyn Fn(&[Value]) -> Result<Counted>| fit(&messages, limit, tokens);
+            let fit = |tokens: &dyn Fn(&[Message]) -> Result<Counted>| fit(&messages, limit, tokens);
             prop_assert_eq!(fit(&rough).expect("it fits"), fit(&tokens).expect("it fits"));
             // A cut takes a stride of text with it, so few of the prompts begin in a new place.
-            let text: usize = messages.iter().map(|message| message.to_string().len()).sum();
-            prop_assert!(moves <= 1 + text / (limit * BYTES_PER_TOKEN / STRIDE), "{moves} moves");
+            prop_assert!(moves <= 1 + size(&messages) / (limit * BYTES_PER_TOKEN / STRIDE), "{moves} moves");
         }
     }
 }

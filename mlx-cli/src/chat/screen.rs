@@ -1,0 +1,186 @@
+//! What an answer looks like: thoughts dimmed and folded to one line, text in color. Invariant: it makes text to be
+//! printed and prints nothing.
+
+use std::time::Instant;
+
+use mlx_core::chat::ChatEvent;
+
+use super::markdown::{Painter, styled};
+
+const DIM: &str = "\x1b[2m";
+/// Goes back to the beginning of the line and clears it.
+const CLEAR_LINE: &str = "\r\x1b[2K";
+const THINKING: &str = "Thinking… ";
+
+/// What is shown of thoughts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThoughtView {
+    Hidden,
+    /// Their latest words on one line, and afterwards how long they took.
+    Folded,
+    /// All of them.
+    Whole,
+}
+
+/// What is printed in color.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Colors {
+    Nothing,
+    /// The text is printed as it is.
+    Thoughts,
+    All,
+}
+
+/// The text of one answer as it is printed.
+pub(crate) struct Screen {
+    painter: Option<Painter>,
+    has_colors: bool,
+    view: ThoughtView,
+    /// Columns of the terminal.
+    width: usize,
+    /// When the thought began that is being shown.
+    begun: Option<Instant>,
+    /// The latest words of it.
+    tail: String,
+}
+
+impl Screen {
+    /// Text as it is, without thoughts: for pipes.
+    pub(crate) fn plain() -> Self {
+        Self::new(Colors::Nothing, ThoughtView::Hidden, 0)
+    }
+
+    /// Text and thoughts on a terminal that is so many columns wide.
+    pub(crate) fn new(colors: Colors, view: ThoughtView, width: usize) -> Self {
+        let has_colors = colors != Colors::Nothing;
+        // Without control sequences a line cannot be replaced.
+        let view = if view == ThoughtView::Folded && !has_colors { ThoughtView::Hidden } else { view };
+        let painter = (colors == Colors::All).then(Painter::new);
+        Self { painter, has_colors, view, width, begun: None, tail: String::new() }
+    }
+
+    /// What is to be printed for an event.
+    pub(crate) fn add(&mut self, event: &ChatEvent) -> String {
+        match event {
+            ChatEvent::Reasoning(text) => self.think(text),
+            ChatEvent::Text(text) => self.end_thought() + &self.paint(text),
+            // No parser gives calls of tools yet.
+            _ => String::new(),
+        }
+    }
+
+    /// What is to be printed at the end.
+    pub(crate) fn end(&mut self) -> String {
+        let rest = self.painter.as_mut().map(Painter::finish).unwrap_or_default();
+        self.end_thought() + &rest
+    }
+
+    fn paint(&mut self, text: &str) -> String {
+        match &mut self.painter {
+            Some(painter) => painter.paint(text),
+            None => text.to_owned(),
+        }
+    }
+
+    fn think(&mut self, text: &str) -> String {
+        let is_first = self.begun.is_none();
+        match self.view {
+            ThoughtView::Hidden => String::new(),
+            ThoughtView::Whole => {
+                self.begun.get_or_insert_with(Instant::now);
+                let heading =
+                    if is_first { format!("{}\n", self.dimmed(THINKING.trim_end())) } else { String::new() };
+                heading + &self.dimmed(text)
+            }
+            ThoughtView::Folded => {
+                self.begun.get_or_insert_with(Instant::now);
+                self.tail.extend(text.chars().map(|it| if it.is_control() { ' ' } else { it }));
+                self.tail = fitting_end(&self.tail, self.width.saturating_sub(THINKING.chars().count() + 1));
+                format!("{CLEAR_LINE}{}", self.dimmed(&format!("{THINKING}{}", self.tail)))
+            }
+        }
+    }
+
+    fn end_thought(&mut self) -> String {
+        let Some(begun) = self.begun.take() else { return String::new() };
+        self.tail.clear();
+        let took = format!("Thought for {:.1} s", begun.elapsed().as_secs_f64());
+        match self.view {
+            ThoughtView::Folded => format!("{CLEAR_LINE}{}\n", self.dimmed(&took)),
+            _ => format!("\n{}\n\n", self.dimmed(&took)),
+        }
+    }
+
+    fn dimmed(&self, text: &str) -> String {
+        if self.has_colors { styled(DIM, text) } else { text.to_owned() }
+    }
+}
+
+/// The end of a text that fits into so many columns.
+fn fitting_end(text: &str, columns: usize) -> String {
+    let mut used = 0;
+    let fits = |letter: &char| {
+        // East Asian letters and emoji take two columns; counting a few narrow ones as wide does no harm.
+        used += if u32::from(*letter) < 0x1100 { 1 } else { 2 };
+        used <= columns
+    };
+    let letters: Vec<char> = text.chars().rev().take_while(fits).collect();
+    letters.into_iter().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(mut screen: Screen, events: &[ChatEvent]) -> String {
+        let mut out: String = events.iter().map(|event| screen.add(event)).collect();
+        out.push_str(&screen.end());
+        out
+    }
+
+    fn events() -> [ChatEvent; 3] {
+        [
+            ChatEvent::Reasoning("First\nthis".into()),
+            ChatEvent::Reasoning(", then that".into()),
+            ChatEvent::Text("Yes.".into()),
+        ]
+    }
+
+    #[test]
+    fn a_pipe_gets_the_answer_alone() {
+        assert_eq!(printed(Screen::plain(), &events()), "Yes.");
+        assert_eq!(printed(Screen::new(Colors::Nothing, ThoughtView::Folded, 80), &events()), "Yes.");
+    }
+
+    #[test]
+    fn a_thought_is_folded_to_the_line_that_it_was_shown_on() {
+        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, 24), &events());
+        let (thought, answer) = out.rsplit_once('\n').expect("the thought ends its line");
+        assert!(!thought.contains('\n') && answer.starts_with("Yes."), "{out:?}");
+        assert!(thought.contains("Thinking… s, then that"), "{out:?}");
+        assert!(
+            thought.rsplit(CLEAR_LINE).next().is_some_and(|last| last.contains("Thought for")),
+            "{out:?}"
+        );
+    }
+
+    #[test]
+    fn a_thought_can_be_shown_whole() {
+        let out = printed(Screen::new(Colors::Nothing, ThoughtView::Whole, 80), &events());
+        assert!(out.starts_with("Thinking…\nFirst\nthis, then that\nThought for"), "{out:?}");
+        assert!(out.ends_with(" s\n\nYes."), "{out:?}");
+    }
+
+    #[test]
+    fn a_thought_without_an_answer_ends_its_line_too() {
+        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, 80), &events()[..2]);
+        assert!(out.ends_with('\n') && out.contains("Thought for"), "{out:?}");
+    }
+
+    #[test]
+    fn wide_letters_take_two_columns() {
+        assert_eq!(fitting_end("ab漢字", 4), "漢字");
+        assert_eq!(fitting_end("ab漢字", 5), "b漢字");
+        assert_eq!(fitting_end("", 5), "");
+    }
+}

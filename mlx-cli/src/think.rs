@@ -1,0 +1,43 @@
+//! `--think` and `--no-think`.
+
+use clap::Args;
+use mlx_core::Error;
+use mlx_core::chat::Thinking;
+use mlx_core::text::ChatTemplate;
+use serde_json::{Map, Value};
+
+/// Whether the model thinks before it answers.
+#[derive(Debug, Args)]
+pub(crate) struct ThinkArgs {
+    /// Ask the model to think before it answers, as --think; gpt-oss and a few others also take --think=low, medium or
+    /// high [default: as its chat template does]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "on",
+        conflicts_with = "no_think"
+    )]
+    think: Option<Thinking>,
+
+    /// Ask the model not to think; gpt-oss, which always does, thinks little
+    #[arg(long)]
+    no_think: bool,
+}
+
+impl ThinkArgs {
+    /// What the flags ask for.
+    pub(crate) fn thinking(&self) -> Thinking {
+        if self.no_think { Thinking::Off } else { self.think.unwrap_or_default() }
+    }
+
+    /// The same as variables for a template. A prompt that is not rendered has none.
+    pub(crate) fn variables(&self, template: Option<&ChatTemplate>) -> Result<Map<String, Value>, Error> {
+        match (self.thinking(), template) {
+            (Thinking::Auto, _) => Ok(Map::new()),
+            (thinking, Some(template)) => thinking.variables(template),
+            (_, None) => Err(Error::request("think", "has a meaning only with the model's chat template")),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The spellings of each family, as data. A new family is a new row.
+
+/// The tags around thoughts: opening tag, a label after it, closing tag. The first row that a template mentions is taken,
+/// so spellings that other templates mention in their prose come last.
+pub(super) const THOUGHT_TAGS: [(&str, &str, &str); 10] = [
+    // Gemma 4
+    ("<|channel>", "thought", "<channel|>"),
+    // Command R7B, Command A Reasoning
+    ("<|START_THINKING|>", "", "<|END_THINKING|>"),
+    // Apertus
+    ("<|inner_prefix|>", "", "<|inner_suffix|>"),
+    // Magistral, Ministral 3
+    ("[THINK]", "", "[/THINK]"),
+    // Seed-OSS
+    ("<seed:think>", "", "</seed:think>"),
+    // MiniMax M3
+    ("<mm:think>", "", "</mm:think>"),
+    // Qwen3, DeepSeek, GLM, SmolLM3, Nemotron and most others
+    ("<think>", "", "</think>"),
+    ("<thinking>", "", "</thinking>"),
+    ("<thought>", "", "</thought>"),
+    ("<reasoning>", "", "</reasoning>"),
+];
+
+/// The special tokens of gpt-oss' format.
+pub(super) struct Harmony {
+    pub(super) start: &'static str,
+    pub(super) channel: &'static str,
+    pub(super) constrain: &'static str,
+    pub(super) message: &'static str,
+    pub(super) ends: [&'static str; 3],
+}
+
+pub(super) const HARMONY: Harmony = Harmony {
+    start: "<|start|>",
+    channel: "<|channel|>",
+    constrain: "<|constrain|>",
+    message: "<|message|>",
+    ends: ["<|end|>", "<|call|>", "<|return|>"],
+};
+
+/// A variable of chat templates that turns thinking on and off.
+pub(super) struct Switch {
+    pub(super) variable: &'static str,
+    /// Text of a template that has the variable.
+    pub(super) sign: &'static str,
+    /// JSON values that turn thinking on and off.
+    pub(super) on: &'static str,
+    pub(super) off: &'static str,
+}
+
+/// The first row that a template mentions is its switch.
+pub(super) const SWITCHES: [Switch; 6] = [
+    // Qwen3, GLM, SmolLM3, Gemma 4 and most others
+    Switch { variable: "enable_thinking", sign: "enable_thinking", on: "true", off: "false" },
+    // MiniMax M3
+    Switch { variable: "thinking_mode", sign: "thinking_mode", on: "\"enabled\"", off: "\"disabled\"" },
+    // Seed-OSS: the budget is in tokens, and -1 is no limit
+    Switch { variable: "thinking_budget", sign: "thinking_budget", on: "-1", off: "0" },
+    // gpt-oss always thinks, but not always much
+    Switch { variable: "reasoning_effort", sign: "reasoning_effort", on: "\"medium\"", off: "\"low\"" },
+    // Granite 3, DeepSeek V3.1, Kimi K3
+    Switch { variable: "thinking", sign: "if thinking", on: "true", off: "false" },
+    Switch { variable: "thinking", sign: "if not thinking", on: "true", off: "false" },
+];
+
+/// The variable of templates that know several efforts.
+pub(super) const EFFORT: &str = "reasoning_effort";

@@ -1,0 +1,52 @@
+//! A generation read through the parser of its model's output.
+
+use std::collections::VecDeque;
+
+use super::parser::{ChatEvent, OutputParser};
+use crate::engine::{Canceller, Event, Generation};
+
+/// What a [`ChatStream`] gives.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StreamEvent {
+    /// More of a thought or of the answer.
+    Chat(ChatEvent),
+    /// What the engine reports; the events of its text come before it.
+    Engine(Event),
+}
+
+/// The events of one generation, its text split into thoughts and answer. Dropping it cancels the generation.
+pub struct ChatStream {
+    generation: Generation,
+    parser: OutputParser,
+    ready: VecDeque<StreamEvent>,
+}
+
+impl ChatStream {
+    /// Reads `generation` through `parser`.
+    pub fn new(generation: Generation, parser: OutputParser) -> Self {
+        Self { generation, parser, ready: VecDeque::new() }
+    }
+
+    /// A way to end the generation from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.generation.canceller()
+    }
+}
+
+impl Iterator for ChatStream {
+    type Item = StreamEvent;
+
+    fn next(&mut self) -> Option<StreamEvent> {
+        if self.ready.is_empty() {
+            let event = self.generation.next_blocking()?;
+            let events = match &event {
+                Event::Token(token) => self.parser.token(token),
+                Event::Done(finished) => self.parser.finish(finished),
+                Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
+            };
+            self.ready.extend(events.into_iter().map(StreamEvent::Chat));
+            self.ready.push_back(StreamEvent::Engine(event));
+        }
+        self.ready.pop_front()
+    }
+}
