@@ -2,6 +2,7 @@
 
 mod capacity;
 mod chunks;
+mod constraint;
 mod context_shift;
 mod device;
 mod embedding;
@@ -23,6 +24,7 @@ mod schedule;
 mod sequence;
 mod stats;
 
+pub use constraint::ConstraintSpec;
 pub use embedding::Pooling;
 pub use handle::{Canceller, EngineHandle, Generation};
 pub use memory_fit::MemoryFit;

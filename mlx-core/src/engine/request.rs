@@ -1,6 +1,7 @@
 //! What a front end asks of the engine and what it gets back. Invariant: [`GenerationRequest::new`] is the last
 //! place that may refuse; what it lets through is run.
 
+use super::constraint::ConstraintSpec;
 use super::embedding::Pooling;
 use super::options::{Exactness, Priority};
 use crate::error::{Error, Result};
@@ -38,6 +39,8 @@ pub struct RequestOptions {
     pub slide: Option<usize>,
     /// Whether the result must be the same bits whatever runs beside it. `None`: the engine's default.
     pub exact: Option<bool>,
+    /// What the text must be. What cannot be enforced is refused.
+    pub constraint: Option<ConstraintSpec>,
 }
 
 impl RequestOptions {
@@ -50,7 +53,8 @@ impl RequestOptions {
     fn check_form(&self) -> Result<()> {
         check_stop(&self.stop)?;
         check_count("logprobs", self.logprobs)?;
-        check_count("prompt_logprobs", self.prompt_logprobs)
+        check_count("prompt_logprobs", self.prompt_logprobs)?;
+        self.constraint.as_ref().map_or(Ok(()), ConstraintSpec::check_form)
     }
 }
 
@@ -73,6 +77,7 @@ pub struct GenerationRequest {
     pub(super) exact: bool,
     /// How far its result can be repeated, as far as is known before it runs.
     pub(super) exactness: Exactness,
+    pub(super) constraint: Option<ConstraintSpec>,
 }
 
 impl GenerationRequest {
@@ -88,13 +93,17 @@ impl GenerationRequest {
         options.check_form()?;
         check_bias(&options.sampling.logit_bias, spec)?;
         // The context is a hard end of the text, never an error of a request that could start.
+        let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
+        if let Some(constraint) = &options.constraint {
+            constraint.check(&folder.tokenizer, &end_tokens)?;
+        }
         let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
             max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
             open_ended: max_tokens.is_none(),
             stop: options.stop.clone(),
-            end_tokens: if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() },
+            end_tokens,
             logprobs: options.logprobs,
             prompt_logprobs: options.prompt_logprobs,
             embed: options.embed,
@@ -102,6 +111,7 @@ impl GenerationRequest {
             slide: options.slide,
             exact: options.exact.unwrap_or(false),
             exactness: Exactness::Sampling,
+            constraint: options.constraint.clone(),
             prompt,
         })
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use async_channel::Sender;
 
 use super::capacity::Reservation;
+use super::constraint::ConstraintSpec;
 use super::embedding::Embedding;
 use super::handle::Canceller;
 use super::output::OutputText;
@@ -151,10 +152,15 @@ impl Sequence {
         let stop = StopMatcher::new(&request.stop);
         let detokenizer = |skip_special| folder.tokenizer.detokenizer(skip_special);
         let score = |top| PromptScore::new(top, detokenizer(false), outlet.sink.clone());
+        let mut sampler = Sampler::new(request.params, request.logprobs, &folder.token_table);
+        let enforce = |spec: ConstraintSpec| spec.enforce(&folder.tokenizer, &request.end_tokens, &history);
+        if let Some(constraint) = request.constraint.and_then(enforce) {
+            sampler = sampler.with_constraint(constraint);
+        }
         Self {
             text: OutputText::new(detokenizer(true), stop, &history),
             history,
-            sampler: Sampler::new(request.params, request.logprobs, &folder.token_table),
+            sampler,
             limits: Limits {
                 max_tokens: request.max_tokens,
                 keep: request.slide,

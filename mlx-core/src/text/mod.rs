@@ -11,6 +11,7 @@ mod size_bound;
 pub mod stop;
 pub mod template;
 mod token_bytes;
+mod token_index;
 pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;

@@ -1,7 +1,7 @@
 //! The tokenizer of a model folder: text to token ids and back.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use tokenizers::Tokenizer as Inner;
@@ -12,6 +12,7 @@ use super::detokenizer::Detokenizer;
 use super::guarded::guarded;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
+use super::token_index::TokenIndex;
 use crate::error::{Error, Result};
 
 /// Size of the word cache that each thread keeps. The library's default of ten thousand words, of up to 256 letters each, would
@@ -32,6 +33,8 @@ struct Shared {
     /// The special tokens around every text, where `tokenizer_config.json` overrides tokenizer.json.
     around: Option<(Vec<u32>, Vec<u32>)>,
     size: Option<SizeBound>,
+    /// Made when a constraint first needs it.
+    index: OnceLock<TokenIndex>,
 }
 
 impl Tokenizer {
@@ -67,7 +70,9 @@ impl Tokenizer {
         let around = around(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
         let (chain, size) = (Chain::new(&inner), SizeBound::new(&inner));
         let special_tokens = config.special_tokens;
-        Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens, around, size }) })
+        Ok(Self {
+            shared: Arc::new(Shared { inner, chain, special_tokens, around, size, index: OnceLock::new() }),
+        })
     }
 
     /// Encodes `text`; `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
@@ -129,6 +134,16 @@ impl Tokenizer {
     /// A token as the vocabulary spells it.
     pub fn token(&self, id: u32) -> Option<String> {
         self.shared.inner.id_to_token(id)
+    }
+
+    /// All ids of the vocabulary, in no order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.shared.inner.get_vocab(true).into_values()
+    }
+
+    /// The tokens by their bytes.
+    pub(crate) fn index(&self) -> &TokenIndex {
+        self.shared.index.get_or_init(|| TokenIndex::new(self))
     }
 
     /// The bytes of a token independent of its neighbors; empty if it is not in the vocabulary.

@@ -1,0 +1,35 @@
+//! The tokens of a vocabulary by their bytes. A constraint looks up which tokens continue a text.
+
+use std::collections::HashMap;
+
+use super::tokenizer::Tokenizer;
+
+/// Token ids by the bytes that they stand for, without special tokens.
+#[derive(Debug)]
+pub(crate) struct TokenIndex {
+    ids: HashMap<Vec<u8>, Vec<u32>>,
+    longest: usize,
+}
+
+impl TokenIndex {
+    /// Reads all tokens of a vocabulary.
+    pub(super) fn new(tokenizer: &Tokenizer) -> Self {
+        let mut ids: HashMap<Vec<u8>, Vec<u32>> = HashMap::new();
+        for id in tokenizer.ids() {
+            let bytes = tokenizer.token_bytes(id);
+            if !bytes.is_empty() && !tokenizer.is_special(id) {
+                ids.entry(bytes).or_default().push(id);
+            }
+        }
+        let longest = ids.keys().map(Vec::len).max().unwrap_or(0);
+        Self { ids, longest }
+    }
+
+    /// The tokens that `text` may begin with, and how many of its bytes each stands for.
+    pub(crate) fn beginnings<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (u32, usize)> + 'a {
+        let lengths = 1..=text.len().min(self.longest);
+        let of_length =
+            |length: usize| self.ids.get(&text[..length]).into_iter().flatten().map(move |id| (*id, length));
+        lengths.flat_map(of_length)
+    }
+}
