@@ -1,6 +1,7 @@
 //! The program as a user runs it: output, error messages and exit codes.
 
 mod piped_chats;
+mod thoughts;
 
 use std::io::Write;
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mlx_core::engine::{Pooling, RequestOptions};
 use mlx_tests::server::{Server, events};
-use mlx_tests::{golden, model_copy};
+use mlx_tests::{golden, harmony, model_copy};
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
@@ -230,6 +230,63 @@ fn reasoning_has_a_field_of_its_own() {
     let thought: String =
         chunks.iter().filter_map(|it| it["choices"][0]["delta"]["reasoning_content"].as_str()).collect();
     assert_eq!(json!(thought), message["reasoning_content"]);
+}
+
+/// The markers of gpt-oss are special tokens without text; the parser knows them by id.
+#[test]
+fn channels_become_thought_and_answer() {
+    let model = harmony::model();
+    let server = Server::start_on(&SERVER, model.path(), &[]);
+    let penalty: f64 = harmony::PRESENCE_PENALTY.parse().expect("a number");
+    let mut request = json!({"messages": user("Hi"), "temperature": 0, "presence_penalty": penalty});
+    let answer = server.post("/v1/chat/completions", &request).body;
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(
+        (&message["content"], &message["reasoning_content"]),
+        (&json!("Hello"), &json!("Hmm")),
+        "{answer}"
+    );
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    // A stop string that holds text back does not move it across a marker.
+    for stop in [json!(null), json!("Hello!"), json!("Hmmm")] {
+        (request["stream"], request["stop"]) = (json!(true), stop);
+        let chunks = server.stream("/v1/chat/completions", &request);
+        for (field, expected) in [("reasoning_content", "Hmm"), ("content", "Hello")] {
+            let text: String =
+                chunks.iter().filter_map(|it| it["choices"][0]["delta"][field].as_str()).collect();
+            assert_eq!(text, expected, "{chunks:?}");
+        }
+    }
+    let history = json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello", "reasoning_content": "Hmm"},
+        {"role": "user", "content": "Again"},
+    ]);
+    let rendered = server.post("/v1/chat/render", &json!({"messages": history})).body;
+    assert!(
+        rendered["prompt"].as_str().expect("text").contains("final<|message|>Hello<|end|>"),
+        "{rendered}"
+    );
+}
+
+#[test]
+fn calls_of_tools_and_their_results_reach_the_template() {
+    let server = Server::start(&SERVER, &[]);
+    let call =
+        json!({"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1}"}});
+    let messages = json!([
+        {"role": "user", "content": "1 + 2?"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "content": "3", "tool_call_id": "call_1"},
+    ]);
+    let rendered = server.post("/v1/chat/render", &json!({"messages": messages})).body;
+    let prompt = rendered["prompt"].as_str().expect("text");
+    assert!(prompt.contains("<|im_start|>assistant\n<|im_end|>\n<|im_start|>tool\n3<|im_end|>"), "{prompt}");
+    let answer = server.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": 2}));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let wrong = json!([{"role": "user", "content": "a", "tool_calls": [call], "mood": 1}]);
+    let refused = server.post("/v1/chat/completions", &json!({"messages": wrong}));
+    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages[0].tool_calls")));
 }
 
 #[test]

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use expectrl::session::OsSession;
 use expectrl::{Eof, Expect, Regex, Session};
-use mlx_tests::model_folder;
+use mlx_tests::{harmony, model_folder};
 
-/// A chat in a terminal of its own.
+/// A chat with the tiny model in a terminal of its own.
 fn chat(home: &Path, arguments: &[&str]) -> OsSession {
+    let short = ["--max-tokens", "6", "--ignore-eos", "--temperature", "0"];
+    chat_with(&model_folder("llama-f32"), home, &[&short, arguments].concat())
+}
+
+fn chat_with(model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
-    command.args(["chat", "-m"]).arg(model_folder("llama-f32"));
-    command.args(["--max-tokens", "6", "--ignore-eos", "--temperature", "0"]).args(arguments);
+    command.args(["chat", "-m"]).arg(model).args(arguments);
     command.env("HOME", home).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("XDG_STATE_HOME");
     command.env_remove("MLX_LOG").current_dir(home);
     let mut session = Session::spawn(command).expect("the program starts");
@@ -71,4 +75,19 @@ fn a_conversation_in_a_file_continues() {
     }
     let kept = std::fs::read_to_string(home.path().join("talk.json")).expect("it was kept");
     assert_eq!(kept.matches("One more").count(), 2);
+}
+
+#[test]
+fn thoughts_are_folded_until_they_are_asked_for() {
+    let (home, model) = (tempfile::tempdir().expect("a temporary folder"), harmony::model());
+    let greedy = ["--temperature", "0", "--presence-penalty", harmony::PRESENCE_PENALTY];
+    let mut session = chat_with(model.path(), home.path(), &greedy);
+    let folded =
+        type_line(&mut session, "Hi", r"Thinking… Hmm.*\r\x1b\[2K.*Thought for [0-9.]+ s.*\r\n.*Hello");
+    assert!(!folded.contains("analysis") && !folded.contains("final"), "{folded:?}");
+    type_line(&mut session, "/think", "thoughts are shown");
+    type_line(&mut session, "/retry", r"Thinking….*\r\n.*Hmm.*\r\n.*Thought for [0-9.]+ s.*\r\n\r\nHello");
+    type_line(&mut session, "/think high", "> ");
+    type_line(&mut session, "/think no", "must be on, off");
+    quit(&mut session);
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod golden;
+pub mod harmony;
 pub mod hub;
 pub mod scripted;
 pub mod server;
