@@ -72,6 +72,7 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         slide: None,
         exact: None,
+        constraint: None,
     };
     Request { prompt, options }
 }

@@ -63,7 +63,7 @@ impl ConstraintSpec {
         history: &TokenHistory,
     ) -> Option<Box<dyn Constraint>> {
         let Self::Choices(choices) = self else { return None };
-        Some(Box::new(Choices::new(choices, tokenizer.clone(), end_tokens.to_vec(), history)))
+        Some(Box::new(ChoiceConstraint::new(choices, tokenizer.clone(), end_tokens.to_vec(), history)))
     }
 }
 
@@ -94,7 +94,7 @@ fn can_be_written(text: &[u8], tokenizer: &Tokenizer) -> bool {
 }
 
 /// Allows the tokens that continue one of the choices, and an end token exactly when one is complete.
-struct Choices {
+struct ChoiceConstraint {
     choices: Vec<Vec<u8>>,
     tokenizer: Tokenizer,
     end_tokens: Vec<u32>,
@@ -106,7 +106,7 @@ struct Choices {
     ends: Vec<usize>,
 }
 
-impl Choices {
+impl ChoiceConstraint {
     /// Follows `history` from its end: the prompt is not part of the text.
     fn new(choices: &[String], tokenizer: Tokenizer, end_tokens: Vec<u32>, history: &TokenHistory) -> Self {
         let mut cursor = Cursor::default();
@@ -132,7 +132,7 @@ impl Choices {
     }
 }
 
-impl Constraint for Choices {
+impl Constraint for ChoiceConstraint {
     fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()> {
         self.sync(history);
         allowed.forbid_all();

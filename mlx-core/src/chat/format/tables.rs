@@ -1,5 +1,9 @@
 //! The spellings of each family, as data. A new family is a new row.
 
+use serde_json::Value;
+
+use Setting::{Flag, Tokens, Word};
+
 /// The tags around thoughts: opening tag, a label after it, closing tag. The first row that a template mentions is taken,
 /// so spellings that other templates mention in their prose come last.
 pub(super) const THOUGHT_TAGS: [(&str, &str, &str); 10] = [
@@ -44,24 +48,41 @@ pub(super) struct Switch {
     pub(super) variable: &'static str,
     /// Text of a template that has the variable.
     pub(super) sign: &'static str,
-    /// JSON values that turn thinking on and off.
-    pub(super) on: &'static str,
-    pub(super) off: &'static str,
+    pub(super) on: Setting,
+    pub(super) off: Setting,
+}
+
+/// A value of such a variable.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Setting {
+    Flag(bool),
+    Tokens(i64),
+    Word(&'static str),
+}
+
+impl From<Setting> for Value {
+    fn from(setting: Setting) -> Self {
+        match setting {
+            Setting::Flag(flag) => flag.into(),
+            Setting::Tokens(number) => number.into(),
+            Setting::Word(word) => word.into(),
+        }
+    }
 }
 
 /// The first row that a template mentions is its switch.
 pub(super) const SWITCHES: [Switch; 6] = [
     // Qwen3, GLM, SmolLM3, Gemma 4 and most others
-    Switch { variable: "enable_thinking", sign: "enable_thinking", on: "true", off: "false" },
+    Switch { variable: "enable_thinking", sign: "enable_thinking", on: Flag(true), off: Flag(false) },
     // MiniMax M3
-    Switch { variable: "thinking_mode", sign: "thinking_mode", on: "\"enabled\"", off: "\"disabled\"" },
+    Switch { variable: "thinking_mode", sign: "thinking_mode", on: Word("enabled"), off: Word("disabled") },
     // Seed-OSS: the budget is in tokens, and -1 is no limit
-    Switch { variable: "thinking_budget", sign: "thinking_budget", on: "-1", off: "0" },
+    Switch { variable: "thinking_budget", sign: "thinking_budget", on: Tokens(-1), off: Tokens(0) },
     // gpt-oss always thinks, but not always much
-    Switch { variable: "reasoning_effort", sign: "reasoning_effort", on: "\"medium\"", off: "\"low\"" },
+    Switch { variable: "reasoning_effort", sign: "reasoning_effort", on: Word("medium"), off: Word("low") },
     // Granite 3, DeepSeek V3.1, Kimi K3
-    Switch { variable: "thinking", sign: "if thinking", on: "true", off: "false" },
-    Switch { variable: "thinking", sign: "if not thinking", on: "true", off: "false" },
+    Switch { variable: "thinking", sign: "if thinking", on: Flag(true), off: Flag(false) },
+    Switch { variable: "thinking", sign: "if not thinking", on: Flag(true), off: Flag(false) },
 ];
 
 /// The variable of templates that know several efforts.

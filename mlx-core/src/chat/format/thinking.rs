@@ -83,8 +83,7 @@ impl Thinking {
         let switch = switch.ok_or_else(missing)?;
         if !variables.contains_key(switch.variable) {
             let value = if on { switch.on } else { switch.off };
-            let value = serde_json::from_str(value).expect("the table holds JSON");
-            variables.insert(switch.variable.into(), value);
+            variables.insert(switch.variable.into(), value.into());
         }
         Ok(variables)
     }

@@ -48,9 +48,9 @@ impl TagParser {
         // White space before a tag belongs to no part.
         let held = std::mem::take(&mut self.held);
         if in_thought {
-            events.reasoning(held.trim_end())
+            events.reasoning(held.trim_end());
         } else {
-            events.text(held.trim_end())
+            events.text(held.trim_end());
         }
         self.stage = stage;
     }
