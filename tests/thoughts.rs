@@ -39,7 +39,7 @@ fn a_generated_answer_has_its_thought_beside_it() {
     let object = json(&with("generate", path, &["-p", "Hi", "--json"]), "");
     assert_eq!((&object["text"], &object["reasoning"]), (&ANSWER.into(), &THOUGHT.into()));
     // Special tokens, names of channels, thought and answer are all drawn tokens.
-    assert_eq!(object["usage"]["completion_tokens"], 11);
+    assert_eq!(object["usage"]["completion_tokens"], 12);
 }
 
 #[test]
