@@ -45,8 +45,7 @@ pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Re
     let mut job = request.job.clone();
     job.options.slide = slide;
     let part = PromptPart { ids: tokens, echo: String::new() };
-    let mut prepared =
-        start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
+    let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
     prepared.dropped = Some(dropped.len()).filter(|_| request.policy != ContextPolicy::Stop);
     prepared.writer.note_dropped(prepared.dropped);
     Ok(prepared)

@@ -92,11 +92,11 @@ impl GenerationRequest {
         check_prompt(&prompt, max_tokens, options.slide, spec)?;
         options.check_form()?;
         check_bias(&options.sampling.logit_bias, spec)?;
-        // The context is a hard end of the text, never an error of a request that could start.
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
         if let Some(constraint) = &options.constraint {
             constraint.check(&folder.tokenizer, &end_tokens)?;
         }
+        // The context is a hard end of the text, never an error of a request that could start.
         let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
