@@ -77,6 +77,13 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
     Request { prompt, options }
 }
 
+/// A request that runs beside others. It may not be exact itself.
+fn stranger(dice: &mut Dice, engine: &EngineHandle) -> Request {
+    let mut request = request(dice, engine);
+    request.options.exact = Some(dice.below(2) == 0);
+    request
+}
+
 fn bits(logprob: Option<&TokenLogprob>) -> Option<(u32, Vec<(u32, u32)>)> {
     logprob.map(|it| (it.logprob.to_bits(), it.top.iter().map(|top| (top.0, top.1.to_bits())).collect()))
 }
@@ -123,7 +130,7 @@ fn run_under_load(engine: &EngineHandle, requests: &[Request]) -> Vec<Outcome> {
                 while let Some(index) = next() {
                     std::thread::sleep(Duration::from_micros(dice.below(4000) as u64));
                     let Request { prompt, options } = &requests[index];
-                    let stranger = dice.sometimes(3, |dice| request(dice, engine));
+                    let stranger = dice.sometimes(3, |dice| stranger(dice, engine));
                     let stranger = stranger.map(|it| engine.request(it.prompt, &it.options).expect("valid"));
                     let mut stranger = stranger.map(|it| engine.submit(it).expect("room in the queue"));
                     let outcome = run(engine, prompt, options);

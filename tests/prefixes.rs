@@ -1,6 +1,6 @@
 //! What was computed for one request is taken over by the next one that begins alike, and changes no answer.
 
-use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
+use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, RequestOptions};
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
@@ -65,6 +65,27 @@ fn a_turn_computes_only_what_is_new() {
         assert_eq!(engine.stats().prefixes, 1, "each turn replaces the one before it");
         assert_eq!(cold.stats().prefix_bytes, 0);
     }
+}
+
+/// One engine serves both kinds: an exact request reuses nothing that an ordinary one computed; an ordinary one reuses everything.
+#[test]
+fn exactness_is_a_property_of_the_request() {
+    let _turn = device();
+    let engine = start(&free());
+    let ask = |prompt: &[u32], exact: bool| {
+        let options = RequestOptions { exact: Some(exact), logprobs: Some(0), ..greedy(9) };
+        run(&engine, prompt, &options)
+    };
+    let prompt = text(2, 140);
+    let ordinary = ask(&prompt, false);
+    let exact = ask(&prompt, true);
+    assert_eq!((cached(&ordinary), cached(&exact)), (0, 0));
+    assert_eq!(ordinary.finished.exactness, Exactness::Sampling);
+    assert_eq!(exact.finished.exactness, Exactness::Bit);
+    // Whole chunks of the exact prompt; the whole text of the ordinary one, but for its last token.
+    let longer = [prompt, ordinary.ids(), text(3, 20)].concat();
+    assert_eq!(cached(&ask(&longer, true)), 128);
+    assert_eq!(cached(&ask(&longer, false)), 148);
 }
 
 /// A cancelled prompt is not lost, a failed request leaves nothing.
