@@ -58,12 +58,12 @@ fn samplers() -> Vec<(Sampler, TokenHistory)> {
     let mut samplers: Vec<Sampler> = (0..).zip(kinds).map(sampler).collect();
     samplers.push(sampler((9, (with(), Some(2)))).with_constraint(Box::new(Odd)));
     samplers.push(sampler((10, (with(), None))).with_constraint(Box::new(Nothing)));
-    let history = |row: usize| TokenHistory::new((0..20 + row as u32).map(|place| place * 7 % 5).collect());
+    let history = |row: usize| TokenHistory::new((0..20 + row as u32).map(|index| index * 7 % 5).collect());
     samplers.into_iter().enumerate().map(|(row, sampler)| (sampler, history(row))).collect()
 }
 
 fn rows(count: usize) -> Vec<f32> {
-    let value = |place: usize| ((place * 7919 % 10007) as f32 / 1000.0).sin() * 6.0;
+    let value = |index: usize| ((index * 7919 % 10007) as f32 / 1000.0).sin() * 6.0;
     let mut rows: Vec<f32> = (0..count * WIDTH).map(value).collect();
     // One row in the middle is invalid.
     rows[2 * WIDTH + 9] = f32::NAN;
@@ -123,7 +123,7 @@ fn a_row_draws_the_same_token_alone_and_in_a_batch() {
 /// A step with log-probabilities keeps only the requested numbers, not the row.
 #[test]
 fn log_probabilities_keep_no_row() {
-    let kept = |width: usize| {
+    let bytes_kept = |width: usize| {
         let row: Vec<f32> = (0..width).map(|id| (id as f32).sin()).collect();
         let mut scratch = Scratch::default();
         score(&row, 3, 20, &mut scratch).expect("a row");
@@ -133,6 +133,6 @@ fn log_probabilities_keep_no_row() {
         });
         counted.bytes_current
     };
-    assert_eq!(kept(1_000), kept(60_000));
-    assert!(kept(1_000) <= 50 * 20 * 8);
+    assert_eq!(bytes_kept(1_000), bytes_kept(60_000));
+    assert!(bytes_kept(1_000) <= 50 * 20 * 8);
 }

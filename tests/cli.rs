@@ -294,9 +294,10 @@ fn inspect_describes_a_model_without_reading_its_weights() {
     assert_eq!(forms, expected.iter().collect::<Vec<_>>());
     // Keys and values of two layers with two heads of size 16.
     assert_eq!(object["cache_bytes_per_token"], 2 * 2 * 2 * 16 * 4);
-    let kept = json(&["inspect", "-m", folder, "--json", "--keep-quantized"], "");
+    let packed = json(&["inspect", "-m", folder, "--json", "--keep-quantized"], "");
     assert!(
-        sum(std::slice::from_ref(&kept), "device_bytes") < sum(std::slice::from_ref(&object), "device_bytes")
+        sum(std::slice::from_ref(&packed), "device_bytes")
+            < sum(std::slice::from_ref(&object), "device_bytes")
     );
     let half = json(&["inspect", "-m", folder, "--json", "--dtype", "bfloat16"], "");
     assert_eq!(half["device_dtype"], "bf16");
@@ -316,14 +317,14 @@ fn quantized_weights_can_be_kept_and_dequantization_is_logged() {
     arguments.extend(GREEDY);
     let unpacked = mlx(&arguments, "");
     arguments.push("--keep-quantized");
-    let kept = mlx(&arguments, "");
-    assert!(unpacked.status.success() && kept.status.success(), "{}{}", stderr(&unpacked), stderr(&kept));
-    assert_eq!(stdout(&unpacked), stdout(&kept));
+    let packed = mlx(&arguments, "");
+    assert!(unpacked.status.success() && packed.status.success(), "{}{}", stderr(&unpacked), stderr(&packed));
+    assert_eq!(stdout(&unpacked), stdout(&packed));
     if mlx_core::backend::device_name().expect("a device") == "cpu" {
-        let said = stderr(&unpacked);
-        assert!(said.contains("keep_quantized") && said.contains("memory="), "{said}");
+        let notes = stderr(&unpacked);
+        assert!(notes.contains("keep_quantized") && notes.contains("memory="), "{notes}");
     }
-    assert!(!stderr(&kept).contains("keep_quantized"), "{}", stderr(&kept));
+    assert!(!stderr(&packed).contains("keep_quantized"), "{}", stderr(&packed));
 }
 
 #[test]
@@ -399,7 +400,7 @@ fn a_killed_program_leaves_a_usable_cache() {
     let (folder, cache) = (model("llama-f32"), tempfile::tempdir().expect("a temporary folder"));
     let cache = cache.path().to_str().expect("utf-8");
     let ids = |salt: usize| {
-        (0..200).map(|place| ((place * 7 + salt) % 80 + 5).to_string()).collect::<Vec<_>>().join(",")
+        (0..200).map(|index| ((index * 7 + salt) % 80 + 5).to_string()).collect::<Vec<_>>().join(",")
     };
     let arguments = |ids: &str| {
         let fixed = ["generate", "-m", &folder, "--json", "--prompt-ids", ids, "--prompt-cache-dir", cache];

@@ -319,9 +319,9 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
             logits_in_passes(model.as_ref(), &text.tokens, cuts)
         };
         let unpacked = logits(&target, FloatPolicy::F32, false, &[]);
-        let whole = logits(&model_folder(name), FloatPolicy::F32, false, &[]);
+        let original = logits(&model_folder(name), FloatPolicy::F32, false, &[]);
         assert!(
-            worst_difference(&unpacked, &whole, text.vocabulary) > 1e-3,
+            worst_difference(&unpacked, &original, text.vocabulary) > 1e-3,
             "{name}: nothing was lost by packing"
         );
         for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {

@@ -106,10 +106,10 @@ fn a_stop_string_across_tokens_ends_the_text_before_it() {
     let _turn = device();
     let engine = engine("llama-f32");
     let prompt = &golden::cases("llama-f32").cases[0].prompt_ids;
-    let whole = run(&engine, prompt, &greedy(30));
+    let complete = run(&engine, prompt, &greedy(30));
     // The end of one token's text and the start of the next.
-    let pieces: Vec<&str> = whole.tokens.iter().map(|token| token.text.as_str()).collect();
-    let (left, right) = pieces
+    let parts: Vec<&str> = complete.tokens.iter().map(|token| token.text.as_str()).collect();
+    let (left, right) = parts
         .windows(2)
         .skip(4)
         .find_map(|pair| {
@@ -119,7 +119,7 @@ fn a_stop_string_across_tokens_ends_the_text_before_it() {
         .expect("two tokens with text");
     let stop = format!("{left}{right}");
     let outcome = run(&engine, prompt, &RequestOptions { stop: vec![stop.clone()], ..greedy(30) });
-    let expected = whole.text.split(&stop).next().expect("a first part");
+    let expected = complete.text.split(&stop).next().expect("a first part");
     assert_eq!(outcome.text, expected);
     assert_eq!(outcome.finished.reason, FinishReason::StopString(stop));
     assert!(outcome.ids().len() < 30);

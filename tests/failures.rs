@@ -23,7 +23,7 @@ fn submit(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Ge
 }
 
 fn prompts() -> Vec<Vec<u32>> {
-    (0..6).map(|stream| (0..5 + stream).map(|place| 20 + stream * 9 + place).collect()).collect()
+    (0..6).map(|stream| (0..5 + stream).map(|index| 20 + stream * 9 + index).collect()).collect()
 }
 
 /// The outcome of each prompt on an engine without faults, run one after the other.

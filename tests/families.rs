@@ -8,7 +8,7 @@ use mlx_core::cache::{Rollback, SequenceState, Variant};
 use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::WeightPolicy;
-use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTISED, worst_difference};
+use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::{collect, device, engine, greedy, model_folder, run};
 
 /// The largest allowed difference of logits, relative to the standard deviation of the row.
@@ -57,7 +57,7 @@ pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]
 #[test]
 fn logits_equal_the_reference_in_one_pass_in_chunks_and_one_by_one() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
+    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTIZED) {
         let model = load(&model_folder(name));
         let dtype = model.spec().dtype;
         let expected = golden::logits(name, dtype == "f32");
@@ -127,7 +127,7 @@ fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
 #[test]
 fn greedy_tokens_and_their_logprobs_equal_the_reference() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
+    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTIZED) {
         let engine = engine(name);
         if engine.spec().dtype != "f32" {
             continue; // The tokens were recorded in f32; a GPU keeps half precision.
@@ -157,20 +157,20 @@ fn rows_of_one_step_do_not_see_each_other() {
     let _turn = device();
     let model = load(&model_folder("llama-f32"));
     let texts: [&[u32]; 3] = [&[5, 6, 7], &[9], &[11, 12, 13, 14, 15, 16]];
-    let fill = |text: &[u32]| {
+    let prefill = |text: &[u32]| {
         let mut cache = model.new_state(Variant::default());
         model.forward(Batch::run(text, 0), &mut [&mut cache]).expect("the pass runs");
         cache
     };
     let row = |(cache, text): (usize, &&[u32])| Row { cache, token: 20, position: text.len() };
     let rows: Vec<Row> = texts.iter().enumerate().map(row).collect();
-    let mut together = texts.map(fill);
+    let mut together = texts.map(prefill);
     let mut caches: Vec<_> = together.iter_mut().collect();
     let all = logits(model.as_ref(), Batch::step(&rows, 5), &mut caches);
     let width = model.spec().vocab_size;
     for ((text, row), of_batch) in texts.iter().zip(rows).zip(all.chunks(width)) {
         let alone =
-            logits(model.as_ref(), Batch::step(&[Row { cache: 0, ..row }], 1), &mut [&mut fill(text)]);
+            logits(model.as_ref(), Batch::step(&[Row { cache: 0, ..row }], 1), &mut [&mut prefill(text)]);
         let worst = worst_difference(of_batch, &alone, width);
         assert!(worst < 1e-3, "{worst:e} of the spread");
     }

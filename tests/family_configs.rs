@@ -198,7 +198,7 @@ fn renamed(tensors: &mut Tensors, name: impl Fn(&str) -> String) {
 #[test]
 fn the_text_model_of_a_vision_model_equals_the_text_model_alone() {
     let _turn = device();
-    for (name, whole) in [("gemma3_text-f32", "gemma3"), ("ministral3-f32", "mistral3")] {
+    for (name, outer) in [("gemma3_text-f32", "gemma3"), ("ministral3-f32", "mistral3")] {
         let alone = bits(&model_folder(name));
         for (body, head) in
             [("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")]
@@ -215,9 +215,9 @@ fn the_text_model_of_a_vision_model_equals_the_text_model_alone() {
                 tensors.insert("vision_tower.eye.weight".to_owned(), eye);
             };
             let wrap =
-                |config: &mut Value| *config = json!({"model_type": whole, "text_config": config.take()});
+                |config: &mut Value| *config = json!({"model_type": outer, "text_config": config.take()});
             let nested = rewritten(name, nest, wrap);
-            assert!(bits(nested.path()) == alone, "{whole} under {body}");
+            assert!(bits(nested.path()) == alone, "{outer} under {body}");
         }
     }
 }

@@ -6,7 +6,7 @@ use mlx_core::engine::{EngineHandle, EngineOptions};
 use mlx_core::model::{self, Batch, Model, Row};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_rs::Dtype;
-use mlx_tests::golden::{self, FAMILIES, MIXTURES, MODELS, QUANTISED, worst_difference};
+use mlx_tests::golden::{self, FAMILIES, MIXTURES, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::{device, greedy, model_folder, run};
 
 use crate::families::{logits_in_passes, tolerance};
@@ -47,7 +47,7 @@ fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> us
 #[test]
 fn every_family_keeps_the_type_from_layer_to_layer() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTISED) {
+    for name in MODELS.into_iter().chain(FAMILIES).chain(QUANTIZED) {
         let single = load(name, FloatPolicy::F32).expect("every model computes in f32");
         let bytes = expect_type_in_every_layer(name, single.as_ref(), Dtype::Float32);
         for (floats, dtype) in HALVES {
@@ -66,7 +66,7 @@ fn all_ways(tokens: usize) -> [(&'static str, Vec<usize>); 3] {
 #[test]
 fn half_precision_is_as_close_to_f32_as_the_reference() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(QUANTISED).filter(|name| !name.ends_with("f32")) {
+    for name in MODELS.into_iter().chain(QUANTIZED).filter(|name| !name.ends_with("f32")) {
         let model = load(name, FloatPolicy::Checkpoint).expect("it has no experts");
         let [single, half] = [true, false].map(|widened| golden::logits(name, widened));
         let theirs = worst_difference(&half.values, &single.values, single.vocabulary);

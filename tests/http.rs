@@ -29,16 +29,16 @@ fn a_streamed_answer_equals_the_complete_answer() {
             request[key] = value;
         }
         request["return_token_ids"] = json!(true);
-        let whole = server.post(path, &request);
-        assert_eq!((whole.status, whole.body["seed"].as_u64()), (200, Some(11)), "{}", whole.body);
-        assert!(["bit-exact", "sampling-exact"].contains(&whole.header("x-exactness")));
-        assert_eq!(whole.header("x-seed"), "11");
+        let complete = server.post(path, &request);
+        assert_eq!((complete.status, complete.body["seed"].as_u64()), (200, Some(11)), "{}", complete.body);
+        assert!(["bit-exact", "sampling-exact"].contains(&complete.header("x-exactness")));
+        assert_eq!(complete.header("x-seed"), "11");
         request["stream"] = json!(true);
         request["stream_options"] = json!({"include_usage": true});
         let chunks = server.stream(path, &request);
-        assert_eq!(counted(&chunks.last().expect("a chunk")["usage"]), counted(&whole.body["usage"]));
-        for choice in whole.body["choices"].as_array().expect("a list") {
-            assert_eq!(streamed(&chunks, &choice["index"]), said(choice), "{path}");
+        assert_eq!(counted(&chunks.last().expect("a chunk")["usage"]), counted(&complete.body["usage"]));
+        for choice in complete.body["choices"].as_array().expect("a list") {
+            assert_eq!(streamed(&chunks, &choice["index"]), content_of(choice), "{path}");
         }
     }
 }
@@ -51,7 +51,7 @@ fn counted(usage: &Value) -> Value {
 }
 
 /// Text, ids, log-probabilities and finish reason of a choice.
-fn said(choice: &Value) -> Value {
+fn content_of(choice: &Value) -> Value {
     let text = choice["message"]["content"].as_str().or_else(|| choice["text"].as_str()).expect("text");
     let logprobs =
         choice["logprobs"]["content"].as_array().or_else(|| choice["logprobs"]["token_logprobs"].as_array());
@@ -66,8 +66,8 @@ fn streamed(chunks: &[Value], index: &Value) -> Value {
         if choice["index"] != *index {
             continue;
         }
-        let piece = choice["delta"]["content"].as_str().or_else(|| choice["text"].as_str());
-        text.push_str(piece.unwrap_or_default());
+        let part = choice["delta"]["content"].as_str().or_else(|| choice["text"].as_str());
+        text.push_str(part.unwrap_or_default());
         ids.extend(choice["token_ids"].as_array().into_iter().flatten().cloned());
         let lists = &choice["logprobs"];
         let list = lists["content"].as_array().or_else(|| lists["token_logprobs"].as_array());
@@ -75,7 +75,7 @@ fn streamed(chunks: &[Value], index: &Value) -> Value {
         offsets.extend(lists["text_offset"].as_array().into_iter().flatten().cloned());
         if !choice["finish_reason"].is_null() {
             end = choice["finish_reason"].clone();
-            assert!(piece.unwrap_or_default().is_empty(), "the end has a chunk of its own: {choice}");
+            assert!(part.unwrap_or_default().is_empty(), "the end has a chunk of its own: {choice}");
         }
     }
     let offsets = if offsets.is_empty() { Value::Null } else { json!(offsets) };
@@ -391,8 +391,8 @@ fn a_broken_model_gives_an_error_and_never_a_stop() {
     std::fs::write(&path, config.to_string()).expect("it can be written");
     let server = Server::start_on(&SERVER, copy.path(), &[]);
     let mut request = json!({"prompt": [1, 2, 3, 4, 5], "max_tokens": 3});
-    let whole = server.post("/v1/completions", &request);
-    assert_eq!((whole.status, &whole.body["error"]["type"]), (500, &json!("server_error")));
+    let complete = server.post("/v1/completions", &request);
+    assert_eq!((complete.status, &complete.body["error"]["type"]), (500, &json!("server_error")));
     request["stream"] = json!(true);
     let mut connection = server.connect("/v1/completions", &request);
     connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
@@ -445,8 +445,9 @@ fn read_until_done(connection: &mut TcpStream) -> String {
 fn long_conversations_are_refused_or_cut_by_policy() {
     let server = Server::start(&SERVER, &[]);
     let turn = |turn: usize| {
-        let said = |role: &str| json!({"role": role, "content": format!("Say number {turn} of the waves.")});
-        [said("user"), said("assistant")]
+        let content_of =
+            |role: &str| json!({"role": role, "content": format!("Say number {turn} of the waves.")});
+        [content_of("user"), content_of("assistant")]
     };
     let mut messages: Vec<Value> = vec![json!({"role": "system", "content": "Be brief."})];
     messages.extend((0..20).flat_map(turn));

@@ -111,10 +111,10 @@ fn disconnected_clients_leave_nothing_reserved() {
             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
             text.len()
         );
-        let whole = head + &text;
+        let request_bytes = head + &text;
         let mut connection = server.connect_bare();
-        let cut = if dice.below(3) == 0 { dice.below(whole.len()) } else { whole.len() };
-        connection.write_all(&whole.as_bytes()[..cut]).expect("it is sent");
+        let cut = if dice.below(3) == 0 { dice.below(request_bytes.len()) } else { request_bytes.len() };
+        connection.write_all(&request_bytes.as_bytes()[..cut]).expect("it is sent");
         std::thread::sleep(Duration::from_millis(dice.below(12) as u64));
         connection.set_nonblocking(true).expect("a socket");
         drop(connection.read(&mut [0; 200]));

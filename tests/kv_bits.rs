@@ -11,7 +11,7 @@ fn start(kv_bits: Option<u8>) -> EngineHandle {
 }
 
 fn prompt() -> Vec<u32> {
-    (0..200).map(|place| place * 7 % 80 + 5).collect()
+    (0..200).map(|index| index * 7 % 80 + 5).collect()
 }
 
 /// The mean difference of the log-probabilities of a text.
@@ -28,8 +28,8 @@ fn difference(one: &Outcome, other: &Outcome) -> f64 {
 fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
     let _turn = device();
     let scored = RequestOptions { prompt_logprobs: Some(0), ..greedy(8) };
-    let whole = start(None);
-    let exact = run(&whole, &prompt(), &scored);
+    let full = start(None);
+    let exact = run(&full, &prompt(), &scored);
     assert_ne!(exact.finished.exactness, Exactness::Approximate);
     let mut differences = Vec::new();
     // Bytes per number: 4, or its bits plus a 64th of a scale and a bias.
@@ -40,13 +40,13 @@ fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
         assert_eq!(outcome.finished.exactness, Exactness::Approximate);
         differences.push(difference(&exact, &outcome));
         // A stored prefix has the same shape in fewer bytes.
-        let kept = |engine: &EngineHandle| {
+        let cached_bytes = |engine: &EngineHandle| {
             run(engine, &prompt(), &greedy(8));
             run(engine, &[5], &greedy(1));
             engine.stats().prefix_bytes as f64
         };
-        let share = kept(&engine) / kept(&start(None));
-        assert!((share - bytes / 4.0).abs() < 0.01, "{bits} bits take {share}");
+        let ratio = cached_bytes(&engine) / cached_bytes(&start(None));
+        assert!((ratio - bytes / 4.0).abs() < 0.01, "{bits} bits take {ratio}");
     }
     // Different heads of this tiny model share a group, which is the hardest case. Four bits more give sixteen times the levels.
     let (eight, four) = (differences[0], differences[1]);

@@ -104,8 +104,8 @@ fn inconsistent_weights_scales_and_biases_are_named() {
     assert_refused(name, edit_query("weight", halve), &[&weight, "[32, 8]", "[64, 8]", "affine 4 bits"]);
     assert_refused(name, edit_query("scales", halve), &[&scales, "[32, 1]", "[64, 1]", "groups of 64"]);
     assert_refused(name, edit_query("biases", halve), &[&biases, "[32, 1]", "[64, 1]"]);
-    let turn = |(_, shape, _): &mut Tensor| shape.reverse();
-    assert_refused(name, edit_query("weight", turn), &[&weight, "[8, 64]"]);
+    let transpose = |(_, shape, _): &mut Tensor| shape.reverse();
+    assert_refused(name, edit_query("weight", transpose), &[&weight, "[8, 64]"]);
     assert_refused(name, edit_query("weight", |it| it.0 = Dtype::F32), &[&weight, "F32", "U32"]);
     assert_refused(name, edit_query("scales", |it| it.0 = Dtype::I16), &[&scales, "I16"]);
     let with_biases = |tensors: &mut BTreeMap<String, Tensor>| {

@@ -87,8 +87,9 @@ fn evicted_turns_leave_an_exact_chat_of_200_turns() {
     let (mut hits, mut moved) = (0, 0);
     for (turn, (seen, outcome)) in turns.iter().enumerate() {
         let roles: Vec<Role> = seen[1..].iter().map(|message| message.role).collect();
-        let whole = roles.chunks(2).all(|pair| pair == [Role::User, Role::Assistant] || pair == [Role::User]);
-        assert!(whole && roles.last() == Some(&Role::User), "turn {turn}: {roles:?}");
+        let complete_turns =
+            roles.chunks(2).all(|pair| pair == [Role::User, Role::Assistant] || pair == [Role::User]);
+        assert!(complete_turns && roles.last() == Some(&Role::User), "turn {turn}: {roles:?}");
         // A new session with the same visible messages on an engine with an empty cache.
         let messages = seen.clone();
         let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
@@ -135,7 +136,7 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     let engine = cold(true);
     let context = engine.spec().context_length;
     let options = RequestOptions { slide: Some(10), logprobs: Some(0), ..drawn(20 * context) };
-    let prompt: Vec<u32> = (0..30).map(|place| place * 7 % 80 + 5).collect();
+    let prompt: Vec<u32> = (0..30).map(|index| index * 7 % 80 + 5).collect();
     let mut generation =
         engine.submit(engine.request(prompt.clone(), &options).expect("valid")).expect("room");
     let before = active_memory().expect("a figure");
@@ -181,8 +182,8 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
 #[test]
 fn an_error_of_context_shift_names_the_policy() {
     let _turn = device();
-    for (name, kept) in [("llama-f32", 200), ("gemma3_text-f32", 4)] {
-        let options = RequestOptions { slide: Some(kept), ..drawn(1) };
+    for (name, keep) in [("llama-f32", 200), ("gemma3_text-f32", 4)] {
+        let options = RequestOptions { slide: Some(keep), ..drawn(1) };
         let error = mlx_tests::engine(name).request(vec![1, 2], &options).expect_err("it cannot slide");
         assert!(error.to_string().starts_with("context_policy: slide "), "{error}");
     }

@@ -60,7 +60,7 @@ fn crowd(model: &str, options: EngineOptions) {
     let resting = engine.stats();
     reset_peak_memory().expect("a device");
     let mut dice = Dice::new(3);
-    let mut most = EngineStats::default();
+    let mut busiest = EngineStats::default();
     let requests: Vec<(usize, RequestOptions)> = (0..80)
         .map(|_| {
             let options = RequestOptions {
@@ -75,15 +75,15 @@ fn crowd(model: &str, options: EngineOptions) {
         .iter()
         .enumerate()
         .map(|(salt, (length, options))| {
-            let prompt = (0..*length).map(|place| ((place * 13 + salt * 29) % 80 + 5) as u32).collect();
+            let prompt = (0..*length).map(|index| ((index * 13 + salt * 29) % 80 + 5) as u32).collect();
             engine.submit(engine.request(prompt, options).expect("it fits")).expect("room in the queue")
         })
         .collect();
     for generation in generations {
         let stats = engine.stats();
         assert!(stats.used_bytes <= stats.reserved_bytes && stats.reserved_bytes <= stats.budget_bytes);
-        if stats.running > most.running {
-            most = stats;
+        if stats.running > busiest.running {
+            busiest = stats;
         }
         assert_eq!(collect(generation).finished.reason, FinishReason::Length);
     }
@@ -93,7 +93,7 @@ fn crowd(model: &str, options: EngineOptions) {
         "{name}: {peak} bytes at the peak, {} allowed",
         resting.budget_bytes
     );
-    assert!(most.running >= 2 && most.waiting > 0, "{name}: it was crowded: {most:?}");
+    assert!(busiest.running >= 2 && busiest.waiting > 0, "{name}: it was crowded: {busiest:?}");
     let after = idle(&engine);
     assert_eq!((after.reserved_bytes, after.used_bytes), (resting.reserved_bytes, resting.used_bytes));
     assert_eq!(after.finished, 80);

@@ -137,12 +137,12 @@ fn with_other_clients(server: &Server, clients: u64, work: impl FnOnce()) {
         for client in 0..clients {
             let ended = &ended;
             threads.spawn(move || {
-                for turn in 0.. {
+                for round in 0.. {
                     if ended.load(Ordering::Relaxed) {
                         return;
                     }
-                    let text = "waves and keepers ".repeat((client + turn) as usize % 5 + 1);
-                    let request = json!({"prompt": text, "max_tokens": 30 + 9 * client, "seed": turn,
+                    let text = "waves and keepers ".repeat((client + round) as usize % 5 + 1);
+                    let request = json!({"prompt": text, "max_tokens": 30 + 9 * client, "seed": round,
                         "ignore_eos": true, "stream": client % 2 == 0});
                     if client % 2 == 0 {
                         server.stream("/v1/completions", &request);
@@ -193,8 +193,8 @@ fn by_program(words: &Map<String, Value>) -> (String, Drawn) {
 fn by_server(answers: &[Value]) -> (String, Drawn) {
     let (mut text, mut drawn) = (String::new(), Vec::new());
     for choice in answers.iter().filter_map(|answer| answer["choices"].get(0)) {
-        let places = [&choice["text"], &choice["message"]["content"], &choice["delta"]["content"]];
-        text.extend(places.iter().find_map(|it| it.as_str()));
+        let fields = [&choice["text"], &choice["message"]["content"], &choice["delta"]["content"]];
+        text.extend(fields.iter().find_map(|it| it.as_str()));
         let ids = choice["token_ids"].as_array().into_iter().flatten();
         let of_chat = choice["logprobs"]["content"].as_array().into_iter().flatten().map(|it| &it["logprob"]);
         let logprobs = choice["logprobs"]["token_logprobs"].as_array().into_iter().flatten().chain(of_chat);

@@ -54,7 +54,7 @@ fn make_up(scheme: QuantScheme, outputs: usize) -> MadeUp {
     let scales: Vec<u8> =
         (0..groups).map(|_| if mode == Mode::Nvfp4 { 40 } else { 120 } + dice.below(12) as u8).collect();
     let float = |code: u8| f16::from_f32(f32::from(code) / 512.0 - 0.21);
-    let number = |(place, &code): (usize, &u8)| match (mode, scales[place / group]) {
+    let number = |(index, &code): (usize, &u8)| match (mode, scales[index / group]) {
         // The bias is derived from the scale.
         (Mode::Affine, scale) => float(scale).to_f32() * f32::from(code) + float(255 - scale).to_f32(),
         (Mode::Mxfp4, scale) => e2m1(code) * 2f32.powi(i32::from(scale) - 127),
@@ -64,9 +64,9 @@ fn make_up(scheme: QuantScheme, outputs: usize) -> MadeUp {
     let numbers = codes.iter().enumerate().map(number).collect();
     // A row is a bit string, lowest bit first.
     let mut bytes = vec![0_u8; outputs * INPUTS * bits / 8];
-    for (place, code) in codes.iter().enumerate() {
+    for (index, code) in codes.iter().enumerate() {
         for bit in 0..bits {
-            bytes[(place * bits + bit) / 8] |= (code >> bit & 1) << ((place * bits + bit) % 8);
+            bytes[(index * bits + bit) / 8] |= (code >> bit & 1) << ((index * bits + bit) % 8);
         }
     }
     let halves =

@@ -17,12 +17,16 @@ fn a_chat_works_over_a_pipe() {
     assert!(output.status.success(), "{}", stderr(&output));
     let saved = std::fs::read_to_string(work.path().join("chat.json")).expect("it was saved");
     let messages: Vec<Value> = serde_json::from_str(&saved).expect("it is json");
-    let said: Vec<&str> = messages.iter().map(|message| message["content"].as_str().expect("text")).collect();
-    assert_eq!((said.len(), said[0], said[1], said[3]), (5, "Be brief.", "One?", "Two\nlines?"));
+    let contents: Vec<&str> =
+        messages.iter().map(|message| message["content"].as_str().expect("text")).collect();
+    assert_eq!(
+        (contents.len(), contents[0], contents[1], contents[3]),
+        (5, "Be brief.", "One?", "Two\nlines?")
+    );
     // Standard output has only the answers, each with its line end.
-    assert_eq!(stdout(&output), format!("{}\n{}\n", said[2], said[4]));
+    assert_eq!(stdout(&output), format!("{}\n{}\n", contents[2], contents[4]));
     let resumed = mlx_in(work.path(), &arguments, "/load chat.json\n/retry\n");
-    assert_eq!(stdout(&resumed), format!("{}\n", said[4]));
+    assert_eq!(stdout(&resumed), format!("{}\n", contents[4]));
 }
 
 #[test]
@@ -31,16 +35,16 @@ fn changes_reach_the_file_and_no_failure_ends_the_chat() {
     let work = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(work.path().join("long.txt"), "word ".repeat(500)).expect("it can be written");
     let chat = ["chat", "-m", &folder, "--max-tokens", "2", "--ignore-eos", "--session", "kept.json"];
-    let kept = || std::fs::read_to_string(work.path().join("kept.json")).expect("it was kept");
+    let session_file = || std::fs::read_to_string(work.path().join("kept.json")).expect("it was kept");
     assert!(mlx_in(work.path(), &chat, "/system Be brief.\n/quit\n").status.success());
-    assert!(kept().contains("Be brief."), "{}", kept());
+    assert!(session_file().contains("Be brief."), "{}", session_file());
     let output = mlx_in(work.path(), &[&chat[..], &["--prompt-file", "long.txt"]].concat(), "Hello?\n");
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("messages") && kept().contains("Hello?"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("messages") && session_file().contains("Hello?"), "{}", stderr(&output));
     std::fs::write(work.path().join("other.json"), "[{\"role\": \"user\", \"content\": \"Hm?\"}]")
         .expect("writes");
     assert!(mlx_in(work.path(), &chat, "/load other.json\n/quit\n").status.success());
-    assert!(kept().contains("Hm?") && !kept().contains("Hello?"), "{}", kept());
+    assert!(session_file().contains("Hm?") && !session_file().contains("Hello?"), "{}", session_file());
 }
 
 #[test]
@@ -112,16 +116,16 @@ fn without_a_model_the_guide_answers_and_introduces_itself() {
         child.wait_with_output().expect("the program ends")
     };
     let output = chat("how do I get a real model?\nhow do I limit the memory\n");
-    let (said, notes) = (stdout(&output), stderr(&output));
+    let (contents, notes) = (stdout(&output), stderr(&output));
     assert!(output.status.success(), "{notes}");
-    assert!(said.contains("mlx pull") && said.contains("--memory-budget"), "{said}");
+    assert!(contents.contains("mlx pull") && contents.contains("--memory-budget"), "{contents}");
     assert!(notes.contains("built-in model") && notes.contains("mlx pull"), "{notes}");
     // It is in the cache now; a damaged copy is replaced.
     let cache = home.path().join(".cache/mlx");
     let folder = cache.read_dir().expect("the cache is there").flatten().next().expect("the guide").path();
     std::fs::write(folder.join("config.json"), "{}").expect("it can be written");
     let again = chat("how do I get a real model?\nhow do I limit the memory\n");
-    assert_eq!(stdout(&again), said);
+    assert_eq!(stdout(&again), contents);
     let other = mlx(&["generate", "-p", "Hello"], "");
     assert_eq!(other.status.code(), Some(2));
     assert!(stderr(&other).contains("-m"), "{}", stderr(&other));

@@ -12,7 +12,7 @@ use mlx_core::model::{self, Model};
 use mlx_core::quantization::QuantizationConfig;
 use mlx_core::weights::{FloatPolicy, WeightPolicy, Weights};
 use mlx_rs::Array;
-use mlx_tests::golden::{self, MODELS, QUANTISED, worst_difference};
+use mlx_tests::golden::{self, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{device, greedy, model_folder, run};
 use safetensors::Dtype as FileDtype;
@@ -37,7 +37,7 @@ fn keeping() -> EngineOptions {
 #[test]
 fn quantized_weights_give_the_logits_of_the_reference() {
     let _turn = device();
-    for name in QUANTISED {
+    for name in QUANTIZED {
         let model = load(name, KEPT);
         let expected = golden::logits(name, true);
         let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
@@ -52,7 +52,7 @@ fn quantized_weights_give_the_logits_of_the_reference() {
 #[test]
 fn greedy_tokens_with_quantized_weights_equal_the_reference() {
     let _turn = device();
-    for name in QUANTISED {
+    for name in QUANTIZED {
         let engine = EngineHandle::start(&model_folder(name), &keeping(), |_, _| {}).expect("it loads");
         if engine.spec().dtype != "f32" {
             continue; // The tokens were recorded in f32; a GPU keeps half precision.
@@ -70,7 +70,7 @@ fn greedy_tokens_with_quantized_weights_equal_the_reference() {
 #[test]
 fn inspect_reports_what_loading_takes() {
     let _turn = device();
-    for name in MODELS.into_iter().chain(QUANTISED) {
+    for name in MODELS.into_iter().chain(QUANTIZED) {
         for policy in [KEPT, UNPACKED, AS_IN_FILES] {
             let loaded = load(name, policy);
             let (spec, kinds) = model::survey(&model_folder(name), policy).expect("it can be read");
@@ -154,7 +154,7 @@ fn values(array: &Array) -> Vec<f32> {
 #[test]
 fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
     let _turn = device();
-    for name in QUANTISED {
+    for name in QUANTIZED {
         let path = model_folder(name);
         let quantization = Fields::read(&path.join("config.json")).expect("a config");
         let recipe = QuantizationConfig::read(&quantization).expect("a recipe");
@@ -171,9 +171,9 @@ fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
         let (mode, bits, group) = (packing.mode.as_str(), packing.bits, packing.group_size);
         let folder =
             folder(&stacked, &format!(r#"{{"mode": "{mode}", "bits": {bits}, "group_size": {group}}}"#));
-        let mut whole = Vec::new();
+        let mut from_stack = Vec::new();
         open(folder.path(), &mut |_, _| {}, |weights| {
-            whole = values(&weights.take("experts.weight", &[2, 64, 64]).expect("it is there"));
+            from_stack = values(&weights.take("experts.weight", &[2, 64, 64]).expect("it is there"));
         });
         let mut each = Vec::new();
         open(&path, &mut |_, _| {}, |weights| {
@@ -183,8 +183,8 @@ fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
                 ));
             }
         });
-        assert_eq!(whole, each, "{name}");
-        assert!(whole.iter().any(|&number| number != 0.0));
+        assert_eq!(from_stack, each, "{name}");
+        assert!(from_stack.iter().any(|&number| number != 0.0));
     }
 }
 
@@ -193,7 +193,7 @@ fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
 fn dequantizing_a_large_matrix_takes_little_more_memory_than_the_result() {
     let _turn = device();
     let (rows, inputs) = (16_384_usize, 1024);
-    let words: Vec<u8> = (0..rows * inputs * 6 / 8).map(|place| (place * 31 % 251) as u8).collect();
+    let words: Vec<u8> = (0..rows * inputs * 6 / 8).map(|index| (index * 31 % 251) as u8).collect();
     let ones: Vec<u8> =
         std::iter::repeat_n(half::f16::ONE.to_le_bytes(), rows * inputs / 64).flatten().collect();
     let scales = (FileDtype::F16, vec![rows, inputs / 64], ones);

@@ -45,7 +45,7 @@ fn all_penalties() -> SamplingOptions {
 /// Allocations of the first draw of a sampler after `length` tokens, once the shared buffers have their size.
 fn allocations(options: &SamplingOptions, length: u32) -> u64 {
     let (row, mut scratch) = (wavy_row(1000), Scratch::default());
-    let history = TokenHistory::new((0..length).map(|place| place * 31 % 1000).collect());
+    let history = TokenHistory::new((0..length).map(|index| index * 31 % 1000).collect());
     sampler(options).draw_row(&row, &history, &mut scratch).expect("a draw");
     let mut sampler = sampler(options);
     let counted = allocation_counter::measure(|| {
@@ -141,7 +141,7 @@ fn chi_square(counts: &[u64], probabilities: &[f64]) -> f64 {
 fn draws_follow_the_distribution_after_each_filter() {
     let probabilities = [0.30, 0.05, 0.20, 0.02, 0.25, 0.10, 0.08];
     let with = SamplingOptions::default;
-    let kept = |ids: &[usize]| {
+    let remaining = |ids: &[usize]| {
         (0..probabilities.len())
             .map(|id| if ids.contains(&id) { probabilities[id] } else { 0.0 })
             .collect::<Vec<f64>>()
@@ -149,18 +149,18 @@ fn draws_follow_the_distribution_after_each_filter() {
     let tempered: Vec<f64> = probabilities.iter().map(|share: &f64| share.powf(1.0 / 0.7)).collect();
     let xtc = XtcOptions { probability: Some(1.0), threshold: Some(0.19) };
     let half = XtcOptions { probability: Some(0.5), threshold: Some(0.19) };
-    let excluded = kept(&[1, 2, 3, 5, 6]);
+    let excluded = remaining(&[1, 2, 3, 5, 6]);
     let rest: f64 = excluded.iter().sum();
     let mixed =
         probabilities.iter().zip(&excluded).map(|(all, left)| 0.5 * all + 0.5 * left / rest).collect();
     let cases: [(&str, SamplingOptions, Vec<f64>); 8] = [
         ("none", with(), probabilities.to_vec()),
         ("temperature", SamplingOptions { temperature: Some(0.7), ..with() }, tempered),
-        ("top-k", SamplingOptions { top_k: Some(3), ..with() }, kept(&[0, 2, 4])),
-        ("top-p", SamplingOptions { top_p: Some(0.7), ..with() }, kept(&[0, 2, 4])),
-        ("min-p", SamplingOptions { min_p: Some(0.3), ..with() }, kept(&[0, 2, 4, 5])),
+        ("top-k", SamplingOptions { top_k: Some(3), ..with() }, remaining(&[0, 2, 4])),
+        ("top-p", SamplingOptions { top_p: Some(0.7), ..with() }, remaining(&[0, 2, 4])),
+        ("min-p", SamplingOptions { min_p: Some(0.3), ..with() }, remaining(&[0, 2, 4, 5])),
         // The entropy is 1.71 nats; 0.20 (1.61) is nearest, then 0.25 (1.39) and 0.30 (1.20).
-        ("typical-p", SamplingOptions { typical_p: Some(0.6), ..with() }, kept(&[0, 2, 4])),
+        ("typical-p", SamplingOptions { typical_p: Some(0.6), ..with() }, remaining(&[0, 2, 4])),
         ("xtc", SamplingOptions { xtc, ..with() }, excluded),
         ("xtc half of the time", SamplingOptions { xtc: half, ..with() }, mixed),
     ];
@@ -187,10 +187,10 @@ fn the_stages_run_in_the_documented_order() {
         ),
         (SamplingOptions { min_p: Some(0.5), xtc, ..with() }, &[0.5, 0.3, 0.2], &[1]),
     ];
-    for (options, probabilities, kept) in cases {
+    for (options, probabilities, remaining) in cases {
         let counts = counts(&options, probabilities, 400);
         let came: Vec<usize> = (0..probabilities.len()).filter(|&id| counts[id] > 0).collect();
-        assert_eq!(came, kept, "{options:?}");
+        assert_eq!(came, remaining, "{options:?}");
     }
 }
 

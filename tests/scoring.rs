@@ -48,7 +48,7 @@ fn scores_do_not_depend_on_chunks() {
         serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
     value["max_position_embeddings"] = 2048.into();
     std::fs::write(&config, value.to_string()).expect("it can be written");
-    let text: Vec<u32> = (0..1300u32).map(|place| 5 + place * place % 311).collect();
+    let text: Vec<u32> = (0..1300u32).map(|index| 5 + index * index % 311).collect();
 
     let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let chunked = run(&engine, &text, &scored(0)).prompt_tokens;
@@ -63,9 +63,9 @@ fn scores_do_not_depend_on_chunks() {
     let mut scratch = Scratch::default();
     assert_eq!(chunked.len(), text.len());
     for (token, row) in chunked[1..].iter().zip(rows) {
-        let whole = score(row, token.id, 0, &mut scratch).expect("a row").logprob;
+        let full = score(row, token.id, 0, &mut scratch).expect("a row").logprob;
         let reported = token.logprob.as_ref().expect("asked for").logprob;
-        assert!((reported - whole).abs() < 2e-3, "{reported} and {whole}");
+        assert!((reported - full).abs() < 2e-3, "{reported} and {full}");
     }
 }
 
@@ -84,8 +84,8 @@ fn scoring_a_prompt_does_not_change_its_answer() {
 fn texts_of_one_token_and_of_the_full_context_can_be_scored() {
     let _turn = device();
     let engine = engine("llama-f32");
-    let whole = vec![7; engine.spec().context_length];
-    assert_eq!(run(&engine, &whole, &scored(0)).prompt_tokens.len(), whole.len());
+    let full = vec![7; engine.spec().context_length];
+    assert_eq!(run(&engine, &full, &scored(0)).prompt_tokens.len(), full.len());
     assert_eq!(run(&engine, &[7], &scored(0)).prompt_tokens.len(), 1);
-    assert!(engine.request([whole, vec![7]].concat(), &scored(0)).is_err());
+    assert!(engine.request([full, vec![7]].concat(), &scored(0)).is_err());
 }

@@ -31,7 +31,7 @@ fn together(prompts: &[Vec<u32>], tokens: usize) -> (EngineHandle, Vec<Outcome>)
 #[test]
 fn equal_prompts_are_computed_once() {
     let _turn = device();
-    let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
+    let prompt: Vec<u32> = (0..150).map(|index| 5 + index % 70).collect();
     let alone = run(&engine(MODEL), &prompt, &greedy(12));
     let (engine, outcomes) = together(&vec![prompt.clone(); 8], 12);
     assert_eq!(engine.stats().prompt_tokens, 150);
@@ -43,7 +43,7 @@ fn equal_prompts_are_computed_once() {
 #[test]
 fn a_shared_prefix_is_computed_once_up_to_a_chunk_boundary() {
     let _turn = device();
-    let prompt = |end: u32| (0..120).map(|place| 5 + place % 70).chain([end; 20]).collect::<Vec<u32>>();
+    let prompt = |end: u32| (0..120).map(|index| 5 + index % 70).chain([end; 20]).collect::<Vec<u32>>();
     let expected: Vec<Outcome> = {
         let engine = engine(MODEL);
         (80..84).map(|end| run(&engine, &prompt(end), &greedy(12))).collect()
@@ -61,7 +61,7 @@ fn a_shared_prefix_is_computed_once_up_to_a_chunk_boundary() {
 #[test]
 fn waiting_prompts_continue_when_the_source_is_cancelled() {
     let _turn = device();
-    let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
+    let prompt: Vec<u32> = (0..150).map(|index| 5 + index % 70).collect();
     let alone = run(&engine(MODEL), &prompt, &greedy(12));
     let engine = engine(MODEL);
     let request = || engine.request(prompt.clone(), &greedy(12)).expect("valid");
@@ -79,7 +79,7 @@ fn waiting_prompts_continue_when_the_source_is_cancelled() {
 fn an_embedding_is_the_same_in_chunks_and_under_load() {
     let _turn = device();
     let engine = engine(MODEL);
-    let prompt: Vec<u32> = (0..150).map(|place| 5 + place % 70).collect();
+    let prompt: Vec<u32> = (0..150).map(|index| 5 + index % 70).collect();
     let embed = |prompt: &[u32], pooling| {
         let options = RequestOptions { embed: Some(pooling), ..RequestOptions::default() };
         let outcome = run(&engine, prompt, &options);
@@ -92,10 +92,10 @@ fn an_embedding_is_the_same_in_chunks_and_under_load() {
     let (mean, last) = (embed(&prompt, Pooling::Mean), embed(&prompt, Pooling::Last));
     assert_eq!((mean.len(), last.len()), (hidden, hidden));
     let states: Vec<Vec<f32>> = (1..=prompt.len()).map(|end| embed(&prompt[..end], Pooling::Last)).collect();
-    for place in 0..hidden {
-        let sum: f64 = states.iter().map(|state| f64::from(state[place])).sum();
+    for index in 0..hidden {
+        let sum: f64 = states.iter().map(|state| f64::from(state[index])).sum();
         let expected = sum / states.len() as f64;
-        assert!((f64::from(mean[place]) - expected).abs() < 1e-3, "{place}: {} and {expected}", mean[place]);
+        assert!((f64::from(mean[index]) - expected).abs() < 1e-3, "{index}: {} and {expected}", mean[index]);
     }
     assert!(golden::worst_difference(&last, &states[149], hidden) < 1e-4);
 }

@@ -33,7 +33,7 @@ fn pass(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) -> Vec<u32
 }
 
 /// Runs `tokens` in passes that end at multiples of 16, and after 64 positions token by token.
-fn fill(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) {
+fn prefill(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) {
     while cache.offset() < tokens.len() {
         let start = cache.offset();
         let end = if start < 64 { (start / 16 + 1) * 16 } else { start + 1 };
@@ -47,7 +47,7 @@ fn memory_stays_within_the_window_and_the_reservation() {
     let _turn = device();
     let model = load("mistral-f32");
     let (tokens, mut cache) = (text(240), model.new_state(Variant::default()));
-    fill(model.as_ref(), &mut cache, &tokens);
+    prefill(model.as_ref(), &mut cache, &tokens);
     let footprint = model.spec().footprint;
     let all = footprint.per_token * tokens.len() as u64;
     assert!((cache.bytes() as u64) < all * 3 / 5, "{} of {all} bytes", cache.bytes());
@@ -67,9 +67,9 @@ fn a_cache_is_truncated_exactly_or_refuses() {
         for length in [20, 64, 90, 130, 200] {
             let back = length - dice.below(length.min(120));
             let mut straight = model.new_state(Variant::default());
-            fill(model.as_ref(), &mut straight, &tokens[..back]);
+            prefill(model.as_ref(), &mut straight, &tokens[..back]);
             let mut cache = model.new_state(Variant::default());
-            fill(model.as_ref(), &mut cache, &tokens[..length]);
+            prefill(model.as_ref(), &mut cache, &tokens[..length]);
             let fork = cache.fork(back).expect("the copy is made");
             assert_eq!(fork.is_some(), cache.reaches(back), "{name}");
             assert_eq!(cache.rollback(back) == Rollback::Done, cache.reaches(back), "{name}");
@@ -97,7 +97,7 @@ fn a_cache_reaches_to_its_own_length() {
     let model = load("mistral-f32");
     let mut cache = model.new_state(Variant::default());
     assert!(cache.reaches(0));
-    fill(model.as_ref(), &mut cache, &text(150));
+    prefill(model.as_ref(), &mut cache, &text(150));
     let mut copy = cache.fork(150).expect("the copy is made").expect("it reaches so far");
     assert!(copy.bytes() <= cache.bytes());
     assert_eq!(pass(model.as_ref(), &mut copy, &[5]), pass(model.as_ref(), &mut cache, &[5]));
@@ -116,11 +116,11 @@ fn a_state_returns_to_its_checkpoint() {
         let model = load(name);
         let tokens = text(240);
         let mut straight = model.new_state(Variant::default());
-        fill(model.as_ref(), &mut straight, &tokens[..70]);
+        prefill(model.as_ref(), &mut straight, &tokens[..70]);
         let mut state = model.new_state(Variant::default());
-        fill(model.as_ref(), &mut state, &tokens[..70]);
+        prefill(model.as_ref(), &mut state, &tokens[..70]);
         state.checkpoint();
-        fill(model.as_ref(), &mut state, &tokens);
+        prefill(model.as_ref(), &mut state, &tokens);
         let windows = name != "llama-f32";
         // A layer with a window goes back to the checkpoint, the others to any length.
         let expected = if windows { Rollback::Earlier(70) } else { Rollback::Done };
@@ -134,7 +134,7 @@ fn a_state_returns_to_its_checkpoint() {
             assert_eq!(pass(model.as_ref(), &mut state, &[token]), expected, "{name}");
         }
         // A checkpoint can be used once.
-        fill(model.as_ref(), &mut state, &tokens);
+        prefill(model.as_ref(), &mut state, &tokens);
         assert_eq!(state.rollback(3) == Rollback::StartOver, windows, "{name}");
     }
 }

@@ -73,8 +73,8 @@ fn a_conversation_in_a_file_continues() {
         type_line(&mut session, "/context", &format!("{turn} messages"));
         quit(&mut session);
     }
-    let kept = std::fs::read_to_string(home.path().join("talk.json")).expect("it was kept");
-    assert_eq!(kept.matches("One more").count(), 2);
+    let saved = std::fs::read_to_string(home.path().join("talk.json")).expect("it was kept");
+    assert_eq!(saved.matches("One more").count(), 2);
 }
 
 #[test]

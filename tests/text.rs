@@ -64,7 +64,7 @@ fn the_word_cache_of_a_tokenizer_stays_small() {
         let counted = allocation_counter::measure(|| {
             for number in 0..4000 {
                 let word: String =
-                    (0..200).map(|place| if number >> (place % 12) & 1 == 0 { 'a' } else { 'e' }).collect();
+                    (0..200).map(|index| if number >> (index % 12) & 1 == 0 { 'a' } else { 'e' }).collect();
                 tokenizer.encode(&word, false).expect("the text can be encoded");
             }
         });
@@ -79,17 +79,20 @@ fn streamed_text_equals_the_reference() {
         let tokenizer = tokenizer(&model);
         for case in cases {
             let with_specials = case.ids_with_specials.as_ref().unwrap_or(&case.ids);
-            for (skip, ids, whole) in
+            for (skip, ids, full_text) in
                 [(false, &case.ids, &case.decoded), (true, with_specials, &case.decoded_skipping_specials)]
             {
                 let mut detokenizer = tokenizer.detokenizer(skip);
                 let mut streamed = String::new();
                 for &id in ids {
                     streamed.push_str(&detokenizer.push(id));
-                    assert!(whole.starts_with(&streamed), "{model}: {streamed:?} does not begin {whole:?}");
+                    assert!(
+                        full_text.starts_with(&streamed),
+                        "{model}: {streamed:?} does not begin {full_text:?}"
+                    );
                 }
                 streamed.push_str(&detokenizer.finish());
-                assert_eq!(&streamed, whole, "{model}");
+                assert_eq!(&streamed, full_text, "{model}");
             }
         }
     }
@@ -130,8 +133,8 @@ fn a_chat_begins_with_one_bos_token() {
 /// A template is an untrusted program. It may be refused, but it must not end the process.
 #[test]
 fn hostile_templates_are_errors() {
-    let deep = |piece: &str| format!("{{{{ {}1 }}}}", piece.repeat(20_000));
-    let chained = |piece: &str| format!("{{{{ a{} }}}}", piece.repeat(15_000));
+    let deep = |part: &str| format!("{{{{ {}1 }}}}", part.repeat(20_000));
+    let chained = |part: &str| format!("{{{{ a{} }}}}", part.repeat(15_000));
     let branches = format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(20_000));
     let hostile = [
         deep("-"),

@@ -34,8 +34,8 @@ fn model(name: &str) -> String {
 
 #[test]
 fn a_converted_model_generates() {
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let (source, target) = (model("llama-f32"), place.path().join("out"));
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let (source, target) = (model("llama-f32"), work.path().join("out"));
     let target = target.to_str().expect("utf-8");
     let report = output(&["convert", &source, "-o", target, "--bits", "4", "--dtype", "bf16"], "");
     assert!(report.contains("2 matrices quantized") && report.contains("not quantized"), "{report}");
@@ -65,11 +65,11 @@ fn a_text_longer_than_the_context_is_scored_in_windows() {
     let corpus = golden_folder().join("corpus.txt");
     let file = corpus.to_str().expect("utf-8");
     let base = ["score", "-m", &folder, "--file", file];
-    let whole = json(&[&base[..], &["--json"]].concat(), "");
-    let tokens = whole["tokens"].as_array().expect("a list");
+    let windowed = json(&[&base[..], &["--json"]].concat(), "");
+    let tokens = windowed["tokens"].as_array().expect("a list");
     let count = tokens.len();
     assert!(count > 3 * 256, "{count} tokens are no long text");
-    assert_eq!(whole["windows"].as_u64().expect("a number") as usize, (count - 256).div_ceil(128) + 1);
+    assert_eq!(windowed["windows"].as_u64().expect("a number") as usize, (count - 256).div_ceil(128) + 1);
     let text: String = tokens.iter().map(|token| token["text"].as_str().expect("a text")).collect();
     assert_eq!(text, std::fs::read_to_string(&corpus).expect("a text"));
     let logprob = |token: &Value| token["logprob"].as_f64();
@@ -83,7 +83,7 @@ fn a_text_longer_than_the_context_is_scored_in_windows() {
     }
     let closer = json(&[&base[..], &["--json", "--stride", "64"]].concat(), "");
     assert_eq!(closer["tokens"].as_array().expect("a list").len(), count);
-    assert!(closer["windows"].as_u64() > whole["windows"].as_u64());
+    assert!(closer["windows"].as_u64() > windowed["windows"].as_u64());
     for stride in ["0", "256"] {
         let (code, message) = failure(&[&base[..], &["--stride", stride]].concat());
         assert!(code == 2 && message.contains("--stride"), "{message}");
@@ -102,8 +102,8 @@ fn scores_are_printed_as_text_html_and_json() {
     let plain: String =
         marked.split("\n\n").next().expect("the text").chars().filter(|it| !"[]".contains(*it)).collect();
     assert_eq!(plain.trim_end(), text.trim_end());
-    let place = tempfile::tempdir().expect("a temporary folder");
-    let page = place.path().join("page.html");
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let page = work.path().join("page.html");
     let flags = ["--format", "html", "--logprobs", "2", "-o", page.to_str().expect("utf-8"), "--file", "-"];
     assert_eq!(output(&[&["score", "-m", &folder][..], &flags].concat(), text), "");
     let page = std::fs::read_to_string(page).expect("it was written");

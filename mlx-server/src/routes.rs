@@ -67,8 +67,8 @@ async fn read<T: Send + 'static>(
     read: fn(Fields) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
     let limits = &state.config.limits;
-    let most = usize::try_from(limits.max_body.0).unwrap_or(usize::MAX);
-    let body = Limited::new(request.into_body(), most).collect();
+    let limit = usize::try_from(limits.max_body.0).unwrap_or(usize::MAX);
+    let body = Limited::new(request.into_body(), limit).collect();
     let body = match tokio::time::timeout(limits.body_timeout.duration(), body).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => {

@@ -115,7 +115,7 @@ def test_embeddings():
     def embed(texts, **options):
         return CLIENT.embeddings.create(model=MODEL, input=texts, **options)
 
-    # Unless told otherwise the SDK asks for base64 and decodes it.
+    # By default the SDK requests base64 and decodes it.
     answer = embed(["The waves", "The keeper"])
     assert answer.usage.prompt_tokens == answer.usage.total_tokens > 0
     assert [item.index for item in answer.data] == [0, 1]
@@ -164,7 +164,7 @@ def test_cancellation_in_mid_stream():
         return int(lines[0].split()[1]) if lines else 0
 
     before = abandoned()
-    # Small models may be done before the client has gone, so several leave at their first token.
+    # A small model may finish before the client disconnects, so several clients disconnect at their first token.
     for _ in range(20):
         stream = chat(max_tokens=200, stream=True, extra_body={"ignore_eos": True})
         next(iter(stream))

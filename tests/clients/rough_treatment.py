@@ -1,5 +1,5 @@
-"""Malformed bodies and clients that vanish: `rough_treatment.py BASE_URL`. Every body gets a 4xx, nothing is kept of those who left, and
-the next good request works."""
+"""Malformed bodies and disconnecting clients: `rough_treatment.py BASE_URL`. Every body gets a 4xx, no memory stays reserved, and the next
+valid request works."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ def required(path):
 
 
 def malformed(draw, path):
-    """Bytes that no request of `path` may be made of."""
+    """A malformed body for `path`."""
     text = json.dumps(GOOD[path])
     kind = draw.randrange(6)
     if kind == 0:  # cut off
@@ -37,10 +37,10 @@ def malformed(draw, path):
     if kind == 2:  # deep
         depth = draw.choice([200, 5_000, 100_000])
         return (f'{{"{required(path)}": ' + "[" * depth + "]" * depth + "}").encode()
-    if kind == 3:  # huge numbers, where there is one
+    if kind == 3:  # huge numbers, if the request has a number
         key = "max_tokens" if "max_tokens" in GOOD[path] else required(path)
         return json.dumps(GOOD[path] | {key: 0}).replace(": 0", ": " + draw.choice(["1e999", "9" * 400, "-1", "1.5"])).encode()
-    if kind == 4:  # a wrong type for what is required
+    if kind == 4:  # a wrong type for a required field
         wrong = draw.choice([True, -1, 1.5, {"a": []}, [[[]]], [{}]])
         return json.dumps(GOOD[path] | {required(path): wrong}).encode()
     return json.dumps(draw.choice(WRONG[:9]) if draw.random() < 0.5 else GOOD[path] | {"no_such_field": draw.choice([1, "x", []])}).encode()
@@ -74,7 +74,7 @@ def bodies(host, port):
             connection.request("POST", path, body, {"content-type": "application/json"})
             response = connection.getresponse()
         except (http.client.HTTPException, OSError):
-            # The server may close a connection after refusing; the next one is new.
+            # The server may close a connection after a refusal; the next request opens a new one.
             connection.close()
             connection.request("POST", path, body, {"content-type": "application/json"})
             response = connection.getresponse()
@@ -84,7 +84,7 @@ def bodies(host, port):
 
 
 def vanishing(host, port):
-    """Connections that are cut after a random part of the request or of the answer."""
+    """Disconnects after a random part of the request or of the answer."""
     draw = random.Random(8)
     body = json.dumps({"messages": [{"role": "user", "content": "Go on and on. " * 5}], "stream": True, "max_tokens": 60}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"

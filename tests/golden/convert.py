@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what mlx-lm's `convert` makes of small models: the type, shape and crc32 of every tensor, and `quantization` of config.json.
+"""Record the output of mlx-lm's `convert` for small models: type, shape and crc32 of every tensor, and `quantization` of config.json.
 
     python convert.py        writes expected/convert.json here; make.py does that, too
 
@@ -28,7 +28,7 @@ SOURCES = {
                     logits_scaling=1.0, attention_multiplier=0.25, embedding_multiplier=1.0, residual_multiplier=1.0,
                     attention_bias=False, mlp_bias=False),
 }
-CASES = [  # what is converted, and the flags of `mlx convert`
+CASES = [  # the source and the flags of `mlx convert`
     dict(source="llama", bits=4, group=64),
     dict(source="llama", bits=8, group=32),
     dict(source="llama", bits=3, group=32),
@@ -47,7 +47,7 @@ CASES = [  # what is converted, and the flags of `mlx convert`
 
 
 def shapes(config):
-    """The tensors of a checkpoint in transformers' form."""
+    """The tensors of a checkpoint in the format of transformers."""
     hidden, inner, keys = config["hidden_size"], config["intermediate_size"], config["num_key_value_heads"] * config["head_dim"]
     yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
     for layer in range(config["num_hidden_layers"]):
@@ -70,7 +70,7 @@ def shapes(config):
 
 
 def numbers(seed, shape):
-    """What `Dice` of tests/support makes: multiples of 1/8192 up to 1000 of them, around 0, or around 1 in norms."""
+    """The numbers of `Dice` in tests/support: up to 1000 multiples of 1/8192 around 0, or around 1 for norms."""
     state, mask, values = (seed * 2_862_933_555_777_941_757 + 3_037_000_493) % 2**64, 2**64 - 1, []
     for _ in range(int(np.prod(shape))):
         state = (state * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407) & mask
@@ -88,7 +88,7 @@ def write_source(folder, config):
 
 
 def predicate(case):
-    """The rules as mlx-lm takes them."""
+    """The rules in the form of mlx-lm."""
     def choose(path, _):
         for rule in case["rules"]:
             pattern, choice = rule.rsplit("=", 1)

@@ -100,11 +100,11 @@ def config_of(name):
 
 
 def random_tensor(name, key, shape):
-    """Like make.py's: norms near 1 (near 0 where 1 is added), matrices scaled by their inputs, biases and the rest small."""
+    """Weights like those of make.py: norms near 1 (near 0 where 1 is added), matrices scaled by their inputs, others small."""
     noise = make.generator(f"families/{name}-f32", key).standard_normal(shape, dtype=np.float32)
     if "norm" in key and key.endswith("weight"):
         if name.startswith(("gemma2", "gemma3")) and ".post_" in key:
-            return np.float32(0.2) * noise + np.float32(4)  # the layers must outweigh the embedding, or a text repeats itself
+            return np.float32(0.2) * noise + np.float32(4)  # the layers must outweigh the embedding, or the text repeats itself
         return np.float32(0.2) * noise + np.float32(0 if name.startswith("gemma") else 1)
     if key.endswith(("alpha_p", "alpha_n")):
         return np.float32(0.3) * noise
@@ -183,7 +183,7 @@ def write(name, source, target, tokenizer):
     write_checkpoint(name, folder, tokenizer)
     logits = reference(name, folder)
     spread, salt = 0.0, 0
-    while True:  # until no step of the texts is a close call
+    while True:  # until no greedy step of the texts is nearly a tie
         ids = make.generator(f"families/{name}-f32", f"ids{salt}").integers(8, make.BPE_VOCAB - 2, make.PASS_LENGTH).tolist()
         rows = logits(ids)
         spread = float(rows.std())

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the golden fixtures: tiny random checkpoints, and what mlx-lm and transformers make of them; here llama, some of it quantised, in families.py the rest.
+"""Write the golden fixtures: tiny random checkpoints with the outputs of mlx-lm and transformers. This file has llama, families.py the others.
 
     python make.py [OUTPUT]        OUTPUT defaults to this script's folder; models/ and expected/ there are replaced
 
@@ -23,11 +23,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 HERE = Path(__file__).resolve().parent
 STEPS, PASS_LENGTH, BPE_VOCAB, SPM_VOCAB = 32, 48, 320, 384
-CHUNKS = (0, 17, 18, 40, PASS_LENGTH)  # where the cached pass is cut: a long piece, a single token, two more
+CHUNKS = (0, 17, 18, 40, PASS_LENGTH)  # the chunks of the cached pass: a long one, a single token, two more
 CASES = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
 
 # ------------------------------------------------------------------------------------------------ checkpoints
-# name: (what differs from the plain config, tokenizer kind). Models of one stem share their weights.
+# name: (changes to the plain config, kind of tokenizer). Models of one stem share their weights.
 LLAMA3_ROPE = dict(rope_type="llama3", factor=8.0, low_freq_factor=0.5, high_freq_factor=4.0,  # a wavelength in each
                    original_max_position_embeddings=32)                                         # of the three bands
 MODELS = {
@@ -41,9 +41,9 @@ MODELS = {
     "llama-spm-f32": ({"vocab_size": SPM_VOCAB, "eos_token_id": 2, "pad_token_id": None}, "spm"),
     "llama-mha-sharded-f32": ({"num_key_value_heads": 4, "head_dim": None, "max_position_embeddings": 128}, "bpe"),
 }
-# (A width of 68 is where no greedy step of any of them is a close call; `expect_model` insists.)
-WIDE, WIDER = (dict(hidden_size=64, intermediate_size=inner) for inner in (128, 192))  # whole groups of 64
-QUANTISED = {  # name: (what differs from the plain config, how mlx-lm quantises it)
+# (With a width of 68 no greedy step is nearly a tie; `expect_model` checks this.)
+WIDE, WIDER = (dict(hidden_size=64, intermediate_size=inner) for inner in (128, 192))  # multiples of the group size 64
+QUANTIZED = {  # name: (changes to the plain config, how mlx-lm quantizes it)
     "llama-q4-f16": (WIDE | {"torch_dtype": "float16"}, dict(group_size=64, bits=4)),
     "llama-q8-bf16": (WIDER | {"torch_dtype": "bfloat16", "attention_bias": True}, dict(group_size=32, bits=8)),
     "llama-tied-q4-f32": (WIDE | {"tie_word_embeddings": True}, dict(group_size=32, bits=4)),
@@ -56,7 +56,7 @@ LEFT_ALONE = ["model.layers.0.self_attn.q_proj", "model.layers.1.mlp.up_proj"]
 
 
 def MIXED(path):
-    """More bits for some modules, as mlx-lm's mixed recipes do; queries, keys and values of a layer differ."""
+    """More bits for some modules, like mlx-lm's mixed recipes; queries, keys and values of a layer differ."""
     if path in LEFT_ALONE:
         return False
     bits = {"embed_tokens": 3, "lm_head": 6, "v_proj": 6, "down_proj": 5, "gate_proj": 2}.get(path.split(".")[-1])
@@ -73,7 +73,7 @@ def config_of(name):
         max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, rope_scaling=None, hidden_act="silu",
         attention_bias=False, mlp_bias=False, tie_word_embeddings=False, torch_dtype="float32",
         bos_token_id=1, eos_token_id=4, pad_token_id=0)
-    config |= (MODELS.get(name) or QUANTISED[name])[0]
+    config |= (MODELS.get(name) or QUANTIZED[name])[0]
     if config["head_dim"] is None:
         del config["head_dim"]  # to be derived from hidden_size and the heads
     return config
@@ -84,7 +84,7 @@ def tensors(config):
     hidden, inner, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     head_dim = config.get("head_dim", hidden // config["num_attention_heads"])
     queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
-    tied, to_logits = config["tie_word_embeddings"], 2.8 / math.sqrt(hidden)  # logits deviate by 2.8: margins are real
+    tied, to_logits = config["tie_word_embeddings"], 2.8 / math.sqrt(hidden)  # a standard deviation of 2.8 gives clear margins
     yield "model.embed_tokens.weight", (vocab, hidden), to_logits if tied else 1.0
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
@@ -103,7 +103,7 @@ def tensors(config):
 
 
 def generator(name, key):
-    """One for each model (f32, f16 and bf16 of it alike) and key."""
+    """A seed per model (equal for f32, f16 and bf16) and key."""
     stem = name.removesuffix("-f32").removesuffix("-f16").removesuffix("-bf16")
     return np.random.Generator(np.random.PCG64(zlib.crc32(f"{stem}/{key}".encode())))
 
@@ -149,12 +149,12 @@ def write_weights(folder, name, config):
     write_json(folder / "model.safetensors.index.json", dict(metadata=dict(total_size=total), weight_map=weight_map), 1)
 
 
-def quantise(folder, config, recipe):
-    """Replaces the weights in `folder` as mlx-lm's `convert -q` does; gives the config that it writes."""
+def quantize(folder, config, recipe):
+    """Replaces the weights in `folder` like mlx-lm's `convert -q`; returns the config that it writes."""
     model, _ = load_model(folder)
     model, config = quantize_model(model, config, **recipe)
     if "quant_predicate" in recipe:
-        config["quantization"] |= dict.fromkeys(LEFT_ALONE, False)  # as some of mlx-community's configs say it
+        config["quantization"] |= dict.fromkeys(LEFT_ALONE, False)  # as in some configs of mlx-community
     config["quantization_config"] = config["quantization"]
     dtypes = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.uint32: "U32", mx.uint8: "U8"}
     plain = lambda array: np.array(array.astype(mx.float32) if mx.issubdtype(array.dtype, mx.floating) else array)
@@ -188,9 +188,9 @@ def byte_level_tokenizer(corpus, bos):
 
 
 def sentencepiece_tokenizer(corpus):
-    """The Llama-2 form: ▁ for spaces, one in front, bytes for what is not in the vocabulary, <s> first."""
+    """The Llama 2 format: ▁ for spaces with one in front, byte fallback, <s> first."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # for training: no piece spans two words
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # for training: no token spans two words
     lines = ["".join(c for c in line if c < "\x7f" or c in "éüñ").strip() for line in corpus.splitlines()]
     tokenizer.train_from_iterator(lines, trainers.BpeTrainer(
         vocab_size=SPM_VOCAB - 2, show_progress=False,
@@ -224,7 +224,7 @@ def write_text_files(folder, name, kind, tokenizer):
 
 # ------------------------------------------------------------------------------------------------ expected values
 def spread_error(got, want):
-    """The largest difference, relative to its row's spread."""
+    """The largest difference, relative to the standard deviation of its row."""
     return float((np.abs(got - want) / np.ptp(want, axis=-1, keepdims=True)).max())
 
 
@@ -239,7 +239,7 @@ def cached_pass(model, ids):
 
 
 def greedy(model, ids):
-    """STEPS tokens whatever they are (an end token too), each with its row of log-probabilities."""
+    """STEPS tokens, also after an end token, each with its row of log-probabilities."""
     pairs = list(generate_step(mx.array(ids), model, max_tokens=STEPS))
     return [int(token) for token, _ in pairs], np.stack([np.array(row.astype(mx.float32)) for _, row in pairs])
 
@@ -259,7 +259,7 @@ def greedy_case(model, text, ids):
 
 
 def expect_model(source, target, name):
-    """A half checkpoint is run as it is (what mlx-lm's users see) and in f32 (what we compute on a CPU)."""
+    """A half-precision checkpoint runs in its own type (as users of mlx-lm run it) and in f32 (as we run it on a CPU)."""
     model, tokenizer, config = mlx_lm.load(str(source / name), return_config=True)
     ids = generator(name, "ids").integers(8, config["vocab_size"] - 2, PASS_LENGTH).tolist()
     prompts = [(CASES["prompt"], tokenizer.encode(CASES["prompt"])), (None, ids[:40]), (None, [config["bos_token_id"]])]
@@ -281,7 +281,7 @@ def expect_model(source, target, name):
 
 
 def expect_text(source, target):
-    """What transformers says; the tokenizers library alone, which the Rust side uses, must agree."""
+    """The output of transformers; the tokenizers library alone, which the Rust code uses, must agree."""
     result = dict(transformers=transformers.__version__, tokenizers={}, chat=[])
     for name in ("llama-f32", "llama-rope3-f32", "llama-spm-f32"):
         tokenizer, cases = transformers.AutoTokenizer.from_pretrained(source / name), []
@@ -329,16 +329,16 @@ def main():
         write_weights(folder, name, config)
         write_text_files(folder, name, kind, tokenizers[kind])
         expect_model(source, target, name)
-    for name, (_, recipe) in QUANTISED.items():
+    for name, (_, recipe) in QUANTIZED.items():
         folder, config = source / name, config_of(name)
         folder.mkdir()
         write_json(folder / "config.json", config, 1)
         write_weights(folder, name, config)
-        write_json(folder / "config.json", quantise(folder, config, recipe), 1)
+        write_json(folder / "config.json", quantize(folder, config, recipe), 1)
         write_text_files(folder, name, "bpe", tokenizers["bpe"])
         expect_model(source, target, name)
     expect_text(source, target)
-    import families  # it uses what is above
+    import families  # imported late, since it uses this module
     families.write_all(source, target, tokenizers["bpe"])
     import convert
     convert.write(target)

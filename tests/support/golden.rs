@@ -90,7 +90,7 @@ pub const FAMILIES: [&str; 34] = [
 pub const MIXTURES: [&str; 4] = ["gpt_oss-f32", "mixtral-f32", "olmoe-f32", "qwen3_moe-f32"];
 
 /// The quantized checkpoints.
-pub const QUANTISED: [&str; 7] = [
+pub const QUANTIZED: [&str; 7] = [
     "llama-q4-f16",
     "llama-q8-bf16",
     "llama-tied-q4-f32",

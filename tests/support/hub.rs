@@ -1,4 +1,4 @@
-//! A local Hub for tests. It implements the API that a download needs and can be told to misbehave. Every error panics.
+//! A local Hub for tests. It implements the API that a download needs and can simulate faults. Every error panics.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -74,7 +74,7 @@ impl Hub {
         for unneeded in
             ["README.md", "pytorch_model.bin", "original/config.json", "onnx/model.onnx", "tiny.gguf"]
         {
-            files.insert(unneeded.to_owned(), b"nobody needs this".to_vec());
+            files.insert(unneeded.to_owned(), b"not needed".to_vec());
         }
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = format!("127.0.0.1:{}", listener.local_addr().expect("an address").port());

@@ -24,26 +24,26 @@ use mlx_rs::Device;
 /// # Panics
 /// When there is no device.
 pub fn device() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
+    static DEVICE: Mutex<()> = Mutex::new(());
     Backend::detect().expect("a device");
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The turn on MLX's CPU device, whatever the default device is: for what is promised of a CPU alone.
-pub fn cpu() -> CpuTurn {
-    let turn = device();
+/// Locks the device and makes the CPU the default device, for promises that hold on a CPU only.
+pub fn cpu() -> CpuGuard {
+    let lock = device();
     let default = Device::try_default().ok();
     Device::set_default(&Device::cpu());
-    CpuTurn { default, _turn: turn }
+    CpuGuard { default, _lock: lock }
 }
 
-/// Gives the turn and the default device back when it is dropped.
-pub struct CpuTurn {
+/// Restores the default device and unlocks it when dropped.
+pub struct CpuGuard {
     default: Option<Device>,
-    _turn: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
-impl Drop for CpuTurn {
+impl Drop for CpuGuard {
     fn drop(&mut self) {
         if let Some(default) = &self.default {
             Device::set_default(default);

@@ -42,8 +42,8 @@ impl Model for Scripted {
         self.inner.advance(pass, layers.saturating_sub(1), caches)
     }
 
-    fn shift(&self, cache: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
-        self.inner.shift(cache, kept, dropped)
+    fn shift(&self, cache: &mut SequenceState, keep: usize, dropped: usize) -> Result<()> {
+        self.inner.shift(cache, keep, dropped)
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

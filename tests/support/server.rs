@@ -91,11 +91,11 @@ impl Server {
             }
         };
         let lines = Arc::new(Mutex::new(String::new()));
-        let kept = Arc::clone(&lines);
+        let log_lines = Arc::clone(&lines);
         // Read to the end, so that a full pipe does not block the server.
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                *kept.lock().expect("nobody panics with it") += &(line + "\n");
+                *log_lines.lock().expect("no holder of the lock panics") += &(line + "\n");
             }
         });
         let agent = Agent::config_builder().http_status_as_error(false).build().into();
@@ -189,7 +189,7 @@ impl Server {
     /// # Panics
     /// When it goes wrong.
     pub fn log(&self) -> String {
-        self.log.lock().expect("nobody panics with it").clone()
+        self.log.lock().expect("no holder of the lock panics").clone()
     }
 
     /// Sends SIGTERM.

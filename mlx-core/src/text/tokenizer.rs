@@ -201,7 +201,7 @@ fn around(
     let start = framed.windows(sample.len().max(1)).position(|window| window == sample);
     let (before, after) =
         start.map_or((&[][..], &[][..]), |start| (&framed[..start], &framed[start + sample.len()..]));
-    let side = |(wanted, id): (Option<bool>, Option<u32>), own: &[u32]| match wanted {
+    let side = |(enabled, id): (Option<bool>, Option<u32>), own: &[u32]| match enabled {
         Some(true) => id.into_iter().collect(),
         Some(false) => Vec::new(),
         None => own.to_vec(),
@@ -248,9 +248,9 @@ pub(super) mod tests {
 
     /// The reference: the decoding of the tokenizers crate.
     pub(in crate::text) fn decode_all(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> String {
-        let known =
+        let in_vocabulary =
             |id: &u32| tokenizer.token(*id).is_some_and(|_| !skip_special || !tokenizer.is_special(*id));
-        let ids: Vec<_> = ids.iter().copied().filter(known).collect();
+        let ids: Vec<_> = ids.iter().copied().filter(in_vocabulary).collect();
         // One of its decoders fails on an empty list.
         if ids.is_empty() {
             String::new()

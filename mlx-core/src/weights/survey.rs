@@ -150,8 +150,8 @@ fn sizes(entry: &Entry, part: &str, scheme: Option<QuantScheme>, policy: WeightP
         return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
     };
     if part != "weight" && part != "blocks" {
-        let kept = if scheme.has_biases() { elements * float } else { file_bytes };
-        let device_bytes = if policy.keep_packed { kept } else { 0 };
+        let packed_bytes = if scheme.has_biases() { elements * float } else { file_bytes };
+        let device_bytes = if policy.keep_packed { packed_bytes } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
     // The elements of blocks are bytes, those of other quantized weights are words.

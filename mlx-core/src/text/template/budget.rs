@@ -76,7 +76,7 @@ fn multiplied(left: &Value, right: &Value) -> Result<Value, Error> {
         return left.checked_mul(right).map(super::numbers::number).ok_or_else(refused);
     }
     let number = |value: &Value| match integer(value) {
-        Some(whole) => Some(whole as f64),
+        Some(integer_value) => Some(integer_value as f64),
         None => f64::try_from(value.clone()).ok(),
     };
     match (number(left), number(right)) {

@@ -245,9 +245,9 @@ fn indent(state: &mut State, value: &Value, arguments: Arguments) -> Result<Stri
     };
     let (first, blank) = (is_true(first.as_ref()), is_true(blank.as_ref()));
     // Jinja adds a line break to keep a trailing one.
-    let whole = format!("{text}\n");
+    let lines_text = format!("{text}\n");
     let mut output = String::new();
-    for (index, (line, line_break)) in python::lines(&whole).into_iter().enumerate() {
+    for (index, (line, line_break)) in python::lines(&lines_text).into_iter().enumerate() {
         let line = &line[..line.len() - line_break];
         if index > 0 {
             output.push('\n');
@@ -279,8 +279,8 @@ pub(super) fn replaced(
     count: Option<usize>,
 ) -> Result<String, Error> {
     let count = count.unwrap_or(usize::MAX);
-    let places = text.matches(old).take(count).count();
-    spend(state, text.len().saturating_add(places.saturating_mul(new.len())))?;
+    let hits = text.matches(old).take(count).count();
+    spend(state, text.len().saturating_add(hits.saturating_mul(new.len())))?;
     Ok(text.replacen(old, new, count))
 }
 
@@ -301,13 +301,13 @@ fn truncate(value: &Value, arguments: Arguments) -> Result<String, Error> {
     let length = length.map_or(Ok(255), usize::try_from)?;
     let leeway = leeway.map_or(Ok(5), usize::try_from)?;
     let end = end.map_or_else(|| "...".to_string(), |end| end.to_string());
-    let room = length
+    let length_without_end = length
         .checked_sub(end.chars().count())
         .ok_or_else(|| type_error("length is shorter than the end"))?;
     if text.chars().count() <= length.saturating_add(leeway) {
         return Ok(text);
     }
-    let cut: String = text.chars().take(room).collect();
+    let cut: String = text.chars().take(length_without_end).collect();
     let whole_words = cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words);
     Ok(if is_true(kill_words.as_ref()) { cut + &end } else { whole_words.to_string() + &end })
 }

@@ -46,14 +46,14 @@ fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> {
     let length = items.len() as i64;
     // The bounds of the iteration: one past the last item forwards, one before the first backwards.
     let (lowest, highest) = if stride > 0 { (0, length) } else { (-1, length - 1) };
-    let place = |given: Option<Value>, default: i64| match given.map(i64::try_from).transpose()? {
+    let resolve = |given: Option<Value>, default: i64| match given.map(i64::try_from).transpose()? {
         Some(index) => {
             Ok(if index < 0 { index.saturating_add(length) } else { index }.clamp(lowest, highest))
         }
         None => Ok::<_, Error>(default),
     };
     let (first, last) = if stride > 0 { (lowest, highest) } else { (highest, lowest) };
-    let (mut at, stop) = (place(start, first)?, place(stop, last)?);
+    let (mut at, stop) = (resolve(start, first)?, resolve(stop, last)?);
     let mut taken = Vec::new();
     while if stride > 0 { at < stop } else { at > stop } {
         taken.push(items[at as usize].clone());
@@ -154,9 +154,9 @@ fn split(text: &str, from_right: bool, arguments: &[Value]) -> Result<Value, Err
 /// The words of `text` in splitting order; part number `limit` is the rest.
 fn words(text: &str, limit: usize, from_right: bool) -> Vec<&str> {
     let trim = |text: &'_ str| -> (usize, usize) {
-        let kept =
+        let trimmed =
             if from_right { text.trim_end_matches(is_space) } else { text.trim_start_matches(is_space) };
-        if from_right { (0, kept.len()) } else { (text.len() - kept.len(), text.len()) }
+        if from_right { (0, trimmed.len()) } else { (text.len() - trimmed.len(), text.len()) }
     };
     let mut parts = Vec::new();
     let mut rest = text;
@@ -200,11 +200,11 @@ fn search(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error>
     let [needle, start, end] = bind_values(["sub", "start", "end"], arguments)?;
     let needle = string(&needle.ok_or_else(|| Error::from(ErrorKind::MissingArgument))?)?;
     let length = text.chars().count() as i64;
-    let place = |given: Option<Value>, default| -> Result<i64, Error> {
+    let resolve = |given: Option<Value>, default| -> Result<i64, Error> {
         let index = given.map_or(Ok(default), i64::try_from)?;
         Ok(if index < 0 { (index + length).max(0) } else { index.min(length) })
     };
-    let (start, end) = (place(start, 0)?, place(end, length)?);
+    let (start, end) = (resolve(start, 0)?, resolve(end, length)?);
     let part: String = text.chars().skip(start as usize).take((end - start).max(0) as usize).collect();
     if method == "count" {
         return Ok(Value::from(part.matches(&*needle).count()));

@@ -55,23 +55,23 @@ impl Sum<'_> {
     /// Brackets the tokens with the indices in `run` from the left: `a + b + c` becomes `(a + b) + c`.
     fn bracket(&mut self, run: &[usize], level: usize) {
         let Some(operators) = LEVELS.get(level) else { return };
-        let places: Vec<usize> =
+        let found: Vec<usize> =
             (1..run.len()).filter(|place| self.is_operator(run, *place, operators)).collect();
         let mut operands = Vec::new();
         let mut start = 0;
-        for end in places.iter().copied().chain([run.len()]) {
+        for end in found.iter().copied().chain([run.len()]) {
             operands.push(&run[start..end]);
             start = end + 1;
         }
-        let grows = places.iter().any(|place| matches!(self.text(run[*place]), "+" | "~" | "*"));
+        let grows = found.iter().any(|place| matches!(self.text(run[*place]), "+" | "~" | "*"));
         let grows = grows && operands.iter().all(|operand| !operand.is_empty());
         if grows {
             let first = self.tokens[run[0]].range.start;
-            self.edits.push((first..first, "(".repeat(places.len())));
+            self.edits.push((first..first, "(".repeat(found.len())));
         }
         for (index, operand) in operands.iter().enumerate() {
             self.bracket(operand, level + 1);
-            if let Some(place) = index.checked_sub(1).map(|before| run[places[before]]).filter(|_| grows) {
+            if let Some(place) = index.checked_sub(1).map(|before| run[found[before]]).filter(|_| grows) {
                 let end = operand.last().map_or(0, |last| self.tokens[*last].range.end);
                 let closing = match self.text(place) {
                     "+" | "~" => format!(")|{MADE}"),
