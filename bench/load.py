@@ -1,4 +1,4 @@
-"""Keeps a number of connections to an OpenAI-compatible server busy with streamed chats, and says how it did.
+"""Keeps a number of connections to an OpenAI-compatible server busy with streamed chats, and reports rates and latencies.
 
     python bench/load.py [--clients 1,4,8,16] [--requests 6] -- SERVER COMMAND WITH {port}
 

@@ -1,4 +1,4 @@
-"""Measures what docs/benchmarks.md tells, and writes it as Markdown and JSON: `cargo xtask bench [TOPIC...] [--turns N]`.
+"""Measures the figures of docs/benchmarks.md, and writes them as Markdown and JSON: `cargo xtask bench [TOPIC...] [--turns N]`.
 
 `cargo xtask bench` makes ready what this needs: the programs, built with optimisation, and Python's packages. Topics may be named by
 their beginnings; without any, all are measured. The results are in target/bench.
@@ -26,7 +26,7 @@ def tell(text):
 
 
 def plain_blas():
-    """The library that puts our OpenBLAS in the place of a wheel's; none where the system has a BLAS for all."""
+    """The library that replaces a wheel's BLAS by our OpenBLAS; none where the system has one BLAS for all."""
     libraries = sorted((ROOT / "target/native").glob("*/scipy_openblas32/lib"), key=lambda path: path.stat().st_mtime)
     if platform.system() != "Linux" or not libraries:
         return None

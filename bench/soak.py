@@ -1,4 +1,4 @@
-"""A soak: a server under mixed, rude and crowded load for a long time. Nothing may be lost, wrong, left over or growing.
+"""A soak test: a server under mixed, invalid and excessive load for a long time. No request may be lost or wrong, no memory may leak.
 
     python bench/soak.py [--minutes 30] [--seed 0] -- target/release/mlx-server -m MODEL --memory-budget 9MB --max-running 16 --max-waiting 24
 
@@ -206,7 +206,7 @@ class Client:
         self.counts["status 400"] += 1
 
     def crowd(self):
-        """More at once than the queue holds."""
+        """More requests at once than the queue holds."""
         body = {"prompt": self.server.words(self.draw, 0.3), "max_tokens": 20, "n": 8, "seed": 1, "return_token_ids": True}
         guests = [self.server.connect() for _ in range(CROWD)]
         for guest in guests:

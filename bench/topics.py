@@ -36,11 +36,11 @@ class Kit:
         return Contestant(name, [ROOT / "target/release/mlx-bench", *arguments])
 
     def null(self, *arguments):
-        """The same again: what its ratio is off 1 is noise."""
+        """The same again: the distance of its ratio from 1 is noise."""
         return self.ours(*arguments, name="ours again")
 
     def same_blas(self):
-        """What makes a wheel's MLX compute with our BLAS. On a Mac both have Apple's."""
+        """The environment that makes a wheel's MLX use our BLAS. On a Mac both use Apple's."""
         if not self.plain_blas:
             return {}
         return {"LD_PRELOAD": str(self.plain_blas), "OPENBLAS_NUM_THREADS": str(self.threads)}
@@ -55,10 +55,6 @@ class Kit:
         return self.models / size
 
 
-def on_one_core(contestant):
-    return dataclasses.replace(contestant, command=["taskset", "-c", "1", *contestant.command])
-
-
 def weight_bytes(folder):
     """Bytes of f32 weights that a token has to read: all but the embedding, of which it reads a row."""
     config = json.loads((folder / "config.json").read_text())
@@ -69,7 +65,7 @@ def weight_bytes(folder):
 
 
 def shares_of_the_roof(folder):
-    """A token reads every weight once, and takes two operations for each: what the machine's own limits make of that."""
+    """A token reads every weight once, and takes two operations for each: rates as shares of the machine's limits."""
 
     def derive(results):
         per_token = weight_bytes(folder)
@@ -98,11 +94,9 @@ def topics(kit):
         yield Topic(f"throughput-{model.name}", f"Many sequences at once, {model.name}", contestants)
     pair = [kit.ours("throughput", toy, "1"), kit.null("throughput", toy, "1"), kit.peer("mlx_lm_throughput.py", toy, "1")]
     yield Topic("toy", "A toy of two layers", pair, turns=5)
-    if linux:
-        yield Topic("toy-one-core", "A toy of two layers, every program held to one core", [on_one_core(it) for it in pair], turns=5)
     yield Topic("host", "Where a token's time goes on the host", [kit.ours("host", toy), kit.null("host", toy)], turns=5)
     yield Topic("off", "Features that are off", [kit.ours("off", small, toy)], turns=1)
-    # So many rounds give thousands of gaps: on a machine that is shared, few of them may be undisturbed.
+    # This many rounds give thousands of gaps: on a shared machine few of them may be undisturbed.
     for streams, rounds in ((1, 3), (4, 1)):
         title = f"Streams beside long prompts: {streams}"
         yield Topic(f"gaps-{streams}", title, [kit.ours("gaps", small, streams, rounds), kit.peer("mlx_lm_gaps.py", small, streams)], turns=1)
@@ -132,7 +126,7 @@ def single(kit, model, name):
 
 
 def start(kit):
-    """From nothing to a first token, as whole processes."""
+    """From process start to a first token."""
     model, wall = ROOT / "guide/model", "start to first token, s"
     mine = [ROOT / "target/release/mlx", "generate", "-m", model, "-p", "hello", "-n", "1"]
     theirs = [kit.python, "-m", "mlx_lm", "generate", "--model", model, "--prompt", "hello", "-m", "1"]

@@ -1,4 +1,4 @@
-"""Programs by turns: whatever else the machine does hits all of them. Medians, spreads and ratios of what they print."""
+"""Runs programs by turns, so that other load of the machine hits all of them. Medians, spreads and ratios of what they print."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ class Contestant:
 
 
 class Results:
-    """What every contestant's figures were, turn by turn: by contestant, then by figure."""
+    """Every contestant's figures, turn by turn: by contestant, then by figure."""
 
     def __init__(self, contestants):
         self.values = {contestant.name: {} for contestant in contestants}
@@ -78,7 +78,7 @@ def compare(contestants, turns, tell):
 
 
 def number(value):
-    """Three digits, as many as a noisy machine can tell."""
+    """Three digits, which is what a noisy machine supports."""
     if value and abs(value) < 100:
         return f"{value:.3g}"
     return f"{value:.0f}"

@@ -1,10 +1,10 @@
-//! What a measurement found: numbers by name, in order.
+//! The result of a measurement: numbers by name, in order.
 
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Names say what is counted and in which unit: `prompt, tok/s`.
+/// Names hold quantity and unit: `prompt, tok/s`.
 #[derive(Default)]
 pub(crate) struct Figures(Map<String, Value>);
 
@@ -20,7 +20,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The value below which `percent` of `values` lie.
+/// The given percentile of `values`.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

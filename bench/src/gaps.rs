@@ -11,9 +11,9 @@ use crate::figures::{Figures, median, percentile};
 use crate::load::{argument, engine, milliseconds, moments, submit};
 use crate::quiet::{Disturbed, Watch};
 
-/// Tokens that every stream has had before anything is measured.
+/// Tokens of every stream before the measurement starts.
 const WARM: usize = 32;
-/// More than a stream ever gets to.
+/// More tokens than a stream produces before it is canceled.
 const MOST: usize = 20_000;
 const PROMPTS: usize = 3;
 const PROMPT: usize = 4000;
@@ -40,7 +40,7 @@ impl Streams {
         self.0.iter().for_each(|(canceller, _)| canceller.cancel());
     }
 
-    /// What lies between every two tokens from `begin` to `end`, stream by stream.
+    /// The gaps between tokens from `begin` to `end`, stream by stream.
     fn gaps(self, begin: Instant, end: Option<Instant>) -> Vec<Vec<Gap>> {
         let of_stream = |(_, watch): (_, JoinHandle<Vec<Instant>>)| {
             let times = watch.join().expect("a stream");
@@ -54,7 +54,7 @@ impl Streams {
 /// A token and the next one.
 type Gap = (Instant, Instant);
 
-/// Milliseconds of all streams' gaps, and of those in which the host left the machine alone.
+/// Milliseconds of all gaps, and of those without steal time.
 fn lengths(gaps: &[Gap], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
     let length = |&(begin, end): &Gap| milliseconds(begin, end);
     let spared = gaps.iter().filter(|&&(begin, end)| disturbed.spares(begin, end));
@@ -68,7 +68,7 @@ fn first_token(engine: &EngineHandle, sequence: usize, length: usize) -> Result<
     Ok(milliseconds(begin, moments(generation)[0]))
 }
 
-/// What was between the tokens of streams, and how long the prompts took beside them.
+/// Gaps between tokens of streams, and the times of the prompts beside them.
 #[derive(Default)]
 struct Waits {
     alone: Vec<Gap>,
@@ -86,7 +86,7 @@ impl Waits {
             self.prompts.push(first_token(engine, 100 + prompt, PROMPT)?);
         }
         let end = Instant::now();
-        // A gap is whole once its second token has come.
+        // A gap ends with its second token.
         thread::sleep(Duration::from_millis(100));
         streams.cancel();
         let beside = streams.gaps(begin, Some(end));
@@ -118,7 +118,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let counts = [quiet_alone.len(), quiet_beside.len()];
     let share = (counts[0] + counts[1]) as f64 / (alone.len() + beside.len()) as f64;
     figures.add("share of the gaps undisturbed", share);
-    // The p99 of fewer is one of the ten longest.
+    // With fewer gaps, the p99 is one of the ten longest.
     if counts.iter().all(|&count| count >= 1000) {
         add(&mut figures, "undisturbed: ", &quiet_alone, &quiet_beside);
     }
@@ -138,7 +138,7 @@ fn add(figures: &mut Figures, which: &str, alone: &[f64], beside: &[f64]) {
     figures.add(format!("{which}p99 beside / median alone"), percentile(beside, 99) / median(alone));
 }
 
-/// Requests come at any moment of a step.
+/// Requests arrive at any moment of a step.
 fn short_wait(engine: &EngineHandle, request: usize) -> Result<f64> {
     thread::sleep(Duration::from_micros(5000 + request as u64 * 1237 % 3000));
     first_token(engine, 100 + request, SHORT)

@@ -25,7 +25,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Seconds of a prompt of `length`, and of a token behind it.
+/// Seconds of a prompt of `length`, and of one token after it.
 fn times(engine: &EngineHandle, length: usize) -> Result<(f64, f64)> {
     let mut times = (0.0, 0.0);
     for event in submit(engine, length, length, TOKENS + 1)? {

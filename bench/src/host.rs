@@ -1,5 +1,5 @@
-//! Where the time of a token goes that is not the device's: `host MODEL`. On a toy model this is nearly all of it, and on a GPU it is
-//! what stays visible. Microseconds.
+//! The host's share of the time of a token: `host MODEL`. On a toy model this is nearly all of it, and on a GPU it stays visible.
+//! Microseconds.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model = model::load(Path::new(&folder), WeightPolicy::for_device(false)?, &mut |_, _| {})?;
     let engine = engine(&folder)?;
     let (mut least, mut steps) = (Parts::default(), Vec::new());
-    // By turns, so that both meet the same machine.
+    // By turns, so that both run under the same load of the machine.
     for turn in 0..TURNS {
         steps.extend(engine_gaps(&engine, turn)?);
         least.run(model.as_ref())?;

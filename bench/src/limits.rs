@@ -1,4 +1,4 @@
-//! What the machine can do at most: `limits`. Bytes read from memory a second by all cores, and operations a second of a large product.
+//! The limits of the machine: `limits`. Bytes per second read from memory by all cores, and operations per second of a large product.
 //!
 //! The reading is that of the STREAM benchmark without the writing: every core adds up its own part of an array that no cache holds.
 
@@ -15,7 +15,7 @@ use crate::figures::Figures;
 /// Numbers of an f32 array of one gigabyte.
 const NUMBERS: usize = 1 << 28;
 const PLACES: usize = 8;
-/// So few that all sums stay in registers.
+/// Few enough that all sums stay in registers.
 const LANES: usize = 4;
 const SIDE: i32 = 2048;
 const TIMES: usize = 7;
@@ -74,7 +74,7 @@ fn sum(numbers: &[f32]) -> f32 {
     sums.iter().flatten().sum()
 }
 
-/// Seconds of the fastest of some runs: whatever else the machine does only makes them slower.
+/// Seconds of the fastest of some runs: other load can only make runs slower.
 fn best(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..TIMES {

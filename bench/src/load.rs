@@ -1,4 +1,4 @@
-//! The requests that are measured: made-up prompts that share no beginnings, greedy answers of a given length.
+//! The measured requests: synthetic prompts without common prefixes, greedy answers of a given length.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) ->
     text.split(',').map(number).collect()
 }
 
-/// An engine as it is shipped, but for what it keeps of earlier requests: nothing.
+/// An engine with default options, but without a prefix cache.
 pub(crate) fn engine(model: &str) -> Result<EngineHandle> {
     engine_with(model, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })
 }
@@ -30,7 +30,7 @@ pub(crate) fn engine_with(model: &str, options: &EngineOptions) -> Result<Engine
     EngineHandle::start(Path::new(model), options, |_, _| {})
 }
 
-/// Tokens of a prompt. The first one is different in every `sequence`. The peers' programs make the very same ones.
+/// Tokens of a prompt. The first one differs in every `sequence`. The peers' programs make the same ones.
 pub(crate) fn prompt(sequence: usize, length: usize, vocabulary: usize) -> Vec<u32> {
     let token = |place: usize| ((place * 7919 + sequence * 104_729 + 11) % (vocabulary - 10) + 5) as u32;
     (0..length).map(token).collect()
@@ -45,7 +45,7 @@ pub(crate) fn greedy(tokens: usize) -> RequestOptions {
     }
 }
 
-/// Asks for `tokens` greedy tokens after a prompt of `length`.
+/// Requests `tokens` greedy tokens after a prompt of `length`.
 pub(crate) fn submit(
     engine: &EngineHandle,
     sequence: usize,
@@ -56,7 +56,7 @@ pub(crate) fn submit(
     engine.submit(engine.request(prompt, &greedy(tokens))?)
 }
 
-/// The moments at which tokens came.
+/// The times at which tokens arrived.
 pub(crate) fn moments(generation: Generation) -> Vec<Instant> {
     let tokens = generation.filter(|event| matches!(event, Event::Token(_)));
     tokens.map(|_| Instant::now()).collect()

@@ -83,7 +83,7 @@ fn added(with: Rival, without: Rival) -> Result<f64> {
     Ok(median(&differences))
 }
 
-/// Microseconds of a token in one run. No two turns share a beginning.
+/// Microseconds of a token in one run. No two turns share a prefix.
 fn token_time(engine: &EngineHandle, options: &RequestOptions, turn: usize) -> Result<f64> {
     let prompt = prompt(turn + 1, PROMPT, engine.spec().vocab_size);
     let times = moments(engine.submit(engine.request(prompt, options)?)?);

@@ -1,4 +1,4 @@
-//! What a chat saves by what was computed for its earlier turns: `prefixes MODEL`. The answers are asserted to be the same.
+//! What the prefix cache saves in the turns of a chat: `prefixes MODEL`. The answers are asserted to be the same.
 
 use std::time::Instant;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// How often steal time is read.
 const STRETCH: Duration = Duration::from_millis(500);
-/// Of the time of a stretch on all processors, what the host may take before the stretch counts as disturbed.
+/// The share of an interval's processor time above which the interval counts as disturbed.
 const ALLOWED: f64 = 0.02;
 
 /// Seconds that the host has taken since the machine started, over all processors; `None` where the kernel does not report it.
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
     disturbed: JoinHandle<Vec<(Instant, Instant)>>,
 }
 
-/// The stretches of a time in which the host took more than is allowed.
+/// The intervals in which the host took more than is allowed.
 pub(crate) struct Disturbed(Vec<(Instant, Instant)>);
 
 impl Watch {

@@ -61,7 +61,7 @@ pub(crate) fn row(width: usize) -> Vec<f32> {
     (0..width).map(normal).collect()
 }
 
-/// A history of `length` tokens that repeats itself now and then, as text does.
+/// A history of `length` tokens with some repetition, as text has.
 pub(crate) fn history(length: usize, width: usize) -> TokenHistory {
     let mut history = TokenHistory::new(Vec::new());
     (0..length).for_each(|place| history.push(token(place, width)));

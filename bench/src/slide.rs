@@ -1,6 +1,5 @@
-//! How well a text goes on after it has slid through many contexts: `slide MODEL`. Its perplexity under the model
-//! with a fresh, full context, beside that of text that begins anew from its last tokens whenever the context is full, and that of
-//! the first context, which nothing was dropped from.
+//! The quality of text after many context shifts: `slide MODEL`. Its perplexity under the model with a fresh, full context, beside that
+//! of text that restarts from its last tokens whenever the context is full, and that of the first context, before any shift.
 
 use mlx_core::Result;
 use mlx_core::engine::{EngineHandle, EngineOptions, Event, RequestOptions};
@@ -11,9 +10,9 @@ use crate::load::argument;
 
 const CONTEXTS: usize = 20;
 const SEED: u64 = 0;
-/// First tokens that stay.
+/// First tokens that are kept.
 const KEPT: usize = 4;
-/// Tokens that a text which begins anew begins with.
+/// Tokens that a restarted text begins with.
 const REST: usize = 16;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
@@ -38,7 +37,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-/// A text that begins anew from its last tokens whenever the context is full.
+/// A text that restarts from its last tokens whenever the context is full.
 fn restarted(engine: &EngineHandle, begin: &[u32]) -> Result<Vec<u32>> {
     let context = engine.spec().context_length;
     let mut text = Vec::new();

@@ -1,5 +1,5 @@
-//! Many requests at once: `throughput MODEL STREAMS,... [exact|sampling]`. Tokens per second of the whole run, prompts included, and of what
-//! came after every sequence had its first token; the peak of memory.
+//! Many requests at once: `throughput MODEL STREAMS,... [exact|sampling]`. Tokens per second of the whole run, prompts included, and of the
+//! part after every sequence had its first token; peak memory.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Saved files: a block of a prompt cache, restored by an engine, and a saved conversation. What is damaged changes no answer.
+//! Saved files: a block of a prompt cache, restored by an engine, and a saved conversation. Damage must not change an answer.
 #![no_main]
 
 use std::fs;
@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 static FOLDER: LazyLock<TempDir> = LazyLock::new(folder);
 static SAVED: LazyLock<Saved> = LazyLock::new(Saved::new);
 
-/// A sound block, the text that it belongs to, and what a model says to that text.
+/// A valid block, its text, and the model's answer to that text.
 struct Saved {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -38,14 +38,14 @@ impl Saved {
         let path = fs::read_dir(model.path()).expect("a folder").flatten().next().expect("a block").path();
         let bytes = fs::read(&path).expect("a file");
         let header = Documents::new([&bytes[8..8 + header_length(&bytes)]]);
-        // This one keeps next to nothing in memory, so it looks at the disk every time.
+        // This one keeps almost nothing in memory, so it reads the disk every time.
         let engine = start(Some(1));
         let chat =
             ChatSession::new(engine.clone(), RequestOptions::default()).expect("the model has a template");
         Self { path, bytes, header, answer, engine, chat: Mutex::new(chat) }
     }
 
-    /// The sound file with another header, its length and checksum in order.
+    /// The valid file with another header, and with a matching length and checksum.
     fn with_header(&self, data: &[u8]) -> Vec<u8> {
         let header = self.header.text(data);
         let tensors = &self.bytes[8 + header_length(&self.bytes)..];
@@ -108,7 +108,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     }
 });
 
-/// A file that is sound or damaged, but not forged, changes no answer.
+/// A file that is valid or damaged, but not forged, changes no answer.
 fn check_unchanged(saved: &Saved, bytes: &[u8]) {
     fs::write(&saved.path, bytes).expect("it can be written");
     assert_eq!(ask(&saved.engine), saved.answer, "a damaged file was used");

@@ -1,4 +1,4 @@
-//! Bodies of every POST route, through the whole app and a tiny model: an answer or an error of the client's, never of the server's.
+//! Bodies of every POST route, through the whole app and a tiny model: a success or a client error (4xx), never a server error.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -30,7 +30,7 @@ static RUNTIME: LazyLock<Runtime> =
 static APP: LazyLock<Router> = LazyLock::new(|| {
     let mut config = Config::default();
     config.models.model = vec![format!("tiny={}", model("llama-f32").display())];
-    // More answers would be more of the same, and slow.
+    // More choices would test nothing new, and be slow.
     config.limits.max_choices = 3;
     config.limits.max_inputs = 8;
     app(AppState::new(config).expect("the settings are valid"))

@@ -41,7 +41,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let header = HEADERS.text(header);
     let mut file = File::create(FOLDER.path().join("model.safetensors")).expect("it can be written");
     file.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| file.write_all(&header)).expect("there is room");
-    // Zeros that take no room, as many as the header speaks of: a size that is wrong hides all that comes behind it.
+    // A sparse file of zeros, as long as the header says: a wrong size would hide all checks after it.
     file.set_len((8 + header.len()) as u64 + claimed(&header)).ok();
     if index.is_empty() {
         std::fs::remove_file(FOLDER.path().join(INDEX)).ok();

@@ -1,9 +1,9 @@
-//! JSON that is nearly right: sound documents with some of their values replaced.
+//! JSON that is nearly valid: valid documents with some of their values replaced.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Value, json};
 
-/// Sound documents of one kind, and what may be put into them.
+/// Valid documents of one kind, and the values that replace theirs.
 pub struct Documents {
     all: Vec<Value>,
     /// Every key and every value that occurs in one of them.
@@ -23,13 +23,13 @@ impl Documents {
         Self { all, keys, values }
     }
 
-    /// Text that begins as an object does is taken as it stands; all else says how to change one of the documents.
+    /// Input that begins like an object is used as it is; other input describes changes to one of the documents.
     pub fn text(&self, data: &[u8]) -> Vec<u8> {
         if data.starts_with(b"{") || self.all.is_empty() {
             return data.to_vec();
         }
         let mut bytes = Unstructured::new(data);
-        // It fails only for want of bytes, and what was done until then is a change, too.
+        // It fails only when the input ends; the changes until then count.
         let mut document = bytes.choose(&self.all).cloned().unwrap_or_default();
         while !bytes.is_empty() && self.change(&mut document, &mut bytes).is_ok() {}
         document.to_string().into_bytes()

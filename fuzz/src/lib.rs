@@ -1,4 +1,4 @@
-//! What the fuzz targets share: folders in memory, the fixtures, and the setting of panics that end a run.
+//! Shared by the fuzz targets: folders in memory, fixtures, and the panic hook that ends a run.
 
 pub mod json;
 
@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use mlx_core::text::GUARDED_THREAD;
 use tempfile::TempDir;
 
-/// Lets every panic end the run, on whatever thread, but for those that the product makes errors of: a library that
-/// panics on a guarded thread is what that thread is for.
+/// Makes every panic on any thread end the run, except for panics on guarded threads, which the product turns into errors.
 pub fn watch_panics() {
     // libFuzzer's own hook ends the run at any panic.
     drop(std::panic::take_hook());
@@ -52,7 +51,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
     entries.flatten().filter_map(|entry| fs::read(entry.path()).ok()).collect()
 }
 
-/// An empty folder that costs no disk, where the system has such a place.
+/// An empty folder, in memory where the system supports it.
 pub fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
@@ -73,7 +72,7 @@ pub fn write(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) {
     fs::write(folder.path().join(name), bytes).expect("the file can be written");
 }
 
-/// The part before the first zero byte, and the part behind it.
+/// The parts before and after the first zero byte.
 pub fn halves(data: &[u8]) -> (&[u8], &[u8]) {
     let middle = data.iter().position(|byte| *byte == 0);
     middle.map_or((data, &[]), |middle| (&data[..middle], &data[middle + 1..]))

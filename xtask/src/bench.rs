@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: measures what docs/benchmarks.md tells, beside the other programs.
+//! `cargo xtask bench`: measures the figures of docs/benchmarks.md, beside other programs.
 
 use std::process::Command;
 

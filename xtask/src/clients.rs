@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: other people's clients, unmodified, against the server on a tiny checkpoint.
+//! `cargo xtask clients`: unmodified third-party clients against the server on a tiny checkpoint.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -34,11 +34,11 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The server; it ends with this.
+/// The server process, killed on drop.
 struct Server(Child);
 
 impl Server {
-    /// The address it listens on, which the first lines of its log tell.
+    /// The address that it listens on, read from the first lines of its log.
     fn base(&mut self) -> Result<String> {
         let mut log = BufReader::new(self.0.stderr.take().context("the log is piped")?);
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: hostile files and requests, made up by libFuzzer, against the targets in `fuzz/`.
+//! `cargo xtask fuzz`: runs libFuzzer on the targets in `fuzz/`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::{process, setup, workspace};
 
-/// A target, and the fixtures that it begins with: files of these names.
+/// A target, and the names of the fixtures in its initial corpus.
 const TARGETS: [(&str, &[&str]); 6] = [
     ("cache", &[]),
     ("config", &["config.json"]),
@@ -18,10 +18,10 @@ const TARGETS: [(&str, &[&str]); 6] = [
     ("tokenizer", &["tokenizer.json"]),
 ];
 
-/// One input may take this long, and a run this much memory.
+/// The limits of one input in time and of a run in memory.
 const LIMITS: [&str; 3] = ["-timeout=10", "-report_slow_units=2", "-rss_limit_mb=1024"];
 
-/// Runs one target, or all of them one after the other, for so many seconds each.
+/// Runs one target, or all of them in sequence, for `seconds` each.
 pub(crate) fn run(target: Option<&str>, seconds: u64) -> Result<()> {
     let chosen: Vec<_> =
         TARGETS.iter().filter(|(name, _)| target.is_none_or(|chosen| chosen == *name)).collect();

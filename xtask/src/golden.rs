@@ -1,4 +1,4 @@
-//! `cargo xtask golden`: writes the tests' reference outputs again, with the reference implementation in its pinned versions.
+//! `cargo xtask golden`: regenerates the tests' reference outputs with pinned versions of the reference implementation.
 
 use std::process::Command;
 

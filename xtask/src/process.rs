@@ -1,4 +1,4 @@
-//! Other programs: run them quietly, and say what they said when they fail.
+//! Runs other programs quietly, and shows their output when they fail.
 
 use std::{
     ffi::OsStr,
@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail};
 
 const SHOWN_LINES: usize = 25;
 
-/// Runs `command` and returns what it printed. `hint` says what to do when the program is not there.
+/// Runs `command` and returns what it printed. `hint` is the advice for a program that is missing.
 pub(crate) fn output(command: &mut Command, hint: &str) -> Result<String> {
     let output = command.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow!("{} was not found: {hint}", command.get_program().display()),
@@ -22,18 +22,18 @@ pub(crate) fn output(command: &mut Command, hint: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether `command` can be started and ends well.
+/// Whether `command` starts and succeeds.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
-/// The command as one would type it; only for people to read.
+/// The command as it would be typed in a shell, for messages.
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
-/// The end of what a failed program printed, where the reason usually stands.
+/// The last lines that a failed program printed, which usually hold the reason.
 fn last_lines(output: &Output) -> String {
     let text = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
     let text = String::from_utf8_lossy(text);

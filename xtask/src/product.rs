@@ -1,4 +1,4 @@
-//! The product's own commands, after the native libraries have been made ready.
+//! The product's own commands, after the native libraries have been built.
 
 use std::{os::unix::process::CommandExt, process::Command};
 
@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{setup, workspace};
 
-/// Talks with a model: `mlx chat` with these arguments, built with optimization.
+/// Runs `mlx chat` with these arguments, built with optimization.
 pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     setup::run()?;
-    // From where the user stands, so that a relative path to a model means what it says.
+    // In the current directory, so that relative paths to models work.
     let mut command = workspace::cargo();
     command.args(["run", "--release", "--package", "mlx-cli", "--bin", "mlx", "--", "chat"]).args(arguments);
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, so that the latter's results end the output. Arguments are meant for
+/// Runs the tests of this tool, then those of the product, so that the product's results come last. Arguments are for
 /// the product, whose tests then run alone.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;
@@ -35,7 +35,7 @@ fn cargo_at_root() -> Result<Command> {
     Ok(command)
 }
 
-/// Becomes the other program: it gets the terminal and its signals, and its exit code is ours.
+/// Replaces this process by the other program, which gets the terminal, the signals and the exit code.
 fn replace(mut command: Command) -> Result<()> {
     Err(command.exec()).context("cargo does not start")
 }

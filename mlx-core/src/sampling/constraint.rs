@@ -1,12 +1,12 @@
-//! The hook for grammars: something that follows the history and says which tokens may come next.
+//! The interface of grammars: a follower of the history that decides which tokens may come next.
 
 use super::history::TokenHistory;
 use crate::error::Result;
 
 /// A follower of the history that forbids tokens.
 pub trait Constraint: Send {
-    /// Catches up with `history`, as any follower does, and clears from `allowed` every token that may not come
-    /// next. `allowed` comes in with every token of the row allowed. An error ends this sequence alone.
+    /// Catches up with `history` and removes from `allowed`, which holds every token of the row, those that may not come
+    /// next. An error ends this sequence alone.
     fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()>;
 }
 
@@ -30,14 +30,14 @@ impl TokenMask {
         self.words.fill(0);
     }
 
-    /// Adds an id; ids beyond the row are passed over.
+    /// Adds an id; ids beyond the row are ignored.
     pub fn allow(&mut self, token: u32) {
         if let Some(word) = self.words.get_mut(token as usize / 64) {
             *word |= 1 << (token % 64);
         }
     }
 
-    /// Takes an id away.
+    /// Removes an id.
     pub fn forbid(&mut self, token: u32) {
         if let Some(word) = self.words.get_mut(token as usize / 64) {
             *word &= !(1 << (token % 64));

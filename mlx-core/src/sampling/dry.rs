@@ -1,4 +1,4 @@
-//! DRY: a penalty on the token that would continue a sequence that has been there before (p-e-w, 2024,
+//! DRY: a penalty on the token that would continue a repeated sequence (p-e-w, 2024,
 //! text-generation-webui pull request 5677; llama.cpp's implementation is the reference for breakers).
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ const LARGEST_POWER: f32 = 3.0e38;
 /// What a token adds to the text, to find breakers in.
 pub type TokenText = Arc<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
 
-/// Finds the texts that no repeated sequence reaches across, also where they span several tokens.
+/// Finds sequence breakers: texts that no repeated sequence reaches across. They may span several tokens.
 #[derive(Clone)]
 pub struct Breakers {
     texts: Vec<Vec<u8>>,
@@ -144,7 +144,7 @@ impl Repeats {
         std::mem::swap(&mut self.matches, &mut self.next);
     }
 
-    /// Takes the penalty from the logit of every token that would continue a repeated sequence.
+    /// Subtracts the penalty from the logit of every token that would continue a repeated sequence.
     pub(super) fn apply(&mut self, dry: &Dry, history: &[u32], row: &mut [f32]) {
         let start = window_start(history.len(), dry.window);
         let since_breaker = self.breaks.last().map_or(self.length, |place| self.length - 1 - place);

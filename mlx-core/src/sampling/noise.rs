@@ -1,7 +1,7 @@
 //! Randomness as a function of (seed, position, stream). Invariant: nothing about it is state, so rollback,
 //! batching and preemption cannot disturb it, and no crate's upgrade can change it.
 
-/// Which use of a position's randomness is meant; equal positions stay independent across streams.
+/// The use of a position's randomness; the numbers of different streams are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// The draw of the token.
@@ -10,7 +10,7 @@ pub enum Stream {
     XtcGate = 1,
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all 64 bits.
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that mixes all 64 bits.
 fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,11 +1,11 @@
-//! What a request may ask of the sampler. Invariant: the one place of defaults and of allowed ranges.
+//! The validated settings of the sampler. Invariant: the only place of defaults and of allowed ranges.
 
 use super::options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 use crate::error::{Error, Result};
 
 /// The most alternatives whose log-probabilities a request may ask for at each position.
 pub const MAX_TOP_LOGPROBS: usize = 20;
-/// The most sequence breakers, and the most bytes of one: each drawn token is searched for all of them.
+/// The most sequence breakers, and the most bytes of one: every drawn token is searched for all of them.
 const MAX_BREAKERS: (usize, usize) = (64, 64);
 /// The most entries of a logit bias.
 const MAX_BIASES: usize = 4096;
@@ -25,9 +25,9 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// Removal of the likeliest tokens.
     pub xtc: Xtc,
-    /// Against repeating tokens.
+    /// Penalties on repeated tokens.
     pub penalties: Penalties,
-    /// Against repeating sequences.
+    /// The penalty on repeated sequences.
     pub dry: Dry,
     /// Added to the logits of single tokens, by rising id.
     pub logit_bias: Vec<(u32, f32)>,
@@ -44,14 +44,14 @@ pub struct Xtc {
     pub threshold: f32,
 }
 
-/// Penalties on tokens that have been there.
+/// Penalties on tokens of the history.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Penalties {
     /// Divides positive and multiplies negative logits of tokens of prompt and answer; 1 is off.
     pub repetition: f32,
-    /// Taken from the logit for each time a token was generated; 0 is off.
+    /// Subtracted from the logit for each time a token was generated; 0 is off.
     pub frequency: f32,
-    /// Taken from the logit if a token was generated; 0 is off.
+    /// Subtracted from the logit if a token was generated; 0 is off.
     pub presence: f32,
     /// How many of the last tokens count: -1 all, 0 none.
     pub window: i64,
@@ -64,7 +64,7 @@ pub struct Dry {
     pub multiplier: f32,
     /// The penalty grows by this factor with each token of the repeated sequence.
     pub base: f32,
-    /// Sequences up to this length may repeat freely but for the base penalty.
+    /// The length of a repeated sequence from which on the penalty applies.
     pub allowed_length: u32,
     /// How many of the last tokens count: -1 all, 0 none.
     pub window: i64,
@@ -73,7 +73,7 @@ pub struct Dry {
 }
 
 impl SamplingParams {
-    /// The settings of a request: its own value, else the model's, else ours.
+    /// The settings of a request: its own value, else the model's, else the default.
     pub fn resolve(request: &SamplingOptions, model: &SamplingOptions) -> Result<Self> {
         let params = Self {
             temperature: request.temperature.or(model.temperature).unwrap_or(1.0),
@@ -173,7 +173,7 @@ fn bias(given: &[(u32, f32)]) -> Result<Vec<(u32, f32)>> {
         return Err(Error::request("logit_bias", message));
     }
     for &(id, value) in given {
-        // Minus infinity bans a token, which is what many use a bias for.
+        // Minus infinity bans a token, a common use of a bias.
         let valid = (-100.0..=100.0).contains(&value) || value == f32::NEG_INFINITY;
         check("logit_bias", value, valid, &format!("from -100 to 100 for token {id}, or minus infinity"))?;
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::params::Penalties;
 
-/// How often each token of the window has been there. Equals a count of the window from scratch at all times.
+/// How often each token of the window occurs. Equals a count of the window from scratch at all times.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Where each token stands in `entries`.

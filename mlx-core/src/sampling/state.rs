@@ -1,5 +1,5 @@
-//! What the penalties in use remember of a history. Invariant: equals a rebuild from the whole history at all
-//! times, and does not exist for a sampler without penalties.
+//! The state of penalties and DRY. Invariant: equals a rebuild from the whole history at all times, and does not exist for a
+//! sampler without them.
 
 use super::dry::{Breakers, Repeats};
 use super::history::{Cursor, Since, TokenHistory};

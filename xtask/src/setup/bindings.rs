@@ -1,4 +1,4 @@
-//! The Rust side of mlx-c: the same bindings that mlx-sys' own build script writes on macOS.
+//! The Rust bindings of mlx-c, as mlx-sys' own build script writes them on macOS.
 
 use std::{
     env, fs,
@@ -25,8 +25,8 @@ pub(crate) struct Arguments {
     into: PathBuf,
 }
 
-/// Runs [`fn@write`] in a process of its own: libclang is found through an environment variable, which only a new process
-/// gets safely.
+/// Runs [`fn@write`] in a process of its own: libclang is found through an environment variable, which can only be set safely for a
+/// new process.
 pub(super) fn write_with(
     libclang: &Path,
     mlx_c: &Path,

@@ -1,4 +1,4 @@
-//! The C++ side: mlx-c and our few helpers become `libmlxc.so`.
+//! Compiles mlx-c and the kernels of xtask/native into `libmlxc.so`.
 
 use std::{
     env, fs,
@@ -15,7 +15,7 @@ use crate::process::{output, succeeds};
 const INSTALL_COMPILER: &str =
     "install a C++20 compiler (on Debian or Ubuntu: `apt install g++`), or name one in the variable CXX";
 
-/// A C++ compiler and the folder where the wheels and helpers were laid out.
+/// A C++ compiler, and the folder that holds the unpacked wheels and helpers.
 pub(super) struct Compiler<'a> {
     /// The program, then arguments that come before all others.
     words: Vec<String>,
@@ -39,7 +39,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Compiles and links `libmlxc.so`, which will know itself by the path `home`.
+    /// Compiles and links `libmlxc.so`, with the path `home` as its soname.
     pub(super) fn library(&self, home: &Path) -> Result<()> {
         let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
         sources.extend(
@@ -61,7 +61,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// The program that tries the finished library; it must be built after the library has moved to its home.
+    /// Builds the self-check, after the library has been moved to `home`.
     pub(super) fn self_check(&self, home: &Path) -> Result<PathBuf> {
         let program = home.join("self_check");
         let mut command = self.command();
@@ -75,7 +75,7 @@ impl<'a> Compiler<'a> {
         Ok(program)
     }
 
-    /// The compiler's own C headers, such as stddef.h: libclang comes without any.
+    /// The compiler's own C headers, such as stddef.h: libclang has none.
     pub(super) fn builtin_headers(&self) -> Result<PathBuf> {
         for question in ["-print-file-name=include", "-print-resource-dir"] {
             let answer = output(self.command().arg(question), INSTALL_COMPILER)?;
@@ -95,7 +95,7 @@ impl<'a> Compiler<'a> {
         command
     }
 
-    /// Compiles every source, as many at a time as there are cores; after a failure no further one is started.
+    /// Compiles every source, one per core at a time; after a failure no further one is started.
     fn objects(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let folder = self.build.join("objects");
         fs::create_dir_all(&folder)?;
@@ -108,7 +108,7 @@ impl<'a> Compiler<'a> {
         let lock = || queue.lock().expect("no worker panics");
         let worker = || -> Result<()> {
             loop {
-                // On a line of its own: the lock must not last as long as the compiler runs.
+                // A statement of its own, so that the lock is released before the compiler runs.
                 let job = lock().next();
                 let Some((source, object)) = job else { return Ok(()) };
                 self.object(source, object).inspect_err(|_| *lock() = [].iter())?;

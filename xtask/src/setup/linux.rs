@@ -1,4 +1,4 @@
-//! Linux: a CPU build of MLX, put together from published packages in place of mlx-sys' build script.
+//! Linux: a CPU build of MLX, assembled from published packages in place of mlx-sys' build script.
 
 use std::{
     fs::{self, File},
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::process::output;
 
-/// Builds the libraries unless they are there. The folder appears under its name only when it is whole, and Cargo hears of it
-/// only after it has been tried, so a run that was cut short is simply done again.
+/// Builds the libraries unless they exist. The folder is renamed into place when it is complete, and Cargo's configuration is written
+/// after the self-check, so an interrupted run can simply be repeated.
 pub(super) fn run() -> Result<()> {
     let recipe = Recipe::new()?;
     if is_done(&recipe) {
@@ -79,12 +79,12 @@ fn make_bindings(recipe: &Recipe, partial: &Path, compiler: &Compiler<'_>) -> Re
     let prelude = partial.join("helpers/portability.h");
     let into = partial.join("bindings.rs");
     bindings::write_with(folder, &recipe.mlx_c, &prelude, &compiler.builtin_headers()?, &into)?;
-    // It has done its work, and it is large.
+    // It is not needed any more, and it is large.
     fs::remove_file(clang)?;
     Ok(())
 }
 
-/// Takes the place of mlx-sys' build script: see "links" in Cargo's book.
+/// Replaces mlx-sys' build script: see "links" in Cargo's book.
 fn cargo_config(recipe: &Recipe) -> String {
     let folder = recipe.folder.display().to_string();
     let search = format!("native={folder}");
@@ -98,7 +98,7 @@ fn cargo_config(recipe: &Recipe) -> String {
     .join("\n")
 }
 
-/// A reader sees the old text or the new one.
+/// Writes a file atomically: a reader sees the old text or the new one.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
     let partial = partial(path);
     fs::write(&partial, text)?;
@@ -106,7 +106,7 @@ fn write_whole(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where something grows before it gets its name.
+/// The path of a file or folder that is not complete yet.
 fn partial(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".partial");

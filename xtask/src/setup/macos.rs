@@ -1,4 +1,4 @@
-//! macOS: mlx-sys builds MLX by itself; only its two tools have to be there.
+//! macOS: mlx-sys builds MLX itself; this checks for the two tools that it needs.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: whatever mlx-sys needs before Cargo can build it here.
+//! `cargo xtask setup`: what mlx-sys needs before Cargo can build it on this platform.
 
 #[cfg(target_os = "linux")]
 pub(crate) mod bindings;
@@ -17,7 +17,7 @@ mod wheels;
 
 use anyhow::Result;
 
-/// Does nothing when everything is there already.
+/// Does nothing when everything exists.
 pub(crate) fn run() -> Result<()> {
     #[cfg(target_os = "linux")]
     return linux::run();

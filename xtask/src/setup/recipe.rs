@@ -1,4 +1,4 @@
-//! What is built, from what, and where it goes: everything that decides whether an earlier build is still the right one.
+//! What is built, from what, and where it goes: everything that decides whether an earlier build is up to date.
 
 use std::{
     fs,
@@ -42,7 +42,7 @@ pub(super) struct Recipe {
     pub(super) host: String,
     /// `<root>/target/native`, fixed by the include in .cargo/config.toml, wherever Cargo's own target folder is.
     pub(super) native: PathBuf,
-    /// Where this very build ends up.
+    /// The folder of this build.
     pub(super) folder: PathBuf,
     /// The sources of mlx-c, in Cargo's registry folder.
     pub(super) mlx_c: PathBuf,

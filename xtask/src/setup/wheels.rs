@@ -1,4 +1,4 @@
-//! Ready-made native libraries from Python's package index: downloaded with pip, unpacked, never installed.
+//! Native libraries from PyPI: downloaded with pip and unpacked, never installed.
 
 use std::{fs, path::Path, process::Command};
 

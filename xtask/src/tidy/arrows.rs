@@ -1,4 +1,4 @@
-//! Which part of the project may know which other part.
+//! Which part of the project may depend on which other part.
 
 use super::{
     code::{find_word, is_word},
@@ -28,7 +28,7 @@ const MAY_USE_MLX: [&str; 14] = [
 /// Crates of the front ends.
 const NOT_IN_CORE: [&str; 4] = ["axum", "tokio", "clap", "ureq"];
 
-/// In this folder, these modules of the same crate are not mentioned.
+/// Files in this folder must not name these modules of their crate.
 const APART: [(&str, &[&str]); 2] =
     [("mlx-core/src/sampling/", &["model", "cache", "engine"]), ("mlx-core/src/model/", &["sampling"])];
 

@@ -1,5 +1,5 @@
-//! No import circles: files of a crate that import each other form one unit that can only be understood as a whole. A module and its
-//! child may know each other.
+//! No import circles: files of a crate that import each other can only be understood together. A module and its child may import each
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn parent_and_child_may_know_each_other_and_tests_may_know_all() {
+    fn parent_and_child_may_import_each_other_and_tests_may_import_all() {
         let root = ("lib.rs", "mod b; mod c;");
         let b = ("b/mod.rs", "mod inner; use inner::I; struct B; #[cfg(test)] mod tests;");
         let tests = ("b/tests.rs", "use crate::c::C;");
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_module_passes_on_is_where_it_is_defined() {
+    fn a_reexport_counts_where_the_item_is_defined() {
         let root = ("lib.rs", "mod b; mod c; pub use b::X;");
         let b = ("b/mod.rs", "mod x; mod y; pub use x::X; pub use y::Y;");
         let x = ("b/x.rs", "struct X;");
         let y = ("b/y.rs", "use super::X; use crate::c::C;");
-        // c knows x alone, though by way of b.
+        // c needs only x, through b.
         assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::X;")]).len(), 0);
         assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::Y;")]), [["b/y.rs", "c.rs"]]);
         assert_eq!(circles(&[root, b, x, y, ("c.rs", "use crate::b::{X, Y};")]), [["b/y.rs", "c.rs"]]);

@@ -1,4 +1,4 @@
-//! Rust source without what is not code, so that a rule about code is not broken by a sentence.
+//! Rust source without comments and strings, for rules about code.
 
 /// Blanks comments and the insides of strings; lines keep their numbers and columns.
 pub(super) fn without_comments_and_strings(text: &str) -> String {
@@ -63,7 +63,7 @@ fn string(text: &str) -> Option<usize> {
 
 /// The length of a raw string, from its `r` to the last `#`. In the middle of a word, `r` starts nothing.
 fn raw_string(text: &str, before: Option<char>) -> Option<usize> {
-    // `br"…"`: the `b` has gone by as code already.
+    // `br"…"`: the `b` has been read as code.
     if before.is_some_and(|symbol| is_word(symbol) && symbol != 'b') {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Paths of one machine must not enter the project, in whatever file.
+//! No file may hold an absolute path of one machine.
 
 use super::{files::SourceFile, violation::Violation};
 

@@ -17,7 +17,7 @@ pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
             found.push(Violation::new(
                 file,
                 number + 1,
-                "take the backend as a value; do not ask for the platform",
+                "take the backend as a value instead of asking for the platform",
             ));
         }
         if file.path.contains("tests") && skips(line, lines.get(number + 1)) {

@@ -1,4 +1,4 @@
-//! Words that do not belong in prose: comments, texts of the program and pages. Sentences have subjects, and code is no person.
+//! Words that do not belong in comments, messages and documentation. Sentences name their subject, and code is not personified.
 
 use super::{code::find_word, files::SourceFile, violation::Violation, words::is_under};
 
@@ -34,9 +34,11 @@ pub(super) fn check(file: &SourceFile, prose: &str) -> Vec<Violation> {
     for (number, line) in prose.lines().enumerate() {
         let line = line.to_lowercase();
         let here = WORDS.iter().filter(|word| find_word(&line, word).next().is_some());
-        found.extend(here.map(|word| {
-            Violation::new(file, number + 1, format!("say who or what does it, and not `{word}`"))
-        }));
+        found.extend(
+            here.map(|word| {
+                Violation::new(file, number + 1, format!("rewrite the sentence without `{word}`"))
+            }),
+        );
     }
     found
 }

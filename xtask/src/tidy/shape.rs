@@ -1,4 +1,4 @@
-//! Small rooms: how long files may be, how they start and what they may not be called.
+//! Limits on the length of files, their first line and their names.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ const LONGEST: usize = 400;
 const LONGEST_TEST: usize = 600;
 /// Nine of ten files are at most this long.
 const USUAL: usize = 280;
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the contents.
 const EMPTY_NAMES: [&str; 3] = ["utils.rs", "helpers.rs", "common.rs"];
 
 pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
@@ -44,7 +44,7 @@ impl Lengths {
         self.0.get(rank - 1).map_or(0, |(lines, _)| *lines)
     }
 
-    /// The rule that no single file breaks.
+    /// The rule about the distribution of lengths.
     pub(super) fn violation(&self) -> Option<Violation> {
         let (_, path) = self.0.last()?;
         let rule = format!("9 of 10 files may have at most {USUAL} lines; split the longest");

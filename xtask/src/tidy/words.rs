@@ -4,10 +4,10 @@ use super::{code::find_word, files::SourceFile, violation::Violation};
 
 // The words of the first two lists are written in halves, so that this file may name them.
 
-/// Notes to oneself, wherever they stand.
+/// Notes about unfinished work, in code and comments.
 const NOTES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
-/// Code that puts something off.
+/// Code that is unfinished.
 const UNFINISHED: [&str; 4] = [
     concat!("unimple", "mented!"),
     concat!("to", "do!"),
@@ -17,11 +17,11 @@ const UNFINISHED: [&str; 4] = [
 
 const PRINTING: [&str; 4] = ["println!", "print!", "eprintln!", "eprint!"];
 
-/// Where printing is allowed: the terminal, a program's last word, and what is not the product.
+/// Where printing is allowed: the terminal module, the last error of a program, and tools.
 const MAY_PRINT: [&str; 5] =
     ["mlx-cli/src/terminal.rs", "mlx-server/src/main.rs", "bench/src/main.rs", "tests/", "xtask/"];
 
-/// The one place that may call mlx-sys directly.
+/// The only file that may call mlx-sys directly.
 const MAY_BE_UNSAFE: [&str; 1] = ["mlx-core/src/mlx_sys.rs"];
 
 pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
