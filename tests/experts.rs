@@ -5,7 +5,7 @@ use std::path::Path;
 use mlx_core::array::Rows;
 use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
-use mlx_core::model::{self, Batch, Row};
+use mlx_core::model::{self, Batch};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_rs::Array;
 use mlx_rs::ops::{dequantize, quantize};
@@ -28,15 +28,16 @@ fn logits(folder: &Path, floats: FloatPolicy, keep_packed: bool) -> Vec<f32> {
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
     let mut cache = model.new_state(Variant::default());
-    let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut cache]).expect("the pass runs");
+    let hidden = model.forward(Batch::prompt(&tokens, 0), &mut [&mut cache]).expect("the pass runs");
     let values = |hidden: &Array| {
         let rows = Rows::new(&model.logits(hidden).expect("the head runs")).expect("rows");
         rows.values().expect("values").to_vec()
     };
     let mut all = values(&hidden);
     for position in 40..45 {
-        let row = Row { cache: 0, token: 7, position };
-        let hidden = model.forward(Batch::step(&[row], 4), &mut [&mut cache]).expect("the step runs");
+        let hidden = model
+            .forward(Batch::decode(&[(7, position)]).padded(4).expect("padding"), &mut [&mut cache])
+            .expect("the step runs");
         all.extend_from_slice(&values(&hidden)[..320]);
     }
     all

@@ -6,7 +6,7 @@ use mlx_core::array::Rows;
 use mlx_core::backend::{self, Backend};
 use mlx_core::cache::{Rollback, SequenceState, Variant};
 use mlx_core::engine::{EngineHandle, EngineOptions};
-use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::model::{self, Batch, Model};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::{collect, device, engine, greedy, model_folder, run};
@@ -44,8 +44,8 @@ pub(crate) fn logits_in_passes(model: &dyn Model, tokens: &[u32], cuts: &[usize]
     let (mut values, mut start) = (Vec::new(), 0);
     for &end in cuts.iter().chain([&tokens.len()]) {
         let batch = match &tokens[start..end] {
-            [token] => Batch::step(&[Row { cache: 0, token: *token, position: start }], 1),
-            run => Batch::run(run, start),
+            [token] => Batch::decode(&[(*token, start)]),
+            tokens => Batch::prompt(tokens, start),
         };
         values.extend(logits(model, batch, &mut [&mut cache]));
         start = end;
@@ -159,18 +159,16 @@ fn rows_of_one_step_do_not_see_each_other() {
     let texts: [&[u32]; 3] = [&[5, 6, 7], &[9], &[11, 12, 13, 14, 15, 16]];
     let prefill = |text: &[u32]| {
         let mut cache = model.new_state(Variant::default());
-        model.forward(Batch::run(text, 0), &mut [&mut cache]).expect("the pass runs");
+        model.forward(Batch::prompt(text, 0), &mut [&mut cache]).expect("the pass runs");
         cache
     };
-    let row = |(cache, text): (usize, &&[u32])| Row { cache, token: 20, position: text.len() };
-    let rows: Vec<Row> = texts.iter().enumerate().map(row).collect();
+    let rows: Vec<(u32, usize)> = texts.iter().map(|text| (20, text.len())).collect();
     let mut together = texts.map(prefill);
     let mut caches: Vec<_> = together.iter_mut().collect();
-    let all = logits(model.as_ref(), Batch::step(&rows, 5), &mut caches);
+    let all = logits(model.as_ref(), Batch::decode(&rows).padded(5).expect("padding"), &mut caches);
     let width = model.spec().vocab_size;
     for ((text, row), of_batch) in texts.iter().zip(rows).zip(all.chunks(width)) {
-        let alone =
-            logits(model.as_ref(), Batch::step(&[Row { cache: 0, ..row }], 1), &mut [&mut prefill(text)]);
+        let alone = logits(model.as_ref(), Batch::decode(&[row]), &mut [&mut prefill(text)]);
         let worst = worst_difference(of_batch, &alone, width);
         assert!(worst < 1e-3, "{worst:e} of the spread");
     }
@@ -183,9 +181,9 @@ fn a_truncated_cache_equals_one_that_was_never_longer() {
     let tokens = golden::logits("llama-rope3-f32", true).tokens;
     let mut cache = model.new_state(Variant::default());
     let straight = logits_in_passes(model.as_ref(), &tokens, &[20]);
-    model.forward(Batch::run(&tokens[..20], 0), &mut [&mut cache]).expect("the pass runs");
-    model.forward(Batch::run(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
+    model.forward(Batch::prompt(&tokens[..20], 0), &mut [&mut cache]).expect("the pass runs");
+    model.forward(Batch::prompt(&[1, 2, 3, 4, 5], 20), &mut [&mut cache]).expect("the pass runs");
     assert_eq!(cache.rollback(20), Rollback::Done);
-    let rest = logits(model.as_ref(), Batch::run(&tokens[20..], 20), &mut [&mut cache]);
+    let rest = logits(model.as_ref(), Batch::prompt(&tokens[20..], 20), &mut [&mut cache]);
     assert_eq!(rest, straight[20 * model.spec().vocab_size..]);
 }

@@ -185,7 +185,7 @@ fn bits(folder: &Path) -> Vec<u32> {
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();
     let hidden = model
-        .forward(Batch::run(&tokens, 0), &mut [&mut model.new_state(Variant::default())])
+        .forward(Batch::prompt(&tokens, 0), &mut [&mut model.new_state(Variant::default())])
         .expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     rows.values().expect("values").iter().map(|logit| logit.to_bits()).collect()

@@ -3,7 +3,7 @@
 use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
 use mlx_core::engine::{EngineHandle, EngineOptions};
-use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::model::{self, Batch, Model};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_rs::Dtype;
 use mlx_tests::golden::{self, FAMILIES, MIXTURES, MODELS, QUANTIZED, worst_difference};
@@ -29,7 +29,7 @@ fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
 /// Runs three tokens, then one; returns the bytes of the cache.
 fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> usize {
     let mut cache = model.new_state(Variant::default());
-    for batch in [Batch::run(&[5, 6, 7], 0), Batch::step(&[Row { cache: 0, token: 8, position: 3 }], 4)] {
+    for batch in [Batch::prompt(&[5, 6, 7], 0), Batch::decode(&[(8, 3)]).padded(4).expect("padding")] {
         let mut pass = model.begin(batch).expect("the pass begins");
         assert_eq!(pass.hidden().dtype(), dtype, "{name}: the embedding");
         for layer in 0..model.spec().num_layers {

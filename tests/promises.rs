@@ -23,4 +23,5 @@ mod scoring;
 mod sessions;
 mod sharing;
 mod sliding;
+mod spans;
 mod text;

@@ -56,7 +56,7 @@ fn scores_do_not_depend_on_chunks() {
     let policy = WeightPolicy::for_device(false).expect("a device");
     let model = model::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
     let hidden = model
-        .forward(Batch::run(&text, 0), &mut [&mut model.new_state(Variant::default())])
+        .forward(Batch::prompt(&text, 0), &mut [&mut model.new_state(Variant::default())])
         .expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
     let rows = rows.values().expect("values").chunks(model.spec().vocab_size);

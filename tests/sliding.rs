@@ -2,7 +2,7 @@
 
 use mlx_core::array::Rows;
 use mlx_core::cache::{Rollback, SequenceState, Variant};
-use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::model::{self, Batch, Model};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{Dice, device, model_folder};
 
@@ -23,8 +23,8 @@ fn text(length: usize) -> Vec<u32> {
 fn pass(model: &dyn Model, cache: &mut SequenceState, tokens: &[u32]) -> Vec<u32> {
     let start = cache.offset();
     let batch = match tokens {
-        [token] => Batch::step(&[Row { cache: 0, token: *token, position: start }], 1),
-        run => Batch::run(run, start),
+        [token] => Batch::decode(&[(*token, start)]),
+        tokens => Batch::prompt(tokens, start),
     };
     let hidden = model.forward(batch, &mut [cache]).expect("the pass runs");
     let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");

@@ -5,7 +5,7 @@ use std::path::Path;
 use mlx_core::Result;
 use mlx_core::array::write_graph;
 use mlx_core::cache::Variant;
-use mlx_core::model::{self, Batch, Model, Pass, Row};
+use mlx_core::model::{self, Batch, Model, Pass};
 use mlx_core::weights::WeightPolicy;
 
 use crate::figures::Figures;
@@ -25,7 +25,7 @@ fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
     let mut cache = model.new_state(Variant::default());
     if before > 0 {
         let tokens: Vec<u32> = (5..).take(before).collect();
-        let hidden = model.forward(Batch::run(&tokens, 0), &mut [&mut cache]).expect("a pass");
+        let hidden = model.forward(Batch::prompt(&tokens, 0), &mut [&mut cache]).expect("a pass");
         hidden.eval().expect("it computes");
         cache.eval().expect("it computes");
     }
@@ -41,10 +41,9 @@ pub(crate) fn measure(folders: &[String]) -> Result<Figures> {
     for folder in folders {
         let model = model::load(Path::new(folder), policy, &mut |_, _| {})?;
         let spec = model.spec();
-        let row = Row { cache: 0, token: 7, position: PROMPT };
-        let step = of_layers(model.as_ref(), Batch::step(&[row], 1), PROMPT);
+        let step = of_layers(model.as_ref(), Batch::decode(&[(7, PROMPT)]), PROMPT);
         let tokens: Vec<u32> = (5..).take(PROMPT).collect();
-        let chunk = of_layers(model.as_ref(), Batch::run(&tokens, 0), 0);
+        let chunk = of_layers(model.as_ref(), Batch::prompt(&tokens, 0), 0);
         let each = |count: usize| (count as f64 / spec.num_layers as f64).round();
         figures.add(format!("{}, a layer of a step", spec.family), each(step));
         figures.add(format!("{}, a layer of a chunk", spec.family), each(chunk));

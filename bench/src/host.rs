@@ -9,7 +9,7 @@ use mlx_core::Result;
 use mlx_core::array::Rows;
 use mlx_core::cache::Variant;
 use mlx_core::engine::EngineHandle;
-use mlx_core::model::{self, Batch, Model, Row};
+use mlx_core::model::{self, Batch, Model};
 use mlx_core::sampling::Scratch;
 use mlx_core::weights::WeightPolicy;
 
@@ -84,8 +84,7 @@ impl Parts {
         let mut token = 7;
         for position in 0..PROMPT + TOKENS {
             let begin = Instant::now();
-            let row = Row { cache: 0, token, position };
-            let hidden = model.forward(Batch::step(&[row], 1), &mut [&mut cache])?;
+            let hidden = model.forward(Batch::decode(&[(token, position)]), &mut [&mut cache])?;
             let rows = Rows::new(&model.logits(&hidden)?)?;
             let built = Instant::now();
             rows.start()?;

@@ -1,8 +1,6 @@
-//! The passes of the engine. Invariant: the only place that runs a model for a user.
+//! The passes of the engine. Invariant: no other file runs a model for a request.
 
 use std::cell::OnceCell;
-
-use mlx_rs::Array;
 
 use super::capacity::{Capacity, freed};
 use super::chunks::Chunks;
@@ -10,11 +8,11 @@ use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
 use super::schedule::shapes::Shapes;
 use super::sequence::Sequence;
-use crate::array::{self, Rows, slice_axis};
+use crate::array::{self, Rows};
 use crate::backend::default_memory_budget;
 use crate::cache::{SequenceState, Variant};
 use crate::error::{Error, Result};
-use crate::model::{Batch, Model, ModelSpec, Pass, Row};
+use crate::model::{Batch, Input, LogitRows, Model, ModelSpec, Pass, Span};
 
 /// A model, and how its passes are shaped.
 pub(super) struct Device {
@@ -24,19 +22,17 @@ pub(super) struct Device {
     exact_widths: OnceCell<Vec<usize>>,
     /// The most rows of a decode step.
     rows: usize,
-    /// In how many bits caches keep their numbers, if not as they are.
+    /// Bits of keys and values, if they are quantized.
     kv_bits: Option<u8>,
-    /// Whether a step that was started runs while the host does something else. MLX's CPU backend takes about fifty operations before it
-    /// makes the caller wait, fewer than a step has; working ahead was measured to gain nothing there.
     pipelined: bool,
 }
 
 impl Device {
-    /// Prepares to run `model`; with it comes what there is room for.
+    /// Prepares to run `model`, and computes the memory that is left for requests.
     pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
-        // Before anything is computed: there may be no room for it.
+        // First: there may be no memory to compute anything.
         let spec = in_bits(model.spec(), options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
@@ -155,60 +151,82 @@ impl Device {
         self.model.spec().num_layers
     }
 
-    fn step(&self, rows: &[Row], exact: bool) -> Batch {
-        let widths = if exact { self.exact_widths() } else { &[] };
-        let width = widths.iter().copied().find(|&width| width >= rows.len());
-        Batch::step(rows, width.unwrap_or(rows.len()))
+    /// A decode step as it has to run: an `exact` one span by span and as wide as was checked.
+    fn step(&self, batch: Batch, rows: usize, exact: bool) -> Result<Batch> {
+        if !exact {
+            return Ok(batch);
+        }
+        let width = self.exact_widths().iter().copied().find(|&width| width >= rows);
+        batch.per_span().padded(width.unwrap_or(rows))
     }
 
-    /// Starts a decode step, one row for each cache.
+    /// Starts a decode step: one token and its position for each state. In an `exact` step each row has the bits that it has alone, if
+    /// there are [widths](Self::exact_widths) for that.
     pub(super) fn decode(
         &self,
-        rows: &[Row],
-        caches: &mut [&mut SequenceState],
+        rows: &[(u32, usize)],
+        states: &mut [&mut SequenceState],
         exact: bool,
     ) -> Result<Rows> {
-        let hidden = self.model.forward(self.step(rows, exact), caches)?;
-        let logits = Rows::new(&self.model.logits(&hidden)?)?;
-        logits.start()?;
-        Ok(logits)
+        let mut pass = self.model.begin(self.step(Batch::decode(rows), rows.len(), exact)?)?;
+        self.model.advance(&mut pass, self.layers(), states)?;
+        self.logits(&pass)
     }
 
-    /// Begins a pass over a chunk of a prompt.
-    pub(super) fn begin_chunk(&self, tokens: &[u32], start: usize) -> Result<Pass> {
-        self.model.begin(Batch::run(tokens, start))
+    /// Begins a pass over a chunk of each of several prompts, one for each state; no more rows in all than the longest chunk has. In a
+    /// pass over a single chunk the bits depend on the chunk alone.
+    pub(super) fn begin_prefill(&self, chunks: &[PrefillChunk]) -> Result<Pass> {
+        let span = |(state, chunk): (usize, &PrefillChunk)| Span {
+            state,
+            start: chunk.start,
+            len: chunk.tokens.len(),
+            logits: chunk.logits,
+        };
+        let tokens: Vec<u32> = chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect();
+        let spans = chunks.iter().enumerate().map(span).collect();
+        self.model.begin(Batch::new(Input::Tokens(array::from_tokens(&tokens)), spans))
     }
 
-    /// Begins a pass over tokens that were generated once: the same rows that their steps had.
+    /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
     pub(super) fn begin_replay(&self, tokens: &[u32], start: usize) -> Result<Pass> {
-        let row = |(place, &token): (usize, &u32)| Row { cache: 0, token, position: start + place };
-        let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
-        self.model.begin(self.step(&rows, true))
+        let spans = (start..start + tokens.len()).map(|position| Span::row(0, position)).collect();
+        let batch = Batch::new(Input::Tokens(array::from_tokens(tokens)), spans);
+        self.model.begin(self.step(batch, tokens.len(), true)?)
     }
 
-    /// Starts the next layers of a pass. `wanted` says whether somebody will read its hidden rows.
+    /// Starts the next layers of a pass; `needs_hidden` if its rows are read after the last one.
     pub(super) fn advance(
         &self,
         pass: &mut Pass,
         layers: usize,
-        cache: &mut SequenceState,
-        wanted: bool,
+        states: &mut [&mut SequenceState],
+        needs_hidden: bool,
     ) -> Result<()> {
-        self.model.advance(pass, layers, &mut [&mut *cache])?;
-        // What the last layer makes of keys and values is of no use to a cache.
-        if pass.layer() == self.layers() && !wanted { cache.start() } else { pass.start() }
+        self.model.advance(pass, layers, states)?;
+        if pass.layer() < self.layers() || needs_hidden {
+            return pass.start();
+        }
+        // The states need no more of the last layer than its keys and values.
+        states.iter().try_for_each(|state| state.start())
     }
 
-    /// Starts the logits of the last row of a pass.
-    pub(super) fn last_logits(&self, hidden: &Array) -> Result<Rows> {
-        let rows = hidden.dim(0);
-        let logits = Rows::new(&self.model.logits(&slice_axis(hidden, 0, rows - 1, rows)?)?)?;
+    /// Starts the logits of the rows that the spans of a pass ask for.
+    pub(super) fn logits(&self, pass: &Pass) -> Result<Rows> {
+        let logits = Rows::new(&self.model.logits(&pass.logit_hidden()?)?)?;
         logits.start()?;
         Ok(logits)
     }
 }
 
-/// What the model takes with caches of so many bits.
+/// A chunk of a prompt in a prefill pass.
+pub(super) struct PrefillChunk<'a> {
+    pub(super) tokens: &'a [u32],
+    /// The position of its first token.
+    pub(super) start: usize,
+    pub(super) logits: LogitRows,
+}
+
+/// What the model takes with keys and values of so many bits.
 fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     let footprint = match bits {
         None => Some(spec.footprint),

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::device::Device;
+use super::device::{Device, PrefillChunk};
 use super::schedule::plan::{Chunk, Prefill, StepPlan};
 use super::sequence::Sequences;
 use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::error::Result;
-use crate::model::{Pass, Row};
+use crate::model::{LogitRows, Pass};
 
 /// The passes of a step.
 pub(super) struct Work {
@@ -140,11 +140,11 @@ impl Device {
     }
 
     fn decode_pass(&self, ids: &[u64], sequences: &mut Sequences, exact: bool) -> Result<DecodePass> {
-        let (mut rows, mut states): (Vec<Row>, Vec<&mut SequenceState>) = (Vec::new(), Vec::new());
+        let (mut rows, mut states): (Vec<(u32, usize)>, Vec<&mut SequenceState>) = (Vec::new(), Vec::new());
         for sequence in sequences.several_mut(ids) {
             let newest = *sequence.history.tokens().last().expect("a history is never empty");
             let state = &mut sequence.running().state;
-            rows.push(Row { cache: rows.len(), token: newest, position: state.offset() });
+            rows.push((newest, state.offset()));
             states.push(state);
         }
         let logits = self.decode(&rows, &mut states, exact)?;
@@ -168,7 +168,7 @@ impl Device {
         for chunk in &prefill.chunks {
             let pass = self.advance_chunk(chunk, prefill.layers, sequences, work)?;
             let Some(pass) = pass else { continue };
-            let logits = chunk.ends_prompt.then(|| self.last_logits(pass.hidden())).transpose()?;
+            let logits = chunk.ends_prompt.then(|| self.logits(&pass)).transpose()?;
             work.prefill.push(PrefillPass { chunk: chunk.clone(), pass, logits });
         }
         Ok(())
@@ -193,14 +193,15 @@ impl Device {
                 work.wait_for_decode();
             }
             self.shift_if_full(&mut run.state, keep)?;
-            let tokens = &sequence.history.tokens()[chunk.range.clone()];
+            let (tokens, start) = (&sequence.history.tokens()[chunk.range.clone()], run.state.offset());
             if chunk.replay {
-                self.begin_replay(tokens, run.state.offset())?
+                self.begin_replay(tokens, start)?
             } else {
-                self.begin_chunk(tokens, run.state.offset())?
+                let logits = if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None };
+                self.begin_prefill(&[PrefillChunk { tokens, start, logits }])?
             }
         };
-        self.advance(&mut pass, layers, &mut run.state, needs_hidden)?;
+        self.advance(&mut pass, layers, &mut [&mut run.state], needs_hidden)?;
         if pass.layer() < self.layers() {
             run.pass = Some(pass);
             return Ok(None);

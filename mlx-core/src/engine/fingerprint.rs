@@ -2,12 +2,12 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::device::Device;
+use super::device::{Device, PrefillChunk};
 use super::options::EngineOptions;
 use crate::cache::{DiskCache, Tier};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::Row;
+use crate::model::LogitRows;
 
 /// The most tokens of the text that is computed to see what the device makes of the model.
 const PROBE: usize = 64;
@@ -59,12 +59,12 @@ impl Device {
         let length = PROBE.min(spec.context_length - 1).max(1);
         let token = |place: usize| (place * 7919 % spec.vocab_size) as u32;
         let tokens: Vec<u32> = (0..length).map(token).collect();
-        let mut cache = self.new_state(0);
-        let mut pass = self.begin_chunk(&tokens, 0)?;
-        self.advance(&mut pass, self.layers(), &mut cache, true)?;
-        let prompt = self.last_logits(pass.hidden())?;
-        let row = Row { cache: 0, token: token(length), position: length };
-        let step = self.decode(&[row], &mut [&mut cache], false)?;
+        let mut state = self.new_state(0);
+        let chunk = PrefillChunk { tokens: &tokens, start: 0, logits: LogitRows::Last };
+        let mut pass = self.begin_prefill(&[chunk])?;
+        self.advance(&mut pass, self.layers(), &mut [&mut state], true)?;
+        let prompt = self.logits(&pass)?;
+        let step = self.decode(&[(token(length), length)], &mut [&mut state], false)?;
         Ok([prompt.values()?, step.values()?].concat())
     }
 }

@@ -1,10 +1,10 @@
-//! The check at load time that a row's bits do not depend on its company. Invariant: what it lets pass was compared bit for bit on
-//! this machine, with this model's own weights.
+//! The check at load time that a row's bits do not depend on the other rows of its step. Invariant: what passes was compared bit for
+//! bit on this machine, with this model's own weights.
 
 use crate::array::Rows;
 use crate::cache::{SequenceState, Variant};
 use crate::error::Result;
-use crate::model::{Batch, Model, Row};
+use crate::model::{Batch, Model};
 
 /// The most rows of a step.
 pub(super) const MOST_ROWS: usize = 32;
@@ -44,7 +44,7 @@ impl<'a> Check<'a> {
     fn new(model: &'a dyn Model) -> Result<Self> {
         let mut check = Self { model, text: model.new_state(Variant::default()), random: 1 };
         let tokens: Vec<u32> = (0..TEXT).map(|_| check.token()).collect();
-        model.forward(Batch::run(&tokens, 0), &mut [&mut check.text])?;
+        model.forward(Batch::prompt(&tokens, 0), &mut [&mut check.text])?;
         check.text.eval()?;
         Ok(check)
     }
@@ -74,14 +74,12 @@ impl<'a> Check<'a> {
     }
 
     fn step(&mut self, width: usize, probe: impl Fn(usize) -> bool) -> Result<Rows> {
-        let copy = || Ok(self.text.fork(TEXT)?.expect("a cache reaches to its own length"));
-        let mut caches = (0..width).map(|_| copy()).collect::<Result<Vec<_>>>()?;
-        let token = |place| if probe(place) { 1 } else { self.token() };
-        let tokens: Vec<u32> = (0..width).map(token).collect();
-        let row = |(cache, &token): (usize, &u32)| Row { cache, token, position: TEXT };
-        let rows: Vec<Row> = tokens.iter().enumerate().map(row).collect();
-        let mut caches: Vec<&mut SequenceState> = caches.iter_mut().collect();
-        let hidden = self.model.forward(Batch::step(&rows, width), &mut caches)?;
+        let copy = || Ok(self.text.fork(TEXT)?.expect("a state reaches its own length"));
+        let mut states = (0..width).map(|_| copy()).collect::<Result<Vec<_>>>()?;
+        let mut token = |place| if probe(place) { 1 } else { self.token() };
+        let rows: Vec<(u32, usize)> = (0..width).map(|place| (token(place), TEXT)).collect();
+        let mut states: Vec<&mut SequenceState> = states.iter_mut().collect();
+        let hidden = self.model.forward(Batch::decode(&rows).per_span(), &mut states)?;
         Rows::new(&self.model.logits(&hidden)?)
     }
 }

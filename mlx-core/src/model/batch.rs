@@ -1,137 +1,144 @@
-//! What one forward pass runs: tokens of one or more sequences, where they stand, and how far the pass has come.
+//! What one pass runs: spans of any sequences, their input, and their positions.
 
 use mlx_rs::Array;
-use mlx_rs::transforms::async_eval;
+use mlx_rs::ops::{concatenate, zeros_dtype};
 
-use super::rope::{Beyond, Positions, RotaryTables};
-use super::rope_config::LONG;
+use super::positions::Positions;
 use crate::array::from_tokens;
-use crate::cache::SequenceState;
 use crate::error::Result;
 
-/// How the rows of a batch belong to sequences.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Layout {
-    /// All rows are consecutive positions of the sequence of cache 0.
-    OneRun,
-    /// Row `i` belongs to the cache with this index; rows beyond the list are padding.
-    Rows(Vec<usize>),
+/// What the rows of a pass are made from.
+pub enum Input {
+    /// Token ids, `[T]`. They may still be on the device.
+    Tokens(Array),
+    /// Hidden states before the first layer, `[T, hidden]`, as an image encoder gives them.
+    Embeddings(Array),
 }
 
-/// One row of a decode step.
+/// The rows of a span whose logits are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    /// Which of the pass's caches the row belongs to. Rows of one cache are consecutive positions, in order.
-    pub cache: usize,
-    /// The token.
-    pub token: u32,
-    /// Its position.
-    pub position: usize,
+pub enum LogitRows {
+    /// None: a chunk in the middle of a prompt.
+    None,
+    /// The last one: the end of a prompt.
+    Last,
+    /// All of them: a decode step, a draft to verify, a prompt to score.
+    All,
 }
 
-/// The rows of one forward pass.
+/// Consecutive positions of one sequence. A span of 1 is a decode step, one of k + 1 verifies a draft of k tokens, one of n prefills.
+/// Spans of the same state follow one another, in the order of their positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Which of the pass's states it extends.
+    pub state: usize,
+    /// The position of its first row.
+    pub start: usize,
+    /// The number of its rows; at least 1.
+    pub len: usize,
+    /// The rows whose logits are needed.
+    pub logits: LogitRows,
+}
+
+impl Span {
+    /// One row with logits.
+    pub fn row(state: usize, position: usize) -> Self {
+        Self { state, start: position, len: 1, logits: LogitRows::All }
+    }
+}
+
+/// The rows of a pass: those of each span after those of the one before, then padding.
 pub struct Batch {
-    tokens: Array,
-    rows: usize,
-    layout: Layout,
+    input: Input,
+    spans: Vec<Span>,
     positions: Positions,
-    beyond: Beyond,
+    width: usize,
+    #[expect(dead_code, reason = "attention has one body, which goes span by span")]
+    per_span: bool,
 }
 
 impl Batch {
-    /// `tokens` as consecutive positions of one sequence, from `start`. Must not be empty.
-    pub fn run(tokens: &[u32], start: usize) -> Self {
-        Self {
-            tokens: from_tokens(tokens),
-            rows: tokens.len(),
-            layout: Layout::OneRun,
-            positions: Positions::Run(start as i32..(start + tokens.len()) as i32),
-            beyond: Beyond::None,
+    /// Spans of these rows. At least one span.
+    pub fn new(input: Input, spans: Vec<Span>) -> Self {
+        let width = spans.iter().map(|span| span.len).sum();
+        Self { input, positions: Positions::of_spans(&spans, width), spans, width, per_span: false }
+    }
+
+    /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
+    pub fn prompt(tokens: &[u32], start: usize) -> Self {
+        let span = Span { state: 0, start, len: tokens.len(), logits: LogitRows::Last };
+        Self::new(Input::Tokens(from_tokens(tokens)), vec![span])
+    }
+
+    /// A decode step: one token and its position for each state. Must not be empty.
+    pub fn decode(rows: &[(u32, usize)]) -> Self {
+        let tokens: Vec<u32> = rows.iter().map(|row| row.0).collect();
+        let spans = rows.iter().enumerate().map(|(state, row)| Span::row(state, row.1)).collect();
+        Self::new(Input::Tokens(from_tokens(&tokens)), spans)
+    }
+
+    /// The same with rows of padding up to `width` rows in all. They extend no state.
+    pub fn padded(self, width: usize) -> Result<Self> {
+        let missing = width.saturating_sub(self.width) as i32;
+        if missing == 0 {
+            return Ok(self);
         }
+        let pad = |rows: &Array| {
+            let mut shape = rows.shape().to_vec();
+            shape[0] = missing;
+            concatenate(&[rows, &zeros_dtype(&shape, rows.dtype())?], 0)
+        };
+        let input = match &self.input {
+            Input::Tokens(tokens) => Input::Tokens(pad(tokens)?),
+            Input::Embeddings(rows) => Input::Embeddings(pad(rows)?),
+        };
+        Ok(Self { input, positions: Positions::of_spans(&self.spans, width), width, ..self })
     }
 
-    /// A decode step: rows that cannot see each other but through their own caches, filled up to `width` with padding that no
-    /// cache sees. Must not be empty.
-    pub fn step(rows: &[Row], width: usize) -> Self {
-        let width = width.max(rows.len());
-        let mut tokens: Vec<u32> = rows.iter().map(|row| row.token).collect();
-        let mut positions: Vec<i32> = rows.iter().map(|row| row.position as i32).collect();
-        tokens.resize(width, 0);
-        positions.resize(width, 0);
-        Self {
-            tokens: from_tokens(&tokens),
-            rows: width,
-            layout: Layout::Rows(rows.iter().map(|row| row.cache).collect()),
-            positions: Positions::Each(Array::from_slice(&positions, &[width as i32])),
-            beyond: Beyond::None,
-        }
+    /// The same with attention span by span, whatever the backend does otherwise: the bits of a row do not depend on other spans.
+    #[must_use]
+    pub fn per_span(self) -> Self {
+        Self { per_span: true, ..self }
     }
 
-    /// `[R]`
-    pub(crate) fn tokens(&self) -> &Array {
-        &self.tokens
+    pub(super) fn input(&self) -> &Input {
+        &self.input
     }
 
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
+    /// In the order of their rows.
+    pub(super) fn spans(&self) -> &[Span] {
+        &self.spans
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    pub(crate) fn positions(&self) -> &Positions {
+    pub(super) fn positions(&self) -> &Positions {
         &self.positions
     }
 
-    /// Which rows belong to sequences of the long variant.
-    pub(crate) fn beyond(&self) -> &Beyond {
-        &self.beyond
+    /// The number of rows, with padding.
+    pub(super) fn width(&self) -> usize {
+        self.width
     }
 
-    /// Notes which of the pass's `states` are of the long variant.
-    pub(super) fn note_variants(&mut self, states: &[&mut SequenceState]) {
-        let is_long = |state: &SequenceState| state.variant() == LONG;
-        self.beyond = match &self.layout {
-            Layout::OneRun if is_long(states[0]) => Beyond::All,
-            Layout::Rows(of_rows) if of_rows.iter().any(|&cache| is_long(states[cache])) => {
-                let is_beyond = |row| of_rows.get(row).is_some_and(|&cache: &usize| is_long(states[cache]));
-                let rows: Vec<bool> = (0..self.rows).map(is_beyond).collect();
-                Beyond::Some(Array::from_slice(&rows, &[rows.len() as i32, 1, 1, 1]))
-            }
-            _ => Beyond::None,
-        };
-    }
-}
-
-/// A forward pass that can stop after any layer, so that a long prompt does not hold up the rows of others.
-pub struct Pass {
-    pub(super) batch: Batch,
-    /// What queries and keys of this pass turn by; empty before the first layer.
-    pub(super) rotary: Vec<RotaryTables>,
-    /// `[R, width]` after `layer` layers.
-    pub(super) hidden: Array,
-    pub(super) layer: usize,
-}
-
-impl Pass {
-    /// How many layers have been issued.
-    pub fn layer(&self) -> usize {
-        self.layer
+    /// Whether every span is one row.
+    pub(super) fn is_decode(&self) -> bool {
+        self.spans.iter().all(|span| span.len == 1)
     }
 
-    /// The rows' hidden state `[R, width]` after those layers.
-    pub fn hidden(&self) -> &Array {
-        &self.hidden
-    }
-
-    /// Lets the device begin with what has been issued and returns at once.
-    pub fn start(&self) -> Result<()> {
-        Ok(async_eval([&self.hidden])?)
-    }
-
-    /// Waits for what has been issued.
-    pub fn wait(&self) -> Result<()> {
-        Ok(self.hidden.eval()?)
+    /// The places of the rows whose logits are needed; `None` for every row, with padding.
+    pub(super) fn logit_rows(&self) -> Option<Vec<i32>> {
+        if self.spans.iter().all(|span| span.logits == LogitRows::All) {
+            return None;
+        }
+        let mut end = 0;
+        let rows = self.spans.iter().flat_map(|span| {
+            end += span.len as i32;
+            let first = match span.logits {
+                LogitRows::None => end,
+                LogitRows::Last => end - 1,
+                LogitRows::All => end - span.len as i32,
+            };
+            first..end
+        });
+        Some(rows.collect())
     }
 }

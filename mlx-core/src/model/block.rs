@@ -3,13 +3,13 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{add, multiply};
 
-use super::batch::{Batch, Layout};
+use super::batch::Batch;
 use super::decoder::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
 use super::mixer::Mixer;
 use super::moe::Experts;
 use super::norm::Norm;
-use super::rope::RotaryTables;
+use super::rope::Rotary;
 use crate::array::scalar_like;
 use crate::cache::LayerState;
 use crate::error::Result;
@@ -92,13 +92,13 @@ impl Block {
         })
     }
 
-    /// `[R, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `states` holds this layer's state of each
+    /// `[T, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `states` holds this layer's state of each
     /// sequence.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
-        rotary: Option<&RotaryTables>,
+        rotary: Option<&Rotary>,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
         let normed = normalized(self.input_norm.as_ref(), input)?;
@@ -115,7 +115,7 @@ impl Block {
     fn feed(&self, input: &Array, batch: &Batch) -> Result<Array> {
         match &self.feed_forward {
             Inner::Dense(dense) => dense.forward(input),
-            Inner::Sparse(experts) => experts.forward(input, *batch.layout() == Layout::OneRun),
+            Inner::Sparse(experts) => experts.forward(input, !batch.is_decode()),
         }
     }
 

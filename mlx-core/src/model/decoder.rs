@@ -4,7 +4,7 @@ use mlx_rs::ops::multiply;
 use mlx_rs::{Array, Dtype};
 
 use super::attention::AttentionConfig;
-use super::batch::{Batch, Pass};
+use super::batch::{Batch, Input};
 use super::block::{Block, BlockConfig};
 use super::feed_forward::FeedForwardConfig;
 use super::head::HeadConfig;
@@ -12,8 +12,8 @@ use super::linear::{Linear, Matrix, Part};
 use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use super::norm::{Norm, NormConfig};
-use super::rope::Ropes;
-use super::rope_config::RopeConfig;
+use super::pass::Pass;
+use super::rope::{RopeConfig, Ropes};
 use super::tensors::TensorNames;
 use super::{Model, ModelSpec};
 use crate::array::scalar_like;
@@ -121,7 +121,8 @@ impl Decoder {
             let part = Part { name: "lm_head", outputs: config.vocab_size };
             Linear::load(&mut weights, &[part], hidden, false)?
         };
-        let ropes = Ropes::new(&config.layers, weights.backend().fused_rope);
+        let ropes =
+            Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);
         let spec = ModelSpec::new(family, &config, &weights.finish()?);
         Ok(Self { spec, config, dtype, embedding, ropes, blocks, norm, head })
     }
@@ -140,7 +141,14 @@ impl Model for Decoder {
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
-        let mut hidden = self.embedding.rows(batch.tokens(), self.dtype)?;
+        let mut hidden = match batch.input() {
+            Input::Tokens(tokens) => self.embedding.rows(tokens, self.dtype)?,
+            // What an encoder gives is not scaled.
+            Input::Embeddings(rows) => {
+                let hidden = rows.as_dtype(self.dtype)?;
+                return Ok(Pass { batch, rotary: Vec::new(), hidden, layer: 0 });
+            }
+        };
         if let Some(scale) = self.config.embedding_scale {
             hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
         }
@@ -148,9 +156,9 @@ impl Model for Decoder {
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
-        pass.batch.note_variants(states);
         if pass.rotary.is_empty() {
-            pass.rotary = self.ropes.tables(pass.batch.positions(), pass.batch.beyond())?;
+            let long = pass.long_rows(states);
+            pass.rotary = self.ropes.rotary(&pass.batch.positions().rows()?, &long)?;
         }
         let end = self.blocks.len().min(pass.layer.saturating_add(layers));
         for layer in pass.layer..end {

@@ -9,7 +9,7 @@ use mlx_rs::Array;
 
 use super::attention::{Attention, AttentionConfig};
 use super::batch::Batch;
-use super::rope::RotaryTables;
+use super::rope::Rotary;
 use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
@@ -44,12 +44,12 @@ impl Mixer {
         }
     }
 
-    /// `[R, hidden]` to the same shape. Extends the layer's state of each sequence.
+    /// `[T, hidden]` to the same shape. Extends the layer's state of each sequence.
     pub(super) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
-        rotary: Option<&RotaryTables>,
+        rotary: Option<&Rotary>,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
         match self {

@@ -2,8 +2,6 @@
 
 mod activation;
 mod attention;
-mod attention_temperature;
-mod attention_weights;
 mod batch;
 mod block;
 mod decoder;
@@ -18,10 +16,9 @@ mod linear;
 mod mixer;
 mod moe;
 mod norm;
-mod qk_norm;
+mod pass;
+mod positions;
 mod rope;
-mod rope_config;
-mod rope_frequencies;
 mod softcap;
 mod tensors;
 
@@ -31,9 +28,10 @@ use mlx_rs::Array;
 use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
-pub use attention::{AttentionBiases, AttentionConfig, Projections};
-pub use attention_temperature::AttentionTemperatureConfig;
-pub use batch::{Batch, Pass, Row};
+pub use attention::{
+    AttentionBiases, AttentionConfig, AttentionTemperatureConfig, Projections, QkNormConfig, QkNormScope,
+};
+pub use batch::{Batch, Input, LogitRows, Span};
 pub use block::BlockConfig;
 pub use decoder::{DecoderConfig, LayerConfig};
 pub use expert_weights::ExpertTensors;
@@ -43,9 +41,9 @@ pub use head::{HeadConfig, LogitScale};
 pub use mixer::MixerKind;
 pub use moe::{ExpertActivation, MoeConfig};
 pub use norm::{NormConfig, NormKind};
-pub use qk_norm::{QkNormConfig, QkNormScope};
-use rope_config::LONG;
-pub use rope_config::{RopeConfig, RopeDefaults, RopeScaling};
+pub use pass::Pass;
+use rope::LONG;
+pub use rope::{RopeConfig, RopeDefaults, RopeScaling};
 pub use tensors::TensorNames;
 
 use crate::cache::{SequenceState, Variant};
@@ -73,14 +71,14 @@ pub trait Model: Send {
     /// their new positions.
     fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()>;
 
-    /// A whole pass: the rows' last hidden state `[rows, width]`.
+    /// A whole pass: the last hidden state of all rows, `[T, hidden]`.
     fn forward(&self, batch: Batch, states: &mut [&mut SequenceState]) -> Result<Array> {
         let mut pass = self.begin(batch)?;
         self.advance(&mut pass, self.spec().num_layers, states)?;
         Ok(pass.hidden)
     }
 
-    /// Some rows of [`Model::forward`] after the last norm: what the head, or a pooled embedding, is made from.
+    /// Some rows of [`Model::forward`] after the last norm, as the head and pooled embeddings need them.
     fn normalized(&self, hidden: &Array) -> Result<Array>;
 
     /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.

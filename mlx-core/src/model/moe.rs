@@ -90,10 +90,10 @@ impl Experts {
         })
     }
 
-    /// `[R, hidden]` to the same shape. The rows of a `run` belong to one sequence.
-    pub(crate) fn forward(&self, input: &Array, run: bool) -> Result<Array> {
+    /// `[T, hidden]` to the same shape. `may_sort` rows by expert: their bits then depend on how many there are.
+    pub(crate) fn forward(&self, input: &Array, may_sort: bool) -> Result<Array> {
         let (chosen, shares) = self.route(input)?;
-        let outer = if run && chosen.size() >= WORTH_SORTING {
+        let outer = if may_sort && chosen.size() >= WORTH_SORTING {
             self.by_expert(input, &chosen)?
         } else {
             self.through(&expand_dims_axes(input, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?

@@ -6,13 +6,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::array::Rows;
+use crate::engine::device::PrefillChunk;
 use crate::engine::output::{accept, emit};
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Outlet, Wait};
 use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
 use crate::error::Result;
 use crate::folder::ModelFolder;
-use crate::model::{self, Row};
+use crate::model::{self, LogitRows};
 use crate::sampling::{
     Constraint, Cursor, DrawRequest, DryOptions, PenaltyOptions, Sampler, SamplingOptions, Scratch, Since,
     TokenHistory, TokenMask,
@@ -138,19 +139,24 @@ impl Running<'_> {
             let state = &mut self.sequence.running().state;
             let offset = state.offset();
             let Some(range) = device.shapes().next_chunk(&view) else {
-                let row = Row { cache: 0, token: tokens[offset], position: offset };
-                return device.decode(&[row], &mut [state], view.exact).expect("it starts");
+                return device
+                    .decode(&[(tokens[offset], offset)], &mut [state], view.exact)
+                    .expect("it starts");
             };
             let is_end = view.next() == Next::Prompt(range.end);
             let pass = match view.next() {
                 Next::Replay(_) if view.exact => device.begin_replay(&tokens[range], offset),
-                _ => device.begin_chunk(&tokens[range], offset),
+                _ => device.begin_prefill(&[PrefillChunk {
+                    tokens: &tokens[range],
+                    start: offset,
+                    logits: LogitRows::Last,
+                }]),
             };
             let mut pass = pass.expect("it begins");
-            device.advance(&mut pass, device.layers(), state, true).expect("it starts");
+            device.advance(&mut pass, device.layers(), &mut [state], true).expect("it starts");
             state.eval().expect("it is computed");
             if is_end {
-                return device.last_logits(pass.hidden()).expect("it starts");
+                return device.logits(&pass).expect("it starts");
             }
         }
     }

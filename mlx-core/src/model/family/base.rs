@@ -6,14 +6,14 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
 use crate::model::attention::{AttentionBiases, AttentionConfig, Projections};
+use crate::model::attention::{QkNormConfig, QkNormScope};
 use crate::model::block::BlockConfig;
 use crate::model::decoder::{DecoderConfig, LayerConfig};
 use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
 use crate::model::head::HeadConfig;
 use crate::model::mixer::MixerKind;
 use crate::model::norm::{NormConfig, NormKind};
-use crate::model::qk_norm::{QkNormConfig, QkNormScope};
-use crate::model::rope_config::{RopeConfig, RopeDefaults};
+use crate::model::rope::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
 /// A config that claims more layers than this is damaged.

@@ -4,11 +4,11 @@ use super::base::{self, Defaults, LLAMA, flag, nullable};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
+use crate::model::attention::QkNormScope;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::head::LogitScale;
 use crate::model::norm::NormKind;
-use crate::model::qk_norm::QkNormScope;
 
 const COHERE: Defaults = Defaults {
     max_position_embeddings: 8192,

@@ -5,11 +5,11 @@ use super::layers::{self, FULL, SLIDING};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
+use crate::model::attention::QkNormScope;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::norm::NormKind;
-use crate::model::qk_norm::QkNormScope;
-use crate::model::rope_config::{RopeConfig, RopeDefaults};
+use crate::model::rope::{RopeConfig, RopeDefaults};
 
 const GEMMA: Defaults = Defaults {
     num_kv_heads: Some(16),

@@ -6,7 +6,7 @@ use super::base::{self, Defaults, LLAMA, flag, positive};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
-use crate::model::attention_temperature::AttentionTemperatureConfig;
+use crate::model::attention::AttentionTemperatureConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::head::LogitScale;
 

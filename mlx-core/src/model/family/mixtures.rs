@@ -6,10 +6,10 @@ use super::base::{self, Defaults, LLAMA, flag, positive};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
+use crate::model::attention::QkNormScope;
 use crate::model::decoder::DecoderConfig;
 use crate::model::expert_weights::ExpertTensors;
 use crate::model::moe::{ExpertActivation, MoeConfig};
-use crate::model::qk_norm::QkNormScope;
 use crate::model::tensors::TensorNames;
 
 /// Mixtral.

@@ -4,10 +4,10 @@ use super::base::{self, Defaults, LLAMA};
 use super::layers::{self, FULL, SLIDING};
 use crate::config::Fields;
 use crate::error::Result;
+use crate::model::attention::QkNormScope;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
-use crate::model::qk_norm::QkNormScope;
-use crate::model::rope_config::RopeConfig;
+use crate::model::rope::RopeConfig;
 
 const OLMO2: Defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };
 

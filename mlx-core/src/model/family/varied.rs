@@ -7,12 +7,12 @@ use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::Projections;
+use crate::model::attention::QkNormScope;
 use crate::model::block::BlockConfig;
 use crate::model::decoder::DecoderConfig;
 use crate::model::feed_forward::FeedForwardInput;
 use crate::model::norm::NormKind;
-use crate::model::qk_norm::QkNormScope;
-use crate::model::rope_config::{RopeConfig, RopeDefaults};
+use crate::model::rope::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
 /// Phi 3 and 4: projections in one; wavelengths stretched pair by pair.

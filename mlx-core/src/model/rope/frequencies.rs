@@ -1,12 +1,12 @@
-//! The wavelengths of rotary embedding after stretching, in double precision.
+//! The inverse frequencies of rotary embedding after scaling, in double precision.
 
 use std::f64::consts::TAU;
 
-use super::rope_config::{RopeConfig, RopeScaling};
+use super::config::{RopeConfig, RopeScaling};
 
-/// The wavelength over 2 pi of each pair of dims; `None` where the theta says it all. A pair that stands still has an infinite
-/// one. `beyond` is for sequences beyond the border of LongRoPE.
-pub(super) fn scaled_freqs(config: &RopeConfig, beyond: bool) -> Option<Vec<f64>> {
+/// The inverse frequency of each pair of dims, its wavelength over 2 pi; `None` where `theta` alone gives it. That of a pair that
+/// does not rotate is infinite. `use_long` is for sequences of the long variant of LongRoPE.
+pub(super) fn inverse_frequencies(config: &RopeConfig, use_long: bool) -> Option<Vec<f64>> {
     let plain = |pair: usize, width: usize| config.theta.powf(2.0 * pair as f64 / width as f64);
     let pairs = 0..config.dims / 2;
     Some(match &config.scaling {
@@ -16,7 +16,7 @@ pub(super) fn scaled_freqs(config: &RopeConfig, beyond: bool) -> Option<Vec<f64>
         }
         RopeScaling::Yarn { .. } => pairs.map(|pair| yarn(config, pair, plain(pair, config.dims))).collect(),
         RopeScaling::Long { short, long, .. } => {
-            let factors = if beyond { long } else { short };
+            let factors = if use_long { long } else { short };
             pairs.zip(factors).map(|(pair, factor)| factor * plain(pair, config.dims)).collect()
         }
         RopeScaling::Proportional { factor, head_dim } => {
@@ -64,6 +64,6 @@ fn yarn(config: &RopeConfig, pair: usize, length: f64) -> f64 {
     }
     let (low, high) = (low.max(0.0), high.min(width - 1.0));
     let high = if low.total_cmp(&high).is_eq() { high + 0.001 } else { high };
-    let scaled_freqs = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
-    1.0 / (scaled_freqs / (factor * length) + (1.0 - scaled_freqs) / length)
+    let blend = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
+    1.0 / (blend / (factor * length) + (1.0 - blend) / length)
 }

@@ -3,12 +3,13 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, multiply};
 
-use super::norm::{Norm, NormConfig};
+use super::heads::Heads;
 use crate::array::slice_axis;
 use crate::error::Result;
+use crate::model::norm::{Norm, NormConfig};
 use crate::weights::Weights;
 
-/// What is normalized, and with what weights.
+/// What is normalized together, and with which weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNormScope {
     /// Each head; all query heads share a weight, and all key heads: `q_norm.weight` is `[D]`.
@@ -34,17 +35,9 @@ pub struct QkNormConfig {
 
 impl QkNormConfig {
     /// The same norms, after the rotation.
-    pub(super) fn after_rope(self) -> Self {
+    pub(in crate::model) fn after_rope(self) -> Self {
         Self { after_rope: true, ..self }
     }
-}
-
-/// How many heads there are, and how wide they are.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Heads {
-    pub(super) query: usize,
-    pub(super) key: usize,
-    pub(super) size: usize,
 }
 
 /// Norms of queries and keys with their weights.
@@ -79,7 +72,7 @@ impl QkNorm {
     }
 
     /// Normalizes the whole width of queries and keys in `[R, (Hq + 2 Hk) D]`, if that is the scope.
-    pub(super) fn widths(&self, projected: Array, heads: Heads) -> Result<Array> {
+    pub(super) fn normalize_width(&self, projected: Array, heads: Heads) -> Result<Array> {
         let Self::Width { query, key } = self else { return Ok(projected) };
         let (queries, keys) = ((heads.query * heads.size) as i32, (heads.key * heads.size) as i32);
         let part = |start, end| slice_axis(&projected, 1, start, end);
@@ -92,10 +85,10 @@ impl QkNorm {
     }
 
     /// Normalizes each head of `[B, Hq + Hk, T, D]`, if that is the scope.
-    pub(super) fn each(&self, turning: Array) -> Result<Array> {
+    pub(super) fn normalize_heads(&self, heads: Array) -> Result<Array> {
         match self {
-            Self::PerHead { norm, weight } => Ok(multiply(norm.plain(&turning)?, weight)?),
-            Self::Width { .. } => Ok(turning),
+            Self::PerHead { norm, weight } => Ok(multiply(norm.plain(&heads)?, weight)?),
+            Self::Width { .. } => Ok(heads),
         }
     }
 }

@@ -3,15 +3,14 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{add, divide, floor, log, multiply};
 
-use super::rope::Positions;
 use crate::error::Result;
 
 /// How much queries grow: `1 + scale * ln(1 + floor(position / floor_scale))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionTemperatureConfig {
-    /// How fast.
+    /// How fast they grow.
     pub scale: f32,
-    /// Positions in between which nothing changes.
+    /// The number of positions between two changes.
     pub floor_scale: f32,
 }
 
@@ -23,10 +22,10 @@ impl AttentionTemperature {
         Self(temperature)
     }
 
-    /// Queries `[R, H, 1, D]` at their positions.
-    pub(super) fn forward(&self, query: &Array, positions: &Positions) -> Result<Array> {
+    /// Queries `[T, H, 1, D]` at their positions, `[T, 1, 1]` of f32.
+    pub(super) fn forward(&self, query: &Array, positions: &Array) -> Result<Array> {
         let number = Array::from_f32;
-        let steps = floor(divide(positions.column()?, number(self.0.floor_scale))?)?;
+        let steps = floor(divide(positions, number(self.0.floor_scale))?)?;
         let grown = multiply(log(add(steps, number(1.0))?)?, number(self.0.scale))?;
         let factor = add(grown, number(1.0))?.expand_dims(3)?.as_dtype(query.dtype())?;
         Ok(multiply(query, factor)?)

@@ -1,21 +1,21 @@
-//! From the scores of queries and keys to the shares of values: caps, masks, sinks, softmax.
+//! From the scores of queries and keys to the weights of values: caps, masks, sinks, softmax.
 
 use mlx_rs::Array;
 use mlx_rs::ops::{broadcast_to, concatenate, select, softmax_axis};
 
-use super::attention::AttentionConfig;
-use super::softcap::softcap;
+use super::config::AttentionConfig;
 use crate::array::{scalar_like, slice_axis};
 use crate::error::Result;
 use crate::mlx_sys::slice_update_add;
+use crate::model::softcap::softcap;
 use crate::weights::Weights;
 
-/// What happens to scores beside the softmax.
+/// What is done to scores besides the softmax.
 pub(super) struct AttentionWeights {
     cap: Option<f32>,
-    /// `[H]`: a score of each query head that takes part in the softmax and leads nowhere.
+    /// `[Hq]`: a score of each query head that takes part in the softmax without a value.
     sinks: Option<Array>,
-    /// The same as `[1, key heads, group, 1]`.
+    /// The same as `[1, Hk, group, 1]`.
     sinks_by_group: Option<Array>,
 }
 
@@ -29,23 +29,23 @@ impl AttentionWeights {
         Ok(Self { cap: config.softcap, sinks, sinks_by_group })
     }
 
-    /// `[H]`, for a kernel that knows what to do with them.
+    /// `[Hq]`, for an operation that applies them itself.
     pub(super) fn sinks(&self) -> Option<&Array> {
         self.sinks.as_ref()
     }
 
-    /// The shares of one row's scores `[1, key heads, group, seen]`.
-    pub(super) fn shares(&self, scores: &Array) -> Result<Array> {
+    /// The weights of one row's scores `[1, Hk, group, seen]`.
+    pub(super) fn of_row(&self, scores: &Array) -> Result<Array> {
         let scores = self.capped(scores)?;
         let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
         let seen = scores.dim(-1);
-        let shares = softmax_axis(concatenate(&[&scores, sinks], -1)?, -1, true)?;
-        slice_axis(&shares, 3, 0, seen)
+        let weights = softmax_axis(concatenate(&[&scores, sinks], -1)?, -1, true)?;
+        slice_axis(&weights, 3, 0, seen)
     }
 
-    /// The shares of the scores `[1, key heads, group, T, seen]` of a run, each row seeing itself and what is before it, at most
-    /// `window` positions in all.
-    pub(super) fn prefill_weights(&self, scores: &Array, window: Option<i32>) -> Result<Array> {
+    /// The weights of the scores `[1, Hk, group, n, seen]` of the last `n` positions, each of which sees itself and what is before it, at
+    /// most `window` positions in all.
+    pub(super) fn of_rows(&self, scores: &Array, window: Option<i32>) -> Result<Array> {
         let (rows, seen) = (scores.dim(3), scores.dim(4));
         let mut scores = self.capped(scores)?;
         match window.filter(|&window| seen > window) {
@@ -55,7 +55,7 @@ impl AttentionWeights {
                 scores = select(band_mask(rows, seen, window), &scores, hidden)?;
             }
             None => {
-                // All rows see all positions before the run: a mask of those would cost more than the products.
+                // All rows see all positions before the first of them: masking those would cost more than the products.
                 let (start, stop) =
                     ([0, 0, 0, 0, seen - rows], [1, scores.dim(1), scores.dim(2), rows, seen]);
                 scores = slice_update_add(&scores, &later(rows), start, stop)?;
@@ -64,8 +64,8 @@ impl AttentionWeights {
         let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
         let shape = [1, scores.dim(1), scores.dim(2), rows, 1];
         let sinks = broadcast_to(sinks.expand_dims(4)?, &shape)?;
-        let shares = softmax_axis(concatenate(&[&scores, &sinks], -1)?, -1, true)?;
-        slice_axis(&shares, 4, 0, seen)
+        let weights = softmax_axis(concatenate(&[&scores, &sinks], -1)?, -1, true)?;
+        slice_axis(&weights, 4, 0, seen)
     }
 
     fn capped(&self, scores: &Array) -> Result<Array> {

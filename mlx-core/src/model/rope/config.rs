@@ -6,7 +6,7 @@ use crate::config::Fields;
 use crate::error::Result;
 
 /// The states of sequences that are longer than the short context of LongRoPE.
-pub(super) const LONG: Variant = Variant::new(1);
+pub(in crate::model) const LONG: Variant = Variant::new(1);
 
 /// How the wavelengths are stretched.
 #[derive(Debug, Clone, PartialEq)]

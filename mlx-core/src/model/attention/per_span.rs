@@ -1,0 +1,120 @@
+//! Attention span by span, each over its own state: what a row becomes does not depend on other spans, nor on how many there are.
+
+use mlx_rs::Array;
+use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
+use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
+
+use super::Core;
+use super::weights::band_mask;
+use crate::array::{scalar_like, slice_axis};
+use crate::cache::LayerState;
+use crate::error::Result;
+use crate::model::batch::{Batch, Span};
+
+impl Core {
+    /// See [`Core::attend`].
+    pub(super) fn per_span(
+        &self,
+        query: &Array,
+        added: &Array,
+        batch: &Batch,
+        states: &mut [&mut LayerState],
+    ) -> Result<Array> {
+        let spans = batch.spans();
+        let of_state = || spans.chunk_by(|one, next| one.state == next.state);
+        let lengths = |spans: &[Span]| spans.iter().map(|span| span.len).sum::<usize>();
+        let padding = batch.width() - lengths(spans);
+        let queries = split_rows(&self.grouped(query)?, spans.iter().map(|span| span.len), padding)?;
+        let added = split_rows(added, of_state().map(lengths), padding)?;
+        let mut mixed = Vec::with_capacity(queries.len());
+        for (spans, added) in of_state().zip(&added) {
+            // All rows of a state at once, so that it can go back to where the pass began.
+            let added = if added.dim(0) == 1 { added } else { &added.swap_axes(0, 2)? };
+            let seen = states[spans[0].state].append(added)?;
+            for span in spans {
+                let (keys, values) = self.seen_by(*span, lengths(spans) + spans[0].start, &seen)?;
+                mixed.push(self.attend_span(&queries[mixed.len()], &keys, &values)?);
+            }
+        }
+        mixed.extend(queries.into_iter().skip(spans.len()));
+        match mixed.as_slice() {
+            [only] => Ok(only.clone()),
+            all => Ok(concatenate(all, 0)?),
+        }
+    }
+
+    /// `[T, Hq, 1, D]` with the query heads of a key head together, `[T, Hk, group, D]`, and scaled where MLX does not do it.
+    fn grouped(&self, query: &Array) -> Result<Array> {
+        let (queries, keys) = (self.heads.query as i32, self.heads.key as i32);
+        let query = query.reshape(&[query.dim(0), keys, queries / keys, self.heads.size as i32])?;
+        if self.fused { Ok(query) } else { Ok(multiply(&query, scalar_like(self.scale, &query)?)?) }
+    }
+
+    /// What a span sees of the keys and values `[1, Hk, seen, D]` up to position `end`: nothing after its last row, and nothing that its
+    /// first row's window has left.
+    fn seen_by(&self, span: Span, end: usize, (keys, values): &(Array, Array)) -> Result<(Array, Array)> {
+        let seen = keys.dim(2);
+        let last = seen - (end - span.start - span.len) as i32;
+        let first = self.sliding_window.map_or(0, |window| (last - span.len as i32 + 1 - window).max(0));
+        if (first, last) == (0, seen) {
+            return Ok((keys.clone(), values.clone()));
+        }
+        Ok((slice_axis(keys, 2, first, last)?, slice_axis(values, 2, first, last)?))
+    }
+
+    /// The queries of a span, `[n, Hk, group, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
+    /// of them.
+    fn attend_span(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
+        let [rows, num_kv_heads, group, size] = [0, 1, 2, 3].map(|axis| query.dim(axis));
+        if rows == 1 && !self.fused {
+            let scores = matmul(query, keys.swap_axes(2, 3)?)?;
+            return Ok(matmul(self.weights.of_row(&scores)?, values)?);
+        }
+        let by_head = if rows == 1 { query } else { &query.transpose_axes(&[1, 2, 0, 3])? };
+        let mixed = if self.fused {
+            let by_head = by_head.reshape(&[1, num_kv_heads * group, rows, size])?;
+            self.fused(&by_head, keys, values)?
+        } else {
+            // The query heads of a key head are rows of one product.
+            let by_head = by_head.reshape(&[1, num_kv_heads, group * rows, size])?;
+            let scores = matmul(by_head, keys.swap_axes(2, 3)?)?;
+            let scores = scores.reshape(&[1, num_kv_heads, group, rows, -1])?;
+            let weights = self.weights.of_rows(&scores, self.sliding_window)?;
+            matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?
+        };
+        if rows == 1 {
+            return Ok(mixed.reshape(query.shape())?);
+        }
+        Ok(mixed.reshape(&[num_kv_heads, group, rows, size])?.transpose_axes(&[2, 0, 1, 3])?)
+    }
+
+    /// `[1, Hq, n, D]` by MLX's own operation.
+    fn fused(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
+        let (rows, seen) = (query.dim(2), keys.dim(2));
+        let band = self.sliding_window.filter(|&window| rows > 1 && seen > window);
+        let band = band.map(|window| band_mask(rows, seen, window));
+        let mask = match &band {
+            Some(band) => Some(Mask::Array(band)),
+            None => (rows > 1).then_some(Mask::Causal),
+        };
+        Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, self.weights.sinks())?)
+    }
+}
+
+/// The rows of `array` in parts of these lengths, and what is left after them.
+fn split_rows(array: &Array, lengths: impl Iterator<Item = usize>, left: usize) -> Result<Vec<Array>> {
+    let lengths: Vec<usize> = lengths.chain((left > 0).then_some(left)).collect();
+    if lengths.len() == 1 {
+        return Ok(vec![array.clone()]);
+    }
+    // One operation that gives all parts, instead of one for each.
+    if lengths.iter().all(|&length| length == lengths[0]) {
+        return Ok(split_equal(array, lengths.len() as i32, 0)?);
+    }
+    let mut end = 0;
+    let ends = lengths[..lengths.len() - 1].iter().map(|&length| {
+        end += length as i32;
+        end
+    });
+    Ok(array.split_at_indices(&ends.collect::<Vec<_>>(), 0)?)
+}

@@ -1,0 +1,162 @@
+//! Spans: a pass holds any mix of prefill, decode and verification, and each span gives what it gives in a pass of its own.
+
+use mlx_core::array::{Rows, from_tokens};
+use mlx_core::backend::Backend;
+use mlx_core::cache::{Rollback, SequenceState};
+use mlx_core::model::{self, Batch, Input, LogitRows, Model, Span};
+use mlx_core::weights::WeightPolicy;
+use mlx_tests::golden::worst_difference;
+use mlx_tests::{Dice, cpu, device, model_folder};
+
+fn load(name: &str, backend: Backend) -> Box<dyn Model> {
+    let policy = WeightPolicy::new(backend, false);
+    model::load(&model_folder(name), policy, &mut |_, _| {}).expect("the fixture loads")
+}
+
+fn text(dice: &mut Dice, length: usize) -> Vec<u32> {
+    (0..length).map(|_| dice.below(300) as u32 + 8).collect()
+}
+
+/// The state of a sequence of `tokens` that will have `length` tokens.
+fn state(model: &dyn Model, tokens: &[u32], length: usize) -> SequenceState {
+    let mut state = model.new_state(model.spec().variant(length));
+    for chunk in tokens.chunks(32) {
+        let start = state.offset();
+        model.forward(Batch::prompt(chunk, start), &mut [&mut state]).expect("the pass runs");
+        state.eval().expect("it is computed");
+    }
+    state
+}
+
+/// The logits that the spans of a pass ask for.
+fn logits(model: &dyn Model, batch: Batch, states: &mut [&mut SequenceState]) -> Vec<f32> {
+    let mut pass = model.begin(batch).expect("the pass begins");
+    model.advance(&mut pass, usize::MAX, states).expect("the layers run");
+    let hidden = pass.logit_hidden().expect("rows");
+    let rows = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
+    rows.values().expect("they are computed").to_vec()
+}
+
+fn batch(tokens: &[Vec<u32>], spans: &[Span]) -> Batch {
+    Batch::new(Input::Tokens(from_tokens(&tokens.concat())), spans.to_vec())
+}
+
+/// Sliding windows, sinks, soft caps, experts, LongRoPE with both variants in a pass, and queries with a temperature.
+const NAMES: [&str; 8] = [
+    "llama-rope3-f32",
+    "mistral-f32",
+    "gemma2-f32",
+    "gemma3_text-f32",
+    "gpt_oss-f32",
+    "phi3-long-f32",
+    "qwen3_moe-f32",
+    "ministral3-f32",
+];
+
+#[test]
+fn any_mix_of_spans_equals_the_same_spans_alone() {
+    let _turn = device();
+    // Positions before the span, and its length: prefill, verification, decode, in any order.
+    let shapes = [(0, 20), (5, 4), (33, 1), (70, 9), (12, 1), (0, 1)];
+    for name in NAMES {
+        for fused in [false, true] {
+            let backend = Backend { fused_attention: fused, fused_rope: fused, ..Backend::CPU };
+            let (model, mut dice) = (load(name, backend), Dice::new(11));
+            let width = model.spec().vocab_size;
+            let before: Vec<Vec<u32>> = shapes.iter().map(|shape| text(&mut dice, shape.0)).collect();
+            let tokens: Vec<Vec<u32>> = shapes.iter().map(|shape| text(&mut dice, shape.1)).collect();
+            let start = |index: usize| {
+                let (length, added) = shapes[index];
+                state(model.as_ref(), &before[index], length + added)
+            };
+            let span = |index: usize, state: usize, logits: LogitRows| Span {
+                state,
+                start: shapes[index].0,
+                len: shapes[index].1,
+                logits,
+            };
+            let every = [LogitRows::All; 6];
+            let some = [LogitRows::Last, LogitRows::All, LogitRows::All, LogitRows::None, LogitRows::Last];
+            for (wanted, padding) in [(&every[..], 0), (&some[..], 0), (&some[..], 5)] {
+                let count = wanted.len();
+                let mut states: Vec<SequenceState> = (0..count).map(start).collect();
+                let spans: Vec<Span> = (0..count).map(|index| span(index, index, wanted[index])).collect();
+                let together = batch(&tokens[..count], &spans);
+                let rows: usize = spans.iter().map(|span| span.len).sum();
+                let together = together.padded(rows + padding).expect("padding");
+                let together = logits(model.as_ref(), together, &mut states.iter_mut().collect::<Vec<_>>());
+                let mut alone = Vec::new();
+                for (index, &wanted) in wanted.iter().enumerate().filter(|it| *it.1 != LogitRows::None) {
+                    let single = batch(&tokens[index..=index], &[span(index, 0, wanted)]);
+                    alone.extend(logits(model.as_ref(), single, &mut [&mut start(index)]));
+                }
+                let worst = worst_difference(&together, &alone, width);
+                assert!(worst < 1e-4, "{name}, fused: {fused}: {worst:e} of the spread");
+                for (state, shape) in states.iter().zip(shapes) {
+                    assert_eq!(state.offset(), shape.0 + shape.1, "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// What a replay rests on: rows of one sequence side by side are the rows that its steps had.
+#[test]
+fn rows_of_one_state_have_the_bits_of_their_steps() {
+    let _turn = cpu();
+    for name in NAMES {
+        let (model, mut dice) = (load(name, Backend::CPU), Dice::new(3));
+        for length in [3, 20, 61] {
+            let (before, tokens) = (text(&mut dice, length), text(&mut dice, 5));
+            let mut stepped = state(model.as_ref(), &before, length + 5);
+            let mut steps = Vec::new();
+            for (place, &token) in tokens.iter().enumerate() {
+                let step = Batch::decode(&[(token, length + place)]).per_span().padded(8).expect("padding");
+                let row = logits(model.as_ref(), step, &mut [&mut stepped]);
+                steps.extend_from_slice(&row[..model.spec().vocab_size]);
+            }
+            let spans: Vec<Span> = (length..length + 5).map(|position| Span::row(0, position)).collect();
+            let replay = batch(&[tokens], &spans).per_span().padded(8).expect("padding");
+            let rows = logits(model.as_ref(), replay, &mut [&mut state(model.as_ref(), &before, length + 5)]);
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert!(bits(&rows[..steps.len()]) == bits(&steps), "{name} at {length}");
+        }
+    }
+}
+
+/// A draft that is rejected costs no more than its rows, also where a window moves while it is verified.
+#[test]
+fn a_state_goes_back_to_where_its_last_pass_began() {
+    let _turn = device();
+    let (model, mut dice) = (load("mistral-f32", Backend::CPU), Dice::new(8));
+    let tokens = text(&mut dice, 150);
+    for split in [false, true] {
+        let mut state = state(model.as_ref(), &tokens[..10], 200);
+        while state.offset() + 4 <= tokens.len() {
+            let start = state.offset();
+            let draft = vec![text(&mut dice, 4)];
+            let spans = if split {
+                (start..start + 4).map(|position| Span::row(0, position)).collect()
+            } else {
+                vec![Span { state: 0, start, len: 4, logits: LogitRows::All }]
+            };
+            logits(model.as_ref(), batch(&draft, &spans), &mut [&mut state]);
+            assert_eq!(state.rollback(start), Rollback::Done, "from {start}");
+            let row = Batch::decode(&[(tokens[start], start)]);
+            logits(model.as_ref(), row, &mut [&mut state]);
+        }
+    }
+}
+
+#[test]
+fn embeddings_stand_in_for_tokens() {
+    let _turn = device();
+    let model = load("gemma3_text-f32", Backend::CPU);
+    let tokens = text(&mut Dice::new(2), 12);
+    let new = || model.new_state(model.spec().variant(12));
+    let expected = logits(model.as_ref(), Batch::prompt(&tokens, 0), &mut [&mut new()]);
+    let pass = model.begin(Batch::prompt(&tokens, 0)).expect("the pass begins");
+    let span = Span { state: 0, start: 0, len: 12, logits: LogitRows::Last };
+    let batch = Batch::new(Input::Embeddings(pass.hidden().clone()), vec![span]);
+    assert_eq!(logits(model.as_ref(), batch, &mut [&mut new()]), expected);
+}
