@@ -1,6 +1,6 @@
 //! Reads one generation to its end, showing thoughts and text as they come.
 
-use mlx_core::chat::{ChatEvent, ChatStream, OutputFormat, StreamEvent};
+use mlx_core::chat::{ChatEvent, ChatStream, OutputParser, StreamEvent};
 use mlx_core::engine::{Canceller, Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
 use mlx_core::{array, size};
 
@@ -46,7 +46,7 @@ impl Show {
 
 /// Reads a generation whose text is not parsed. Ctrl-C ends it; what came before is kept.
 pub(crate) fn read(generation: Generation, interrupt: &Interrupt, show: Show) -> Result<Answer, Failure> {
-    let stream = ChatStream::new(generation, OutputFormat::plain().parser(""));
+    let stream = ChatStream::new(generation, OutputParser::plain());
     read_chat(stream.canceller(), stream, interrupt, show)
 }
 

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::Result;
-use mlx_core::chat::{
-    ChatPrompt, ChatStream, ContextPolicy, Message, OutputFormat, OutputParser, chat_prompt_within,
-};
+use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
 use mlx_core::engine::{EngineHandle, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::text::TemplateInput;
@@ -78,13 +76,13 @@ fn prompt_tokens(
     let extra = args.think.variables(folder.template.as_ref().filter(|_| !is_raw))?;
     if is_raw {
         let ids = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
-        return Ok((ids, OutputFormat::plain().parser("")));
+        return Ok((ids, OutputParser::plain()));
     }
     let system = args.system.as_deref().map(Message::system);
     let messages = system.into_iter().chain([Message::user(prompt)]).collect();
     let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
     let ChatPrompt { text, tokens, .. } = chat_prompt_within(engine, &input, None, ContextPolicy::Stop)?;
-    Ok((tokens, folder.format.parser(&text)))
+    Ok((tokens, OutputParser::new(&folder.format, &text)))
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

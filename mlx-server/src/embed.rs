@@ -1,7 +1,7 @@
 //! From a request for vectors that was read to the vectors.
 
 use futures_util::future::try_join_all;
-use mlx_core::chat::OutputFormat;
+use mlx_core::chat::OutputParser;
 use mlx_core::engine::RequestOptions;
 
 use crate::error::ApiError;
@@ -47,7 +47,7 @@ pub(crate) fn start(
     let one = |input| lease.engine.request(prepare::ids(lease, input)?, &options).map_err(ApiError::from);
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
-    let choices = Choice::submit_all(requests, &OutputFormat::plain().parser(""), state, lease)?;
+    let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease)?;
     let exactness = lease.engine.exactness().as_str();
     Ok(Embeddings { model: lease.name.clone(), dimensions, choices, exactness })
 }

@@ -4,9 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mlx_core::chat::{
-    ChatPrompt, ContextPolicy, OutputFormat, OutputParser, chat_prompt, chat_prompt_within,
-};
+use mlx_core::chat::{ChatPrompt, ContextPolicy, OutputParser, chat_prompt, chat_prompt_within};
 use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
 use mlx_core::text::TemplateInput;
@@ -41,7 +39,7 @@ pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Re
     let (input, limit) = (template_input(&request.conversation, true), request.job.options.max_tokens);
     let prompt = chat_prompt_within(&lease.engine, &input, limit, request.policy);
     let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
-    let parser = lease.engine.folder().format.parser(&text);
+    let parser = OutputParser::new(&lease.engine.folder().format, &text);
     let mut job = request.job.clone();
     job.options.slide = slide;
     let part = PromptPart { ids: tokens, echo: String::new() };
@@ -66,7 +64,7 @@ pub(crate) fn completion(
         Ok(PromptPart { ids: ids(lease, prompt)?, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
-    start(state, lease, &request.job, Endpoint::Completion, prompts, &OutputFormat::plain().parser(""))
+    start(state, lease, &request.job, Endpoint::Completion, prompts, &OutputParser::plain())
 }
 
 /// The tokens of a text, with the special tokens that the model expects around it.

@@ -1,5 +1,5 @@
-//! Turns what generations give into the objects of an answer, whole or in chunks. Invariant: both come from the same
-//! pieces, so a streamed answer and a whole one say the same.
+//! Turns the pieces of generations into the objects of a response, whole or in chunks. Invariant: both come from the same
+//! pieces, so a streamed answer and a whole one are equal.
 
 mod chat;
 mod completion;
@@ -21,7 +21,7 @@ pub(crate) enum Endpoint {
     Completion,
 }
 
-/// What a client wants to see besides text.
+/// What a response has besides text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputOptions {
     /// Log-probabilities.
@@ -30,7 +30,7 @@ pub(crate) struct OutputOptions {
     pub(crate) token_ids: bool,
 }
 
-/// A prompt as the answer may show it.
+/// A prompt as a response may show it.
 #[derive(Debug, Clone)]
 pub(crate) struct PromptPart {
     /// Its tokens.
@@ -46,11 +46,11 @@ pub(crate) struct Writer {
     head: Head,
     tokenizer: Tokenizer,
     prompts: Vec<PromptPart>,
-    /// What is counted of each choice.
+    /// The counts of each choice.
     tallies: Vec<Tally>,
 }
 
-/// What all chunks of an answer have.
+/// The fields that all chunks of a response share.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     /// The answer's id.
@@ -61,7 +61,7 @@ pub(crate) struct Head {
     pub(crate) seed: u64,
     /// When the request came, in seconds since 1970.
     pub(crate) created: u64,
-    /// How many messages of a chat the model does not see, if it was allowed to do without some.
+    /// How many messages of a chat the model does not see, unless the context policy is `stop`.
     pub(crate) dropped: Option<usize>,
 }
 
@@ -91,7 +91,7 @@ impl Writer {
         self.head.seed
     }
 
-    /// Notes how many messages the model does not see.
+    /// Sets how many messages the model does not see.
     pub(crate) fn note_dropped(&mut self, messages: Option<usize>) {
         self.head.dropped = messages;
     }
@@ -105,7 +105,7 @@ impl Writer {
         }
     }
 
-    /// The chunk for a piece; none if it says nothing to this client.
+    /// The chunk for a piece; none if it has nothing for this client.
     pub(crate) fn chunk(&mut self, piece: Piece) -> Option<String> {
         self.note(&piece);
         let has_text = !piece.content.is_empty() || !piece.reasoning.is_empty() || piece.end.is_some();
@@ -156,7 +156,7 @@ impl Writer {
         (&self.prompts[choice / each], choice.is_multiple_of(each))
     }
 
-    /// Every prompt is counted once, however many answers it got.
+    /// Every prompt is counted once, however many answers it has.
     fn usage(&self) -> UsageObject {
         let mut usage = UsageObject::default();
         for (choice, Tally { usage: one, .. }) in self.tallies.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `@path` in a message: the text of a file comes along.
+//! `@path` in a message attaches the text of a file.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,14 +6,14 @@ use std::path::Path;
 /// No file of a message may be larger than this.
 const LARGEST: u64 = 4 << 20;
 
-/// A message with the files that it names, each below it between fences. A word that begins with `@` and names no file stays what it
+/// A message with the files that it names, each below it between fences. A word that begins with `@` and names no file stays as it
 /// is.
 pub(super) fn with_files(message: &str) -> Result<String, String> {
     let mut whole = message.to_owned();
     let named = message.split_whitespace().filter_map(|word| word.strip_prefix('@'));
     let paths = named.map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')']));
     for path in paths.filter(|path| Path::new(path).is_file()) {
-        let about = |error: &dyn std::fmt::Display| format!("{path} cannot come along: {error}");
+        let about = |error: &dyn std::fmt::Display| format!("{path} cannot be attached: {error}");
         let size = std::fs::metadata(path).map_err(|error| about(&error))?.len();
         if size > LARGEST {
             return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
@@ -38,13 +38,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_along_and_other_words_stay() {
+    fn files_are_attached_and_other_words_stay() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("notes.md");
         std::fs::write(&file, "one\n```\ntwo").expect("it can be written");
         let path = file.display();
-        let said = with_files(&format!("what is in @{path}, @nobody?")).expect("it can be read");
-        assert_eq!(said, format!("what is in @{path}, @nobody?\n\n{path}:\n````\none\n```\ntwo\n````"));
+        let said = with_files(&format!("what is in @{path}, @other?")).expect("it can be read");
+        assert_eq!(said, format!("what is in @{path}, @other?\n\n{path}:\n````\none\n```\ntwo\n````"));
         std::fs::write(&file, b"\xff\xfe").expect("it can be written");
         assert!(with_files(&format!("@{path}")).is_err());
     }

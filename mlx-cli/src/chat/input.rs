@@ -1,4 +1,4 @@
-//! Where the lines of a chat come from: a person with an editor and a history, or a pipe.
+//! The input of a chat: a line editor with a history on a terminal, or a pipe.
 
 use std::io::{BufRead, stdin};
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use crate::terminal;
 /// Begins and ends a text of several lines.
 const FENCE: &str = "\"\"\"";
 
-/// What reading gave.
+/// One input.
 pub(super) enum Input {
     /// A line, or several joined by backslashes: a message or a command.
     Text(String),
     /// A text between fences: a message as it stands.
     Fenced(String),
-    /// Something that cannot be used, and why.
+    /// Input that cannot be used, and why.
     Mistake(String),
     /// Ctrl-C on an empty prompt: start over.
     Interrupted,
@@ -33,7 +33,7 @@ pub(super) enum Lines {
 }
 
 impl Lines {
-    /// An editor when a person is there, else the pipe.
+    /// An editor on a terminal, else the pipe.
     pub(super) fn open() -> Self {
         if !terminal::is_interactive() {
             return Self::Pipe;
@@ -48,7 +48,7 @@ impl Lines {
         Self::Editor(Box::new(editor), history)
     }
 
-    /// Whether a person is there to be greeted.
+    /// Whether input comes from a terminal.
     pub(super) fn is_interactive(&self) -> bool {
         matches!(self, Self::Editor(..))
     }
@@ -75,7 +75,7 @@ impl Lines {
         }
     }
 
-    /// `text`, changed by the person; none if they thought better of it, or if nobody is there.
+    /// Opens `text` in the editor; none if the person cancels, or if input is a pipe.
     pub(super) fn edit(&mut self, text: &str) -> Option<String> {
         let Self::Editor(editor, _) = self else { return None };
         editor.readline_with_initial("> ", (text, "")).ok().filter(|text| !text.trim().is_empty())

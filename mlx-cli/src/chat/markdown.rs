@@ -124,7 +124,7 @@ impl Painter {
         self.at_line_start = false;
     }
 
-    /// Marks that nobody closed end with their line.
+    /// Unclosed marks end with their line.
     fn end_line(&mut self) {
         if let Some(code) = &mut self.code {
             let rest = code.flush();

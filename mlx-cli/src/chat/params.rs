@@ -5,7 +5,7 @@ use std::str::FromStr;
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::SamplingOptions;
 
-/// Changes what `NAME=VALUE ...` says; `default` as a value takes a parameter back. Nothing is checked but the form.
+/// Applies `NAME=VALUE ...`; the value `default` resets a parameter. Checks the form only.
 pub(super) fn change(options: &mut RequestOptions, text: &str) -> Result<(), String> {
     for pair in text.split_whitespace() {
         let form = || format!("{pair:?} is not NAME=VALUE, as in temperature=0.7");
@@ -45,13 +45,13 @@ pub(super) fn show(options: &RequestOptions) -> String {
     .flatten()
     .collect();
     match (set.join(" "), flags(options).join(" ")) {
-        (set, flags) if set.is_empty() && flags.is_empty() => "all as the model asks for".to_owned(),
+        (set, flags) if set.is_empty() && flags.is_empty() => "the model's own defaults".to_owned(),
         (set, flags) if flags.is_empty() => set,
         (set, flags) => format!("{set}\nfrom the command line: {flags}").trim_start().to_owned(),
     }
 }
 
-/// What cannot be changed here, as it was given.
+/// Parameters that cannot be changed here, as flags.
 fn flags(options: &RequestOptions) -> Vec<String> {
     let SamplingOptions { logit_bias, dry, .. } = &options.sampling;
     let bias = logit_bias.iter().map(|(id, bias)| format!("--logit-bias {id}={bias}"));
@@ -90,9 +90,9 @@ fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), Stri
     }
 }
 
-/// What a parameter can be.
+/// A type of parameters.
 trait Number: FromStr {
-    /// In words.
+    /// Its name in messages.
     const FORM: &str;
 }
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_typed_again() {
         let mut options = RequestOptions::default();
-        assert_eq!(show(&options), "all as the model asks for");
+        assert_eq!(show(&options), "the model's own defaults");
         let text = "max_tokens=5 seed=7 temperature=0.7 top_k=40 min_p=0.05 repetition_penalty=1.1 dry_allowed_length=3";
         change(&mut options, text).expect("all are parameters");
         assert_eq!(show(&options), text);

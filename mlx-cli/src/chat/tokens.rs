@@ -1,4 +1,4 @@
-//! `/tokens`: how likely each token of the last answer was, and what else it could have been.
+//! `/tokens`: the probability of each token of the last answer, and its alternatives.
 
 use mlx_core::engine::TokenOutput;
 use mlx_core::text::Tokenizer;
@@ -27,7 +27,7 @@ fn percent(logprob: f32) -> String {
     format!("{:5.1} %", 100.0 * logprob.exp())
 }
 
-/// Green for what was nearly certain, red for what was a surprise.
+/// Green for likely tokens, red for unlikely ones.
 fn shade(logprob: f32) -> &'static str {
     match logprob.exp() {
         share if share >= 0.8 => "\x1b[32m",

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 pub use thinking::{Effort, Thinking};
 
-use super::parser::OutputParser;
 use crate::text::{ChatTemplate, Tokenizer};
 use tables::{HARMONY, THOUGHT_TAGS};
 
@@ -92,14 +91,9 @@ impl OutputFormat {
         Self(Arc::new(Kind::Tags(ThoughtTags { open, label, close })))
     }
 
-    /// Whether the model's thoughts can be told from its answers.
+    /// Whether thoughts can be separated from answers.
     pub fn has_thoughts(&self) -> bool {
         *self.0 != Kind::Plain
-    }
-
-    /// A parser of the answer to this prompt, whose end may have opened a thought.
-    pub fn parser(&self, prompt: &str) -> OutputParser {
-        OutputParser::new(self.clone(), prompt)
     }
 
     pub(super) fn kind(&self) -> &Kind {

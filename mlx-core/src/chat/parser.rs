@@ -2,6 +2,7 @@
 //! text is cut into tokens; no character is lost but tags, headers and the white space beside tags; it never fails.
 
 mod channels;
+mod events;
 mod tags;
 
 use std::collections::VecDeque;
@@ -9,30 +10,9 @@ use std::collections::VecDeque;
 use super::format::{Kind, OutputFormat};
 use crate::engine::{Finished, TokenOutput};
 use channels::ChannelParser;
+use events::Events;
+pub use events::{ChatEvent, ToolCallDelta};
 use tags::TagParser;
-
-/// A piece of what a model writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChatEvent {
-    /// More of the answer.
-    Text(String),
-    /// More of a thought.
-    Reasoning(String),
-    /// More of a call of a tool. No format of calls is read yet, so no parser gives this: calls are text.
-    ToolCall(ToolCallDelta),
-}
-
-/// More of a call of a tool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ToolCallDelta {
-    /// Which call of the message, from 0.
-    pub index: usize,
-    /// The name of the tool, in the first piece.
-    pub name: Option<String>,
-    /// More of the arguments: a growing prefix of one JSON text.
-    pub arguments: String,
-}
 
 /// A parser of one answer.
 #[derive(Debug, Clone)]
@@ -54,13 +34,19 @@ enum Machine {
 }
 
 impl OutputParser {
-    pub(super) fn new(format: OutputFormat, prompt: &str) -> Self {
+    /// A parser of the answer to this prompt, whose end may have opened a thought.
+    pub fn new(format: &OutputFormat, prompt: &str) -> Self {
         let machine = match format.kind() {
             Kind::Plain => Machine::Plain,
             Kind::Tags(tags) => Machine::Tags(TagParser::new(tags, prompt)),
             Kind::Channels(_) => Machine::Channels(ChannelParser::new(prompt)),
         };
-        Self { format, machine, waiting: VecDeque::new(), made: 0, released: 0 }
+        Self { format: format.clone(), machine, waiting: VecDeque::new(), made: 0, released: 0 }
+    }
+
+    /// A parser for which all text is the answer.
+    pub fn plain() -> Self {
+        Self::new(&OutputFormat::plain(), "")
     }
 
     /// Takes the next token of a generation; gives what is certain.
@@ -74,7 +60,7 @@ impl OutputParser {
         self.made += token.text.len();
         let mut events = Events::default();
         self.release(&token.delta, &mut events);
-        events.0
+        events.into_list()
     }
 
     /// Takes the end of the generation: text that was held back is what it looks like.
@@ -86,7 +72,7 @@ impl OutputParser {
             (Machine::Channels(parser), _) => parser.finish(&mut events),
             _ => {}
         }
-        events.0
+        events.into_list()
     }
 
     fn release(&mut self, delta: &str, events: &mut Events) {
@@ -121,28 +107,6 @@ impl OutputParser {
             (Machine::Tags(parser), Kind::Tags(tags)) => parser.marker(token, tags, events),
             (Machine::Channels(parser), Kind::Channels(channels)) => parser.marker(token, channels, events),
             _ => {}
-        }
-    }
-}
-
-/// Events in the making; neighbours of one kind are one event.
-#[derive(Debug, Default)]
-struct Events(Vec<ChatEvent>);
-
-impl Events {
-    fn text(&mut self, text: &str) {
-        match self.0.last_mut() {
-            _ if text.is_empty() => {}
-            Some(ChatEvent::Text(last)) => last.push_str(text),
-            _ => self.0.push(ChatEvent::Text(text.to_owned())),
-        }
-    }
-
-    fn reasoning(&mut self, text: &str) {
-        match self.0.last_mut() {
-            _ if text.is_empty() => {}
-            Some(ChatEvent::Reasoning(last)) => last.push_str(text),
-            _ => self.0.push(ChatEvent::Reasoning(text.to_owned())),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::format::Thinking;
 use super::message::{Message, Role};
-use super::parser::ChatEvent;
+use super::parser::{ChatEvent, OutputParser};
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 use super::stream::{ChatStream, StreamEvent};
 use crate::atomic_write::write_atomically;
@@ -228,7 +228,7 @@ impl ChatSession {
         let seed = request.seed();
         let generation = self.engine.submit(request)?;
         (self.dropped, self.seed, self.is_unanswered) = (dropped, Some(seed), false);
-        Ok(ChatStream::new(generation, self.engine.folder().format.parser(&text)))
+        Ok(ChatStream::new(generation, OutputParser::new(&self.engine.folder().format, &text)))
     }
 
     fn prompt(&self, answer: bool) -> Result<ChatPrompt> {

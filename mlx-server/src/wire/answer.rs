@@ -16,7 +16,7 @@ pub(crate) struct Answer<C> {
     pub(crate) created: u64,
     /// The model that answers.
     pub(crate) model: String,
-    /// The answers or what is new of them.
+    /// The answers, or their new parts.
     pub(crate) choices: Vec<C>,
     /// The seed of the first answer, given or drawn: sent again, it gives the same tokens.
     pub(crate) seed: u64,
@@ -49,39 +49,39 @@ pub(crate) struct StreamEvent {
 /// One of the answers to a chat.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatChoice {
-    /// Which answer it is.
+    /// The index of the answer.
     pub(crate) index: usize,
-    /// What the model says.
+    /// The message of the model.
     pub(crate) message: ChatMessage,
     /// Log-probabilities, if asked for.
     pub(crate) logprobs: Option<ChatLogprobs>,
     /// `stop` or `length`.
     pub(crate) finish_reason: &'static str,
-    /// The ids of all tokens drawn, if asked for.
+    /// The ids of all generated tokens, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 
-/// What the model says.
+/// The message of the model.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatMessage {
     /// Always `assistant`.
     pub(crate) role: &'static str,
     /// The answer.
     pub(crate) content: String,
-    /// What the model thought before it, for models that mark their thoughts.
+    /// The thoughts before it, for models that mark their thoughts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
     /// Always null.
     pub(crate) refusal: Option<String>,
 }
 
-/// What is new of one of the answers to a chat.
+/// The new part of one of the answers to a chat.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatDeltaChoice {
-    /// Which answer it is.
+    /// The index of the answer.
     pub(crate) index: usize,
-    /// What is new.
+    /// The new part.
     pub(crate) delta: ChatDelta,
     /// Log-probabilities of the new tokens, if asked for.
     pub(crate) logprobs: Option<ChatLogprobs>,
@@ -92,7 +92,7 @@ pub(crate) struct ChatDeltaChoice {
     pub(crate) token_ids: Option<Vec<u32>>,
 }
 
-/// What is new of a message.
+/// The new part of a message.
 #[derive(Debug, Clone, Default, Serialize, ToSchema)]
 pub(crate) struct ChatDelta {
     /// `assistant`, in the first chunk.
@@ -101,15 +101,15 @@ pub(crate) struct ChatDelta {
     /// More of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) content: Option<String>,
-    /// More of what the model thinks.
+    /// More of the thoughts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
 }
 
-/// One of the continuations, or what is new of it.
+/// One of the continuations, or its new part.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct CompletionChoice {
-    /// Which continuation it is; those of the first prompt come first.
+    /// The index of the continuation; those of the first prompt come first.
     pub(crate) index: usize,
     /// The text, after the prompt's if asked for.
     pub(crate) text: String,
@@ -130,17 +130,17 @@ pub(crate) struct CompletionChoice {
 pub(crate) struct UsageObject {
     /// Tokens of all prompts, each counted once.
     pub(crate) prompt_tokens: usize,
-    /// Tokens drawn for all answers, the ones that ended them included.
+    /// Generated tokens of all answers, including the tokens that ended them.
     pub(crate) completion_tokens: usize,
-    /// Both together.
+    /// The sum of both.
     pub(crate) total_tokens: usize,
-    /// More on the prompts' tokens.
+    /// Details of the prompts' tokens.
     pub(crate) prompt_tokens_details: PromptTokensDetails,
 }
 
-/// More on the prompts' tokens.
+/// Details of the prompts' tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct PromptTokensDetails {
-    /// Those that were taken from a cache.
+    /// Tokens whose states came from the prefix cache.
     pub(crate) cached_tokens: usize,
 }

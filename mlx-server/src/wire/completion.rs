@@ -13,22 +13,22 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group, kind};
 
 field_group! {
-    /// What only completions have.
+    /// The fields that only completions have.
     pub(crate) struct CompletionFields {
-        /// Begin the answer with the prompt; with `logprobs`, give those of the prompt, too.
+        /// Begin the answer with the prompt; with `logprobs`, also give those of the prompt.
         #[schema(example = true)]
         pub(crate) echo: bool,
         /// Give the log-probability of each token and this many of the likeliest ones.
         #[schema(minimum = 0, maximum = 20, example = 2)]
         pub(crate) logprobs: usize,
-        /// Must be `n`: of all answers drawn none is held back.
+        /// Must be `n`: every generated answer is returned.
         #[schema(minimum = 1, example = 2)]
         pub(crate) best_of: usize,
     }
 }
 
 field_group! {
-    /// What is continued.
+    /// The texts to continue.
     pub(crate) struct PromptFields {
         /// A text, a list of texts, a list of token ids, or a list of such lists.
         #[schema(value_type = String, example = "Once upon a time")]
@@ -36,21 +36,21 @@ field_group! {
     }
 }
 
-/// A text that is to be continued.
+/// A text to continue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Prompt {
-    /// As text; what the model expects before a text is added.
+    /// As text; the special tokens that the model expects before a text are added.
     Text(String),
     /// As token ids; nothing is added.
     Ids(Vec<u32>),
 }
 
-/// A completion request, understood.
+/// A completion request that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CompletionRequest {
-    /// What all generations have.
+    /// What all endpoints of generation have in common.
     pub(crate) job: GenerationSpec,
-    /// What is continued; at least one.
+    /// The texts to continue; at least one.
     pub(crate) prompts: Vec<Prompt>,
     /// Begin the answers with their prompts.
     pub(crate) echo: bool,
@@ -62,7 +62,7 @@ impl CompletionRequest {
         let mut job = GenerationSpec::read(&mut fields)?;
         let own = CompletionFields::read(&mut fields)?;
         let prompts = prompts(PromptFields::read(&mut fields)?.prompt, "prompt")?;
-        fields.refuse(&[("suffix", "no model here fills a gap")])?;
+        fields.refuse(&[("suffix", "fill-in-the-middle is not offered")])?;
         fields.end()?;
         match own.best_of {
             Some(count) if count != job.choices => {

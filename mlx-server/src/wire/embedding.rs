@@ -26,22 +26,22 @@ field_group! {
         /// `float`, a list of numbers, or `base64`, their bytes (f32, little-endian).
         #[schema(pattern = "^(float|base64)$", example = "base64")]
         pub(crate) encoding_format: String,
-        /// Keep this many of the first numbers, and give what is left length 1 again.
+        /// Keep this many of the first numbers and scale the rest of the vector to length 1 again.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
         /// Which hidden states become the vector: the `mean` of all, or the `last` one.
         #[schema(pattern = "^(mean|last)$", example = "last")]
         pub(crate) pooling: String,
-        /// Who goes first when there is a queue: low, normal or high.
+        /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
-        /// Who asks; written to the log line of the request.
+        /// The end user; written to the log line of the request.
         #[schema(example = "someone")]
         pub(crate) user: String,
     }
 }
 
-/// In which form vectors are sent.
+/// The form in which vectors are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     /// As a list of numbers.
@@ -50,22 +50,22 @@ pub(crate) enum Encoding {
     Base64,
 }
 
-/// A request for vectors, understood.
+/// A request for vectors that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EmbeddingRequest {
     /// The texts; at least one.
     pub(crate) inputs: Vec<Prompt>,
     /// The model's name.
     pub(crate) model: Option<String>,
-    /// In which form vectors are sent.
+    /// The form in which vectors are sent.
     pub(crate) encoding: Encoding,
     /// How many numbers to keep.
     pub(crate) dimensions: Option<usize>,
     /// Which hidden states become the vector.
     pub(crate) pooling: Pooling,
-    /// Who goes first.
+    /// The priority in the queue.
     pub(crate) priority: Priority,
-    /// Who asks.
+    /// The end user.
     pub(crate) user: Option<String>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct EmbeddingList {
     pub(crate) object: &'static str,
     /// A vector for each text, in their order.
     pub(crate) data: Vec<EmbeddingObject>,
-    /// The model that made them.
+    /// The model that computed them.
     pub(crate) model: String,
     /// Tokens in.
     pub(crate) usage: EmbeddingUsage,
@@ -125,7 +125,7 @@ pub(crate) struct EmbeddingList {
 pub(crate) struct EmbeddingObject {
     /// Always `embedding`.
     pub(crate) object: &'static str,
-    /// Which text it is of.
+    /// The index of its text.
     pub(crate) index: usize,
     /// The vector.
     pub(crate) embedding: Vector,

@@ -9,21 +9,21 @@ use utoipa::ToSchema;
 /// JSON has no infinity; this is what OpenAI sends in its place.
 const LEAST: f32 = -9999.0;
 
-/// A token as it was reported: of the prompt or of the answer.
+/// A reported token of the prompt or of the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Token {
     /// Its id.
     pub(crate) id: u32,
     /// The text that it made certain.
     pub(crate) text: String,
-    /// What the model thought of it, if that was asked.
+    /// Its log-probability and alternatives, if asked for.
     pub(crate) logprob: Option<TokenLogprob>,
 }
 
 /// The log-probabilities of a chat answer.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ChatLogprobs {
-    /// Every token that was drawn, those of thoughts and of the end included.
+    /// Every generated token, including those of thoughts and the end token.
     pub(crate) content: Vec<ChatLogprob>,
     /// Always null.
     pub(crate) refusal: Option<Vec<ChatLogprob>>,

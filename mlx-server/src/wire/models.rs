@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A model that can be asked.
+/// A model that the server offers.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ModelObject {
     /// Its name.
@@ -16,11 +16,11 @@ pub(crate) struct ModelObject {
     pub(crate) owned_by: &'static str,
     /// Whether it is in memory now.
     pub(crate) loaded: bool,
-    /// Other names that stand for it.
+    /// Its other names.
     pub(crate) aliases: Vec<String>,
 }
 
-/// All models that can be asked.
+/// All models that the server offers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ModelList {
     /// Always `list`.

@@ -1,4 +1,4 @@
-//! The request fields that chat and completions share: which model, how long, how many answers, in which form.
+//! The request fields that chats and completions share: the model, the length and number of answers, the form of the response.
 
 use mlx_core::engine::{Priority, RequestOptions};
 use serde_json::{Value, json};
@@ -9,61 +9,61 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 field_group! {
-    /// Which model, how long, how many answers.
+    /// The model, and the length and number of answers.
     pub(crate) struct OutputFields {
         /// The model's name; without it the first model answers.
         #[schema(example = "some-model")]
         pub(crate) model: String,
-        /// The most tokens to generate; without it until the model ends its text or its context is full.
+        /// The limit of generated tokens; without it, the answer ends when the model ends it or the context is full.
         #[schema(minimum = 0, example = 5)]
         pub(crate) max_tokens: usize,
         /// The text ends before the first of these strings.
         pub(crate) stop: OneOrMany,
-        /// Go on after a token that ends the text.
+        /// Continue after a token that ends the text.
         #[schema(example = true)]
         pub(crate) ignore_eos: bool,
-        /// How many answers to give to each prompt.
+        /// The number of answers to each prompt.
         #[schema(minimum = 1, example = 2)]
         pub(crate) n: usize,
-        /// Send the answer as it comes, as server-sent events.
+        /// Stream the answer as server-sent events.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// With `stream`: what else to send.
+        /// With `stream`: what the stream contains besides the answer.
         #[schema(value_type = StreamOptions)]
         pub(crate) stream_options: Value,
-        /// Give the ids of prompt and answer, too.
+        /// Also give the token ids of prompt and answer.
         #[schema(example = true)]
         pub(crate) return_token_ids: bool,
-        /// Who goes first when there is a queue: low, normal or high.
+        /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
-        /// Who asks; written to the log line of the request.
+        /// The end user; written to the log line of the request.
         #[schema(example = "someone")]
         pub(crate) user: String,
     }
 }
 
-/// What else a stream sends.
+/// What a stream contains besides the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ToSchema)]
 pub(crate) struct StreamOptions {
-    /// Send the token counts in a last chunk.
+    /// Token counts in a last chunk.
     pub(crate) include_usage: bool,
 }
 
-/// What every kind of generation asks for.
+/// The fields of every kind of generation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GenerationSpec {
     /// The model's name.
     pub(crate) model: Option<String>,
-    /// What the engine is asked; the seed is that of the first answer.
+    /// The options for the engine; the seed is that of the first answer.
     pub(crate) options: RequestOptions,
-    /// How many answers to give to each prompt.
+    /// The number of answers to each prompt.
     pub(crate) choices: usize,
     /// Set if the answer is to be streamed.
     pub(crate) stream: Option<StreamOptions>,
-    /// Give the ids of prompt and answer, too.
+    /// Also give the token ids of prompt and answer.
     pub(crate) token_ids: bool,
-    /// Who asks.
+    /// The end user.
     pub(crate) user: Option<String>,
 }
 
@@ -93,7 +93,7 @@ impl GenerationSpec {
     }
 }
 
-/// Who goes first, by its name.
+/// A priority by its name.
 pub(crate) fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
     match name {
         None | Some("normal") => Ok(Priority::Normal),
@@ -103,7 +103,7 @@ pub(crate) fn priority(name: Option<&str>) -> Result<Priority, ApiError> {
     }
 }
 
-fn stream(wanted: bool, options: Option<Value>) -> Result<Option<StreamOptions>, ApiError> {
+fn stream(is_on: bool, options: Option<Value>) -> Result<Option<StreamOptions>, ApiError> {
     let options = options.map(|options| -> Result<_, ApiError> {
         let mut fields = Fields::inside("stream_options", options)?;
         let include_usage = fields.take("include_usage")?.unwrap_or(false);
@@ -111,7 +111,7 @@ fn stream(wanted: bool, options: Option<Value>) -> Result<Option<StreamOptions>,
         fields.end()?;
         Ok(StreamOptions { include_usage })
     });
-    match (wanted, options.transpose()?) {
+    match (is_on, options.transpose()?) {
         (false, Some(_)) => Err(ApiError::field("stream_options", "may only be given with stream: true")),
         (false, None) => Ok(None),
         (true, options) => Ok(Some(options.unwrap_or_default())),

@@ -1,4 +1,4 @@
-//! The request fields that say how tokens are drawn. docs/sampling.md has their meanings, ranges and defaults.
+//! The sampling fields of a request. docs/sampling.md has their meanings, ranges and defaults.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 field_group! {
-    /// How tokens are drawn.
+    /// How tokens are sampled.
     pub(crate) struct SamplingFields {
         /// Randomness; 0 always takes the likeliest token.
         #[schema(minimum = 0, example = 0.5)]
@@ -42,12 +42,12 @@ field_group! {
 }
 
 field_group! {
-    /// Against repetition.
+    /// Penalties on repetition.
     pub(crate) struct PenaltyFields {
-        /// Taken from a token's logit for each time it was generated.
+        /// Subtracted from a token's logit for each time it was generated.
         #[schema(minimum = -100, maximum = 100, example = 0.5)]
         pub(crate) frequency_penalty: f32,
-        /// Taken from a token's logit if it was generated.
+        /// Subtracted from a token's logit if it was generated.
         #[schema(minimum = -100, maximum = 100, example = 0.5)]
         pub(crate) presence_penalty: f32,
         /// Divides positive and multiplies negative logits of tokens of prompt and answer; 1 is off.

@@ -1,14 +1,14 @@
-//! Documents requests: groups of fields become one object that allows nothing else.
+//! The schemas of requests: groups of fields become one object that allows no other fields.
 
 use serde_json::Value;
 use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, Object, ObjectBuilder, SchemaType};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A field that may only say what is the case anyway: its name, the values, and why.
+/// A field of which only neutral values are accepted: its name, the values, and why.
 pub(crate) type Fixed = (&'static str, Vec<Value>, &'static str);
 
-/// An object in the making.
+/// A builder of an object's schema.
 pub(crate) struct Merged(Object);
 
 /// All properties of these objects, and the fixed ones.

@@ -10,7 +10,7 @@ use super::schema::{Fixed, merged};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
-/// Fields of `/tokenize` that may only say what is the case anyway.
+/// Fields of `/tokenize` of which only neutral values are accepted.
 fn fixed() -> [Fixed; 1] {
     [("parse_special", vec![json!(true)], "special tokens that are spelled out always become themselves")]
 }
@@ -24,23 +24,23 @@ field_group! {
         /// The text.
         #[schema(example = "Once upon a time")]
         pub(crate) content: String,
-        /// Add what the model expects around a text, such as a first token.
+        /// Add the special tokens that the model expects around a text, such as BOS.
         #[schema(example = true)]
         pub(crate) add_special: bool,
-        /// Give the text of each token, too; those that are not whole characters as bytes.
+        /// Also give the text of each token, or its bytes where they are not whole characters.
         #[schema(example = true)]
         pub(crate) with_pieces: bool,
     }
 }
 
-/// A request to tokenize, understood.
+/// A request to tokenize that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenizeRequest {
     /// The model's name.
     pub(crate) model: Option<String>,
     /// The text.
     pub(crate) content: String,
-    /// Add what the model expects around a text.
+    /// Add the special tokens that the model expects around a text.
     pub(crate) add_special: bool,
     /// Give the text of each token.
     pub(crate) with_pieces: bool,
@@ -76,7 +76,7 @@ impl ToSchema for TokenizeRequest {}
 pub(crate) struct TokenizeResponse {
     /// Token ids, or objects with `id` and `piece`.
     pub(crate) tokens: Vec<Value>,
-    /// How many they are.
+    /// Their number.
     pub(crate) count: usize,
 }
 
@@ -89,20 +89,20 @@ field_group! {
         /// The token ids.
         #[schema(value_type = Vec<u32>, example = json!([9, 30]))]
         pub(crate) tokens: Value,
-        /// Leave special tokens out.
+        /// Omit special tokens.
         #[schema(example = true)]
         pub(crate) skip_special: bool,
     }
 }
 
-/// A request to turn tokens into text, understood.
+/// A request to turn tokens into text that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DetokenizeRequest {
     /// The model's name.
     pub(crate) model: Option<String>,
     /// The token ids.
     pub(crate) tokens: Vec<u32>,
-    /// Leave special tokens out.
+    /// Omit special tokens.
     pub(crate) skip_special: bool,
 }
 
@@ -133,13 +133,13 @@ pub(crate) struct DetokenizeResponse {
     pub(crate) content: String,
 }
 
-/// What the model would see of a conversation.
+/// A rendered conversation.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RenderResponse {
     /// The text that the chat template gives.
     pub(crate) prompt: String,
     /// Its token ids.
     pub(crate) tokens: Vec<u32>,
-    /// How many they are.
+    /// Their number.
     pub(crate) count: usize,
 }

@@ -6,7 +6,7 @@ use crate::wire::answer::{CompletionAnswer, CompletionChoice};
 use crate::wire::logprobs::{CompletionLogprobs, Token};
 
 impl Writer {
-    /// The prompt, if it is to be seen in any form.
+    /// The chunk with the prompt, if the response shows it.
     pub(super) fn completion_opening(&self, choice: usize) -> Option<String> {
         let (prompt, _) = self.prompt_of(choice);
         if prompt.echo.is_empty() && !self.output_options.token_ids {

@@ -1,7 +1,7 @@
 //! Messages on named channels, as gpt-oss writes them: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The
 //! header of a message says what its text is. A header that is none is text.
 
-use super::Events;
+use super::events::Events;
 use crate::chat::format::Channels;
 
 /// A longer header is no header.

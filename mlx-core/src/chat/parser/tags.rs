@@ -1,6 +1,6 @@
 //! Thoughts between tags. White space around the tags belongs to neither part.
 
-use super::Events;
+use super::events::Events;
 use crate::chat::format::ThoughtTags;
 
 /// Where in an answer the parser is, and the text whose part is not certain yet.

@@ -1,3 +1,5 @@
+//! Every cut of an output into tokens gives the same thoughts and answers, and loses nothing.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -38,7 +40,7 @@ fn harmony() -> OutputFormat {
 
 /// Runs a parser over tokens. `lag` bytes of text, roughly, are released with a later token, as beside stop strings.
 fn run(format: &OutputFormat, prompt: &str, pieces: &[Piece], lag: usize) -> (String, String) {
-    let mut parser = format.parser(prompt);
+    let mut parser = OutputParser::new(format, prompt);
     let mut held = String::new();
     let mut events = Vec::new();
     for piece in pieces {
@@ -135,7 +137,7 @@ fn tags_may_be_special_tokens_with_a_label() {
 
 #[test]
 fn only_what_is_uncertain_is_held_back() {
-    let mut parser = spelled().parser("<think>");
+    let mut parser = OutputParser::new(&spelled(), "<think>");
     let mut push = |text: &str| {
         parser.token(&TokenOutput { id: TEXT, text: text.into(), delta: text.into(), logprob: None })
     };
@@ -184,7 +186,7 @@ fn a_header_that_is_none_is_text() {
 
 #[test]
 fn a_stop_string_drops_the_markers_after_it() {
-    let mut parser = special().parser("");
+    let mut parser = OutputParser::new(&special(), "");
     let token = |id: u32, text: &str, delta: &str| TokenOutput {
         id,
         text: text.into(),
