@@ -1,5 +1,5 @@
 //! Prefixes on disk: blocks of keys and values in files, each named by a hash of the model and of all tokens up to its end, so that equal
-//! beginnings are one file. Invariant: no arrays; what does not fit the model, or was damaged, is never given out.
+//! prefixes are one file. Invariant: no arrays; blocks of other models and damaged blocks are never returned.
 
 mod block;
 mod folder;
@@ -16,14 +16,14 @@ use writer::Writer;
 
 use crate::error::{Error, Result};
 
-/// Where prefixes are saved, and how much of it.
+/// The folder and the budgets of saved prefixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
     /// The folder; several programs and models may share it.
     pub folder: PathBuf,
-    /// The most bytes of files in it; what was used longest ago makes room.
+    /// The maximum bytes of its files; the least recently used ones are removed.
     pub most_bytes: u64,
-    /// The most bytes that one program writes in an hour; what goes beyond is not saved.
+    /// The maximum bytes that one program writes per hour; more is not saved.
     pub hourly_writes: u64,
 }
 
@@ -37,9 +37,9 @@ impl DiskOptions {
 /// How the states of a prefix were computed. The tiers of a model are separate files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Tier {
-    /// In any shape: prompts and answers.
+    /// With any batch shapes: prompts and answers.
     Ordinary,
-    /// In the shapes that give the same bits every time: whole chunks of prompts.
+    /// With shapes that always give the same bits: complete chunks of prompts.
     Exact,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct DiskCache {
     writer: Writer,
 }
 
-/// The blocks of a text that are saved.
+/// The saved blocks of a text.
 pub(crate) struct Saved {
     tier: Tier,
     keys: Vec<Key>,
@@ -72,7 +72,7 @@ impl DiskCache {
             let own = folder.join(root.to_string());
             std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
         }
-        // Sweeps up what a crash has left.
+        // Removes the leftovers of a crash.
         folder::list(&folder)?;
         let writer = Writer::start(options).map_err(|error| Error::io(&folder, error))?;
         Ok(Self { folder, roots, writer })
@@ -86,14 +86,14 @@ impl DiskCache {
         folder::path_of(&self.folder, self.root(tier), key)
     }
 
-    /// How much of the beginning of `tokens` is saved in a tier.
+    /// The longest prefix of `tokens` that is saved in a tier.
     pub(crate) fn find(&self, tier: Tier, tokens: &[u32]) -> Saved {
         let chain = self.root(tier).chain(tokens);
         Saved { tier, keys: chain.into_iter().take_while(|key| self.path(tier, *key).exists()).collect() }
     }
 
-    /// The first `positions` of what was found for `tokens`, as far as they are sound, and the number of files that were not: those are
-    /// removed.
+    /// Reads the first `positions` of what was found for `tokens`, up to the first damaged file. Also returns the number of damaged files,
+    /// which are removed.
     pub(crate) fn load(&self, saved: &Saved, tokens: &[u32], positions: usize) -> (Vec<Block>, usize) {
         let (runs, _) = tokens.as_chunks::<BLOCK>();
         let (mut blocks, mut parent) = (Vec::new(), self.root(saved.tier));
@@ -101,12 +101,12 @@ impl DiskCache {
         for (index, (key, run)) in saved.keys.iter().zip(runs).take(count).enumerate() {
             let path = self.path(saved.tier, *key);
             let place = Place { parent, start: index * BLOCK, tokens: run.to_vec() };
-            // It may have made room for another since it was found.
+            // It may have been removed since it was found.
             let Ok(bytes) = std::fs::read(&path) else { return (blocks, 0) };
             match Block::read(&bytes, &place) {
                 Ok(block) => blocks.push(block),
                 Err(Damage(why)) => {
-                    tracing::warn!(path = %path.display(), why, "a saved block of a prompt is of no use");
+                    tracing::warn!(path = %path.display(), why, "a saved block is damaged or foreign; it was removed");
                     folder::remove(&path).ok();
                     return (blocks, 1);
                 }
@@ -117,7 +117,7 @@ impl DiskCache {
         (blocks, 0)
     }
 
-    /// Whether the block of `tokens` that ends at their end is saved.
+    /// Whether the last block of `tokens` is saved.
     pub(crate) fn has(&self, tier: Tier, tokens: &[u32]) -> bool {
         self.root(tier).chain(tokens).last().is_some_and(|key| self.path(tier, *key).exists())
     }
@@ -127,7 +127,7 @@ impl DiskCache {
         self.writer.has_room()
     }
 
-    /// Saves the layers of the last block of `tokens`, which are whole blocks; false if that is not possible any more.
+    /// Saves the layers of the last block of `tokens`, whose length is a multiple of a block; false if nothing can be saved any more.
     pub(crate) fn save(&self, tier: Tier, tokens: &[u32], layers: Vec<Layer>) -> bool {
         let start = tokens.len().saturating_sub(BLOCK);
         let parent = self.root(tier).chain(&tokens[..start]).last().copied().unwrap_or(self.root(tier));
@@ -136,20 +136,20 @@ impl DiskCache {
     }
 }
 
-/// A text of which everything up to its end is saved, and nothing longer.
+/// A completely saved text that is no prefix of a longer saved one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedPrefix {
     /// The fingerprint of the model.
     pub model: String,
-    /// The name of the last block: what [`remove_saved`] takes.
+    /// The name of the last block, for [`remove_saved`].
     pub name: String,
     /// Its tokens.
     pub tokens: Vec<u32>,
-    /// Bytes of its files, those included that it shares with other texts.
+    /// Bytes of its files, including those shared with other texts.
     pub bytes: u64,
 }
 
-/// The texts that are saved in `folder`, for all models. Files that cannot be read are left out, and so is what begins with them.
+/// The texts saved in `folder`, for all models. Unreadable files and texts that need them are left out.
 pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
     let mut blocks: BTreeMap<(String, String), (Place, u64)> = BTreeMap::new();
     for file in folder::list(folder)? {
@@ -158,7 +158,7 @@ pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
         let Ok(Ok(place)) = folder::header(&file.path).map(|header| Place::claimed(&header)) else {
             continue;
         };
-        // A name is the hash of what comes before it, so no chain of blocks leads back to itself.
+        // A name is the hash of everything before it, so there are no cycles.
         if place.parent.then(&place.tokens).to_string() == name(&file.path) {
             blocks.insert((model, name(&file.path)), (place, file.bytes));
         }
@@ -179,7 +179,7 @@ pub fn list_saved(folder: &Path) -> Result<Vec<SavedPrefix>> {
     Ok(ends.filter_map(text).collect())
 }
 
-/// Removes the saved texts whose names begin with `name`, with all blocks that no other text shares; gives how many files went.
+/// Removes the saved texts whose names begin with `name`, with all blocks that no other text shares. Returns the number of files.
 pub fn remove_saved(folder: &Path, name: &str) -> Result<usize> {
     let texts = list_saved(folder)?;
     let (going, staying): (Vec<_>, Vec<_>) = texts.into_iter().partition(|text| text.name.starts_with(name));
@@ -198,7 +198,7 @@ pub fn remove_saved(folder: &Path, name: &str) -> Result<usize> {
     Ok(gone.len())
 }
 
-/// Removes everything that is saved in `folder`, sound or not; gives how many files went.
+/// Removes all blocks in `folder`, also damaged ones. Returns the number of files.
 pub fn remove_all_saved(folder: &Path) -> Result<usize> {
     let files = folder::list(folder)?;
     for file in &files {

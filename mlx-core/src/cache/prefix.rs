@@ -1,5 +1,5 @@
-//! Prefixes of token sequences and what is kept for each: a tree that finds the longest common beginning, and an order of use
-//! that says what goes first. Invariant: pure; it sees ids, lengths and bytes, and what is kept is opaque to it.
+//! A radix tree of token sequences with a value for each, which finds the longest common prefix and evicts the least recently used
+//! value. Invariant: pure; it sees ids, lengths and bytes, and values are opaque.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,8 +8,7 @@ use std::rc::Rc;
 /// The root is never freed.
 const ROOT: usize = 0;
 
-/// Kept values by the tokens they stand for. An edge holds a run of tokens, so a search costs as much as the prompt is long, however
-/// much is kept.
+/// Values by token sequence. An edge holds a run of tokens, so the cost of a search depends on the length of the prompt only.
 #[derive(Debug)]
 pub(crate) struct PrefixTree<T> {
     nodes: Vec<Node<T>>,
@@ -20,7 +19,7 @@ pub(crate) struct PrefixTree<T> {
     bytes: u64,
 }
 
-/// Counts uses. Trees that share a clock can tell which of their entries was used longest ago.
+/// A counter of uses. Trees that share a clock have a common order of use.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock(Rc<Cell<u64>>);
 
@@ -33,15 +32,15 @@ impl Clock {
 
 #[derive(Debug)]
 struct Node<T> {
-    /// The tokens from the parent to here; empty for the root alone.
+    /// The tokens from the parent to this node; empty for the root only.
     edge: Vec<u32>,
     parent: usize,
     /// By the first token of their edges.
     children: BTreeMap<u32, usize>,
-    /// Tokens from the root to here.
+    /// The number of tokens from the root.
     depth: usize,
     entry: Option<Entry<T>>,
-    /// The shortest length that anything from here on can be cut to.
+    /// The shortest length that a value at or below this node can be truncated to.
     shortest: usize,
 }
 
@@ -53,40 +52,40 @@ struct Entry<T> {
     used: u64,
 }
 
-/// Something that is kept, and what it costs.
+/// A value and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept<T> {
-    /// What is kept.
+    /// The value.
     pub(crate) value: T,
-    /// The bytes that it takes.
+    /// Its bytes.
     pub(crate) bytes: u64,
-    /// The shortest length it can be cut to: 0 for a cache of every position, its own length for one that cannot be cut.
+    /// The shortest length that it can be truncated to: 0 for a cache of every position, its own length if it cannot be truncated.
     pub(crate) shortest: usize,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where to take it from, and the length to cut it to.
+    /// The entry and the length to truncate it to.
     pub(crate) hit: Option<Hit>,
-    /// The tokens that something kept has in common with the prompt.
+    /// The length of the longest common prefix with any entry.
     pub(crate) common: usize,
-    /// The token that is kept behind those where the prompt goes on differently.
+    /// The token of the tree at which the prompt diverges.
     pub(crate) differs: Option<u32>,
-    /// Nodes and tokens that were looked at.
+    /// Nodes and tokens visited.
     pub(crate) looked_at: usize,
 }
 
-/// An entry that a prompt may begin with.
+/// An entry that shares a prefix with a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hit {
     node: usize,
     id: u64,
-    /// The positions to take over; at least 1.
+    /// The positions to reuse; at least 1.
     pub(crate) length: usize,
 }
 
-/// A place in the tree: at a node, or on the edge that leads to it.
+/// A position in the tree: at a node, or on the edge to it.
 struct Place {
     node: usize,
     depth: usize,
@@ -111,23 +110,23 @@ impl<T> PrefixTree<T> {
         Self { nodes: vec![root], free: Vec::new(), order: BTreeMap::new(), clock, bytes: 0 }
     }
 
-    /// When the entry that was used longest ago was last used.
+    /// The time of use of the least recently used entry.
     pub(crate) fn oldest_use(&self) -> Option<u64> {
         self.order.first_key_value().map(|(used, _)| *used)
     }
 
-    /// Bytes of all that is kept.
+    /// Bytes of all values.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many values are kept.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// The longest beginning of `prompt` that can be taken from something kept, and counts as a use of it. `allowed` says how much of
-    /// a common beginning may be taken; it must not give more than it gets, nor less for more.
+    /// Finds the longest reusable prefix of `prompt` and counts as a use of its entry. `allowed` maps the length of a common prefix to the
+    /// reusable length; it must be monotonic and never exceed its argument.
     pub(crate) fn find(&mut self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> Found {
         let (place, looked_at) = self.walk(prompt);
         let differs = self.differs(&place, prompt);
@@ -138,9 +137,9 @@ impl<T> PrefixTree<T> {
         found
     }
 
-    /// The node with an entry below it that can be cut to the longest allowed part of the path to `place`, and that length.
+    /// The node with an entry below it that can be truncated to the longest allowed part of the path to `place`, and that length.
     fn usable(&self, place: &Place, allowed: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
-        // Everything below a node shares the tokens up to it with the prompt; towards the root they become fewer.
+        // All entries below a node share the tokens up to it with the prompt; towards the root there are fewer.
         let (mut node, mut depth) = (place.node, place.depth);
         loop {
             let length = allowed(depth);
@@ -158,13 +157,13 @@ impl<T> PrefixTree<T> {
         }
     }
 
-    /// What a search has found, if it is still there.
+    /// The value of a hit, if it still exists.
     pub(crate) fn get(&self, hit: &Hit) -> Option<&T> {
         let entry = self.nodes.get(hit.node)?.entry.as_ref()?;
         (entry.id == hit.id).then_some(&entry.kept.value)
     }
 
-    /// Something that begins with `tokens` and can be cut there, without counting as a use.
+    /// A value that starts with `tokens` and can be truncated to them. Does not count as a use.
     pub(crate) fn peek(&self, tokens: &[u32]) -> Option<&T> {
         let (place, _) = self.walk(tokens);
         let is_there = place.depth == tokens.len() && self.nodes[place.node].shortest <= tokens.len();
@@ -172,8 +171,8 @@ impl<T> PrefixTree<T> {
         entry.filter(|_| is_there).map(|entry| &entry.kept.value)
     }
 
-    /// Keeps a value for `tokens`. What it makes superfluous is given back: shorter entries that can be cut from it, or itself if it can be
-    /// cut from one that is there.
+    /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries that it can be truncated to, or itself if an
+    /// existing entry can be truncated to it.
     pub(crate) fn insert(&mut self, tokens: &[u32], mut kept: Kept<T>) -> Vec<T> {
         let (place, _) = self.walk(tokens);
         let is_there = place.depth == tokens.len() && self.nodes[place.node].shortest <= tokens.len();
@@ -192,13 +191,13 @@ impl<T> PrefixTree<T> {
         superseded.into_iter().filter_map(|node| self.remove(node)).collect()
     }
 
-    /// Takes out what was used longest ago.
+    /// Removes the least recently used entry.
     pub(crate) fn pop_oldest(&mut self) -> Option<T> {
         let (_, &node) = self.order.first_key_value()?;
         self.remove(node)
     }
 
-    /// Follows `tokens` as far as the tree does; gives the nodes and tokens that were looked at, too.
+    /// Follows `tokens` as far as possible; also returns the nodes and tokens visited.
     fn walk(&self, tokens: &[u32]) -> (Place, usize) {
         let (mut place, mut looked_at) = (Place { node: ROOT, depth: 0 }, 0);
         loop {
@@ -223,7 +222,7 @@ impl<T> PrefixTree<T> {
         next.copied().filter(|_| place.depth < prompt.len())
     }
 
-    /// The entry from here on that can be cut the most.
+    /// The entry at or below this node that can be truncated the most.
     fn cuttable_below(&self, mut node: usize) -> usize {
         loop {
             let here = &self.nodes[node];
@@ -247,7 +246,7 @@ impl<T> PrefixTree<T> {
         Some(Hit { node, id: entry.id, length })
     }
 
-    /// A node at a place, for which an edge is cut in two if need be.
+    /// The node at a place; splits an edge if needed.
     fn branch(&mut self, place: &Place) -> usize {
         let Node { depth, parent, edge, .. } = &self.nodes[place.node];
         if place.depth == *depth {
@@ -264,7 +263,7 @@ impl<T> PrefixTree<T> {
         middle
     }
 
-    /// The node that `edge` leads to from `parent`, where it branches off.
+    /// Adds a node below `parent` with this edge.
     fn grow(&mut self, parent: usize, edge: &[u32]) -> usize {
         if edge.is_empty() { parent } else { self.add(edge.to_vec(), parent) }
     }
@@ -283,7 +282,7 @@ impl<T> PrefixTree<T> {
         place
     }
 
-    /// Entries on the way to `node` that something with this `shortest` length makes superfluous.
+    /// Entries on the path to `node` that a value with this `shortest` length makes redundant.
     fn superseded(&self, node: usize, shortest: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut above = self.nodes[node].parent;
@@ -296,7 +295,7 @@ impl<T> PrefixTree<T> {
         found
     }
 
-    /// Takes out an entry, and the nodes that nobody needs without it.
+    /// Removes an entry and the nodes that become unused.
     fn remove(&mut self, node: usize) -> Option<T> {
         let Entry { kept, used, .. } = self.nodes[node].entry.take()?;
         self.order.remove(&used);
@@ -319,7 +318,7 @@ impl<T> PrefixTree<T> {
         self.free.push(node);
     }
 
-    /// A node without an entry and with one child becomes part of the child's edge; gives the lowest node that has changed.
+    /// Merges a node without an entry and with one child into the child's edge. Returns the lowest changed node.
     fn join(&mut self, node: usize) -> usize {
         let Node { children, parent, entry, .. } = &self.nodes[node];
         let only = children.values().next().filter(|_| children.len() == 1 && entry.is_none());
@@ -332,7 +331,7 @@ impl<T> PrefixTree<T> {
         parent
     }
 
-    /// Works out, from `node` upwards as far as it changes, how far things can be cut.
+    /// Updates `shortest` from `node` upwards as far as it changes.
     fn settle(&mut self, mut node: usize) {
         loop {
             let here = &self.nodes[node];

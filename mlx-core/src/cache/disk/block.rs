@@ -1,5 +1,5 @@
-//! A block of a prefix as a file: safetensors with one tensor a layer and a checksum over every byte of the file. Invariant: pure; what
-//! [`Block::read`] gives was written by [`Block::write`] for exactly the tokens that are asked for.
+//! The file format of a block: safetensors with one tensor per layer and a checksum over the file. Invariant: pure; [`Block::read`]
+//! returns only what [`Block::write`] wrote for exactly the requested tokens.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,23 +8,23 @@ use std::fmt;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, View, serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Positions of a block. Chunks of prompts meet at its multiples, so whole blocks are whole chunks.
+/// Positions of a block. It divides the length of prompt chunks, so blocks and chunks are aligned.
 pub(crate) const BLOCK: usize = 64;
 
 const FORMAT: &str = "mlx prefix block 1";
 const CHECKSUM: &str = "checksum";
 
-/// What a block continues, as a hash: of the model and of every token before and in it.
+/// A hash of the model and of all tokens up to the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(u128);
 
 impl Key {
-    /// The key of no tokens at all under a model of this fingerprint.
+    /// The key of the empty prefix of a model with this fingerprint.
     pub(crate) fn root(fingerprint: u128) -> Self {
         Self(fingerprint)
     }
 
-    /// The key of a block of `tokens` behind this one.
+    /// The key of a block of `tokens` that follows this one.
     pub(crate) fn then(self, tokens: &[u32]) -> Self {
         let mut hash = Xxh3::new();
         hash.update(&self.0.to_le_bytes());
@@ -34,7 +34,7 @@ impl Key {
         Self(hash.digest128())
     }
 
-    /// The keys of all whole blocks of `tokens`, one after the other.
+    /// The keys of all complete blocks of `tokens`, in order.
     pub(crate) fn chain(self, tokens: &[u32]) -> Vec<Self> {
         let (blocks, _) = tokens.as_chunks::<BLOCK>();
         let next = |key: &mut Self, block: &[u32; BLOCK]| {
@@ -58,7 +58,7 @@ pub(crate) struct Layer {
     pub(crate) dtype: Dtype,
     /// Its shape.
     pub(crate) shape: Vec<usize>,
-    /// Little-endian, row by row.
+    /// Little-endian and row-major.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ impl View for &Layer {
     }
 }
 
-/// Where a block stands.
+/// The position of a block in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The key of the block before it, or of the model.
@@ -91,7 +91,7 @@ pub(crate) struct Place {
     pub(crate) tokens: Vec<u32>,
 }
 
-/// Why a file is of no use.
+/// Why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
@@ -106,7 +106,7 @@ impl Place {
         ]
     }
 
-    /// The place that the header of a file claims to be written for. Nothing is checked: it is for lists, not for use.
+    /// The place in the header of a file, unverified: for listings only.
     pub(crate) fn claimed(header: &[u8]) -> Result<Self, Damage> {
         let header: Metadata =
             serde_json::from_slice(header).map_err(|error| Damage(format!("bad header: {error}")))?;
@@ -126,9 +126,9 @@ impl Place {
 /// A block of a prefix.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Block {
-    /// Where it stands.
+    /// Its position in the text.
     pub(crate) place: Place,
-    /// All layers, in their order.
+    /// All layers in order.
     pub(crate) layers: Vec<Layer>,
 }
 
@@ -147,20 +147,20 @@ impl Block {
         Ok(bytes)
     }
 
-    /// Reads the file of the block at `place`; anything but what was written for it is damage.
+    /// Reads the file of the block at `place`. Any other contents are an error.
     pub(crate) fn read(bytes: &[u8], place: &Place) -> Result<Self, Damage> {
         let fields = checked_fields(bytes)?;
         for (name, value) in place.fields() {
             if fields.get(name) != Some(&value) {
-                return Err(Damage(format!("{name} is not what the text asks for")));
+                return Err(Damage(format!("{name} does not match the text")));
             }
         }
         let file = SafeTensors::deserialize(bytes).map_err(|error| Damage(error.to_string()))?;
         let layer = |index: usize| {
             let view = file.tensor(&layer_name(index)).map_err(|error| Damage(error.to_string()))?;
-            // A checksum is no seal: what a file claims must not reach the device in another shape than it was made in.
+            // A checksum is no protection against forgery: check shapes before they reach the device.
             if !matches!(view.shape(), [1, _, positions, _] if *positions == place.tokens.len()) {
-                return Err(Damage(format!("layer {index} is not of these tokens")));
+                return Err(Damage(format!("layer {index} does not match the number of tokens")));
             }
             let (shape, bytes) = (view.shape().to_vec(), view.data().to_vec());
             Ok(Layer { dtype: view.dtype(), shape, bytes })
@@ -174,7 +174,7 @@ fn layer_name(index: usize) -> String {
     format!("layer.{index:04}")
 }
 
-/// The fields of a file whose every byte is as it was written.
+/// The header fields of a file with a valid checksum.
 fn checked_fields(bytes: &[u8]) -> Result<HashMap<String, String>, Damage> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| Damage(error.to_string()))?;
     let fields = metadata.metadata().clone().unwrap_or_default();
@@ -186,7 +186,7 @@ fn checked_fields(bytes: &[u8]) -> Result<HashMap<String, String>, Damage> {
     Ok(fields)
 }
 
-/// Where the checksum stands in the header.
+/// The position of the checksum in the header.
 fn find_checksum(bytes: &[u8], value: &str) -> Result<usize, Damage> {
     let lost = || Damage("the checksum cannot be found".into());
     let wanted = format!("\"{CHECKSUM}\":\"{value}\"");
@@ -195,7 +195,7 @@ fn find_checksum(bytes: &[u8], value: &str) -> Result<usize, Damage> {
     if value.len() == 32 { Ok(start) } else { Err(lost()) }
 }
 
-/// Of every byte but its own.
+/// The checksum of all bytes except its own.
 fn checksum(bytes: &[u8], at: usize) -> String {
     let mut hash = Xxh3::new();
     hash.update(&bytes[..at]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_block_is_read_back() {
         let (block, bytes) = (block(), block().write().expect("it has a form"));
         assert_eq!(Block::read(&bytes, &block.place), Ok(block.clone()));
         let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_of_another_shape_is_noticed_under_a_right_checksum() {
+    fn a_layer_of_a_wrong_shape_is_detected_despite_a_valid_checksum() {
         for shape in [vec![48 / 2], vec![2, 3, 4], vec![1, 2, 4, 3], vec![2, 1, 3, 4], vec![1, 1, 2, 3, 4]] {
             let mut block = block();
             block.layers[3].shape = shape;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_noticed() {
+    fn every_truncation_is_detected() {
         let (block, bytes) = (block(), block().write().expect("it has a form"));
         for length in 0..bytes.len() {
             assert!(Block::read(&bytes[..length], &block.place).is_err(), "{length} bytes");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let (block, mut bytes) = (block(), block().write().expect("it has a form"));
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);

@@ -1,5 +1,5 @@
-//! A folder of blocks that several programs may share. Invariant: a file under its final name is whole; a crash leaves at most a
-//! temporary file, which is swept up later.
+//! A folder of blocks that several programs may share. Invariant: a file under its final name is complete; a crash leaves at most a
+//! temporary file, which is removed later.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -11,28 +11,28 @@ use crate::atomic_write::TEMPORARY;
 use crate::error::{Error, Result};
 
 const EXTENSION: &str = "safetensors";
-/// Ours are a few thousand bytes.
+/// The largest header that is read; ours have a few thousand bytes.
 const LARGEST_HEADER: u64 = 1 << 20;
-/// Nobody takes so long to write a block: what is older was left by a crash.
+/// The age from which a temporary file counts as the leftover of a crash.
 const ABANDONED: Duration = Duration::from_mins(10);
 
 /// A file of the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileEntry {
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
     /// Its size.
     pub(crate) bytes: u64,
-    /// When it was written or last of use.
+    /// When it was written or last used.
     pub(crate) used: SystemTime,
 }
 
-/// Where the block of `key` of a model with this fingerprint is.
+/// The path of the block with this key of a model with this fingerprint.
 pub(crate) fn path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
     folder.join(fingerprint.to_string()).join(format!("{key}.{EXTENSION}"))
 }
 
-/// The header of a safetensors file, without the tensors behind it.
+/// Reads the header of a safetensors file without its tensors.
 pub(crate) fn header(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let mut length = [0; 8];
@@ -42,13 +42,13 @@ pub(crate) fn header(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(header)
 }
 
-/// Notes that a file was of use.
+/// Marks a file as recently used.
 pub(crate) fn touch(path: &Path, now: SystemTime) {
-    // It may be gone by now, or belong to somebody else; then it is simply older than it could be.
+    // It may be gone, or belong to another user; then it only looks older than it is.
     OpenOptions::new().append(true).open(path).and_then(|file| file.set_modified(now)).ok();
 }
 
-/// Takes a file away; that it is gone already is no error.
+/// Removes a file; a missing file is no error.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, error)),
@@ -56,9 +56,9 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// All blocks of all models in the folder, the one used longest ago first. Temporary files that a crash has left are swept up.
+/// All blocks of all models in the folder, least recently used first. Removes temporary files that a crash has left.
 ///
-/// Somebody may point us at a folder with files of theirs, and what is listed may be removed: only what has a name of ours counts.
+/// The folder may contain other files, and listed files may be removed, so only files with the name of a block are listed.
 pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
     let mut files = Vec::new();
     for model in entries(folder)? {
@@ -70,7 +70,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<FileEntry>> {
             if !has_key(&path) {
                 continue;
             }
-            // Whatever somebody else takes away meanwhile is simply not there.
+            // Another process may remove files meanwhile.
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             match path.extension().and_then(|extension| extension.to_str()) {
@@ -101,7 +101,7 @@ fn entries(folder: &Path) -> Result<Vec<fs::DirEntry>> {
     }
 }
 
-/// Removes what was used longest ago until all blocks together take at most `bytes`; gives what they take then.
+/// Removes the least recently used blocks until all take at most `bytes`. Returns their bytes.
 pub(crate) fn shrink_to(folder: &Path, bytes: u64) -> Result<u64> {
     let files = list(folder)?;
     let mut total: u64 = files.iter().map(|file| file.bytes).sum();
@@ -121,7 +121,7 @@ mod tests {
     use crate::atomic_write::write_atomically;
 
     #[test]
-    fn files_are_whole_and_the_oldest_go_first() {
+    fn the_least_recently_used_files_are_removed_first() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = |name: u128| path_of(folder.path(), Key::root(1), Key::root(name));
         let begin = SystemTime::now();
@@ -129,7 +129,7 @@ mod tests {
             write_atomically(&path(name), &[7; 100]).expect("it can be written");
             touch(&path(name), begin + Duration::from_secs(name as u64));
         }
-        // What is of use is young again.
+        // Use makes a file recent.
         touch(&path(0), begin + Duration::from_secs(100));
         let left = |files: Vec<FileEntry>| files.into_iter().map(|file| file.path).collect::<Vec<_>>();
         assert_eq!(left(list(folder.path()).expect("a list")), [1, 2, 3, 4, 0].map(path));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_leaves_is_swept_up() {
+    fn leftovers_of_a_crash_are_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let block = |name| path_of(folder.path(), Key::root(1), Key::root(name));
         let (old, new) = (block(1).with_extension("1.tmp"), block(2).with_extension("2.tmp"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_of_ours_is_not_touched() {
+    fn foreign_files_are_not_touched() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let block = path_of(folder.path(), Key::root(1), Key::root(2));
         let foreign = [

@@ -1,4 +1,4 @@
-//! How much may be written: a bucket that fills with time, so that a busy server does not wear out a disk. Invariant: pure.
+//! A token bucket that limits the bytes written, so that a busy server does not wear out a disk. Invariant: pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const REFILL: Duration = Duration::from_hours(1);
 pub(crate) struct Quota {
     each_hour: u64,
     left: u64,
-    /// Up to when the bucket has been filled.
+    /// The time of the last refill.
     filled: Duration,
 }
 
@@ -20,11 +20,11 @@ impl Quota {
         Self { each_hour, left: each_hour, filled: Duration::ZERO }
     }
 
-    /// Takes `bytes` out at time `now`, or says that there are not so many.
+    /// Takes `bytes` at time `now`; false if there are fewer.
     pub(crate) fn take(&mut self, bytes: u64, now: Duration) -> bool {
         let passed = now.saturating_sub(self.filled).min(REFILL);
         let more = u128::from(self.each_hour) * passed.as_nanos() / REFILL.as_nanos();
-        // What is less than a byte is left to the next time.
+        // Fractions of a byte stay for the next refill.
         if more > 0 {
             self.left = self.each_hour.min(self.left.saturating_add(more as u64));
             self.filled = now;
@@ -61,7 +61,7 @@ mod tests {
                     prop_assert!(sum as f64 <= most + 1.0, "{sum} in {span:?}");
                 }
             }
-            // Whoever waits long enough may write a whole bucket.
+            // After a long wait the bucket is full.
             prop_assert!(quota.take(each_hour, now + REFILL));
         }
     }

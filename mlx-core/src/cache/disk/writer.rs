@@ -1,4 +1,4 @@
-//! The thread that writes blocks: whoever computes does not wait for a disk.
+//! The thread that writes blocks, so that the engine does not wait for the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use super::{DiskOptions, folder};
 use crate::atomic_write::write_atomically;
 use crate::error::Result;
 
-/// Orders that may wait to be done.
+/// The capacity of the queue.
 const QUEUE: usize = 4;
-/// After so many blocks it is looked up what others have written meanwhile.
+/// The number of blocks after which the folder is measured again, since other programs may write to it.
 const RECOUNT: usize = 32;
 
 enum Order {
     Write(PathBuf, Block),
-    /// These were of use; the first ones, which the others are worth nothing without, are to go last.
+    /// Marks these files as used. The first blocks, which all others need, become the most recent.
     Touch(Vec<PathBuf>),
 }
 
-/// Hands blocks over; what was taken in is written before this is dropped.
+/// The queue to the writer. Dropping it waits until all queued blocks are written.
 pub(super) struct Writer {
     orders: Option<SyncSender<Order>>,
-    /// Orders that were handed over and are not done yet.
+    /// Queued orders.
     waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,19 +42,19 @@ impl Writer {
         Ok(Self { orders: Some(orders), waiting, thread: Some(thread) })
     }
 
-    /// Whether an order is taken in without waiting.
+    /// Whether the queue has space.
     pub(super) fn has_room(&self) -> bool {
         let gone = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         gone || self.waiting.load(Ordering::Relaxed) < QUEUE
     }
 
-    /// Takes a block in, and waits for room if there is none; false if nothing is written any more.
+    /// Queues a block, waiting for space if needed; false if the writer has stopped.
     pub(super) fn write(&self, path: PathBuf, block: Block) -> bool {
         self.order(Order::Write(path, block))
     }
 
     pub(super) fn touch(&self, paths: Vec<PathBuf>) {
-        // With a full queue nobody minds a missing note.
+        // A lost mark is harmless if the queue is full.
         if self.has_room() {
             self.order(Order::Touch(paths));
         }
@@ -96,7 +96,7 @@ impl Disk {
             match order {
                 Order::Write(path, block) => {
                     if let Err(error) = self.write(&path, &block) {
-                        tracing::warn!(%error, "a block of a prompt could not be saved");
+                        tracing::warn!(%error, "saving a block of a prefix failed");
                     }
                 }
                 Order::Touch(paths) => {
@@ -122,7 +122,7 @@ impl Disk {
         }
         if self.written.is_multiple_of(RECOUNT) || self.total + size > self.options.most_bytes {
             let most = self.options.most_bytes;
-            // Some more than this one: making room is not for every block.
+            // Free more than this block needs, to do it less often.
             let aim = if self.total + size > most { (most - most / 8).min(most - size) } else { most - size };
             self.total = folder::shrink_to(&self.options.folder, aim)?;
         }
