@@ -19,7 +19,10 @@ pub(super) fn read(code: &str) -> (Vec<Import>, Vec<Path>) {
     let tokens = tokens(code);
     let mut at = 0;
     while let Some(&token) = tokens.get(at) {
-        if token == "use" {
+        if token == "in" && tokens[..at].ends_with(&["pub", "("]) {
+            // The scope of a visibility is not an import.
+            at += tokens[at..].iter().position(|next| *next == ")").unwrap_or(1);
+        } else if token == "use" {
             at = tree(&tokens, at + 1, &Vec::new(), &mut imports);
         } else if is_name(token) {
             let mut path = vec![token.to_owned()];
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn paths_in_code_are_found() {
-        let (imports, paths) = read("fn f(x: crate::a::B) -> super::C<u8> { c::d(x.y, 1) }");
+        let (imports, paths) = read("pub(in crate::z) fn f(x: crate::a::B) -> super::C<u8> { c::d(x.y, 1) }");
         assert!(imports.is_empty());
         let paths: Vec<String> = paths.into_iter().map(|path| path.join("::")).collect();
         assert_eq!(paths, ["crate::a::B", "super::C", "c::d"]);
