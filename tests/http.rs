@@ -43,6 +43,32 @@ fn a_streamed_answer_equals_the_complete_answer() {
     }
 }
 
+#[test]
+fn an_exact_request_says_so_and_others_do_not() {
+    let server = Server::start(&SERVER, &[]);
+    for path in ["/v1/chat/completions", "/v1/completions"] {
+        let level = |exact: Value| {
+            let mut request = json!({"max_tokens": 4, "temperature": 0});
+            if path.ends_with("chat/completions") {
+                request["messages"] = user("The waves");
+            } else {
+                request["prompt"] = json!("The waves");
+            }
+            if !exact.is_null() {
+                request["exact"] = exact;
+            }
+            let answer = server.post(path, &request);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            answer.header("x-exactness").to_owned()
+        };
+        assert_eq!(level(Value::Null), "sampling-exact");
+        assert_eq!(level(json!(true)), "bit-exact");
+        assert_eq!(level(json!(false)), "sampling-exact");
+    }
+    let wrong = server.post("/v1/completions", &json!({"prompt": "The waves", "exact": "yes"}));
+    assert_eq!((wrong.status, wrong.body["error"]["param"].as_str()), (400, Some("exact")));
+}
+
 /// The token counts without those of the cache, which depend on earlier requests.
 fn counted(usage: &Value) -> Value {
     let mut usage = usage.clone();

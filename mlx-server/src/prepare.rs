@@ -140,16 +140,12 @@ fn start(
         }
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
+    let exactness = requests.first().map_or(Exactness::Sampling, GenerationRequest::exactness);
     let choices = Choice::submit_all(requests, parser, state, lease)?;
     let output_options = OutputOptions { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
     let head = head(form, &lease.name, seed);
     let tokenizer = lease.engine.folder().tokenizer.clone();
     let writer = Writer::new(form, output_options, head, tokenizer, prompts, job.choices);
-    let exactness = match job.options.slide {
-        // Only once the text has outgrown the context, but that cannot be known in advance.
-        Some(_) => Exactness::Approximate,
-        None => lease.engine.exactness(),
-    };
     Ok(Prepared { choices, writer, stream: job.stream, exactness: exactness.as_str(), dropped: None })
 }
 

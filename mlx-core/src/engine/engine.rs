@@ -13,13 +13,14 @@ use super::output::{accept, emit, finish};
 use super::prefix::Prefixes;
 use super::request::{FinishReason, GenerationRequest};
 use super::schedule::Scheduler;
-use super::schedule::plan::{Changes, SequenceView, StepPlan};
+use super::schedule::plan::{Changes, Chunk, SequenceView, StepPlan};
 use super::sequence::{Outlet, Sequence, Sequences};
 use super::stats::Gauges;
 use crate::array::Rows;
 use crate::cache::DiskCache;
 use crate::error::Result;
 use crate::folder::ModelFolder;
+use crate::model::Pass;
 use crate::sampling::{Draw, DrawRequest, Sampler, Scratch};
 
 /// How long an idle engine waits for a request between two blocks that it saves, and for a prefix from disk.
@@ -227,7 +228,8 @@ impl Engine {
     fn collect(&mut self, mut work: Work) {
         work.wait_for_decode();
         for DecodePass { ids, logits } in work.take_decode() {
-            self.draw(&ids, &logits);
+            let rows: Vec<(u64, usize)> = ids.into_iter().zip(0..).collect();
+            self.draw(&rows, &logits);
         }
         // After a fault the prefill is waited for, too, so that its own errors are reported here.
         work.wait_for_prefill(&self.sequences);
@@ -241,27 +243,28 @@ impl Engine {
             self.scheduler.record_prefill(work.prefill_cost, work.prefill_seconds());
         }
         for pass in work.take_prefill() {
-            self.end_chunk(pass);
+            self.end_prefill(&pass);
         }
     }
 
-    /// Draws a token for each of `ids` that still runs, row `i` for the `i`-th, and accepts them.
-    fn draw(&mut self, ids: &[u64], logits: &Rows) {
+    /// Draws a token for each of the sequences that still exists, from the row beside its id, and accepts them. Ids rise.
+    fn draw(&mut self, rows: &[(u64, usize)], logits: &Rows) {
         let Self { sequences, scratch, .. } = self;
-        let present: Vec<u64> = ids.iter().copied().filter(|id| sequences.find(*id).is_some()).collect();
-        let drawers = sequences.several_mut(&present);
-        let request = |(sequence, id)| {
+        let (ids, rows): (Vec<u64>, Vec<usize>) =
+            rows.iter().filter(|(id, _)| sequences.find(*id).is_some()).copied().unzip();
+        let request = |(sequence, row)| {
             let Sequence { sampler, history, .. }: &mut Sequence = sequence;
-            DrawRequest { row: ids.binary_search(id).expect("it is one of them"), sampler, history }
+            DrawRequest { row, sampler, history }
         };
-        let mut rows: Vec<DrawRequest> = drawers.into_iter().zip(&present).map(request).collect();
-        match Sampler::draw(logits, &mut rows, scratch) {
+        let mut requests: Vec<DrawRequest> =
+            sequences.several_mut(&ids).into_iter().zip(rows).map(request).collect();
+        match Sampler::draw(logits, &mut requests, scratch) {
             Ok(outcomes) => {
-                for (id, outcome) in present.into_iter().zip(outcomes) {
+                for (id, outcome) in ids.into_iter().zip(outcomes) {
                     self.accept(id, outcome);
                 }
             }
-            Err(error) => self.recover(&present, &error.to_string()),
+            Err(error) => self.recover(&ids, &error.to_string()),
         }
     }
 
@@ -279,39 +282,44 @@ impl Engine {
         }
     }
 
-    /// A chunk was computed: its hidden states are read, and at the end of a prompt the first token is drawn.
-    fn end_chunk(&mut self, done: PrefillPass) {
-        let PrefillPass { chunk, pass, logits } = done;
-        let Some(sequence) = self.sequences.find(chunk.id) else { return };
+    /// A prefill pass was computed: hidden states are read, and first tokens are drawn at the ends of prompts.
+    fn end_prefill(&mut self, done: &PrefillPass) {
+        let PrefillPass { chunks, pass, logits } = done;
+        let (mut rows, mut row) = (Vec::new(), 0);
+        for chunk in chunks {
+            if self.end_chunk(chunk, pass) {
+                let ids = self.sequences.share_whole_prompt(chunk.id, &self.device);
+                rows.extend(ids.into_iter().chain([chunk.id]).map(|id| (id, row)));
+            }
+            row += usize::from(chunk.ends_prompt);
+        }
+        rows.sort_unstable();
+        if let Some(logits) = logits {
+            self.draw(&rows, logits);
+        }
+    }
+
+    /// Counts and reads a chunk that was computed; true if a first token is to be drawn from its end.
+    fn end_chunk(&mut self, chunk: &Chunk, pass: &Pass) -> bool {
+        let Some(sequence) = self.sequences.find(chunk.id) else { return false };
         let in_prompt = chunk.range.end <= sequence.history.prompt_length();
         if in_prompt {
             Gauges::add(&self.gauges.prompt_tokens, chunk.range.len());
         }
         if in_prompt && sequence.reader.is_on() {
             let sequence = self.sequences.get_mut(chunk.id);
-            let outcome = sequence.read(self.device.model.as_ref(), &pass, &chunk, &mut self.scratch);
+            let outcome = sequence.read(self.device.model.as_ref(), pass, chunk, &mut self.scratch);
             if let Err(error) = outcome {
-                return self.end(chunk.id, FinishReason::Error(error.to_string()));
+                self.end(chunk.id, FinishReason::Error(error.to_string()));
+                return false;
             }
         }
-        if !chunk.ends_prompt {
-            return;
-        }
-        if self.sequences.get(chunk.id).limits.max_tokens == 0 {
+        if chunk.ends_prompt && self.sequences.get(chunk.id).limits.max_tokens == 0 {
             self.sequences.get_mut(chunk.id).mark_token();
-            return self.end(chunk.id, FinishReason::Length);
+            self.end(chunk.id, FinishReason::Length);
+            return false;
         }
-        let Some(logits) = logits else { return };
-        let mut ids = self.sequences.share_whole_prompt(chunk.id, &self.device);
-        ids.push(chunk.id);
-        for id in ids {
-            self.draw_first(id, &logits);
-        }
-    }
-
-    /// Draws a first token from the one row of a prompt's end.
-    fn draw_first(&mut self, id: u64, logits: &Rows) {
-        self.draw(&[id], logits);
+        chunk.ends_prompt
     }
 
     /// A pass of these sequences failed. They start over from their tokens, each alone, so that the one at fault ends and the others go on.

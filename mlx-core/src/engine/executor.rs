@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::device::{Device, PrefillChunk};
 use super::schedule::plan::{Chunk, Prefill, StepPlan};
-use super::sequence::Sequences;
+use super::sequence::{Sequence, Sequences};
 use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::error::Result;
@@ -39,9 +39,9 @@ pub(super) struct DecodePass {
 
 /// A prefill pass all of whose layers are issued.
 pub(super) struct PrefillPass {
-    pub(super) chunk: Chunk,
+    pub(super) chunks: Vec<Chunk>,
     pub(super) pass: Pass,
-    /// The logits of the prompt's last row, if a first token is drawn from it.
+    /// The last rows of those chunks that end a prompt, in their order.
     pub(super) logits: Option<Rows>,
 }
 
@@ -164,48 +164,53 @@ impl Device {
         }
     }
 
+    /// Issues layers of a prefill pass, and the logits of the prompts that it ends.
     fn prefill(&self, prefill: &Prefill, sequences: &mut Sequences, work: &mut Work) -> Result<()> {
-        for chunk in &prefill.chunks {
-            let pass = self.advance_chunk(chunk, prefill.layers, sequences, work)?;
-            let Some(pass) = pass else { continue };
-            let logits = chunk.ends_prompt.then(|| self.logits(&pass)).transpose()?;
-            work.prefill.push(PrefillPass { chunk: chunk.clone(), pass, logits });
+        let Prefill { chunks, layers, .. } = prefill;
+        let ids: Vec<u64> = chunks.iter().map(|chunk| chunk.id).collect();
+        let mut running = sequences.several_mut(&ids);
+        let needs_hidden =
+            chunks.iter().any(|chunk| chunk.ends_prompt) || running.iter().any(|it| it.reader.is_on());
+        // Only a pass over one chunk stops before the last layer.
+        let mut pass = match running[0].running().pass.take() {
+            Some(pass) => pass,
+            None => self.begin(chunks, &mut running, work)?,
+        };
+        let mut states: Vec<_> = running.iter_mut().map(|it| &mut it.running().state).collect();
+        self.advance(&mut pass, *layers, &mut states, needs_hidden)?;
+        if pass.layer() < self.layers() {
+            running[0].running().pass = Some(pass);
+            return Ok(());
         }
+        let ends = chunks.iter().any(|chunk| chunk.ends_prompt);
+        let logits = ends.then(|| self.logits(&pass)).transpose()?;
+        work.prefill.push(PrefillPass { chunks: chunks.clone(), pass, logits });
         Ok(())
     }
 
-    /// Issues layers of a chunk's pass; returns the pass if these were its last.
-    fn advance_chunk(
-        &self,
-        chunk: &Chunk,
-        layers: usize,
-        sequences: &mut Sequences,
-        work: &mut Work,
-    ) -> Result<Option<Pass>> {
-        let sequence = sequences.get_mut(chunk.id);
-        let needs_hidden = chunk.ends_prompt || sequence.reader.is_on();
-        let keep = sequence.limits.keep;
-        let run = sequence.run.as_mut().expect("plans prefill running sequences");
-        let mut pass = if let Some(pass) = run.pass.take() {
-            pass
-        } else {
-            if self.must_shift(&run.state, keep) {
+    /// Begins a pass over the chunks of some sequences, in the same order.
+    fn begin(&self, chunks: &[Chunk], running: &mut [&mut Sequence], work: &mut Work) -> Result<Pass> {
+        for sequence in running.iter_mut() {
+            let keep = sequence.limits.keep;
+            let state = &mut sequence.running().state;
+            if self.must_shift(state, keep) {
                 work.wait_for_decode();
+                self.shift_if_full(state, keep)?;
             }
-            self.shift_if_full(&mut run.state, keep)?;
-            let (tokens, start) = (&sequence.history.tokens()[chunk.range.clone()], run.state.offset());
-            if chunk.replay {
-                self.begin_replay(tokens, start)?
-            } else {
-                let logits = if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None };
-                self.begin_prefill(&[PrefillChunk { tokens, start, logits }])?
-            }
-        };
-        self.advance(&mut pass, layers, &mut [&mut run.state], needs_hidden)?;
-        if pass.layer() < self.layers() {
-            run.pass = Some(pass);
-            return Ok(None);
         }
-        Ok(Some(pass))
+        let span = |(chunk, sequence): (&Chunk, &mut &mut Sequence)| {
+            let start = sequence.running().state.offset();
+            (chunk.range.clone(), start, if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None })
+        };
+        let spans: Vec<_> = chunks.iter().zip(running.iter_mut()).map(span).collect();
+        let chunk = |(sequence, (range, start, logits)): (&&mut Sequence, _)| {
+            let tokens = &sequence.history.tokens()[range];
+            PrefillChunk { tokens, start, logits }
+        };
+        let spans: Vec<PrefillChunk> = running.iter().zip(spans).map(chunk).collect();
+        match spans.as_slice() {
+            [only] if chunks[0].replay => self.begin_replay(only.tokens, only.start),
+            all => self.begin_prefill(all),
+        }
     }
 }

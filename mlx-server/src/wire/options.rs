@@ -34,6 +34,9 @@ field_group! {
         /// Also give the token ids of prompt and answer.
         #[schema(example = true)]
         pub(crate) return_token_ids: bool,
+        /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
+        #[schema(example = true)]
+        pub(crate) exact: bool,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
@@ -83,6 +86,7 @@ impl GenerationSpec {
                 stop: output.stop.map_or(Vec::new(), OneOrMany::into_vec),
                 ignore_eos: output.ignore_eos.unwrap_or(false),
                 priority: priority(output.priority.as_deref())?,
+                exact: output.exact,
                 ..RequestOptions::default()
             },
             choices,

@@ -32,7 +32,7 @@ impl StepPlan {
 /// Some layers of a prefill pass.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::engine) struct Prefill {
-    /// The spans of the pass: one chunk, or several short prompts.
+    /// The spans of the pass, by rising id: one chunk, or several short prompts.
     pub(in crate::engine) chunks: Vec<Chunk>,
     /// How many layers to issue; a pass that was begun in an earlier step goes on where it stopped.
     pub(in crate::engine) layers: usize,

@@ -80,10 +80,13 @@ impl PrefillPlanner<'_> {
         let left = self.shapes.layers - issued;
         if issued == 0 {
             self.add_short_prompts(&mut chunks, limit);
+            chunks.sort_by_key(|chunk| chunk.id);
         }
         let layer: f64 = chunks.iter().map(|chunk| work(chunk.range.len(), chunk.range.end)).sum();
         let layers = match limit {
             None => left,
+            // A shared pass fits as a whole.
+            Some(_) if chunks.len() > 1 => left,
             Some(limit) => ((limit / layer) as usize).max(usize::from(first)).min(left),
         };
         if layers == 0 {
