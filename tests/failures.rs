@@ -215,9 +215,9 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
     for backend in backends() {
         let prompts = [vec![30, 31], vec![40, 41, 42]];
         let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
-        // Prefill passes: the stream's, one per prompt, the stream's again where it ran beside them, and one per prompt again.
-        let twice: &[usize] = if backend.pipelined { &[2, 5] } else { &[2, 4] };
-        for (failing, fails_again) in [(&[2][..], false), (twice, true)] {
+        // Prefill passes: the stream's, one over both prompts, the stream's again where it ran beside them, and one per prompt.
+        let twice: &[usize] = if backend.pipelined { &[1, 4] } else { &[1, 3] };
+        for (failing, fails_again) in [(&[1][..], false), (twice, true)] {
             let (engine, step) = engine_with_failing_prompts(backend, failing, true);
             let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
             assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));

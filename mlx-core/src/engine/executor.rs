@@ -198,16 +198,13 @@ impl Device {
                 self.shift_if_full(state, keep)?;
             }
         }
-        let span = |(chunk, sequence): (&Chunk, &mut &mut Sequence)| {
+        let mut spans = Vec::with_capacity(chunks.len());
+        for (chunk, sequence) in chunks.iter().zip(running) {
             let start = sequence.running().state.offset();
-            (chunk.range.clone(), start, if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None })
-        };
-        let spans: Vec<_> = chunks.iter().zip(running.iter_mut()).map(span).collect();
-        let chunk = |(sequence, (range, start, logits)): (&&mut Sequence, _)| {
-            let tokens = &sequence.history.tokens()[range];
-            PrefillChunk { tokens, start, logits }
-        };
-        let spans: Vec<PrefillChunk> = running.iter().zip(spans).map(chunk).collect();
+            let logits = if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None };
+            let tokens = &sequence.history.tokens()[chunk.range.clone()];
+            spans.push(PrefillChunk { tokens, start, logits });
+        }
         match spans.as_slice() {
             [only] if chunks[0].replay => self.begin_replay(only.tokens, only.start),
             all => self.begin_prefill(all),
