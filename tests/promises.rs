@@ -2,6 +2,7 @@
 //! device with `mlx_tests::device()`.
 
 mod batch_draw;
+mod choices;
 mod convert;
 mod engine;
 mod exactness;

@@ -157,7 +157,7 @@ mod tests {
         let out = printed(Screen::new(Colors::All, ThoughtView::Folded, 24), &events());
         let (thought, answer) = out.rsplit_once('\n').expect("the thought ends its line");
         assert!(!thought.contains('\n') && answer.starts_with("Yes."), "{out:?}");
-        assert!(thought.contains("Thinking… s, then that"), "{out:?}");
+        assert!(thought.contains("Thinking… is, then that"), "{out:?}");
         assert!(
             thought.rsplit(CLEAR_LINE).next().is_some_and(|last| last.contains("Thought for")),
             "{out:?}"

@@ -1,0 +1,54 @@
+//! A request that demands one of several texts gets one of them, whatever the model would write.
+
+use mlx_core::engine::{ConstraintSpec, FinishReason, RequestOptions};
+use mlx_core::sampling::SamplingOptions;
+use mlx_tests::{collect, device, engine};
+
+const CHOICES: [&str; 4] = ["yes", "no", "not at all", "é🦀"];
+
+fn options(seed: u64, constraint: ConstraintSpec) -> RequestOptions {
+    RequestOptions {
+        sampling: SamplingOptions { temperature: Some(3.0), seed: Some(seed), ..SamplingOptions::default() },
+        constraint: Some(constraint),
+        ..RequestOptions::default()
+    }
+}
+
+fn choices() -> ConstraintSpec {
+    ConstraintSpec::Choices(CHOICES.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn every_answer_is_a_choice_and_every_choice_is_an_answer() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let mut seen = [0; CHOICES.len()];
+    // Beside a sequence without a constraint, in the same steps.
+    let free = RequestOptions { constraint: None, max_tokens: Some(200), ..options(7, choices()) };
+    let free = engine.submit(engine.request(vec![1, 9, 30], &free).expect("valid")).expect("room");
+    let requests =
+        (0..24).map(|seed| engine.request(vec![1, 9, 30], &options(seed, choices())).expect("valid"));
+    for generation in engine.submit_all(requests.collect()).expect("room") {
+        let outcome = collect(generation);
+        let choice = CHOICES.iter().position(|choice| *choice == outcome.text);
+        seen[choice.unwrap_or_else(|| panic!("{:?} is no choice", outcome.text))] += 1;
+        assert_eq!(outcome.finished.reason, FinishReason::EndToken, "{:?}", outcome.text);
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+    assert!(!CHOICES.contains(&collect(free).text.as_str()));
+}
+
+#[test]
+fn what_cannot_be_enforced_is_refused_before_it_runs() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let schema = ConstraintSpec::JsonSchema(serde_json::json!({"type": "object"}));
+    assert!(options(0, schema.clone()).check().is_err(), "no model is needed to know that");
+    for (options, word) in [
+        (options(0, schema), "JSON schema"),
+        (RequestOptions { ignore_eos: true, ..options(0, choices()) }, "ignore_eos"),
+    ] {
+        let error = engine.request(vec![1], &options).expect_err("it must be refused").to_string();
+        assert!(error.starts_with("constraint: ") && error.contains(word), "{error}");
+    }
+}
