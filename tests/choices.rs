@@ -27,7 +27,7 @@ fn every_answer_is_a_choice_and_every_choice_is_an_answer() {
     let free = RequestOptions { constraint: None, max_tokens: Some(200), ..options(7, choices()) };
     let free = engine.submit(engine.request(vec![1, 9, 30], &free).expect("valid")).expect("room");
     let requests =
-        (0..24).map(|seed| engine.request(vec![1, 9, 30], &options(seed, choices())).expect("valid"));
+        (0..80).map(|seed| engine.request(vec![1, 9, 30], &options(seed, choices())).expect("valid"));
     for generation in engine.submit_all(requests.collect()).expect("room") {
         let outcome = collect(generation);
         let choice = CHOICES.iter().position(|choice| *choice == outcome.text);
