@@ -1,7 +1,7 @@
 //! The engine: ends of requests, isolation between requests, and repeatability.
 
-use mlx_core::engine::{EngineHandle, EngineOptions, Event, FinishReason, RequestOptions};
-use mlx_core::folder::ModelFolder;
+use mlx_core::ModelFolder;
+use mlx_core::engine::{Engine, EngineOptions, Event, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 use mlx_tests::{device, engine, golden, greedy, model_copy, model_folder, run};
 
@@ -62,7 +62,7 @@ fn generation_config_gives_defaults_that_a_request_overrides() {
     let case = &golden::cases("llama-f32").cases[0];
     let end = case.tokens[3];
     let copy = with_generation_config(&format!("{{\"temperature\": 0, \"eos_token_id\": [{end}]}}"));
-    let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let engine = Engine::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let silent = RequestOptions { max_tokens: Some(20), ..RequestOptions::default() };
     let outcome = run(&engine, &case.prompt_ids, &silent);
     assert_eq!(
@@ -93,7 +93,7 @@ fn a_queued_request_is_cancelled_at_once() {
     let engine = engine("llama-f32");
     let submit = |tokens| engine.submit(engine.request(vec![1, 2], &sampled(1, tokens)).expect("valid"));
     let mut running = submit(250).expect("it runs");
-    running.next_blocking();
+    running.next();
     let queued = submit(250).expect("it waits");
     queued.canceller().cancel();
     let events: Vec<Event> = queued.collect();
@@ -171,10 +171,10 @@ fn a_dropped_or_cancelled_generation_frees_its_slot() {
     let engine = engine("llama-f32");
     let endless = || engine.request(vec![1, 2], &sampled(1, 250)).expect("valid");
     let mut dropped = engine.submit(endless()).expect("it runs");
-    assert!(matches!(dropped.next_blocking(), Some(Event::Token(_))));
+    assert!(matches!(dropped.next(), Some(Event::Token(_))));
     drop(dropped);
     let mut cancelled = engine.submit(endless()).expect("it runs");
-    cancelled.next_blocking();
+    cancelled.next();
     cancelled.canceller().cancel();
     let end = cancelled.last().expect("an end");
     assert!(matches!(end, Event::Done(done) if done.reason == FinishReason::Cancelled));

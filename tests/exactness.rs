@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use mlx_core::cache::DiskOptions;
-use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, Priority, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, Priority, RequestOptions, Task};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
 use mlx_core::weights::FloatPolicy;
 use mlx_tests::{Dice, Outcome, collect, cpu, model_folder, run};
@@ -44,7 +44,7 @@ fn sampling(dice: &mut Dice) -> SamplingOptions {
 }
 
 /// Prompts share beginnings, and some are the same.
-fn prompt(dice: &mut Dice, engine: &EngineHandle) -> Vec<u32> {
+fn prompt(dice: &mut Dice, engine: &Engine) -> Vec<u32> {
     let longest = engine.spec().context_length / 2;
     let (family, length) = (dice.below(4), 1 + dice.below(longest - 1));
     let shared = dice.pick(&[0, length / 2, length, length]);
@@ -53,7 +53,7 @@ fn prompt(dice: &mut Dice, engine: &EngineHandle) -> Vec<u32> {
     (0..length).map(|place| token(place, if place < shared { family } else { salt })).collect()
 }
 
-fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
+fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let prompt = match dice.below(3) {
         // Equal prompts that meet in flight are computed once.
         0 => vec![7; engine.spec().context_length / 3],
@@ -68,7 +68,7 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
         ignore_eos: dice.below(2) == 0,
         logprobs: dice.sometimes(2, |dice| dice.below(21)),
         prompt_logprobs: dice.sometimes(6, |dice| dice.below(4)),
-        embed: None,
+        task: Task::Generate,
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         slide: None,
         exact: None,
@@ -78,7 +78,7 @@ fn request(dice: &mut Dice, engine: &EngineHandle) -> Request {
 }
 
 /// A request that runs beside others. It may not be exact itself.
-fn stranger(dice: &mut Dice, engine: &EngineHandle) -> Request {
+fn stranger(dice: &mut Dice, engine: &Engine) -> Request {
     let mut request = request(dice, engine);
     request.options.exact = Some(dice.below(2) == 0);
     request
@@ -103,17 +103,13 @@ fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
     }
 }
 
-fn start(folder: &std::path::Path, options: &EngineOptions) -> EngineHandle {
-    EngineHandle::start(
-        folder,
-        &EngineOptions { exact: true, keep_quantized: true, ..options.clone() },
-        |_, _| {},
-    )
-    .expect("the model loads")
+fn start(folder: &std::path::Path, options: &EngineOptions) -> Engine {
+    Engine::start(folder, &EngineOptions { exact: true, keep_quantized: true, ..options.clone() }, |_, _| {})
+        .expect("the model loads")
 }
 
 /// Runs the requests from several threads in any order, between requests that are cancelled on their way.
-fn run_under_load(engine: &EngineHandle, requests: &[Request]) -> Vec<Outcome> {
+fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     let mut dice = Dice::new(99);
     for place in (1..order.len()).rev() {

@@ -8,7 +8,7 @@ use mlx_core::Error;
 use mlx_core::backend::Backend;
 use mlx_core::cache::SequenceState;
 use mlx_core::engine::{
-    Canceller, EngineHandle, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
+    Canceller, Engine, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
 };
 use mlx_rs::Array;
 use mlx_tests::scripted::{scripted, scripted_on, twisted_on};
@@ -17,7 +17,7 @@ use safetensors::{Dtype, SafeTensors, serialize};
 
 const MODEL: &str = "llama-f32";
 
-fn submit(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Generation {
+fn submit(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> Generation {
     let request = engine.request(prompt.to_vec(), options).expect("a valid request");
     engine.submit(request).expect("room in the queue")
 }
@@ -44,7 +44,7 @@ fn logits_that_are_nan_end_one_stream() {
     let _turn = device();
     let copy = model_copy(MODEL);
     poison_embedding(copy.path(), 77);
-    let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let engine = Engine::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let good: Vec<Generation> = prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
     let poisoned = submit(&engine, &[5, 77, 6], &greedy(30));
     assert!(message(&collect(poisoned)).contains("not a number"));
@@ -251,9 +251,9 @@ fn a_prompt_whose_last_pass_fails_is_not_shared() {
 }
 
 /// Submits two prompts during a `step` of a stream, so that they are prefilled together; the stream must run to its end.
-fn read_beside_a_stream(engine: &EngineHandle, step: &Barrier, prompts: &[Vec<u32>; 2]) -> [Outcome; 2] {
+fn read_beside_a_stream(engine: &Engine, step: &Barrier, prompts: &[Vec<u32>; 2]) -> [Outcome; 2] {
     let mut stream = submit(engine, &[9; 50], &greedy(60));
-    stream.next_blocking().expect("it runs");
+    stream.next().expect("it runs");
     step.wait();
     let both = prompts.each_ref().map(|prompt| submit(engine, prompt, &greedy(1)));
     step.wait();
@@ -268,7 +268,7 @@ fn engine_with_failing_prompts(
     backend: Backend,
     failing: &'static [usize],
     early: bool,
-) -> (EngineHandle, Arc<Barrier>) {
+) -> (Engine, Arc<Barrier>) {
     let barrier = Arc::new(Barrier::new(2));
     let waits = Arc::clone(&barrier);
     let (prompts, steps, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(Mutex::new(None)));
@@ -371,11 +371,11 @@ fn a_panic_ends_every_stream_with_an_error_and_the_engine_is_not_ready() {
 fn a_preempted_stream_resumes_where_it_was() {
     let _turn = device();
     let options = EngineOptions { max_running: 1, ..EngineOptions::default() };
-    let engine = EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads");
+    let engine = Engine::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads");
     let with = |priority| RequestOptions { priority, logprobs: Some(2), ..greedy(120) };
     let alone = run(&engine, &[4, 5, 6], &with(Priority::Low));
     let mut low = submit(&engine, &[4, 5, 6], &with(Priority::Low));
-    let first = low.next_blocking().expect("it runs");
+    let first = low.next().expect("it runs");
     let high = run(&engine, &[8, 9], &with(Priority::High));
     assert_eq!(high.finished.reason, FinishReason::Length);
     let rest = collect(low);

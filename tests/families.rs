@@ -5,7 +5,7 @@ use std::path::Path;
 use mlx_core::array::Rows;
 use mlx_core::backend::{self, Backend};
 use mlx_core::cache::{Rollback, SequenceState, Variant};
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::model::{self, Batch, Model};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::golden::{self, FAMILIES, MODELS, QUANTIZED, worst_difference};
@@ -111,7 +111,7 @@ fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
         for pipelined in [false, true] {
             let backend = Backend { pipelined, keeps_floats: false, ..Backend::GPU };
             let options = EngineOptions { backend: Some(backend), ..EngineOptions::default() };
-            let engine = EngineHandle::start(&model_folder(name), &options, |_, _| {}).expect("it loads");
+            let engine = Engine::start(&model_folder(name), &options, |_, _| {}).expect("it loads");
             let cases = golden::cases(name).cases;
             let request = |case: &golden::Case| {
                 engine.request(case.prompt_ids.clone(), &greedy(case.tokens.len())).expect("valid")

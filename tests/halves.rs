@@ -2,7 +2,7 @@
 
 use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::model::{self, Batch, Model};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_rs::Dtype;
@@ -109,7 +109,7 @@ fn an_engine_computes_in_the_chosen_type() {
     let _turn = device();
     let start = |name: &str, dtype| {
         let options = EngineOptions { dtype, ..EngineOptions::default() };
-        EngineHandle::start(&model_folder(name), &options, |_, _| {}).expect("the model loads")
+        Engine::start(&model_folder(name), &options, |_, _| {}).expect("the model loads")
     };
     let prompt = golden::cases("llama-f32").cases.remove(0).prompt_ids;
     let mut options = greedy(16);

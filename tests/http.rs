@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use mlx_core::engine::{Pooling, RequestOptions};
+use mlx_core::engine::{Pooling, RequestOptions, Task};
 use mlx_tests::server::{Server, events};
 use mlx_tests::{golden, harmony, model_copy};
 use serde_json::{Value, json};
@@ -184,12 +184,12 @@ fn embeddings_are_the_normalized_vectors_of_the_engine() {
     let _turn = mlx_tests::device();
     let engine = mlx_tests::engine("llama-f32");
     for (name, pooling) in [("mean", Pooling::Mean), ("last", Pooling::Last)] {
-        let options = RequestOptions { embed: Some(pooling), ..RequestOptions::default() };
+        let options = RequestOptions { task: Task::Embed(pooling), ..RequestOptions::default() };
         let raw = mlx_tests::run(&engine, &prompt, &options).embedding.expect("asked for");
         assert_eq!(vector(json!({"pooling": name})), scaled(&raw), "{name}");
         assert_eq!(vector(json!({"pooling": name, "dimensions": 5})), scaled(&raw[..5]), "{name}");
     }
-    let only_read = RequestOptions { embed: Some(Pooling::Mean), ..RequestOptions::default() };
+    let only_read = RequestOptions { task: Task::Embed(Pooling::Mean), ..RequestOptions::default() };
     assert!(mlx_tests::run(&engine, &[7; 200], &only_read).embedding.is_some());
     assert_eq!(engine.stats().prefixes, 0, "a text that was only embedded leaves no prefix");
     assert_eq!(vector(json!({})), vector(json!({"pooling": "mean"})));
@@ -342,7 +342,7 @@ fn models_come_and_go() {
 #[test]
 fn a_disconnected_client_ends_its_generation() {
     let server = Server::start_slow(&SERVER, &[]);
-    let request = json!({"prompt": "The waves", "max_tokens": 200, "ignore_eos": true, "stream": true});
+    let request = json!({"prompt": "The waves", "max_tokens": 8000, "ignore_eos": true, "stream": true});
     for streamed in [true, false] {
         let mut request = request.clone();
         request["stream"] = json!(streamed);

@@ -1,13 +1,13 @@
 //! Quantized keys and values: less memory, nearly the same numbers, and every answer is labeled approximate.
 
-use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
 use mlx_tests::{Outcome, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
-fn start(kv_bits: Option<u8>) -> EngineHandle {
+fn start(kv_bits: Option<u8>) -> Engine {
     let options = EngineOptions { kv_bits, ..EngineOptions::default() };
-    EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads")
+    Engine::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads")
 }
 
 fn prompt() -> Vec<u32> {
@@ -40,7 +40,7 @@ fn fewer_bits_take_less_memory_and_are_labeled_approximate() {
         assert_eq!(outcome.finished.exactness, Exactness::Approximate);
         differences.push(difference(&exact, &outcome));
         // A stored prefix has the same shape in fewer bytes.
-        let cached_bytes = |engine: &EngineHandle| {
+        let cached_bytes = |engine: &Engine| {
             run(engine, &prompt(), &greedy(8));
             run(engine, &[5], &greedy(1));
             engine.stats().prefix_bytes as f64
@@ -68,6 +68,6 @@ fn the_same_request_gives_the_same_answer() {
 fn unsupported_bits_are_refused() {
     let options = EngineOptions { kv_bits: Some(5), ..EngineOptions::default() };
     let _turn = device();
-    let error = EngineHandle::start(&model_folder(MODEL), &options, |_, _| {}).err().expect("refused");
+    let error = Engine::start(&model_folder(MODEL), &options, |_, _| {}).err().expect("refused");
     assert_eq!(error.to_string(), "kv_bits: is 5; it must be 4 or 8");
 }

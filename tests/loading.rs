@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
+use mlx_core::ModelFolder;
 use mlx_core::Result;
-use mlx_core::engine::{EngineHandle, EngineOptions};
-use mlx_core::folder::ModelFolder;
+use mlx_core::engine::{EngineOptions, Engines};
 use mlx_core::model;
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::tensors::{self, Tensor};
@@ -280,6 +280,7 @@ fn a_shared_model_is_loaded_once_and_a_changed_folder_is_detected() {
     let _turn = device();
     let copy = model_copy("llama-f32");
     let reads = Arc::new(AtomicUsize::new(0));
+    let engines = Engines::default();
     let ask = || {
         let reads = Arc::clone(&reads);
         let progress = move |read, all| {
@@ -287,7 +288,7 @@ fn a_shared_model_is_loaded_once_and_a_changed_folder_is_detected() {
                 reads.fetch_add(1, Ordering::Relaxed);
             }
         };
-        EngineHandle::shared(copy.path(), &EngineOptions::single(), progress).expect("it loads")
+        engines.start(copy.path(), &EngineOptions::single(), progress).expect("it loads")
     };
     let (first, second) = (ask(), ask());
     assert_eq!(reads.load(Ordering::Relaxed), 1);
@@ -307,16 +308,18 @@ fn loading_one_model_does_not_block_another() {
     let (slow, quick) = (model_copy("llama-f32"), model_copy("llama-f32"));
     let ((begun, begins), (go, goes)) = (channel(), channel::<()>());
     let path = slow.path().to_path_buf();
+    let engines = Arc::new(Engines::default());
+    let of_thread = Arc::clone(&engines);
     let loading = std::thread::spawn(move || {
         let progress = move |_, _| {
             begun.send(()).ok();
             // Blocks until the other end is dropped.
             goes.recv().ok();
         };
-        EngineHandle::shared(&path, &EngineOptions::single(), progress).map(drop)
+        of_thread.start(&path, &EngineOptions::single(), progress).map(drop)
     });
     begins.recv().expect("it loads");
-    EngineHandle::shared(quick.path(), &EngineOptions::single(), |_, _| {}).expect("it loads meanwhile");
+    engines.start(quick.path(), &EngineOptions::single(), |_, _| {}).expect("it loads meanwhile");
     assert!(!loading.is_finished());
     drop(go);
     loading.join().expect("no panic").expect("it loads");

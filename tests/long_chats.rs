@@ -2,18 +2,18 @@
 
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::chat::{ChatSession, ContextPolicy, Message, Role, StreamEvent, chat_prompt};
-use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, FinishReason, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::text::TemplateInput;
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
-fn start(options: &EngineOptions) -> EngineHandle {
-    EngineHandle::start(&model_folder(MODEL), options, |_, _| {}).expect("it loads")
+fn start(options: &EngineOptions) -> Engine {
+    Engine::start(&model_folder(MODEL), options, |_, _| {}).expect("it loads")
 }
 
-fn cold(exact: bool) -> EngineHandle {
+fn cold(exact: bool) -> Engine {
     start(&EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() })
 }
 
@@ -144,7 +144,7 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     reset_peak_memory().expect("a device");
     let mut last = None;
     let mut ids = Vec::new();
-    while let Some(event) = generation.next_blocking() {
+    while let Some(event) = generation.next() {
         match event {
             mlx_core::engine::Event::Token(token) => {
                 ids.push(token.id);

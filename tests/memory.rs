@@ -2,30 +2,30 @@
 //! measured peak stays under the budget.
 
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
-use mlx_core::engine::{EngineHandle, EngineOptions, EngineStats, FinishReason, Generation, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, EngineStats, FinishReason, Generation, RequestOptions};
 use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, Result};
 use mlx_tests::{Dice, collect, device, greedy, model_copy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
-fn start(options: &EngineOptions) -> Result<EngineHandle> {
+fn start(options: &EngineOptions) -> Result<Engine> {
     start_model(MODEL, options)
 }
 
-fn start_model(name: &str, options: &EngineOptions) -> Result<EngineHandle> {
-    EngineHandle::start(&model_folder(name), options, |_, _| {})
+fn start_model(name: &str, options: &EngineOptions) -> Result<Engine> {
+    Engine::start(&model_folder(name), options, |_, _| {})
 }
 
 /// An engine with a budget for its model and `bytes` of requests.
-fn with_request_budget(name: &str, bytes: u64, options: EngineOptions) -> EngineHandle {
+fn with_request_budget(name: &str, bytes: u64, options: EngineOptions) -> Engine {
     let at_rest = start_model(name, &options).expect("it loads").stats().reserved_bytes;
     // A sixteenth is for MLX's cache of freed buffers.
     let budget = (at_rest + bytes) * 16 / 15 + 16;
     start_model(name, &EngineOptions { memory_budget: Some(budget), ..options }).expect("it fits")
 }
 
-fn idle(engine: &EngineHandle) -> EngineStats {
+fn idle(engine: &Engine) -> EngineStats {
     loop {
         let stats = engine.stats();
         if stats.running + stats.waiting == 0 {
@@ -112,9 +112,9 @@ fn long_model() -> tempfile::TempDir {
     copy
 }
 
-fn start_long(copy: &tempfile::TempDir, memory_budget: Option<u64>) -> EngineHandle {
+fn start_long(copy: &tempfile::TempDir, memory_budget: Option<u64>) -> Engine {
     let options = EngineOptions { memory_budget, ..EngineOptions::default() };
-    EngineHandle::start(copy.path(), &options, |_, _| {}).expect("it fits")
+    Engine::start(copy.path(), &options, |_, _| {}).expect("it fits")
 }
 
 fn open() -> RequestOptions {

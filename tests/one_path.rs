@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions, TokenOutput};
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions, TokenOutput};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 use mlx_tests::model_folder;
 use mlx_tests::server::Server;
@@ -74,7 +74,7 @@ fn the_tokens_are_the_same_beside_other_clients() {
     let server = Server::start(&SERVE, &["--exact"]);
     let _turn = mlx_tests::device();
     let options = EngineOptions { exact: true, ..EngineOptions::default() };
-    let engine = EngineHandle::start(&model_folder("llama-f32"), &options, |_, _| {}).expect("it loads");
+    let engine = Engine::start(&model_folder("llama-f32"), &options, |_, _| {}).expect("it loads");
     let asked = asked(&server, &engine);
     with_other_clients(&server, 8, || ask(&server, &asked));
 }
@@ -83,7 +83,7 @@ fn the_tokens_are_the_same_beside_other_clients() {
 type Asked = (&'static str, Value, (String, Drawn));
 
 /// Every request as a completion and as a chat.
-fn asked(server: &Server, engine: &EngineHandle) -> Vec<Asked> {
+fn asked(server: &Server, engine: &Engine) -> Vec<Asked> {
     let messages = json!([{"role": "user", "content": "The waves"}]);
     let rendered = server.post("/v1/chat/render", &json!({"messages": messages})).body;
     let rendered: Vec<u32> =
@@ -161,7 +161,7 @@ fn with_other_clients(server: &Server, clients: u64, work: impl FnOnce()) {
 }
 
 /// The result of the library.
-fn by_library(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> (String, Drawn) {
+fn by_library(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> (String, Drawn) {
     let outcome = mlx_tests::run(engine, prompt, options);
     let token = |token: &TokenOutput| {
         (u64::from(token.id), token.logprob.as_ref().expect("asked for").logprob.to_bits())

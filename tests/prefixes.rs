@@ -1,12 +1,12 @@
 //! What was computed for one request is taken over by the next one that begins alike, and changes no answer.
 
-use mlx_core::engine::{EngineHandle, EngineOptions, Exactness, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
 
-fn start(options: &EngineOptions) -> EngineHandle {
-    EngineHandle::start(&model_folder(MODEL), options, |_, _| {}).expect("it loads")
+fn start(options: &EngineOptions) -> Engine {
+    Engine::start(&model_folder(MODEL), options, |_, _| {}).expect("it loads")
 }
 
 fn free() -> EngineOptions {
@@ -97,7 +97,7 @@ fn what_was_computed_before_a_cancellation_is_kept() {
     let endless = RequestOptions { max_tokens: Some(150), ..greedy(0) };
     let mut generation =
         engine.submit(engine.request(prompt.clone(), &endless).expect("valid")).expect("room");
-    generation.next_blocking();
+    generation.next();
     generation.canceller().cancel();
     let outcome = collect(generation);
     let tokens = [prompt, outcome.ids(), vec![7]].concat();

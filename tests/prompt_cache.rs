@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mlx_core::cache::{DiskOptions, list_saved, remove_all_saved, remove_saved};
-use mlx_core::engine::{EngineHandle, EngineOptions, EngineStats, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, EngineStats, RequestOptions};
 use mlx_tests::{Outcome, device, greedy, model_copy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
@@ -12,9 +12,9 @@ const MODEL: &str = "llama-f32";
 /// What happens to the bytes of a file.
 type Damage = Box<dyn Fn(&mut Vec<u8>)>;
 
-fn start(model: &Path, disk: Option<DiskOptions>, exact: bool) -> EngineHandle {
+fn start(model: &Path, disk: Option<DiskOptions>, exact: bool) -> Engine {
     let options = EngineOptions { exact, prompt_cache: disk, ..EngineOptions::default() };
-    EngineHandle::start(model, &options, |_, _| {}).expect("it loads")
+    Engine::start(model, &options, |_, _| {}).expect("it loads")
 }
 
 fn prompt(salt: u32, length: u32) -> Vec<u32> {

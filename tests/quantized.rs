@@ -6,7 +6,7 @@ use std::path::Path;
 use mlx_core::array;
 use mlx_core::backend::Backend;
 use mlx_core::config::Fields;
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::inspect::inspect;
 use mlx_core::model::{self, Model};
 use mlx_core::quantization::QuantizationConfig;
@@ -53,7 +53,7 @@ fn quantized_weights_give_the_logits_of_the_reference() {
 fn greedy_tokens_with_quantized_weights_equal_the_reference() {
     let _turn = device();
     for name in QUANTIZED {
-        let engine = EngineHandle::start(&model_folder(name), &keeping(), |_, _| {}).expect("it loads");
+        let engine = Engine::start(&model_folder(name), &keeping(), |_, _| {}).expect("it loads");
         if engine.spec().dtype != "f32" {
             continue; // The tokens were recorded in f32; a GPU keeps half precision.
         }
@@ -122,7 +122,7 @@ fn inspect_counts_what_fits() {
     let options = EngineOptions { memory_budget: Some((fixed + 400_000) * 16 / 15), ..keeping() };
     let tight = inspect(&folder, &options).expect("it can be read").room;
     assert!((2..255).contains(&tight.longest) && tight.full_contexts == 0, "{tight:?}");
-    let engine = EngineHandle::start(&folder, &options, |_, _| {}).expect("it loads");
+    let engine = Engine::start(&folder, &options, |_, _| {}).expect("it loads");
     let prompt = |tokens| engine.request(vec![5; tokens], &greedy(0));
     prompt(tight.longest).expect("it fits");
     prompt(tight.longest + 1).expect_err("it does not fit");

@@ -2,14 +2,14 @@
 
 use mlx_core::array::Rows;
 use mlx_core::cache::Variant;
-use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions, Task};
 use mlx_core::model::{self, Batch};
 use mlx_core::sampling::{Scratch, score};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{device, engine, golden, greedy, model_copy, run};
 
 fn scored(top: usize) -> RequestOptions {
-    RequestOptions { max_tokens: Some(0), prompt_logprobs: Some(top), ..RequestOptions::default() }
+    RequestOptions { task: Task::Score, prompt_logprobs: Some(top), ..RequestOptions::default() }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn scores_do_not_depend_on_chunks() {
     std::fs::write(&config, value.to_string()).expect("it can be written");
     let text: Vec<u32> = (0..1300u32).map(|index| 5 + index * index % 311).collect();
 
-    let engine = EngineHandle::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let engine = Engine::start(copy.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
     let chunked = run(&engine, &text, &scored(0)).prompt_tokens;
     drop(engine);
     let policy = WeightPolicy::for_device(false).expect("a device");

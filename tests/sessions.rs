@@ -1,7 +1,7 @@
 //! Conversations: messages reach the model through its template, answers become messages, and a failure loses nothing.
 
 use mlx_core::chat::{Answer, ChatEvent, ChatSession, Message, StreamEvent, chat_prompt};
-use mlx_core::engine::EngineHandle;
+use mlx_core::engine::Engine;
 use mlx_core::text::TemplateInput;
 use mlx_tests::{device, engine, greedy};
 
@@ -11,7 +11,7 @@ fn text(mut answer: Answer) -> String {
     answer.text().to_owned()
 }
 
-fn prompt(engine: &EngineHandle, messages: &[Message]) -> Vec<u32> {
+fn prompt(engine: &Engine, messages: &[Message]) -> Vec<u32> {
     let messages = messages.to_vec();
     let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
     chat_prompt(engine, &input).expect("it renders").tokens

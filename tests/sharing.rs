@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx_core::backend::Backend;
-use mlx_core::engine::{EngineHandle, Generation, Pooling, RequestOptions};
+use mlx_core::engine::{Engine, Generation, Pooling, RequestOptions, Task};
 use mlx_tests::scripted::scripted_on;
 use mlx_tests::{Outcome, collect, device, engine, golden, greedy, run};
 
 const MODEL: &str = "llama-f32";
 
 /// Submits prompts that are all in flight before the first of them is computed.
-fn together(prompts: &[Vec<u32>], tokens: usize) -> (EngineHandle, Vec<Outcome>) {
+fn together(prompts: &[Vec<u32>], tokens: usize) -> (Engine, Vec<Outcome>) {
     let submitted = Arc::new(AtomicBool::new(false));
     let gate = Arc::clone(&submitted);
     // Chunks of 64 tokens, on whatever device.
@@ -81,7 +81,7 @@ fn an_embedding_is_the_same_in_chunks_and_under_load() {
     let engine = engine(MODEL);
     let prompt: Vec<u32> = (0..150).map(|index| 5 + index % 70).collect();
     let embed = |prompt: &[u32], pooling| {
-        let options = RequestOptions { embed: Some(pooling), ..RequestOptions::default() };
+        let options = RequestOptions { task: Task::Embed(pooling), ..RequestOptions::default() };
         let outcome = run(&engine, prompt, &options);
         assert!(outcome.tokens.is_empty());
         outcome.embedding.expect("a vector")

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use mlx_core::Result;
-use mlx_core::engine::{Canceller, EngineHandle, Event, Generation};
+use mlx_core::engine::{Canceller, Engine, Event, Generation};
 
 use crate::figures::{Figures, median, percentile};
 use crate::load::{argument, engine, milliseconds, moments, submit};
@@ -25,7 +25,7 @@ struct Streams(Vec<(Canceller, JoinHandle<Vec<Instant>>)>);
 
 impl Streams {
     /// Streams that have had their first tokens; each produces `tokens` more unless it is canceled.
-    fn start(engine: &EngineHandle, count: usize, tokens: usize) -> Result<Self> {
+    fn start(engine: &Engine, count: usize, tokens: usize) -> Result<Self> {
         let start = |sequence| submit(engine, sequence, 64, WARM + tokens);
         let mut streams: Vec<Generation> = (0..count).map(start).collect::<Result<_>>()?;
         for stream in &mut streams {
@@ -62,7 +62,7 @@ fn lengths(gaps: &[Gap], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
 }
 
 /// Milliseconds from the request to its first token.
-fn first_token(engine: &EngineHandle, sequence: usize, length: usize) -> Result<f64> {
+fn first_token(engine: &Engine, sequence: usize, length: usize) -> Result<f64> {
     let begin = Instant::now();
     let generation = submit(engine, sequence, length, 1)?;
     Ok(milliseconds(begin, moments(generation)[0]))
@@ -79,7 +79,7 @@ struct Waits {
 impl Waits {
     /// A stream's steps grow longer with its context. So the streams first run beside the prompts, which gives the number of tokens
     /// produced meanwhile; then they run alone, from the same prompts through as many tokens.
-    fn round(&mut self, engine: &EngineHandle, count: usize) -> Result<()> {
+    fn round(&mut self, engine: &Engine, count: usize) -> Result<()> {
         let streams = Streams::start(engine, count, MOST)?;
         let begin = Instant::now();
         for prompt in 0..PROMPTS {
@@ -139,7 +139,7 @@ fn add(figures: &mut Figures, which: &str, alone: &[f64], beside: &[f64]) {
 }
 
 /// Requests arrive at any moment of a step.
-fn short_wait(engine: &EngineHandle, request: usize) -> Result<f64> {
+fn short_wait(engine: &Engine, request: usize) -> Result<f64> {
     thread::sleep(Duration::from_micros(5000 + request as u64 * 1237 % 3000));
     first_token(engine, 100 + request, SHORT)
 }

@@ -2,7 +2,7 @@
 
 use mlx_core::Result;
 use mlx_core::array;
-use mlx_core::engine::{EngineHandle, Event};
+use mlx_core::engine::{Engine, Event};
 
 use crate::figures::Figures;
 use crate::load::{argument, engine, moments, numbers, submit};
@@ -26,7 +26,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 }
 
 /// Seconds of a prompt of `length`, and of one token after it.
-fn times(engine: &EngineHandle, length: usize) -> Result<(f64, f64)> {
+fn times(engine: &Engine, length: usize) -> Result<(f64, f64)> {
     let mut times = (0.0, 0.0);
     for event in submit(engine, length, length, TOKENS + 1)? {
         if let Event::Done(end) = event {

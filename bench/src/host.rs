@@ -8,7 +8,7 @@ use std::time::Instant;
 use mlx_core::Result;
 use mlx_core::array::Rows;
 use mlx_core::cache::Variant;
-use mlx_core::engine::EngineHandle;
+use mlx_core::engine::Engine;
 use mlx_core::model::{self, Batch, Model};
 use mlx_core::sampling::Scratch;
 use mlx_core::weights::WeightPolicy;
@@ -48,12 +48,12 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 }
 
 /// Microseconds between the tokens of one stream.
-fn engine_gaps(engine: &EngineHandle, sequence: usize) -> Result<Vec<f64>> {
+fn engine_gaps(engine: &Engine, sequence: usize) -> Result<Vec<f64>> {
     let times = moments(submit(engine, sequence, PROMPT, TOKENS)?);
     Ok(times.windows(2).map(|pair| microseconds(pair[0], pair[1])).collect())
 }
 
-fn detokenizing(engine: &EngineHandle) -> f64 {
+fn detokenizing(engine: &Engine) -> f64 {
     let mut follower = engine.folder().tokenizer.detokenizer(true);
     let ids = prompt(3, TOKENS, engine.spec().vocab_size);
     let begin = Instant::now();

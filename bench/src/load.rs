@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Instant;
 
-use mlx_core::engine::{EngineHandle, EngineOptions, Event, Generation, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Event, Generation, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 
@@ -22,12 +22,12 @@ pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) ->
 }
 
 /// An engine with default options, but without a prefix cache.
-pub(crate) fn engine(model: &str) -> Result<EngineHandle> {
+pub(crate) fn engine(model: &str) -> Result<Engine> {
     engine_with(model, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })
 }
 
-pub(crate) fn engine_with(model: &str, options: &EngineOptions) -> Result<EngineHandle> {
-    EngineHandle::start(Path::new(model), options, |_, _| {})
+pub(crate) fn engine_with(model: &str, options: &EngineOptions) -> Result<Engine> {
+    Engine::start(Path::new(model), options, |_, _| {})
 }
 
 /// Tokens of a prompt. The first one differs in every `sequence`. The peers' programs make the same ones.
@@ -46,12 +46,7 @@ pub(crate) fn greedy(tokens: usize) -> RequestOptions {
 }
 
 /// Requests `tokens` greedy tokens after a prompt of `length`.
-pub(crate) fn submit(
-    engine: &EngineHandle,
-    sequence: usize,
-    length: usize,
-    tokens: usize,
-) -> Result<Generation> {
+pub(crate) fn submit(engine: &Engine, sequence: usize, length: usize, tokens: usize) -> Result<Generation> {
     let prompt = prompt(sequence, length, engine.spec().vocab_size);
     engine.submit(engine.request(prompt, &greedy(tokens))?)
 }

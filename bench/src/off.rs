@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use mlx_core::Result;
-use mlx_core::engine::{EngineHandle, EngineOptions, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
 
 use crate::figures::{Figures, median};
@@ -70,7 +70,7 @@ fn step(model: &str, request: &RequestOptions) -> Result<f64> {
     Ok(median(&times))
 }
 
-type Rival<'a> = (&'a EngineHandle, &'a RequestOptions);
+type Rival<'a> = (&'a Engine, &'a RequestOptions);
 
 /// Microseconds that a token takes longer with than without: the median over turns, in alternating order.
 fn added(with: Rival, without: Rival) -> Result<f64> {
@@ -84,7 +84,7 @@ fn added(with: Rival, without: Rival) -> Result<f64> {
 }
 
 /// Microseconds of a token in one run. No two turns share a prefix.
-fn token_time(engine: &EngineHandle, options: &RequestOptions, turn: usize) -> Result<f64> {
+fn token_time(engine: &Engine, options: &RequestOptions, turn: usize) -> Result<f64> {
     let prompt = prompt(turn + 1, PROMPT, engine.spec().vocab_size);
     let times = moments(engine.submit(engine.request(prompt, options)?)?);
     Ok(milliseconds(times[0], times[times.len() - 1]) * 1e3 / (times.len() - 1) as f64)

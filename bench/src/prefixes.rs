@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::Result;
-use mlx_core::engine::{EngineHandle, EngineOptions, Event};
+use mlx_core::engine::{Engine, EngineOptions, Event};
 
 use crate::figures::Figures;
 use crate::load::{argument, engine_with, greedy, milliseconds};
@@ -20,7 +20,7 @@ struct Answer {
     first: f64,
 }
 
-fn answer(engine: &EngineHandle, prompt: &[u32]) -> Result<Answer> {
+fn answer(engine: &Engine, prompt: &[u32]) -> Result<Answer> {
     let request = engine.request(prompt.to_vec(), &greedy(ANSWER))?;
     let begin = Instant::now();
     let (mut tokens, mut cached, mut first) = (Vec::new(), 0, None);

@@ -2,7 +2,7 @@
 //! of text that restarts from its last tokens whenever the context is full, and that of the first context, before any shift.
 
 use mlx_core::Result;
-use mlx_core::engine::{EngineHandle, EngineOptions, Event, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Event, RequestOptions, Task};
 use mlx_core::sampling::SamplingOptions;
 
 use crate::figures::Figures;
@@ -18,7 +18,7 @@ const REST: usize = 16;
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let folder: String = argument(arguments, 0, "MODEL")?;
     let options = EngineOptions { prefix_cache: Some(0), ..EngineOptions::single() };
-    let engine = EngineHandle::start(folder.as_ref(), &options, |_, _| {})?;
+    let engine = Engine::start(folder.as_ref(), &options, |_, _| {})?;
     let context = engine.spec().context_length;
     let begin = engine.folder().tokenizer.encode("", true)?;
     let begin = if begin.is_empty() { vec![0] } else { begin };
@@ -38,7 +38,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 }
 
 /// A text that restarts from its last tokens whenever the context is full.
-fn restarted(engine: &EngineHandle, begin: &[u32]) -> Result<Vec<u32>> {
+fn restarted(engine: &Engine, begin: &[u32]) -> Result<Vec<u32>> {
     let context = engine.spec().context_length;
     let mut text = Vec::new();
     while text.len() < CONTEXTS * context {
@@ -56,7 +56,7 @@ fn restarted(engine: &EngineHandle, begin: &[u32]) -> Result<Vec<u32>> {
 }
 
 fn generate(
-    engine: &EngineHandle,
+    engine: &Engine,
     prompt: &[u32],
     tokens: usize,
     seed: u64,
@@ -76,10 +76,9 @@ fn generate(
 }
 
 /// Log-probabilities of the second half of each context of a text, after a fresh first half.
-fn scores(engine: &EngineHandle, begin: &[u32], text: &[u32]) -> Result<Vec<f64>> {
+fn scores(engine: &Engine, begin: &[u32], text: &[u32]) -> Result<Vec<f64>> {
     let whole = engine.spec().context_length - begin.len();
-    let options =
-        RequestOptions { prompt_logprobs: Some(0), max_tokens: Some(0), ..RequestOptions::default() };
+    let options = RequestOptions { task: Task::Score, ..RequestOptions::default() };
     let mut scores = Vec::new();
     for window in text.chunks_exact(whole) {
         let events = engine.submit(engine.request([begin, window].concat(), &options)?)?;

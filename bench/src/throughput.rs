@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mlx_core::Result;
 use mlx_core::array;
-use mlx_core::engine::{EngineHandle, EngineOptions, Generation};
+use mlx_core::engine::{Engine, EngineOptions, Generation};
 
 use crate::figures::Figures;
 use crate::load::{argument, engine_with, moments, numbers, submit};
@@ -31,7 +31,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-fn run(engine: &EngineHandle, sequences: usize) -> Result<(f64, f64)> {
+fn run(engine: &Engine, sequences: usize) -> Result<(f64, f64)> {
     let begin = Instant::now();
     let generations: Vec<Generation> =
         (0..sequences).map(|sequence| submit(engine, sequence, PROMPT, TOKENS)).collect::<Result<_>>()?;

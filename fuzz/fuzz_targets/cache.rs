@@ -7,7 +7,7 @@ use std::sync::{LazyLock, Mutex};
 
 use libfuzzer_sys::fuzz_target;
 use mlx_core::cache::{DiskOptions, list_saved, remove_saved};
-use mlx_core::engine::{EngineHandle, EngineOptions, Event, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Event, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::chat::ChatSession;
 use mlx_fuzz::json::Documents;
@@ -24,7 +24,7 @@ struct Saved {
     bytes: Vec<u8>,
     header: Documents,
     answer: Vec<u32>,
-    engine: EngineHandle,
+    engine: Engine,
     chat: Mutex<ChatSession>,
 }
 
@@ -64,13 +64,13 @@ fn header_length(bytes: &[u8]) -> usize {
     u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize
 }
 
-fn start(prefix_cache: Option<u64>) -> EngineHandle {
+fn start(prefix_cache: Option<u64>) -> Engine {
     let prompt_cache = Some(DiskOptions::new(FOLDER.path().to_owned()));
     let options = EngineOptions { exact: Some(true), prefix_cache, prompt_cache, ..EngineOptions::default() };
-    EngineHandle::start(&model("llama-f32"), &options, |_, _| {}).expect("the fixture loads")
+    Engine::start(&model("llama-f32"), &options, |_, _| {}).expect("the fixture loads")
 }
 
-fn ask(engine: &EngineHandle) -> Vec<u32> {
+fn ask(engine: &Engine) -> Vec<u32> {
     let sampling = SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() };
     let options =
         RequestOptions { sampling, max_tokens: Some(2), ignore_eos: true, ..RequestOptions::default() };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::chat::{Message, chat_prompt};
-use mlx_core::engine::{EngineHandle, RequestOptions};
+use mlx_core::engine::{Engine, RequestOptions};
 use mlx_core::text::TemplateInput;
 use mlx_core::{Error, Result, size};
 use mlx_options::PrefixCacheArgs;
@@ -102,7 +102,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--prompt-cache-dir", "is missing; it is the folder to save to"));
     }
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(&args.model.folder()?, &options, terminal::load_bar())?;
+    let engine = Engine::start(&args.model.folder()?, &options, terminal::load_bar())?;
     let tokens = if args.system {
         instructions(&engine, text)?
     } else {
@@ -122,7 +122,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
 }
 
 /// The tokens that conversations with these instructions have in common.
-fn instructions(engine: &EngineHandle, text: String) -> Result<Vec<u32>> {
+fn instructions(engine: &Engine, text: String) -> Result<Vec<u32>> {
     let system = Message::system(text);
     let prompt = |first: &str| {
         let messages = vec![system.clone(), Message::user(first)];

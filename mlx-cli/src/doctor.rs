@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
 use mlx_core::{Result, size};
@@ -46,9 +46,7 @@ impl Findings {
         let exactness = |folder: &PathBuf| {
             // As a server asks for it that wants the same bits under any load.
             let options = EngineOptions { exact: true, ..EngineOptions::default() };
-            Ok(EngineHandle::start(&hub::resolve(folder)?, &options, terminal::load_bar())?
-                .exactness()
-                .as_str())
+            Ok(Engine::start(&hub::resolve(folder)?, &options, terminal::load_bar())?.exactness().as_str())
         };
         Ok(Self {
             machine: Machine::look()?,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use mlx_core::Result;
 use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
-use mlx_core::engine::{EngineHandle, FinishReason, TokenOutput};
+use mlx_core::engine::{Engine, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::text::TemplateInput;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = EngineHandle::start(
+    let engine = Engine::start(
         &args.model.folder()?,
         &args.model.engine_options(&args.prefix_cache)?,
         terminal::load_bar(),
@@ -65,11 +65,7 @@ fn show(json: bool) -> Show {
 }
 
 /// The prompt, and the parser of what the model writes after it. Only a chat has thoughts.
-fn prompt_tokens(
-    engine: &EngineHandle,
-    args: &GenerateArgs,
-    prompt: &str,
-) -> Result<(Vec<u32>, OutputParser)> {
+fn prompt_tokens(engine: &Engine, args: &GenerateArgs, prompt: &str) -> Result<(Vec<u32>, OutputParser)> {
     let folder = engine.folder();
     let is_raw =
         args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && args.system.is_none());

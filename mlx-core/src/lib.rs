@@ -1,23 +1,47 @@
-//! The core of the runtime: models, caches, sampling, text and the engine that runs them. It knows no terminal
-//! and no HTTP. `docs/architecture.md` is the map.
+//! Runs language models on this machine: loading, sampling, batching and caching behind one [`Engine`]. It knows no terminal and no HTTP.
+//!
+//! Most programs need only the names at the root. An engine takes [`Request`]s and gives [`Generation`]s, which are iterators of
+//! [`Event`]s (or streams, see [`Generation::into_stream`]):
+//!
+//! ```no_run
+//! use mlx_core::{Engine, EngineOptions, RequestOptions};
+//!
+//! # fn main() -> mlx_core::Result<()> {
+//! let folder = mlx_core::hub::resolve("ORG/NAME".as_ref())?;
+//! let engine = Engine::start(&folder, &EngineOptions::default(), |_, _| {})?;
+//! let prompt = engine.folder().tokenizer.encode("Once upon a time", true)?;
+//! let options = RequestOptions { max_tokens: Some(50), ..RequestOptions::default() };
+//! for event in engine.submit(engine.request(prompt, &options)?)? {
+//!     print!("{}", event.delta());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A conversation is a [`ChatSession`]; [`SamplingOptions`] says how tokens are drawn. `examples/` has three programs of twenty lines, and
+//! `docs/architecture.md` is the map of the inside.
 
+#[doc(hidden)]
 pub mod array;
 mod atomic_write;
+#[doc(hidden)]
 pub mod backend;
 pub mod cache;
 pub mod chat;
+#[doc(hidden)]
 pub mod config;
 pub mod convert;
 #[cfg(test)]
 mod device_lock;
 pub mod engine;
-pub mod error;
-pub mod folder;
+mod error;
+mod folder;
 pub mod hub;
 mod human_bytes;
 pub mod inspect;
 pub mod machine;
 mod mlx_sys;
+#[doc(hidden)]
 pub mod model;
 pub mod quantization;
 pub mod sampling;
@@ -25,6 +49,12 @@ mod stream_errors;
 pub mod text;
 pub mod weights;
 
-pub use atomic_write::{keep_names, write_atomically};
+pub use chat::{ChatSession, Message};
+pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};
 pub use error::{Error, Result};
+pub use folder::ModelFolder;
+pub use sampling::SamplingOptions;
+
+// For the front ends.
+pub use atomic_write::{keep_names, write_atomically};
 pub use human_bytes::size;

@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 use mlx_core::chat::OutputParser;
-use mlx_core::engine::RequestOptions;
+use mlx_core::engine::{RequestOptions, Task};
 
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -40,7 +40,7 @@ pub(crate) fn start(
         return Err(ApiError::field("dimensions", message));
     }
     let options = RequestOptions {
-        embed: Some(request.pooling),
+        task: Task::Embed(request.pooling),
         priority: request.priority,
         ..RequestOptions::default()
     };

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::Stream;
 use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt};
 use mlx_core::chat::{ChatEvent, OutputParser};
-use mlx_core::engine::{Event, FinishReason, Generation, GenerationRequest, Usage};
+use mlx_core::engine::{Event, EventStream, FinishReason, Generation, GenerationRequest, Usage};
 
 use crate::error::ApiError;
 use crate::models::Lease;
@@ -63,7 +63,7 @@ impl Piece {
 /// A running generation. Dropping it cancels.
 pub(crate) struct Choice {
     index: usize,
-    generation: Generation,
+    events: EventStream,
     parser: OutputParser,
     state: AppState,
     clock: Clock,
@@ -89,9 +89,9 @@ impl Choice {
         lease: &Lease,
     ) -> Result<Vec<Self>, ApiError> {
         let begun = Instant::now();
-        let follow = |(index, generation)| Self {
+        let follow = |(index, generation): (usize, Generation)| Self {
             index,
-            generation,
+            events: generation.into_stream(),
             parser: parser.clone(),
             state: state.clone(),
             clock: Clock { begun, last: None },
@@ -145,10 +145,10 @@ impl Choice {
     async fn event(&mut self) -> Option<Event> {
         let forced = &self.state.shutdown.forced;
         tokio::select! {
-            event = self.generation.next() => return event,
-            () = forced.cancelled() => self.generation.canceller().cancel(),
+            event = self.events.next() => return event,
+            () = forced.cancelled() => self.events.canceller().cancel(),
         }
-        self.generation.next().await
+        self.events.next().await
     }
 
     fn follow(&mut self, event: Event) -> Piece {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx_core::Error;
-use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
+use mlx_core::engine::{EngineOptions, Engines, FolderStamp};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -25,6 +25,7 @@ use mlx_options::{ByteSize, Seconds, describe};
 pub(crate) struct Models {
     entries: Vec<Arc<Entry>>,
     options: EngineOptions,
+    engines: Arc<Engines>,
     budget: Option<ByteSize>,
     idle: Option<Seconds>,
     /// Serializes loading and unloading, so that two loads do not count on the same free memory.
@@ -45,6 +46,7 @@ impl Models {
         Ok(Self {
             entries: entries.into_iter().map(Arc::new).collect(),
             options,
+            engines: Arc::default(),
             budget: config.models_budget,
             idle: config.idle_timeout,
             loading: Mutex::new(()),
@@ -131,11 +133,12 @@ impl Models {
         let (weighed, options) = (Arc::clone(entry), self.options.clone());
         spawn_blocking(move || weighed.weigh(&options)).await.ok();
         self.make_room(entry).await?;
-        let (folder, options) = (entry.folder().to_owned(), self.options.clone());
+        let (folder, options, engines) =
+            (entry.folder().to_owned(), self.options.clone(), Arc::clone(&self.engines));
         let begin = Instant::now();
         let start = spawn_blocking(move || {
             let stamp = FolderStamp::of(&folder)?;
-            Ok((EngineHandle::shared(&folder, &options, |_, _| {})?, stamp))
+            Ok((engines.start(&folder, &options, |_, _| {})?, stamp))
         });
         let started: Result<Result<_, Error>, _> = start.await;
         let (engine, stamp) = match started {

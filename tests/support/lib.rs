@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mlx_core::backend::Backend;
 use mlx_core::engine::{
-    EngineHandle, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
+    Engine, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
 use mlx_rs::Device;
@@ -79,8 +79,8 @@ pub fn model_copy(name: &str) -> tempfile::TempDir {
 ///
 /// # Panics
 /// When the checkpoint does not load.
-pub fn engine(name: &str) -> EngineHandle {
-    EngineHandle::start(&model_folder(name), &EngineOptions::default(), |_, _| {}).expect("the fixture loads")
+pub fn engine(name: &str) -> Engine {
+    Engine::start(&model_folder(name), &EngineOptions::default(), |_, _| {}).expect("the fixture loads")
 }
 
 /// Options of a greedy request for `tokens` tokens that ignores end tokens.
@@ -119,7 +119,7 @@ impl Outcome {
 ///
 /// # Panics
 /// When the request is refused or its stream has no end.
-pub fn run(engine: &EngineHandle, prompt: &[u32], options: &RequestOptions) -> Outcome {
+pub fn run(engine: &Engine, prompt: &[u32], options: &RequestOptions) -> Outcome {
     let request = engine.request(prompt.to_vec(), options).expect("the request is valid");
     collect(engine.submit(request).expect("the engine runs"))
 }

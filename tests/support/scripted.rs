@@ -3,7 +3,7 @@
 use mlx_core::Result;
 use mlx_core::backend::Backend;
 use mlx_core::cache::{SequenceState, Variant};
-use mlx_core::engine::{EngineHandle, EngineOptions};
+use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::model::{self, Batch, Model, ModelSpec, Pass};
 use mlx_core::weights::WeightPolicy;
 use mlx_rs::Array;
@@ -62,7 +62,7 @@ impl Model for Scripted {
 pub fn scripted(
     name: &str,
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
-) -> EngineHandle {
+) -> Engine {
     scripted_on(Backend::detect().expect("a device"), name, script)
 }
 
@@ -74,7 +74,7 @@ pub fn scripted_on(
     backend: Backend,
     name: &str,
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
-) -> EngineHandle {
+) -> Engine {
     twisted_on(backend, name, script, Ok)
 }
 
@@ -87,7 +87,7 @@ pub fn twisted_on(
     name: &str,
     script: impl Fn(&mut [&mut SequenceState]) -> Result<()> + Send + 'static,
     twist: impl Fn(Array) -> Result<Array> + Send + 'static,
-) -> EngineHandle {
+) -> Engine {
     // The row check at load also runs passes, which the script must not affect.
     let options = EngineOptions { exact: false, backend: Some(backend), ..EngineOptions::default() };
     let folder = model_folder(name);
@@ -97,5 +97,5 @@ pub fn twisted_on(
         let scripted = Scripted { inner, script: Box::new(script), twist: Box::new(twist) };
         Ok(Box::new(scripted) as Box<dyn Model>)
     };
-    EngineHandle::start_with(&folder, &options, load).expect("the fixture loads")
+    Engine::start_with(&folder, &options, load).expect("the fixture loads")
 }

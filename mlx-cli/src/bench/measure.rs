@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::array;
-use mlx_core::engine::{EngineHandle, FinishReason, Finished, Generation, RequestOptions};
+use mlx_core::engine::{Engine, FinishReason, Finished, Generation, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 
 use crate::exit_code::Failure;
@@ -57,7 +57,7 @@ impl Spread {
 }
 
 impl Measured {
-    pub(super) fn take(engine: &EngineHandle, case: Case, repeat: usize) -> Result<Self, Failure> {
+    pub(super) fn take(engine: &Engine, case: Case, repeat: usize) -> Result<Self, Failure> {
         let (mut prefill, mut decode, mut first) = (Vec::new(), Vec::new(), Vec::new());
         array::reset_peak_memory()?;
         for round in 0..repeat {
@@ -85,7 +85,7 @@ pub(super) struct Run {
 }
 
 /// Runs a case; no two rounds have a prompt in common.
-pub(super) fn once(engine: &EngineHandle, case: Case, round: usize) -> Result<Run, Failure> {
+pub(super) fn once(engine: &Engine, case: Case, round: usize) -> Result<Run, Failure> {
     let options = RequestOptions {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         max_tokens: Some(case.generate),

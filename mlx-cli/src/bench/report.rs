@@ -1,6 +1,6 @@
 //! What was measured, on what, for people and for scripts.
 
-use mlx_core::engine::EngineHandle;
+use mlx_core::engine::Engine;
 use mlx_core::machine::Machine;
 use mlx_core::size;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::measure::{Measured, Spread};
 
 /// What the figures are about. Scripts rely on it: fields may be added, never changed.
-pub(super) fn about(machine: &Machine, engine: &EngineHandle) -> Value {
+pub(super) fn about(machine: &Machine, engine: &Engine) -> Value {
     let spec = engine.spec();
     json!({
         "tool": env!("CARGO_PKG_VERSION"),

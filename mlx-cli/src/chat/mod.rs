@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use mlx_core::chat::{self, ChatSession, ContextFill, Message, Thinking};
-use mlx_core::engine::{EngineHandle, EngineOptions, FinishReason, TokenOutput};
+use mlx_core::engine::{EngineOptions, Engines, FinishReason, TokenOutput};
 use mlx_core::{Error, hub};
 use mlx_guide as guide;
 
@@ -39,7 +39,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.prefix_cache)?);
     options.check()?;
     let interrupt = Interrupt::install();
-    let engine = start(&args.model.folder_or_guide()?, &engine_options)?;
+    let engines = Engines::default();
+    let engine = engines.start(&args.model.folder_or_guide()?, &engine_options, terminal::load_bar())?;
     let name = if args.model.model.is_none() { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options)?;
     let mut session = session.with_policy(args.context_policy);
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut chat = Chat {
         session,
         interrupt,
+        engines,
         engine_options,
         file: args.session.clone(),
         last: Vec::new(),
@@ -81,10 +83,6 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
-fn start(folder: &Path, options: &EngineOptions) -> Result<EngineHandle, Error> {
-    EngineHandle::shared(folder, options, terminal::load_bar())
-}
-
 /// The figures below an answer.
 #[derive(PartialEq, Eq)]
 enum Figures {
@@ -96,6 +94,8 @@ enum Figures {
 struct Chat {
     session: ChatSession,
     interrupt: Interrupt,
+    /// Finds an engine that runs a model already.
+    engines: Engines,
     /// How another model would be started.
     engine_options: EngineOptions,
     /// Where the conversation is kept.
@@ -276,7 +276,8 @@ impl Chat {
     }
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
-        let engine = start(&hub::resolve(Path::new(name))?, &self.engine_options)?;
+        let folder = hub::resolve(Path::new(name))?;
+        let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
         let (name, before) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;
         self.last.clear();

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use mlx_core::engine::{EngineHandle, PromptToken};
+use mlx_core::engine::{Engine, PromptToken};
 
 use super::Scored;
 
@@ -20,7 +20,7 @@ footer { font-size: .875rem; opacity: .8; }
 ";
 
 /// The page.
-pub(super) fn page(scored: &Scored, title: &str, engine: &EngineHandle) -> String {
+pub(super) fn page(scored: &Scored, title: &str, engine: &Engine) -> String {
     let (title, model) = (escaped(title), escaped(&engine.folder().name()));
     let mut text = String::new();
     for token in &scored.tokens {
@@ -58,7 +58,7 @@ fn sample(probability: f32) -> String {
 }
 
 /// What is shown under the pointer: the token, how likely it is, and what else could stand there.
-fn details(token: &PromptToken, engine: &EngineHandle) -> String {
+fn details(token: &PromptToken, engine: &Engine) -> String {
     let mut lines = vec![format!("{:?}, token {}", token.text, token.id)];
     match &token.logprob {
         None => lines.push("the first: nothing foretells it".to_owned()),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use mlx_core::Error;
-use mlx_core::engine::{EngineHandle, PromptToken, RequestOptions};
+use mlx_core::engine::{Engine, PromptToken, RequestOptions, Task};
 use mlx_core::sampling::{MAX_TOP_LOGPROBS, TokenLogprob};
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     }
     let text = args.read()?;
     let interrupt = Interrupt::install();
-    let engine = EngineHandle::start(
+    let engine = Engine::start(
         &args.model.folder()?,
         &args.model.engine_options(&args.prefix_cache)?,
         terminal::load_bar(),
@@ -124,7 +124,7 @@ impl ScoreArgs {
     }
 
     /// Every token once, each with as many before it as its window has.
-    fn score(&self, engine: &EngineHandle, interrupt: &Interrupt, tokens: &[u32]) -> Result<Scored, Failure> {
+    fn score(&self, engine: &Engine, interrupt: &Interrupt, tokens: &[u32]) -> Result<Scored, Failure> {
         let context = engine.spec().context_length;
         let stride = self.stride.unwrap_or(context.div_ceil(2));
         if stride == 0 || stride >= context.max(2) {
@@ -132,11 +132,8 @@ impl ScoreArgs {
                 format!("is {stride}; it must be from 1 to {}, one less than the context", context - 1);
             return Err(Failure::usage("--stride", message));
         }
-        let options = RequestOptions {
-            max_tokens: Some(0),
-            prompt_logprobs: Some(self.logprobs.unwrap_or(0)),
-            ..RequestOptions::default()
-        };
+        let options =
+            RequestOptions { task: Task::Score, prompt_logprobs: self.logprobs, ..RequestOptions::default() };
         let windows = windows(tokens.len(), context, stride);
         let mut scored = Scored { tokens: Vec::with_capacity(tokens.len()), windows: windows.len() };
         for window in windows {

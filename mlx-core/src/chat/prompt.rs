@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::message::Message;
 use super::turns::{Counted, Rendered, fit, turns};
-use crate::engine::EngineHandle;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::text::TemplateInput;
 
@@ -66,7 +66,7 @@ impl ChatPrompt {
 
 /// The prompt of a conversation under a policy; an answer may have `max_tokens`.
 pub fn chat_prompt_within(
-    engine: &EngineHandle,
+    engine: &Engine,
     input: &TemplateInput,
     max_tokens: Option<usize>,
     policy: ContextPolicy,
@@ -95,7 +95,7 @@ pub fn chat_prompt_within(
 }
 
 /// The prompt of a conversation, whether it fits or not.
-pub fn chat_prompt(engine: &EngineHandle, input: &TemplateInput) -> Result<ChatPrompt> {
+pub fn chat_prompt(engine: &Engine, input: &TemplateInput) -> Result<ChatPrompt> {
     render(engine, input).map(ChatPrompt::whole)
 }
 
@@ -104,14 +104,14 @@ fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
     max_tokens.unwrap_or(context / 4).clamp(1, (context / 2).max(1))
 }
 
-fn render(engine: &EngineHandle, input: &TemplateInput) -> Result<Rendered> {
+fn render(engine: &Engine, input: &TemplateInput) -> Result<Rendered> {
     let text = render_text(engine, input)?;
     let tokens = engine.folder().tokenizer.encode_chat(&text)?;
     Ok(Rendered { text, tokens })
 }
 
 /// The same, but a text that certainly has more than `limit` tokens is not tokenized, which would take a while.
-fn render_within(engine: &EngineHandle, input: &TemplateInput, limit: usize) -> Result<Counted> {
+fn render_within(engine: &Engine, input: &TemplateInput, limit: usize) -> Result<Counted> {
     let (text, tokenizer) = (render_text(engine, input)?, &engine.folder().tokenizer);
     let fewest = tokenizer.fewest_tokens(&text);
     if fewest > limit {
@@ -121,7 +121,7 @@ fn render_within(engine: &EngineHandle, input: &TemplateInput, limit: usize) -> 
     Ok(Counted::Tokens(Rendered { text, tokens }))
 }
 
-fn render_text(engine: &EngineHandle, input: &TemplateInput) -> Result<String> {
+fn render_text(engine: &Engine, input: &TemplateInput) -> Result<String> {
     let folder = engine.folder();
     let template =
         folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;

@@ -9,13 +9,13 @@ use super::parser::{ChatEvent, OutputParser};
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 use super::stream::{ChatStream, StreamEvent};
 use crate::atomic_write::write_atomically;
-use crate::engine::{Canceller, EngineHandle, Event, FinishReason, RequestOptions};
+use crate::engine::{Canceller, Engine, Event, FinishReason, RequestOptions};
 use crate::error::{Error, Result};
 use crate::text::{ChatTemplate, TemplateInput};
 
 /// A conversation with a model.
 pub struct ChatSession {
-    engine: EngineHandle,
+    engine: Engine,
     messages: Vec<Message>,
     options: RequestOptions,
     policy: ContextPolicy,
@@ -43,7 +43,7 @@ pub struct ContextFill {
 
 impl ChatSession {
     /// An empty conversation. The model must have a chat template.
-    pub fn new(engine: EngineHandle, options: RequestOptions) -> Result<Self> {
+    pub fn new(engine: Engine, options: RequestOptions) -> Result<Self> {
         template(&engine)?;
         Ok(Self {
             engine,
@@ -59,7 +59,7 @@ impl ChatSession {
 
     /// Continues with another model, which must have a chat template. If that cannot turn thinking on and off as it was, it thinks
     /// by its own default.
-    pub fn change_model(&mut self, engine: EngineHandle) -> Result<()> {
+    pub fn change_model(&mut self, engine: Engine) -> Result<()> {
         if self.thinking.variables(template(&engine)?).is_err() {
             self.thinking = Thinking::Auto;
         }
@@ -68,7 +68,7 @@ impl ChatSession {
     }
 
     /// The model.
-    pub fn engine(&self) -> &EngineHandle {
+    pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
@@ -315,7 +315,7 @@ impl Drop for Answer<'_> {
     }
 }
 
-fn template(engine: &EngineHandle) -> Result<&ChatTemplate> {
+fn template(engine: &Engine) -> Result<&ChatTemplate> {
     let folder = engine.folder();
     folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })
 }

@@ -38,7 +38,7 @@ impl Iterator for ChatStream {
 
     fn next(&mut self) -> Option<StreamEvent> {
         if self.ready.is_empty() {
-            let event = self.generation.next_blocking()?;
+            let event = self.generation.next()?;
             let events = match &event {
                 Event::Token(token) => self.parser.token(token),
                 Event::Done(finished) => self.parser.finish(finished),

@@ -1,17 +1,18 @@
-//! How the rest of the program reaches the engine: a handle to submit to, a stream of events to read.
+//! The engine as the rest of the program sees it: it starts the engine's thread, checks requests and submits them.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::capacity::Capacity;
 use super::device::Device;
-use super::engine::{Engine, Message, Submission};
+use super::engine::{self, Message, Submission};
+use super::generation::{Canceller, Generation};
 use super::options::{EngineOptions, Exactness};
 use super::prefix::PrefixMiss;
-use super::request::{Event, FinishReason, Finished, GenerationRequest, RequestOptions, Timings, Usage};
+use super::request::{GenerationRequest, RequestOptions};
 use super::sequence::Outlet;
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
@@ -20,11 +21,11 @@ use crate::model::{self, Model, ModelSpec};
 
 /// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
 #[derive(Clone)]
-pub struct EngineHandle {
+pub struct Engine {
     shared: Arc<Shared>,
 }
 
-/// What all clones of a handle share.
+/// The state that all clones share.
 pub(super) struct Shared {
     folder: Arc<ModelFolder>,
     spec: ModelSpec,
@@ -42,11 +43,11 @@ pub(super) struct Shared {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the engine thread says of itself when it is ready.
+/// What the engine thread reports once the model is loaded.
 type Ready = (ModelSpec, Exactness, Capacity);
 
-impl EngineHandle {
-    /// Loads the model in `folder` and starts its engine; `progress` hears of bytes read and bytes in all.
+impl Engine {
+    /// Loads the model in `folder` and starts its engine; `progress` is called with the bytes read and the bytes in all.
     pub fn start(
         folder: &Path,
         options: &EngineOptions,
@@ -56,7 +57,7 @@ impl EngineHandle {
         Self::start_with(folder, options, move || model::load(&path, of_weights.weights()?, &mut progress))
     }
 
-    /// Starts an engine on a model of the caller's making, with the tokenizer, template and defaults of `folder`.
+    /// Starts an engine on the model that `load` gives, with the tokenizer, template and defaults of `folder`. For tests that wrap a model.
     pub fn start_with(
         folder: &Path,
         options: &EngineOptions,
@@ -79,8 +80,8 @@ impl EngineHandle {
             Err(error) => drop(ready.send(Err(error))),
             Ok((device, capacity, saved, folder)) => {
                 let about = (device.model.spec().clone(), device.exactness(false), capacity.clone());
-                // Its numbers are there before anybody can ask for them.
-                match Engine::new(device, capacity, folder, &options, saved, gauges_of_engine) {
+                // The gauges are set before the first call of `stats`.
+                match engine::Engine::new(device, capacity, folder, &options, saved, gauges_of_engine) {
                     Err(error) => drop(ready.send(Err(error))),
                     Ok(engine) if ready.send(Ok(about)).is_ok() => engine.run(&receiver),
                     Ok(_) => {}
@@ -110,10 +111,12 @@ impl EngineHandle {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// The engine of a [`Engine::downgrade`]d handle.
     pub(super) fn from_shared(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
 
+    /// A reference that does not keep the engine running.
     pub(super) fn downgrade(&self) -> Weak<Shared> {
         Arc::downgrade(&self.shared)
     }
@@ -123,7 +126,7 @@ impl EngineHandle {
         &self.shared.folder
     }
 
-    /// What the model is.
+    /// The model's shape and size.
     pub fn spec(&self) -> &ModelSpec {
         &self.shared.spec
     }
@@ -158,12 +161,12 @@ impl EngineHandle {
         self.shared.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// What the engine has done and is doing.
+    /// Counters and gauges of the engine.
     pub fn stats(&self) -> EngineStats {
         self.shared.gauges.snapshot(self.shared.capacity.budget)
     }
 
-    /// Where the last prompt that began like a known text went on differently.
+    /// Where the last prompt left a cached prefix.
     pub fn last_miss(&self) -> Option<PrefixMiss> {
         self.shared.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -179,18 +182,18 @@ impl EngineHandle {
         self.shared.capacity.check(request)
     }
 
-    /// Hands a request to the engine. It will run, however long the queue is; [`Error::Busy`] says that the queue is full.
+    /// Puts a request in the queue. [`Error::Busy`]: the queue is full.
     pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
         let mut generations = self.submit_all(vec![request])?;
-        generations.pop().ok_or_else(|| Error::EngineStopped("it gave nothing back".into()))
+        generations.pop().ok_or_else(|| Error::EngineStopped("it returned no generation".into()))
     }
 
-    /// Hands over several requests that belong together: all of them or, with an error, none.
+    /// Puts several requests in the queue: all of them or, with an error, none.
     pub fn submit_all(&self, requests: Vec<GenerationRequest>) -> Result<Vec<Generation>> {
         let Shared { gauges, max_waiting, .. } = self.shared.as_ref();
         let stopped = || Error::EngineStopped("its thread has ended".into());
         let sender = self.messages()?;
-        // A group that is larger than the queue may have it to itself.
+        // A group larger than the queue may fill an empty queue.
         let limit = requests.len().max(*max_waiting);
         let queued = |waiting: usize| Some(waiting + requests.len()).filter(|after| *after <= limit);
         if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
@@ -202,7 +205,7 @@ impl EngineHandle {
             let outlet = Outlet { sink, canceller: canceller.clone() };
             let submission = Box::new(Submission { request, outlet });
             sender.send(Message::Submit(submission)).map_err(|_| stopped())?;
-            Ok(Generation { events, done: false, canceller, engine: self.clone() })
+            Ok(Generation::new(events, canceller, self.clone()))
         };
         requests.into_iter().map(submit).collect()
     }
@@ -215,86 +218,5 @@ impl Drop for Shared {
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
-    }
-}
-
-/// Ends a request from anywhere: another thread, a signal handler. What was generated so far is kept.
-#[derive(Debug, Clone, Default)]
-pub struct Canceller(Arc<AtomicBool>);
-
-impl Canceller {
-    /// Asks the engine to end the request within a step; its stream closes with `Done`.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the request is to end.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// The events of one request. Dropping it cancels the request within a step.
-pub struct Generation {
-    events: async_channel::Receiver<Event>,
-    done: bool,
-    canceller: Canceller,
-    engine: EngineHandle,
-}
-
-impl Generation {
-    /// A way to end this request from elsewhere.
-    pub fn canceller(&self) -> Canceller {
-        self.canceller.clone()
-    }
-
-    /// Waits for the next event; `None` after `Done`.
-    pub fn next_blocking(&mut self) -> Option<Event> {
-        if self.done { None } else { Some(self.note(self.events.recv_blocking().ok())) }
-    }
-
-    /// Like [`Generation::next_blocking`], for async callers of any runtime.
-    pub async fn next(&mut self) -> Option<Event> {
-        if self.done {
-            return None;
-        }
-        let event = self.events.recv().await.ok();
-        Some(self.note(event))
-    }
-
-    /// Hands every event before the last to `each`, and gives the last. An error of `each` ends the request.
-    pub fn finish<E>(mut self, mut each: impl FnMut(Event) -> Result<(), E>) -> Result<Finished, E> {
-        loop {
-            match self.next_blocking() {
-                Some(Event::Done(finished)) => return Ok(finished),
-                Some(event) => each(event)?,
-                None => return Ok(self.stopped("its end was read before")),
-            }
-        }
-    }
-
-    fn stopped(&self, why: &str) -> Finished {
-        Finished {
-            reason: FinishReason::Error(why.to_owned()),
-            delta: String::new(),
-            usage: Usage::default(),
-            timings: Timings::default(),
-            exactness: self.engine.exactness(),
-        }
-    }
-
-    /// An engine that dies takes its senders with it: the stream then ends with an error, never in silence.
-    fn note(&mut self, event: Option<Event>) -> Event {
-        let event = event.unwrap_or_else(|| Event::Done(self.stopped("the engine has stopped")));
-        self.done = matches!(event, Event::Done(_));
-        event
-    }
-}
-
-impl Iterator for Generation {
-    type Item = Event;
-
-    fn next(&mut self) -> Option<Event> {
-        self.next_blocking()
     }
 }

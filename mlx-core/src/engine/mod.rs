@@ -10,6 +10,7 @@ mod embedding;
 mod engine;
 mod executor;
 mod fingerprint;
+mod generation;
 mod handle;
 mod memory_fit;
 mod options;
@@ -26,13 +27,17 @@ mod stats;
 
 pub use constraint::ConstraintSpec;
 pub use embedding::Pooling;
-pub use handle::{Canceller, EngineHandle, Generation};
+pub use generation::{Canceller, EventStream, Generation};
+pub use handle::Engine;
 pub use memory_fit::MemoryFit;
 pub use options::{EngineOptions, Exactness, Priority};
 pub use prefix::PrefixMiss;
-pub use registry::FolderStamp;
+pub use registry::{Engines, FolderStamp};
 pub use request::{
-    Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Timings,
-    TokenOutput, Usage,
+    Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Task,
+    Timings, TokenOutput, Usage,
 };
 pub use stats::EngineStats;
+
+/// The earlier name of [`Engine`], until all files use the new one.
+pub type EngineHandle = Engine;

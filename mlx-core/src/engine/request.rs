@@ -15,9 +15,23 @@ pub const MAX_STOP_STRINGS: usize = 64;
 /// The most tokens of a text that has no end of its own.
 const ENDLESS: usize = 1 << 30;
 
+/// What a request computes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Task {
+    /// The text after the prompt.
+    #[default]
+    Generate,
+    /// The log-probability of each token of the prompt; nothing is generated.
+    Score,
+    /// The prompt as one vector of the model's width; nothing is generated.
+    Embed(Pooling),
+}
+
 /// A request as a front end gives it; absent means the default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RequestOptions {
+    /// What to compute.
+    pub task: Task,
     /// How tokens are drawn.
     pub sampling: SamplingOptions,
     /// The most tokens to generate. None: until the model ends its text or the context is full.
@@ -30,8 +44,6 @@ pub struct RequestOptions {
     pub logprobs: Option<usize>,
     /// The same for the tokens of the prompt.
     pub prompt_logprobs: Option<usize>,
-    /// Make the prompt one vector of the model's width. With it, nothing is generated unless `max_tokens` asks for it.
-    pub embed: Option<Pooling>,
     /// Who goes first when there is a queue.
     pub priority: Priority,
     /// Let the text outgrow the model's context: this many of its first tokens stay, and with them the latest ones. What the model says
@@ -88,7 +100,11 @@ impl GenerationRequest {
         folder: &ModelFolder,
         spec: &ModelSpec,
     ) -> Result<Self> {
-        let max_tokens = options.max_tokens.or(options.embed.map(|_| 0));
+        let (max_tokens, prompt_logprobs, embed) = match options.task {
+            Task::Generate => (options.max_tokens, options.prompt_logprobs, None),
+            Task::Score => (Some(0), options.prompt_logprobs.or(Some(0)), None),
+            Task::Embed(pooling) => (Some(0), options.prompt_logprobs, Some(pooling)),
+        };
         check_prompt(&prompt, max_tokens, options.slide, spec)?;
         options.check_form()?;
         check_bias(&options.sampling.logit_bias, spec)?;
@@ -105,8 +121,8 @@ impl GenerationRequest {
             stop: options.stop.clone(),
             end_tokens,
             logprobs: options.logprobs,
-            prompt_logprobs: options.prompt_logprobs,
-            embed: options.embed,
+            prompt_logprobs,
+            embed,
             priority: options.priority,
             slide: options.slide,
             exact: options.exact.unwrap_or(false),
@@ -217,6 +233,17 @@ pub enum Event {
     Token(TokenOutput),
     /// The generation has ended; nothing follows.
     Done(Finished),
+}
+
+impl Event {
+    /// The text that this event adds to the answer; empty for events of the prompt.
+    pub fn delta(&self) -> &str {
+        match self {
+            Self::Token(token) => &token.delta,
+            Self::Done(finished) => &finished.delta,
+            Self::Prompt(_) | Self::Embedding(_) => "",
+        }
+    }
 }
 
 /// One token of the prompt.

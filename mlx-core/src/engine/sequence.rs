@@ -8,7 +8,7 @@ use async_channel::Sender;
 use super::capacity::Reservation;
 use super::constraint::ConstraintSpec;
 use super::embedding::Embedding;
-use super::handle::Canceller;
+use super::generation::Canceller;
 use super::output::OutputText;
 use super::prefix::Source;
 use super::prompt_score::PromptScore;

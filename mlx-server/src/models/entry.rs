@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mlx_core::engine::{EngineHandle, EngineOptions, FolderStamp};
+use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
 use mlx_core::{hub, model};
 use mlx_guide as guide;
 use mlx_options::describe;
@@ -32,14 +32,14 @@ pub(crate) struct Loaded {
     /// Its name.
     pub(crate) name: String,
     /// What runs it.
-    pub(crate) engine: EngineHandle,
+    pub(crate) engine: Engine,
     /// The state of its files when they were read.
     stamp: FolderStamp,
     last_used: Mutex<Instant>,
 }
 
 impl Loaded {
-    fn new(name: &str, engine: EngineHandle, stamp: FolderStamp) -> Self {
+    fn new(name: &str, engine: Engine, stamp: FolderStamp) -> Self {
         Self { name: name.to_owned(), engine, stamp, last_used: Mutex::new(Instant::now()) }
     }
 
@@ -121,7 +121,7 @@ impl Entry {
     }
 
     /// Stores a loaded model and gives a lease of it.
-    pub(super) fn fill(&self, engine: EngineHandle, stamp: FolderStamp) -> Lease {
+    pub(super) fn fill(&self, engine: Engine, stamp: FolderStamp) -> Lease {
         let loaded = Arc::new(Loaded::new(&self.name, engine, stamp));
         *self.slot() = Some(Arc::clone(&loaded));
         Lease(loaded)

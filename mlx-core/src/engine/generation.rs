@@ -1,0 +1,116 @@
+//! The events of one request, as an iterator or a stream, and the way to cancel it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+
+use super::handle::Engine;
+use super::request::{Event, FinishReason, Finished, Timings, Usage};
+use crate::error::Result;
+
+/// Ends a request from anywhere: another thread, a signal handler. What was generated before is kept.
+#[derive(Debug, Clone, Default)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Ends the request within a step; its events end with `Done`.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the request was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The events of one request, as an iterator that blocks until the next one; [`Event::Done`] is the last. Dropping it cancels the
+/// request within a step.
+pub struct Generation {
+    /// Pinned, so that a stream can poll it.
+    events: Pin<Box<async_channel::Receiver<Event>>>,
+    done: bool,
+    canceller: Canceller,
+    engine: Engine,
+}
+
+impl Generation {
+    pub(super) fn new(events: async_channel::Receiver<Event>, canceller: Canceller, engine: Engine) -> Self {
+        Self { events: Box::pin(events), done: false, canceller, engine }
+    }
+
+    /// A way to end this request from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The same events for async callers of any runtime.
+    pub fn into_stream(self) -> EventStream {
+        EventStream(self)
+    }
+
+    /// Calls `each` with every event before the last, and returns the last. An error of `each` ends the request.
+    pub fn finish<E>(mut self, mut each: impl FnMut(Event) -> Result<(), E>) -> Result<Finished, E> {
+        for event in &mut self {
+            match event {
+                Event::Done(finished) => return Ok(finished),
+                event => each(event)?,
+            }
+        }
+        Ok(self.stopped("its last event was read before"))
+    }
+
+    fn stopped(&self, why: &str) -> Finished {
+        Finished {
+            reason: FinishReason::Error(why.to_owned()),
+            delta: String::new(),
+            usage: Usage::default(),
+            timings: Timings::default(),
+            exactness: self.engine.exactness(),
+        }
+    }
+
+    /// An engine that dies closes the channel: the events then end with an error, never in silence.
+    fn received(&mut self, event: Option<Event>) -> Event {
+        let event = event.unwrap_or_else(|| Event::Done(self.stopped("the engine has stopped")));
+        self.done = matches!(event, Event::Done(_));
+        event
+    }
+}
+
+impl Iterator for Generation {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        if self.done {
+            return None;
+        }
+        let event = self.events.recv_blocking().ok();
+        Some(self.received(event))
+    }
+}
+
+/// The events of one request, as a stream; [`Event::Done`] is the last. Dropping it cancels the request within a step.
+pub struct EventStream(Generation);
+
+impl EventStream {
+    /// A way to end this request from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.0.canceller()
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        if self.0.done {
+            return Poll::Ready(None);
+        }
+        let event = ready!(self.0.events.as_mut().poll_next(context));
+        Poll::Ready(Some(self.0.received(event)))
+    }
+}
