@@ -55,10 +55,10 @@ fn an_interactive_chat_answers_and_runs_commands() {
     type_line(&mut session, "/params", r"max_tokens=6 temperature=0 top_k=40");
     type_line(&mut session, "/params heat=1", "heat is not a parameter");
     type_line(&mut session, "/seed 7", "> ");
-    type_line(&mut session, "/seed", "every answer has the seed 7");
+    type_line(&mut session, "/seed", "each answer uses the seed 7");
     type_line(&mut session, "/edit Good bye", r"tok/s");
-    type_line(&mut session, "/undo", "taken back: Good bye");
-    type_line(&mut session, "/undo", "there is no message to take back");
+    type_line(&mut session, "/undo", "removed: Good bye");
+    type_line(&mut session, "/undo", "there is no message to remove");
     type_line(&mut session, "/model", "llama-f32");
     type_line(&mut session, "/model nowhere", "nowhere");
     quit(&mut session);
@@ -69,7 +69,7 @@ fn a_conversation_in_a_file_continues() {
     let home = tempfile::tempdir().expect("a temporary folder");
     for turn in [2, 4] {
         let mut session = chat(home.path(), &["--session", "talk.json", "--plain"]);
-        type_line(&mut session, "One more", "cut off");
+        type_line(&mut session, "One more", "stopped at 6 tokens: max_tokens");
         type_line(&mut session, "/context", &format!("{turn} messages"));
         quit(&mut session);
     }

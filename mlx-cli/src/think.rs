@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 /// Whether the model thinks before it answers.
 #[derive(Debug, Args)]
 pub(crate) struct ThinkArgs {
-    /// Ask the model to think before it answers, as --think; gpt-oss and a few others also take --think=low, medium or
-    /// high [default: as its chat template does]
+    /// Ask the model to think before it answers; gpt-oss and a few others also take --think=low, medium or high. A
+    /// terminal shows thoughts dimmed on one line, a pipe gets the answer alone [default: as the chat template does]
     #[arg(
         long,
         value_name = "LEVEL",

@@ -181,12 +181,12 @@ impl Chat {
             Line::Clear => {
                 self.session.clear();
                 self.changed()?;
-                terminal::note("the conversation is forgotten");
+                terminal::note("conversation cleared");
             }
             Line::Undo => {
-                let taken = self.session.undo()?;
+                let removed = self.session.undo()?;
                 self.changed()?;
-                terminal::note(&format!("taken back: {taken}"));
+                terminal::note(&format!("removed: {removed}"));
             }
             Line::System(Some(text)) => {
                 self.session.set_system(&text);
@@ -241,7 +241,7 @@ impl Chat {
         }
         let failure = answer.failure();
         if answer.finished.reason == FinishReason::Length {
-            terminal::note("(cut off: the token limit or the end of the context was reached)");
+            terminal::note(&self.length_note(answer.finished.usage.completion_tokens));
         }
         let status = answer.status();
         self.last = answer.tokens;
@@ -253,6 +253,17 @@ impl Chat {
             terminal::note(&if self.colors { markdown::styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Which limit ended an answer of so many tokens.
+    fn length_note(&self, tokens: usize) -> String {
+        match self.session.options().max_tokens {
+            Some(limit) if limit <= tokens => format!("(stopped at {limit} tokens: max_tokens)"),
+            _ => {
+                let context = self.session.engine().spec().context_length;
+                format!("(stopped: the context of {context} tokens is full)")
+            }
+        }
     }
 
     /// Writes the conversation to its file, if it has one.
@@ -305,8 +316,8 @@ impl Chat {
     fn show_seed(&self) {
         let last = self.session.last_seed().map_or_else(String::new, |seed| format!("; the last was {seed}"));
         terminal::note(&match self.session.options().sampling.seed {
-            Some(seed) => format!("every answer has the seed {seed}"),
-            None => format!("every answer has a seed of its own{last}"),
+            Some(seed) => format!("each answer uses the seed {seed}"),
+            None => format!("each answer draws a new seed{last}"),
         });
     }
 

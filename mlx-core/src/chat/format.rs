@@ -91,11 +91,6 @@ impl OutputFormat {
         Self(Arc::new(Kind::Tags(ThoughtTags { open, label, close })))
     }
 
-    /// Whether thoughts can be separated from answers.
-    pub fn has_thoughts(&self) -> bool {
-        *self.0 != Kind::Plain
-    }
-
     pub(super) fn kind(&self) -> &Kind {
         &self.0
     }

@@ -175,7 +175,7 @@ impl ChatSession {
     /// Removes the last message of the person and its answer; gives the message.
     pub fn undo(&mut self) -> Result<String> {
         let Some(last) = self.last_question_index() else {
-            return Err(Error::request("undo", "there is no message to take back"));
+            return Err(Error::request("undo", "there is no message to remove"));
         };
         let removed = self.messages.split_off(last).swap_remove(0);
         self.is_unanswered = false;
