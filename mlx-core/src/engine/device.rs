@@ -7,7 +7,6 @@ use super::chunks::Chunks;
 use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
 use super::schedule::shapes::Shapes;
-use super::sequence::Sequence;
 use crate::array::{self, Rows};
 use crate::backend::default_memory_budget;
 use crate::cache::{SequenceState, Variant};
@@ -81,13 +80,10 @@ impl Device {
         }
     }
 
-    /// How far a sequence's result can be repeated: after a context shift it is not what it would be with all of its text.
-    pub(super) fn exactness_of(&self, sequence: &Sequence) -> Exactness {
-        if sequence.history.len() > self.context() {
-            Exactness::Approximate
-        } else {
-            self.exactness(sequence.exact())
-        }
+    /// How far the result of a sequence of `length` tokens can be repeated: after a context shift it is not what it would be with all of
+    /// its text.
+    pub(super) fn exactness_at(&self, length: usize, exact: bool) -> Exactness {
+        if length > self.context() { Exactness::Approximate } else { self.exactness(exact) }
     }
 
     /// The positions that the model attends to.
@@ -116,14 +112,11 @@ impl Device {
         state.variant() == self.variant(length)
     }
 
-    /// Replaces the state of a sequence that has grown into another variant: it is computed again from its first token, as transformers
-    /// does.
-    pub(super) fn renew_variant(&self, sequence: &mut Sequence) {
-        let length = sequence.history.len();
-        if let Some(run) = &mut sequence.run
-            && !self.fits(&run.state, length)
-        {
-            run.state = self.new_state(length);
+    /// Replaces the state of a sequence that has grown into another variant: it is computed again from its first token, as in
+    /// transformers.
+    pub(super) fn renew_variant(&self, state: &mut SequenceState, length: usize) {
+        if !self.fits(state, length) {
+            *state = self.new_state(length);
         }
     }
 

@@ -276,7 +276,8 @@ impl Engine {
                 sequence.quarantined = false;
                 sequence.ended = accept(sequence, draw.token);
                 self.accepted.push((id, draw));
-                self.device.renew_variant(sequence);
+                let length = sequence.history.len();
+                self.device.renew_variant(&mut sequence.running().state, length);
             }
             Err(error) => self.end(id, FinishReason::Error(error.to_string())),
         }
@@ -361,7 +362,7 @@ impl Engine {
             self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
         }
         self.gauges.record_end(&sequence.usage(), &sequence.timings());
-        let exactness = self.device.exactness_of(&sequence);
+        let exactness = self.device.exactness_at(sequence.history.len(), sequence.exact());
         let failed = matches!(reason, FinishReason::Error(_));
         finish(&mut sequence, reason, exactness);
         if !failed {

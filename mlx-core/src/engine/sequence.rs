@@ -10,7 +10,6 @@ use super::constraint::ConstraintSpec;
 use super::embedding::Embedding;
 use super::generation::Canceller;
 use super::output::OutputText;
-use super::prefix::Source;
 use super::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Timings, Usage};
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
@@ -115,6 +114,14 @@ pub(super) enum Wait {
     Source(Source),
     /// The reader of saved prefixes, since then.
     Disk(Instant),
+}
+
+/// A running sequence whose prefix another one waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) id: u64,
+    /// The positions to copy.
+    pub(super) length: usize,
 }
 
 /// What bounds a sequence.

@@ -2,6 +2,7 @@
 //! Invariant: together with all reservations the prefixes in memory never exceed the budget.
 
 mod disk;
+mod miss;
 mod sharing;
 mod store;
 
@@ -18,22 +19,7 @@ use crate::cache::{self, DiskCache, Rollback, SequenceState, Tier, Variant};
 use crate::error::Result;
 use crate::folder::ModelFolder;
 
-pub(super) use self::sharing::Source;
-
-/// Where a prompt left a known prefix.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrefixMiss {
-    /// The first position that differs.
-    pub position: usize,
-    /// The prompt's token there.
-    pub token: u32,
-    /// Its text.
-    pub text: String,
-    /// The token of the text that was kept.
-    pub kept_token: u32,
-    /// Its text.
-    pub kept_text: String,
-}
+pub use self::miss::PrefixMiss;
 
 /// All prefixes of an engine.
 pub(super) struct Prefixes {

@@ -3,16 +3,8 @@
 use crate::cache::SequenceState;
 use crate::engine::device::Device;
 use crate::engine::schedule::plan::Next;
-use crate::engine::sequence::{Sequence, Sequences, Wait};
+use crate::engine::sequence::{Sequence, Sequences, Source, Wait};
 use crate::error::Result;
-
-/// A running sequence whose prefix another one waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) struct Source {
-    pub(in crate::engine) id: u64,
-    /// The positions to copy.
-    pub(in crate::engine) length: usize,
-}
 
 impl Sequences {
     /// The running sequence that shares the longest reusable prefix with the prompt of `id`.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::PrefixMiss;
+use super::miss::PrefixMiss;
 use crate::cache::{Clock, Found, Hit, Kept, PrefixTree, SequenceState, Tier};
 use crate::engine::stats::Gauges;
 use crate::error::Result;
