@@ -1,31 +1,16 @@
-//! The events of one request, as an iterator or a stream, and the way to cancel it.
+//! The events of one request, as an iterator or a stream.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 
-use super::handle::Engine;
+use super::canceller::Canceller;
+use super::options::Exactness;
 use super::request::{Event, FinishReason, Finished, Timings, Usage};
 use crate::error::Result;
-
-/// Ends a request from anywhere: another thread, a signal handler. What was generated before is kept.
-#[derive(Debug, Clone, Default)]
-pub struct Canceller(Arc<AtomicBool>);
-
-impl Canceller {
-    /// Ends the request within a step; its events end with `Done`.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the request was cancelled.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// The events of one request, as an iterator that blocks until the next one; [`Event::Done`] is the last. Dropping it cancels the
 /// request within a step.
@@ -34,12 +19,19 @@ pub struct Generation {
     events: Pin<Box<async_channel::Receiver<Event>>>,
     done: bool,
     canceller: Canceller,
-    engine: Engine,
+    exactness: Exactness,
+    /// Keeps the engine running.
+    _engine: Arc<dyn Any + Send + Sync>,
 }
 
 impl Generation {
-    pub(super) fn new(events: async_channel::Receiver<Event>, canceller: Canceller, engine: Engine) -> Self {
-        Self { events: Box::pin(events), done: false, canceller, engine }
+    pub(super) fn new(
+        events: async_channel::Receiver<Event>,
+        canceller: Canceller,
+        exactness: Exactness,
+        engine: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self { events: Box::pin(events), done: false, canceller, exactness, _engine: engine }
     }
 
     /// A way to end this request from elsewhere.
@@ -69,7 +61,7 @@ impl Generation {
             delta: String::new(),
             usage: Usage::default(),
             timings: Timings::default(),
-            exactness: self.engine.exactness(),
+            exactness: self.exactness,
         }
     }
 

@@ -6,10 +6,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use super::canceller::Canceller;
 use super::capacity::Capacity;
 use super::device::Device;
-use super::engine::{self, Message, Submission};
-use super::generation::{Canceller, Generation};
+use super::engine_loop::{EngineLoop, Message, Submission};
+use super::generation::Generation;
 use super::options::{EngineOptions, Exactness};
 use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
@@ -81,7 +82,7 @@ impl Engine {
             Ok((device, capacity, saved, folder)) => {
                 let about = (device.model.spec().clone(), device.exactness(false), capacity.clone());
                 // The gauges are set before the first call of `stats`.
-                match engine::Engine::new(device, capacity, folder, &options, saved, gauges_of_engine) {
+                match EngineLoop::new(device, capacity, folder, &options, saved, gauges_of_engine) {
                     Err(error) => drop(ready.send(Err(error))),
                     Ok(engine) if ready.send(Ok(about)).is_ok() => engine.run(&receiver),
                     Ok(_) => {}
@@ -199,13 +200,15 @@ impl Engine {
         if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
             return Err(Error::Busy { waiting, retry_after: gauges.retry_after() });
         }
-        let submit = |request| {
+        let submit = |request: GenerationRequest| {
+            let exactness = request.exactness;
             let (sink, events) = async_channel::unbounded();
             let canceller = Canceller::default();
             let outlet = Outlet { sink, canceller: canceller.clone() };
             let submission = Box::new(Submission { request, outlet });
             sender.send(Message::Submit(submission)).map_err(|_| stopped())?;
-            Ok(Generation::new(events, canceller, self.clone()))
+            let engine = Arc::clone(&self.shared);
+            Ok(Generation::new(events, canceller, exactness, engine))
         };
         requests.into_iter().map(submit).collect()
     }

@@ -1,13 +1,13 @@
 //! The engine: one thread that owns the model and runs every request of every front end.
 
+mod canceller;
 mod capacity;
 mod chunks;
 mod constraint;
 mod context_shift;
 mod device;
 mod embedding;
-#[expect(clippy::module_inception, reason = "the engine is what this folder is about")]
-mod engine;
+mod engine_loop;
 mod executor;
 mod fingerprint;
 mod generation;
@@ -25,9 +25,10 @@ mod schedule;
 mod sequence;
 mod stats;
 
+pub use canceller::Canceller;
 pub use constraint::ConstraintSpec;
 pub use embedding::Pooling;
-pub use generation::{Canceller, EventStream, Generation};
+pub use generation::{EventStream, Generation};
 pub use handle::Engine;
 pub use memory_fit::MemoryFit;
 pub use options::{EngineOptions, Exactness, Priority};

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use async_channel::Sender;
 
+use super::canceller::Canceller;
 use super::capacity::Reservation;
 use super::constraint::ConstraintSpec;
 use super::embedding::Embedding;
-use super::generation::Canceller;
 use super::output::OutputText;
 use super::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Timings, Usage};

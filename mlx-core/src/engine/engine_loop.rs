@@ -41,7 +41,7 @@ pub(super) struct Submission {
 }
 
 /// Owns the model and all sequences; lives on one thread.
-pub(super) struct Engine {
+pub(super) struct EngineLoop {
     device: Device,
     folder: Arc<ModelFolder>,
     capacity: Capacity,
@@ -58,7 +58,7 @@ pub(super) struct Engine {
     last_id: u64,
 }
 
-impl Engine {
+impl EngineLoop {
     pub(super) fn new(
         device: Device,
         capacity: Capacity,
