@@ -110,6 +110,7 @@ fn role(role: Role) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::{ChatTemplate, TemplateInput};
 
     fn written(template: &str, message: Value) -> Value {
         let message = serde_json::from_value(message).expect("a message");
@@ -142,5 +143,27 @@ mod tests {
         let message: Message = serde_json::from_value(message).expect("a message");
         let text = MessageForm::of(|_| false).others()[1].write(&message);
         assert_eq!(text["tool_calls"][0]["function"]["arguments"], "{\"b\": 1, \"a\": 2}");
+    }
+
+    #[test]
+    fn a_template_that_fails_gets_another_form_of_calls() {
+        let call = json!({"id": "1", "function": {"name": "add", "arguments": "{\"a\": 1}"}});
+        let message: Message =
+            serde_json::from_value(json!({"role": "assistant", "tool_calls": [call]})).expect("valid");
+        let render = |source: &str, messages: Vec<Message>| {
+            let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
+            template.render(&TemplateInput { messages, ..TemplateInput::default() })
+        };
+        for (source, expected) in [
+            ("{{ messages[0].tool_calls[0].function.arguments + '!' }}", "{\"a\": 1}!"),
+            ("{{ messages[0].tool_calls[0].function.arguments.a + 1 }}", "2"),
+            ("{% if messages[0].content is none %}{{ messages[0].content + '!' }}{% endif %}null", "null"),
+            ("{{ messages[0].content + '!' }}", "!"),
+        ] {
+            assert_eq!(render(source, vec![message.clone()]).expect(source), expected, "{source}");
+        }
+        let error =
+            render("{{ raise_exception('no ' + messages[0].role) }}", vec![message]).expect_err("it raises");
+        assert!(error.to_string().contains("no assistant"), "{error}");
     }
 }
