@@ -137,14 +137,13 @@ fn context_shift_gives_twenty_contexts_of_text_in_flat_memory() {
     let context = engine.spec().context_length;
     let options = RequestOptions { slide: Some(10), logprobs: Some(0), ..drawn(20 * context) };
     let prompt: Vec<u32> = (0..30).map(|index| index * 7 % 80 + 5).collect();
-    let mut generation =
-        engine.submit(engine.request(prompt.clone(), &options).expect("valid")).expect("room");
+    let generation = engine.submit(engine.request(prompt.clone(), &options).expect("valid")).expect("room");
     let before = active_memory().expect("a figure");
     let (mut peaks, mut count) = (Vec::new(), 0);
     reset_peak_memory().expect("a device");
     let mut last = None;
     let mut ids = Vec::new();
-    while let Some(event) = generation.next() {
+    for event in generation {
         match event {
             mlx_core::engine::Event::Token(token) => {
                 ids.push(token.id);
