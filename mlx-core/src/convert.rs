@@ -1,6 +1,7 @@
 //! Converts a model folder: quantizes matrices, casts floats, splits files. Invariant: only a part of one tensor is in memory at a
 //! time, and the result equals that of mlx-lm.
 
+mod options;
 mod output;
 mod plan;
 mod rule;
@@ -13,6 +14,7 @@ use std::path::Path;
 use safetensors::Dtype;
 use serde_json::Value;
 
+pub use options::ConvertOptions;
 pub use rule::Rule;
 
 use crate::array;
@@ -20,8 +22,7 @@ use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::model;
-use crate::quantization::QuantizedMatrix;
-use crate::quantization::{QuantScheme, QuantizationConfig};
+use crate::quantization::{QuantizationConfig, QuantizedMatrix};
 use crate::weights::{Checkpoint, FloatPolicy, WeightPolicy};
 use output::Output;
 use plan::Unit;
@@ -29,21 +30,6 @@ use shards::{Shard, ShardFile};
 
 /// The numbers converted at once.
 const CHUNK: usize = 4 << 20;
-
-/// The settings of a conversion.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConvertOptions {
-    /// The scheme of matrices; `None` leaves them as they are.
-    pub scheme: Option<QuantScheme>,
-    /// Modules with another scheme, or none; the first rule that matches applies.
-    pub rules: Vec<Rule>,
-    /// The type of the remaining floats; `None` keeps their own.
-    pub dtype: Option<Dtype>,
-    /// The maximum bytes of tensors in a file.
-    pub shard_bytes: u64,
-    /// Whether to write into a folder that is not empty.
-    pub force: bool,
-}
 
 /// The result of a conversion.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -125,6 +125,14 @@ impl Error {
         Self::File { path: path.as_ref().to_path_buf(), message: message.into() }
     }
 
+    /// An [`Error::File`] about a path that is not a model.
+    pub(crate) fn not_a_model(path: &Path) -> Self {
+        Self::file(
+            path,
+            "is not a model: neither a folder with config.json and weights nor the ORG/NAME of a downloaded model",
+        )
+    }
+
     /// An [`Error::Hub`] about the model of that name.
     pub fn hub(name: &(impl ToString + ?Sized), message: impl Into<String>) -> Self {
         Self::Hub { name: name.to_string(), message: message.into() }

@@ -64,15 +64,7 @@ pub(crate) fn expect_folder(path: &Path) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    Err(not_a_folder(path))
-}
-
-/// The error for a path that is not a model.
-pub(crate) fn not_a_folder(path: &Path) -> Error {
-    Error::file(
-        path,
-        "is not a model: neither a folder with config.json and weights nor the ORG/NAME of a downloaded model",
-    )
+    Err(Error::not_a_model(path))
 }
 
 fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> {

@@ -16,8 +16,7 @@ pub use required_files::{described, missing};
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
-use crate::folder::not_a_folder;
+use crate::error::{Error, Result};
 
 /// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence over a name.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
@@ -26,7 +25,7 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
     match given.to_str().map(str::parse::<ModelName>) {
         Some(Ok(name)) if !given.exists() => Cache::from_env()?.find(&name),
-        _ => Err(not_a_folder(given)),
+        _ => Err(Error::not_a_model(given)),
     }
 }
 

@@ -6,7 +6,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 
 use super::buffer::Buffer;
-use super::capacity;
+use super::capacity::capacity;
 use crate::error::Result;
 
 /// All positions from the first on.

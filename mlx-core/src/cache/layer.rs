@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use mlx_rs::Array;
 
-use super::capacity;
+use super::capacity::capacity;
 use super::full::FullCache;
 use super::quantized::QuantizedCache;
 use super::sliding::{SlidingCache, sliding_capacity};

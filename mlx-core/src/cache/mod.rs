@@ -1,6 +1,7 @@
 //! The states of sequences: keys and values layer by layer, in memory and on disk.
 
 mod buffer;
+mod capacity;
 mod disk;
 mod export;
 mod full;
@@ -11,6 +12,7 @@ mod sequence;
 mod sliding;
 mod variant;
 
+pub use capacity::capacity;
 pub(crate) use disk::{BLOCK, Block, DiskCache, Saved, Tier};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 pub use layer::{LayerState, layer_capacity};
@@ -18,11 +20,3 @@ pub(crate) use prefix::{Clock, Found, Hit, Kept, PrefixTree};
 pub(crate) use quantized::GROUP;
 pub use sequence::{Rollback, SequenceState};
 pub use variant::Variant;
-
-/// Buffers grow by this many positions.
-const STEP: usize = 256;
-
-/// The positions that a buffer for `length` positions has room for.
-pub fn capacity(length: usize) -> usize {
-    length.next_multiple_of(STEP)
-}

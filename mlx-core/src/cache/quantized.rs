@@ -5,7 +5,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::indexing::TryIndexMutOp;
 use mlx_rs::ops::{concatenate, dequantize, quantize, zeros_dtype};
 
-use super::capacity;
+use super::capacity::capacity;
 use crate::array::slice_axis;
 use crate::error::Result;
 

@@ -4,7 +4,7 @@
 use mlx_rs::Array;
 
 use super::buffer::Buffer;
-use super::capacity;
+use super::capacity::capacity;
 use crate::error::Result;
 
 /// A full buffer makes room for at least this many positions, so that it is seldom moved.

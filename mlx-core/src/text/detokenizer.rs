@@ -20,7 +20,7 @@ pub struct Detokenizer {
 }
 
 impl Detokenizer {
-    pub(super) fn new(tokenizer: Tokenizer, skip_special: bool) -> Self {
+    fn new(tokenizer: Tokenizer, skip_special: bool) -> Self {
         let chain = tokenizer.chain().clone();
         Self { tokenizer, skip_special, chain }
     }
@@ -45,6 +45,21 @@ impl Detokenizer {
     /// Forgets all tokens, as if none had been pushed: after a rollback push the whole history again.
     pub fn reset(&mut self) {
         self.chain = self.tokenizer.chain().clone();
+    }
+}
+
+impl Tokenizer {
+    /// Decodes `ids`. Ids outside the vocabulary have no text; `skip_special` leaves out special tokens.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut detokenizer = self.detokenizer(skip_special);
+        let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
+    /// A detokenizer that decodes tokens one by one.
+    pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
+        Detokenizer::new(self.clone(), skip_special)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod budget;
 mod clock;
+mod edit;
 mod environment;
 mod filters;
 mod json;
@@ -11,6 +12,7 @@ mod numbers;
 mod operators;
 mod python;
 mod source;
+mod token;
 
 use std::path::Path;
 

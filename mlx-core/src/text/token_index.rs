@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::tokenizer::Tokenizer;
-
 /// Token ids by the bytes that they stand for, without special tokens.
 #[derive(Debug)]
 pub(crate) struct TokenIndex {
@@ -12,14 +10,11 @@ pub(crate) struct TokenIndex {
 }
 
 impl TokenIndex {
-    /// Reads all tokens of a vocabulary.
-    pub(super) fn new(tokenizer: &Tokenizer) -> Self {
+    /// An index of these tokens, each with its bytes. Tokens without bytes are left out.
+    pub(super) fn new(tokens: impl Iterator<Item = (u32, Vec<u8>)>) -> Self {
         let mut ids: HashMap<Vec<u8>, Vec<u32>> = HashMap::new();
-        for id in tokenizer.ids() {
-            let bytes = tokenizer.token_bytes(id);
-            if !bytes.is_empty() && !tokenizer.is_special(id) {
-                ids.entry(bytes).or_default().push(id);
-            }
+        for (id, bytes) in tokens.filter(|(_, bytes)| !bytes.is_empty()) {
+            ids.entry(bytes).or_default().push(id);
         }
         let longest = ids.keys().map(Vec::len).max().unwrap_or(0);
         Self { ids, longest }

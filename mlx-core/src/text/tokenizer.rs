@@ -8,7 +8,6 @@ use tokenizers::Tokenizer as Inner;
 
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
-use super::detokenizer::Detokenizer;
 use super::guarded::guarded;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
@@ -108,19 +107,6 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Decodes `ids`. Ids outside the vocabulary have no text; `skip_special` leaves out special tokens.
-    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
-        let mut detokenizer = self.detokenizer(skip_special);
-        let mut text: String = ids.iter().map(|id| detokenizer.push(*id)).collect();
-        text.push_str(&detokenizer.finish());
-        text
-    }
-
-    /// A detokenizer that decodes tokens one by one.
-    pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
-        Detokenizer::new(self.clone(), skip_special)
-    }
-
     /// The number of tokens, including added ones. A model may have more logits.
     pub fn vocab_size(&self) -> usize {
         self.shared.inner.get_vocab_size(true)
@@ -136,14 +122,10 @@ impl Tokenizer {
         self.shared.inner.id_to_token(id)
     }
 
-    /// All ids of the vocabulary, in no order.
-    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
-        self.shared.inner.get_vocab(true).into_values()
-    }
-
-    /// The tokens by their bytes.
+    /// The tokens by their bytes, without special tokens.
     pub(crate) fn index(&self) -> &TokenIndex {
-        self.shared.index.get_or_init(|| TokenIndex::new(self))
+        let ids = || self.shared.inner.get_vocab(true).into_values().filter(|id| !self.is_special(*id));
+        self.shared.index.get_or_init(|| TokenIndex::new(ids().map(|id| (id, self.token_bytes(id)))))
     }
 
     /// The bytes of a token independent of its neighbors; empty if it is not in the vocabulary.

@@ -2,7 +2,8 @@
 //! whose result may be large at once, becomes `(a)|__product(b)`.
 
 use super::budget::{MADE, PRODUCT};
-use super::source::{Edit, Token, is_unary};
+use super::edit::Edit;
+use super::token::{Token, is_unary};
 
 /// The operators by precedence: sums, concatenations, products.
 const LEVELS: [[&str; 3]; 3] = [["+", "-", "+"], ["~", "~", "~"], ["*", "/", "%"]];

@@ -11,9 +11,9 @@
 //!
 //! Invariant: line breaks are kept, so errors name the line of the original.
 
-use std::ops::Range;
-
+use super::edit::{Edit, apply};
 use super::operators::bracket;
+use super::token::{Token, is_unary, token_length};
 use crate::error::{Error, Result};
 
 /// The filter around the sequence of a loop.
@@ -54,22 +54,6 @@ pub(super) fn prepare(source: &str) -> Result<String> {
         }
     }
     Ok(apply(&source, edits))
-}
-
-/// A replacement of a range of the source.
-pub(super) type Edit = (Range<usize>, String);
-
-fn apply(source: &str, mut edits: Vec<Edit>) -> String {
-    edits.sort_by_key(|(range, _)| (range.start, range.end));
-    let mut output = String::with_capacity(source.len() + 16 * edits.len());
-    let mut at = 0;
-    for (range, text) in edits {
-        output.push_str(&source[at..range.start]);
-        output.push_str(&text);
-        at = range.end;
-    }
-    output.push_str(&source[at..]);
-    output
 }
 
 /// Rewrites the `{% %}` tag whose content starts at `start`. Returns its end, or the end of the block for a raw block.
@@ -130,13 +114,6 @@ fn check_loop(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
         edits.push((first.range.start..first.range.start, "(".into()));
         edits.push((last.range.end..last.range.end, format!(")|{EACH}")));
     }
-}
-
-/// A name, number, string or operator inside a tag.
-pub(super) struct Token {
-    pub(super) range: Range<usize>,
-    /// The depth of brackets around it.
-    depth: usize,
 }
 
 /// An open bracket and its contents so far.
@@ -212,33 +189,6 @@ fn slice(source: &str, bracket: &Bracket, close: usize, edits: &mut Vec<Edit>) {
         edits.push((*colon..colon + 1, format!(",{}", missing(part + 1))));
     }
     edits.push((close..close + 1, ")".into()));
-}
-
-/// Whether a plus after `before` is a sign.
-pub(super) fn is_unary(source: &str, before: Option<&Token>) -> bool {
-    let Some(token) = before else { return true };
-    let text = &source[token.range.clone()];
-    let operators = ["and", "or", "not", "in", "is", "if", "else", "elif", "set", "do", "call"];
-    operators.contains(&text)
-        || text.ends_with(['+', '-', '*', '/', '%', '~', '=', '<', '>', '(', '[', '{', ',', ':'])
-}
-
-/// The length of the token at the start of `rest`.
-fn token_length(rest: &str, letter: char) -> usize {
-    let end_of = |part: fn(char) -> bool| rest.find(|letter| !part(letter)).unwrap_or(rest.len());
-    if letter == '"' || letter == '\'' {
-        let mut escaped = false;
-        let end = rest[1..].find(|next| {
-            let ends = next == letter && !escaped;
-            escaped = next == '\\' && !escaped;
-            ends
-        });
-        end.map_or(rest.len(), |end| end + 2)
-    } else if letter.is_alphanumeric() || letter == '_' {
-        end_of(|letter| letter.is_alphanumeric() || letter == '_')
-    } else {
-        letter.len_utf8()
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,21 @@
+//! The settings of a conversion. Invariant: pure.
+
+use safetensors::Dtype;
+
+use super::rule::Rule;
+use crate::quantization::QuantScheme;
+
+/// The settings of a conversion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConvertOptions {
+    /// The scheme of matrices; `None` leaves them as they are.
+    pub scheme: Option<QuantScheme>,
+    /// Modules with another scheme, or none; the first rule that matches applies.
+    pub rules: Vec<Rule>,
+    /// The type of the remaining floats; `None` keeps their own.
+    pub dtype: Option<Dtype>,
+    /// The maximum bytes of tensors in a file.
+    pub shard_bytes: u64,
+    /// Whether to write into a folder that is not empty.
+    pub force: bool,
+}
