@@ -1,27 +1,29 @@
 //! The OpenAPI document, generated from the code that reads requests.
 
+use axum::response::{IntoResponse, Response};
 use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
 use crate::error::ErrorResponse;
-use crate::routes;
+use crate::routes::{chat, completions, embeddings, models, operation, text};
+use crate::wire::Json;
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "mlx-server", description = "Local language models behind an OpenAI-compatible API."),
     paths(
-        routes::chat::complete,
-        routes::chat::render,
-        routes::completions::complete,
-        routes::embeddings::embed,
-        routes::models::list,
-        routes::models::one,
-        routes::text::tokenize,
-        routes::text::detokenize,
-        routes::operation::health,
-        routes::operation::ready,
-        routes::operation::metrics,
-        routes::operation::openapi,
+        chat::complete,
+        chat::render,
+        completions::complete,
+        embeddings::embed,
+        models::list,
+        models::one,
+        text::tokenize,
+        text::detokenize,
+        operation::health,
+        operation::ready,
+        operation::metrics,
+        openapi,
     ),
     components(schemas(ErrorResponse))
 )]
@@ -30,6 +32,12 @@ struct Api;
 /// The OpenAPI document.
 pub fn document() -> Document {
     Api::openapi()
+}
+
+/// Returns this document.
+#[utoipa::path(get, path = "/openapi.json", tag = "operation", responses((status = 200, body = Object)))]
+pub(crate) async fn openapi() -> Response {
+    Json(document()).into_response()
 }
 
 #[cfg(test)]

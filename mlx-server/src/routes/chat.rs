@@ -3,7 +3,8 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::{answer, blocking, json, read};
+use super::body::{blocking, read};
+use super::response::{answer, json};
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
 use crate::request_log::LogUser;

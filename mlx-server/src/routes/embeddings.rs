@@ -3,7 +3,8 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::{blocking, exactness, json, read};
+use super::body::{blocking, read};
+use super::response::{exactness, json};
 use crate::embed;
 use crate::error::{ApiError, ErrorResponse};
 use crate::request_log::LogUser;

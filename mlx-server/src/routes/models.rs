@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::response::Response;
 
-use super::json;
+use super::response::json;
 use crate::error::{ApiError, ErrorResponse};
 use crate::state::AppState;
 use crate::wire::models::{ModelList, ModelObject};

@@ -1,4 +1,4 @@
-//! Endpoints for operators: health, readiness, metrics and the OpenAPI document.
+//! Endpoints for operators: health, readiness and metrics.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,7 +8,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, ErrorResponse};
-use crate::openapi;
 use crate::state::AppState;
 use crate::wire::Json;
 
@@ -47,10 +46,4 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
 pub(crate) async fn metrics(State(state): State<AppState>) -> Response {
     let page = state.metrics.page(&state.models.figures());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
-}
-
-/// Returns this document.
-#[utoipa::path(get, path = "/openapi.json", tag = "operation", responses((status = 200, body = Object)))]
-pub(crate) async fn openapi() -> Response {
-    Json(openapi::document()).into_response()
 }

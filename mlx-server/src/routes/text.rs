@@ -5,7 +5,8 @@ use axum::response::Response;
 use mlx_core::text::Tokenizer;
 use serde_json::{Value, json};
 
-use super::{blocking, json as respond, read};
+use super::body::{blocking, read};
+use super::response::json as respond;
 use crate::error::{ApiError, ErrorResponse};
 use crate::state::AppState;
 use crate::wire::text::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};

@@ -1,0 +1,51 @@
+//! The responses of the endpoints: JSON, or a stream of events.
+
+use axum::http::HeaderValue;
+use axum::response::{IntoResponse, Response};
+use futures_util::future::try_join_all;
+
+use crate::error::ApiError;
+use crate::generation::{Choice, Piece};
+use crate::prepare::Prepared;
+use crate::request_log;
+use crate::state::AppState;
+use crate::stream;
+use crate::wire::Json;
+
+/// The response to a request whose generations are running.
+pub(super) async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiError> {
+    let Prepared { choices, writer, stream, exactness: about, dropped } = prepared;
+    let seed = writer.seed();
+    let keep_alive = state.config.limits.keep_alive.duration();
+    let (kind, body) = if let Some(options) = stream {
+        ("text/event-stream", stream::body(choices, writer, options, keep_alive))
+    } else {
+        // In parallel: the first failure cancels the others.
+        let pieces: Vec<Piece> = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+        ("application/json", writer.whole(pieces).into())
+    };
+    let mut response = exactness(body.into_response(), about);
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static(kind));
+    headers.insert(request_log::SEED, HeaderValue::from(seed));
+    if let Some(dropped) = dropped {
+        headers.insert(request_log::DROPPED, HeaderValue::from(dropped));
+    }
+    if kind == "text/event-stream" {
+        headers.insert("cache-control", HeaderValue::from_static("no-cache"));
+        // Keeps nginx from buffering the events.
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    }
+    Ok(response)
+}
+
+/// Adds the level of exactness to a response.
+pub(super) fn exactness(mut response: Response, name: &'static str) -> Response {
+    response.headers_mut().insert(request_log::EXACTNESS, HeaderValue::from_static(name));
+    response
+}
+
+/// A response whose body is JSON.
+pub(super) fn json<T: serde::Serialize>(value: T) -> Response {
+    Json(value).into_response()
+}
