@@ -108,8 +108,8 @@ fn fused_and_written_out_operations_give_the_references_logits() {
 fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
     let _turn = device();
     for name in ["llama-rope3-f32", "gemma3_text-f32", "gpt_oss-f32"] {
-        for pipelined in [false, true] {
-            let backend = Backend { pipelined, keeps_floats: false, ..Backend::GPU };
+        for (pipelined, batched_decode) in [(false, false), (true, false), (false, true), (true, true)] {
+            let backend = Backend { pipelined, batched_decode, keeps_floats: false, ..Backend::GPU };
             let options = EngineOptions { backend: Some(backend), ..EngineOptions::default() };
             let engine = Engine::start(&model_folder(name), &options, |_, _| {}).expect("it loads");
             let cases = golden::cases(name).cases;
@@ -118,7 +118,7 @@ fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
             };
             let together = engine.submit_all(cases.iter().map(request).collect()).expect("room");
             for (generation, case) in together.into_iter().zip(&cases) {
-                assert_eq!(collect(generation).ids(), case.tokens, "{name}, pipelined: {pipelined}");
+                assert_eq!(collect(generation).ids(), case.tokens, "{name}, {backend:?}");
             }
         }
     }

@@ -160,3 +160,54 @@ fn embeddings_stand_in_for_tokens() {
     let batch = Batch::new(Input::Embeddings(pass.hidden().clone()), vec![span]);
     assert_eq!(logits(model.as_ref(), batch, &mut [&mut new()]), expected);
 }
+
+/// Sequences that join, leave, go back and outgrow their buffers get the logits that they get one by one.
+#[test]
+fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
+    let _turn = device();
+    for name in ["llama-rope3-f32", "gemma2-f32", "gemma3_text-f32", "gpt_oss-f32", "qwen3_moe-f32"] {
+        for fused in [false, true] {
+            let backend = Backend { fused_attention: fused, fused_rope: fused, ..Backend::CPU };
+            let model = load(name, Backend { batched_decode: true, ..backend });
+            let mut dice = Dice::new(17);
+            let lengths = [254, 3, 40, 41, 255, 10];
+            let width = model.spec().vocab_size;
+            let start = |length: usize| state(model.as_ref(), &text(&mut Dice::new(9), length), 300);
+            let mut ours: Vec<SequenceState> = lengths.into_iter().map(start).collect();
+            let mut theirs: Vec<SequenceState> = lengths.into_iter().map(start).collect();
+            for step in 0..12 {
+                // Most of them, in rising order; each now and then goes back, or goes on in a copy.
+                let going: Vec<usize> = (0..6).filter(|_| dice.below(4) > 0 || step < 3).collect();
+                let back = dice.below(6);
+                let length = ours[back].offset() - dice.below(2);
+                let copied = dice.below(6);
+                for states in [&mut ours, &mut theirs] {
+                    if states[back].reaches(length) {
+                        assert_eq!(states[back].rollback(length), Rollback::Done);
+                    }
+                    let copy = states[copied].fork(states[copied].offset()).expect("it is copied");
+                    states[copied] = copy.expect("a state reaches its own length");
+                    assert!(!states[copied].is_pooled());
+                }
+                let rows: Vec<(u32, usize)> =
+                    going.iter().map(|&index| (dice.below(300) as u32 + 8, ours[index].offset())).collect();
+                if rows.is_empty() {
+                    continue;
+                }
+                let of = |states: &mut [SequenceState], batch: Batch| {
+                    let chosen = states.iter_mut().enumerate().filter(|it| going.contains(&it.0));
+                    logits(model.as_ref(), batch, &mut chosen.map(|it| it.1).collect::<Vec<_>>())
+                };
+                let together = of(&mut ours, Batch::decode(&rows));
+                let alone = of(&mut theirs, Batch::decode(&rows).per_span());
+                assert!(rows.len() < 2 || ours.iter().any(SequenceState::is_pooled), "{name}");
+                assert!(!theirs.iter().any(SequenceState::is_pooled), "{name}");
+                let worst = worst_difference(&together, &alone, width);
+                assert!(worst < 1e-4, "{name}, fused: {fused}, step {step}: {worst:e} of the spread");
+            }
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                assert_eq!(ours.bytes(), theirs.bytes(), "{name}: a slot takes what a buffer takes");
+            }
+        }
+    }
+}

@@ -1,16 +1,20 @@
-//! How many operations the device is given for each layer: `graph FOLDER...`. Their number is what the host's overhead grows with.
+//! How many operations the device is given for each layer: `graph FOLDER...`. The host's overhead grows with their number.
 
 use std::path::Path;
 
 use mlx_core::Result;
 use mlx_core::array::write_graph;
-use mlx_core::cache::Variant;
+use mlx_core::backend::Backend;
+use mlx_core::cache::{SequenceState, Variant};
 use mlx_core::model::{self, Batch, Model, Pass};
 use mlx_core::weights::WeightPolicy;
 
 use crate::figures::Figures;
 
 const PROMPT: usize = 40;
+
+/// Rows of a decode step.
+const ROWS: [usize; 3] = [1, 8, 32];
 
 /// The operations that the rows of a pass wait for.
 fn operations(pass: &Pass) -> usize {
@@ -20,33 +24,59 @@ fn operations(pass: &Pass) -> usize {
     text.lines().filter(|line| line.contains("shape=rectangle")).count()
 }
 
-/// Operations of all layers of a pass, after `before` positions that have been computed.
-fn of_layers(model: &dyn Model, batch: Batch, before: usize) -> usize {
-    let mut cache = model.new_state(Variant::default());
-    if before > 0 {
-        let tokens: Vec<u32> = (5..).take(before).collect();
-        let hidden = model.forward(Batch::prompt(&tokens, 0), &mut [&mut cache]).expect("a pass");
-        hidden.eval().expect("it computes");
-        cache.eval().expect("it computes");
-    }
+fn prompt() -> Vec<u32> {
+    (5..).take(PROMPT).collect()
+}
+
+/// Operations of all layers of a pass, which is computed after they were counted.
+fn of_layers(model: &dyn Model, batch: Batch, states: &mut [SequenceState]) -> usize {
+    let mut states: Vec<&mut SequenceState> = states.iter_mut().collect();
     let mut pass = model.begin(batch).expect("a pass");
     let embedded = operations(&pass);
-    model.advance(&mut pass, model.spec().num_layers, &mut [&mut cache]).expect("the layers run");
-    operations(&pass) - embedded
+    model.advance(&mut pass, model.spec().num_layers, &mut states).expect("the layers run");
+    let all = operations(&pass);
+    pass.wait().expect("it computes");
+    for state in states {
+        state.eval().expect("it computes");
+    }
+    all - embedded
+}
+
+/// Operations of all layers of the second decode step of `rows` sequences.
+fn of_step(model: &dyn Model, rows: usize) -> usize {
+    let mut states: Vec<SequenceState> = (0..rows)
+        .map(|_| {
+            let mut state = model.new_state(Variant::default());
+            model.forward(Batch::prompt(&prompt(), 0), &mut [&mut state]).expect("a pass");
+            state.eval().expect("it computes");
+            state
+        })
+        .collect();
+    let step = |position: usize| Batch::decode(&vec![(7, position); rows]);
+    of_layers(model, step(PROMPT), &mut states);
+    of_layers(model, step(PROMPT + 1), &mut states)
 }
 
 pub(crate) fn measure(folders: &[String]) -> Result<Figures> {
-    let policy = WeightPolicy::for_device(false)?;
     let mut figures = Figures::default();
+    let detected = Backend::detect()?;
     for folder in folders {
-        let model = model::load(Path::new(folder), policy, &mut |_, _| {})?;
-        let spec = model.spec();
-        let step = of_layers(model.as_ref(), Batch::decode(&[(7, PROMPT)]), PROMPT);
-        let tokens: Vec<u32> = (5..).take(PROMPT).collect();
-        let chunk = of_layers(model.as_ref(), Batch::prompt(&tokens, 0), 0);
-        let each = |count: usize| (count as f64 / spec.num_layers as f64).round();
-        figures.add(format!("{}, a layer of a step", spec.family), each(step));
-        figures.add(format!("{}, a layer of a chunk", spec.family), each(chunk));
+        for (body, batched_decode) in [("row by row", false), ("rows at once", true)] {
+            let policy = WeightPolicy::new(Backend { batched_decode, ..detected }, false);
+            let model = model::load(Path::new(folder), policy, &mut |_, _| {})?;
+            let (family, layers) = (&model.spec().family, model.spec().num_layers as f64);
+            let of_layer = |count: usize| (count as f64 / layers).round();
+            for rows in ROWS {
+                let name = format!("{family}, a layer of a step of {rows}, {body}");
+                figures.add(name, of_layer(of_step(model.as_ref(), rows)));
+            }
+            if !batched_decode {
+                let chunk = Batch::prompt(&prompt(), 0);
+                let mut states = [model.new_state(Variant::default())];
+                let count = of_layers(model.as_ref(), chunk, &mut states);
+                figures.add(format!("{family}, a layer of a chunk"), of_layer(count));
+            }
+        }
     }
     Ok(figures)
 }

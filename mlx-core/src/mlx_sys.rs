@@ -2,16 +2,14 @@
 //! a part of an array reshape what they write, twice; graphs it cannot show. Invariant: the only file of the project that holds unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
-use std::ffi::{CStr, CString};
-use std::path::Path;
+use std::ffi::CStr;
 use std::sync::Once;
 
 use ::mlx_sys::{
-    fclose, fopen, mlx_array, mlx_array_new, mlx_dequantize, mlx_export_to_dot, mlx_gather_qmm,
-    mlx_node_namer_free, mlx_node_namer_new, mlx_optional_dtype, mlx_optional_int, mlx_quantize,
-    mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_string_data,
+    mlx_array, mlx_array_new, mlx_dequantize, mlx_gather_qmm, mlx_optional_dtype, mlx_optional_int,
+    mlx_quantize, mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_string_data,
     mlx_string_free, mlx_string_new, mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new,
-    mlx_vector_array_new_value, mlx_vector_array_size, mlx_version,
+    mlx_vector_array_size, mlx_version,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
@@ -175,10 +173,14 @@ fn updated<const N: usize>(
 }
 
 /// Writes the graph that `array` is still to be computed by to a file, in Graphviz' language.
-pub(crate) fn write_graph(array: &Array, path: &Path) -> Result<()> {
+#[cfg(feature = "graph")]
+pub(crate) fn write_graph(array: &Array, path: &std::path::Path) -> Result<()> {
+    use ::mlx_sys::{
+        fclose, fopen, mlx_export_to_dot, mlx_node_namer_free, mlx_node_namer_new, mlx_vector_array_new_value,
+    };
     catch_errors();
     let failed = || Error::Mlx(format!("the graph cannot be written to {}", path.display()));
-    let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed())?;
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| failed())?;
     // SAFETY: the name and the mode end with a zero; the file is checked before it is used and closed once; the namer and the
     // vector are our own and freed once; the array outlives the calls.
     let status = unsafe {

@@ -21,6 +21,11 @@ impl Buffer {
         Ok(Self(zeros_dtype(&shape, added.dtype())?))
     }
 
+    /// What is in `array`, of that shape.
+    pub(super) fn from_array(array: Array) -> Self {
+        Self(array)
+    }
+
     /// How many positions there are places for.
     pub(super) fn room(&self) -> usize {
         self.0.dim(2) as usize

@@ -1,4 +1,4 @@
-//! A layer cache that keeps every position, in a buffer that grows in steps.
+//! A layer state that keeps every position, in a buffer that grows in steps: one of its own, or a slot beside other sequences'.
 
 use std::ops::Range;
 
@@ -7,47 +7,107 @@ use mlx_rs::ops::concatenate;
 
 use super::buffer::Buffer;
 use super::capacity::capacity;
+use super::slot::Slot;
 use crate::error::Result;
 
 /// All positions from the first on.
 #[derive(Default)]
 pub struct FullCache {
     /// The first `length` places are in use.
-    buffer: Option<Buffer>,
+    storage: Option<Storage>,
     length: usize,
 }
 
+/// Where a state's positions are.
+enum Storage {
+    Own(Buffer),
+    Slot(Slot),
+}
+
+impl Storage {
+    /// The places of the state alone. Nothing may be written to it while a slot has it.
+    fn buffer(&self) -> Result<Buffer> {
+        match self {
+            Self::Own(buffer) => Ok(buffer.clone()),
+            Self::Slot(slot) => slot.buffer(),
+        }
+    }
+}
+
 impl FullCache {
+    /// Takes the buffer out of the state, so that no second handle makes a write copy it. A slot is copied.
+    fn take_buffer(&mut self) -> Result<Option<Buffer>> {
+        Ok(match self.storage.take() {
+            Some(Storage::Own(buffer)) => Some(buffer),
+            Some(Storage::Slot(slot)) => {
+                let buffer = slot.buffer()?;
+                Some(buffer.moved(0..buffer.room(), buffer.room())?)
+            }
+            None => None,
+        })
+    }
+
     /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
-        // Moved out: a second handle would make the write copy the buffer.
-        let mut buffer = match self.buffer.take() {
+        let mut buffer = match self.take_buffer()? {
             Some(buffer) if end <= buffer.room() => buffer,
             Some(buffer) => buffer.moved(0..start, capacity(end))?,
             None => Buffer::new(added, capacity(end))?,
         };
         buffer.write(start, added)?;
         let view = buffer.view(0..end)?;
-        self.buffer = Some(buffer);
+        self.storage = Some(Storage::Own(buffer));
         self.length = end;
         Ok(view)
+    }
+
+    /// Its slot, if it has one.
+    pub(super) fn slot(&self) -> Option<&Slot> {
+        match &self.storage {
+            Some(Storage::Slot(slot)) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// Its positions in a buffer with `room` places, to become a slot with [`FullCache::put`]. `like` is `[1, 2 H, 1, D]`.
+    pub(super) fn with_room(&self, room: usize, like: &Array) -> Result<Array> {
+        let buffer = match &self.storage {
+            Some(storage) => {
+                let buffer = storage.buffer()?;
+                if buffer.room() == room { buffer } else { buffer.moved(0..self.length, room)? }
+            }
+            None => Buffer::new(like, room)?,
+        };
+        Ok(buffer.array().clone())
+    }
+
+    /// Its positions are in `slot` from now on.
+    pub(super) fn put(&mut self, slot: Slot) {
+        self.storage = Some(Storage::Slot(slot));
+    }
+
+    /// One position was written to its slot.
+    pub(super) fn grow(&mut self) {
+        self.length += 1;
     }
 
     /// The first `length` positions in a buffer of their own.
     pub(super) fn fork(&self, length: usize) -> Result<Self> {
         let length = length.min(self.length);
-        let buffer = match &self.buffer {
-            Some(buffer) if length > 0 => Some(buffer.moved(0..length, capacity(length))?),
+        let storage = match &self.storage {
+            Some(storage) if length > 0 => {
+                Some(Storage::Own(storage.buffer()?.moved(0..length, capacity(length))?))
+            }
             _ => None,
         };
-        Ok(Self { buffer, length })
+        Ok(Self { storage, length })
     }
 
     /// Positions of `range`, `[1, 2 H, T, D]`.
     pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
-        let buffer = self.buffer.as_ref().filter(|_| range.end <= self.length);
-        buffer.map(|buffer| buffer.part(range)).transpose()
+        let storage = self.storage.as_ref().filter(|_| range.end <= self.length);
+        storage.map(|storage| storage.buffer()?.part(range)).transpose()
     }
 
     /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
@@ -57,13 +117,13 @@ impl FullCache {
         dropped: usize,
         rotate: impl Fn(&Array) -> Result<Array>,
     ) -> Result<()> {
-        let Some(buffer) = self.buffer.take() else { return Ok(()) };
+        let Some(buffer) = self.take_buffer()? else { return Ok(()) };
         let (keys, values) = buffer.view(kept + dropped..self.length)?;
         let mut shifted = buffer.moved(0..kept, capacity(self.length))?;
         shifted.write(kept, &concatenate(&[rotate(&keys)?, values], 1)?)?;
         // Computed at once, so that no two layers are in memory twice.
         shifted.array().eval()?;
-        self.buffer = Some(shifted);
+        self.storage = Some(Storage::Own(shifted));
         self.length -= dropped;
         Ok(())
     }
@@ -76,8 +136,21 @@ impl FullCache {
         self.length
     }
 
-    pub(super) fn array(&self) -> Option<&Array> {
-        self.buffer.as_ref().map(Buffer::array)
+    /// What holds its positions: its own buffer, or that of all slots.
+    pub(super) fn array(&self) -> Option<Array> {
+        Some(match self.storage.as_ref()? {
+            Storage::Own(buffer) => buffer.array().clone(),
+            Storage::Slot(slot) => slot.pool_array(),
+        })
+    }
+
+    /// The bytes of its own positions.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.storage {
+            None => 0,
+            Some(Storage::Own(buffer)) => buffer.array().nbytes(),
+            Some(Storage::Slot(slot)) => slot.bytes(),
+        }
     }
 }
 
@@ -106,7 +179,7 @@ mod tests {
     }
 
     fn bytes(cache: &FullCache) -> usize {
-        cache.array().map_or(0, Array::nbytes)
+        cache.bytes()
     }
 
     /// The peak of the bytes that some work took, beyond what was allocated before it.

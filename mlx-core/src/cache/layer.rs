@@ -141,14 +141,26 @@ impl LayerState {
         }
     }
 
-    /// What it holds on the device.
-    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        let (one, three) = match self {
-            Self::Full(cache) => (cache.array(), None),
-            Self::Sliding(cache) => (cache.array(), None),
-            Self::Quantized(cache) => (None, cache.arrays()),
-        };
-        one.into_iter().chain(three.into_iter().flatten())
+    /// Handles of what holds its positions on the device; other sequences may be in it, too.
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        match self {
+            Self::Full(cache) => cache.array().into_iter().collect(),
+            Self::Sliding(cache) => cache.array().into_iter().cloned().collect(),
+            Self::Quantized(cache) => cache.arrays().into_iter().flatten().cloned().collect(),
+        }
+    }
+
+    /// The bytes of its own positions on the device.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Full(cache) => cache.bytes(),
+            Self::Sliding(_) | Self::Quantized(_) => self.arrays().iter().map(Array::nbytes).sum(),
+        }
+    }
+
+    /// Whether its positions are in one buffer with those of other sequences.
+    pub(super) fn is_pooled(&self) -> bool {
+        matches!(self, Self::Full(cache) if cache.slot().is_some())
     }
 }
 

@@ -137,24 +137,30 @@ impl SequenceState {
     /// The bytes of device memory that it holds, with what a checkpoint may hold beside it.
     pub fn bytes(&self) -> usize {
         let held = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.layers);
-        self.arrays().map(Array::nbytes).sum::<usize>() + held.map(LayerCheckpoint::bytes).sum::<usize>()
+        self.layers.iter().map(LayerState::bytes).sum::<usize>()
+            + held.map(LayerCheckpoint::bytes).sum::<usize>()
     }
 
     /// Starts to compute what is pending and returns at once.
     pub fn start(&self) -> Result<()> {
-        Ok(async_eval(self.arrays())?)
+        Ok(async_eval(&self.arrays())?)
     }
 
     /// Computes what is pending, so that no graph grows from pass to pass.
     pub fn eval(&self) -> Result<()> {
-        Ok(eval(self.arrays())?)
+        Ok(eval(&self.arrays())?)
     }
 
     pub(crate) fn layer_mut(&mut self, layer: usize) -> &mut LayerState {
         &mut self.layers[layer]
     }
 
-    fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.layers.iter().flat_map(LayerState::arrays)
+    /// Whether its positions are in buffers with those of other sequences, which it keeps in memory. A fork is not.
+    pub fn is_pooled(&self) -> bool {
+        self.layers.iter().any(LayerState::is_pooled)
+    }
+
+    fn arrays(&self) -> Vec<Array> {
+        self.layers.iter().flat_map(LayerState::arrays).collect()
     }
 }

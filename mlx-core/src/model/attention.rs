@@ -1,5 +1,6 @@
 //! Grouped-query attention over the states of sequences (Ainslie et al., 2023, arXiv:2305.13245).
 
+mod batched;
 mod config;
 mod heads;
 mod per_span;
@@ -45,6 +46,8 @@ struct Core {
     sliding_window: Option<i32>,
     /// Whether attention is one operation.
     fused: bool,
+    /// Whether the rows of a decode step attend at once.
+    batched: bool,
 }
 
 impl Attention {
@@ -75,6 +78,7 @@ impl Attention {
                 sliding_window: sliding_window.map(|window| window as i32),
                 // MLX's operation knows no soft caps.
                 fused: weights.backend().fused_attention && config.softcap.is_none(),
+                batched: weights.backend().batched_decode,
             },
         })
     }
@@ -133,6 +137,12 @@ impl Core {
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
+        if self.batched
+            && !batch.is_per_span()
+            && let Some(mixed) = self.batched(query, added, batch, states)?
+        {
+            return Ok(mixed);
+        }
         self.per_span(query, added, batch, states)
     }
 }

@@ -1,5 +1,7 @@
 //! What one pass runs: spans of any sequences, their input, and their positions.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, zeros_dtype};
 
@@ -45,6 +47,10 @@ impl Span {
     pub fn row(state: usize, position: usize) -> Self {
         Self { state, start: position, len: 1, logits: LogitRows::All }
     }
+
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
 }
 
 /// The rows of a pass: those of each span after those of the one before, then padding.
@@ -53,7 +59,6 @@ pub struct Batch {
     spans: Vec<Span>,
     positions: Positions,
     width: usize,
-    #[expect(dead_code, reason = "attention has one body, which goes span by span")]
     per_span: bool,
 }
 
@@ -61,7 +66,8 @@ impl Batch {
     /// Spans of these rows. At least one span.
     pub fn new(input: Input, spans: Vec<Span>) -> Self {
         let width = spans.iter().map(|span| span.len).sum();
-        Self { input, positions: Positions::of_spans(&spans, width), spans, width, per_span: false }
+        let positions = Positions::of_text(spans.iter().map(Span::range), width);
+        Self { input, positions, spans, width, per_span: false }
     }
 
     /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
@@ -92,7 +98,8 @@ impl Batch {
             Input::Tokens(tokens) => Input::Tokens(pad(tokens)?),
             Input::Embeddings(rows) => Input::Embeddings(pad(rows)?),
         };
-        Ok(Self { input, positions: Positions::of_spans(&self.spans, width), width, ..self })
+        let positions = Positions::of_text(self.spans.iter().map(Span::range), width);
+        Ok(Self { input, positions, width, ..self })
     }
 
     /// The same with attention span by span, whatever the backend does otherwise: the bits of a row do not depend on other spans.
@@ -117,6 +124,11 @@ impl Batch {
     /// The number of rows, with padding.
     pub(super) fn width(&self) -> usize {
         self.width
+    }
+
+    /// Whether attention has to go span by span.
+    pub(super) fn is_per_span(&self) -> bool {
+        self.per_span
     }
 
     /// Whether every span is one row.

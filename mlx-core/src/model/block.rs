@@ -4,7 +4,7 @@ use mlx_rs::Array;
 use mlx_rs::ops::{add, multiply};
 
 use super::batch::Batch;
-use super::decoder::{DecoderConfig, LayerConfig};
+use super::config::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
 use super::mixer::Mixer;
 use super::moe::Experts;
@@ -15,36 +15,7 @@ use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 
-/// Which norms a layer has, by the names of their tensors, and how its parts are added up.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BlockConfig {
-    /// Before attention.
-    pub input_norm: Option<&'static str>,
-    /// After attention, before it is added.
-    pub post_attention_norm: Option<&'static str>,
-    /// Before the feed-forward block.
-    pub pre_feedforward_norm: Option<&'static str>,
-    /// After the feed-forward block, before it is added.
-    pub post_feedforward_norm: Option<&'static str>,
-    /// Whether the feed-forward block reads what attention reads, instead of what attention made of it.
-    pub parallel_residual: bool,
-    /// What both are multiplied with before they are added.
-    pub residual_multiplier: Option<f32>,
-}
-
-impl BlockConfig {
-    /// As llama has it: a norm before each part.
-    pub const LLAMA: Self = Self {
-        input_norm: Some("input_layernorm"),
-        post_attention_norm: None,
-        pre_feedforward_norm: Some("post_attention_layernorm"),
-        post_feedforward_norm: None,
-        parallel_residual: false,
-        residual_multiplier: None,
-    };
-}
-
-/// The part of a layer that looks at each row alone.
+/// The part of a layer that computes each row alone.
 enum Inner {
     Dense(FeedForward),
     Sparse(Experts),

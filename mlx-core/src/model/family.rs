@@ -12,7 +12,7 @@ mod qwen;
 mod varied;
 
 use super::attention::AttentionConfig;
-use super::decoder::DecoderConfig;
+use super::config::DecoderConfig;
 use crate::config::Fields;
 use crate::error::Result;
 

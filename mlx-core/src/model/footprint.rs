@@ -1,6 +1,6 @@
 //! Bytes that sequences and passes take on the device, from the shape of the model alone.
 
-use super::decoder::DecoderConfig;
+use super::config::DecoderConfig;
 use super::moe::MoeConfig;
 use crate::cache;
 

@@ -4,8 +4,8 @@ mod activation;
 mod attention;
 mod batch;
 mod block;
+mod config;
 mod decoder;
-mod expert_weights;
 pub mod family;
 mod feed_forward;
 mod footprint;
@@ -32,14 +32,12 @@ pub use attention::{
     AttentionBiases, AttentionConfig, AttentionTemperatureConfig, Projections, QkNormConfig, QkNormScope,
 };
 pub use batch::{Batch, Input, LogitRows, Span};
-pub use block::BlockConfig;
-pub use decoder::{DecoderConfig, LayerConfig};
-pub use expert_weights::ExpertTensors;
+pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use head::{HeadConfig, LogitScale};
 pub use mixer::MixerKind;
-pub use moe::{ExpertActivation, MoeConfig};
+pub use moe::{ExpertActivation, ExpertTensors, MoeConfig};
 pub use norm::{NormConfig, NormKind};
 pub use pass::Pass;
 use rope::LONG;
@@ -160,7 +158,7 @@ fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
     if config.experts.is_none() || weights.keeps_packed() {
         return Ok(());
     }
-    expert_weights::expect_type_of_floats(weights.label(), weights.backend())
+    moe::expect_type_of_floats(weights.label(), weights.backend())
 }
 
 /// The family of the model in `folder`, and the tensors that [`load`] would take, as they lie in the files.

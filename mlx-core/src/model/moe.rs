@@ -2,6 +2,9 @@
 //! chooses for it. Invariant: a row's products are products of that row alone, so that its bits do not depend on what the other
 //! rows chose.
 
+mod config;
+mod expert_weights;
+
 use mlx_rs::Array;
 use mlx_rs::ops::indexing::{TryIndexOp, take_along_axis};
 use mlx_rs::ops::{
@@ -9,49 +12,16 @@ use mlx_rs::ops::{
     sigmoid, softmax_axis, split_equal,
 };
 
-use super::activation::{Activated, Activation};
-use super::expert_weights::{ExpertLinear, ExpertTensors};
+use super::activation::Activated;
 use super::linear::{Linear, Part};
 use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
+pub use config::{ExpertActivation, ExpertTensors, MoeConfig};
+use expert_weights::ExpertLinear;
+pub(super) use expert_weights::expect_type_of_floats;
 
-/// The function between an expert's projections.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ExpertActivation {
-    /// `activation(gate) * up`.
-    Gated(Activation),
-    /// gpt-oss: `gate * sigmoid(alpha * gate) * (up + 1)`, the gate at most `limit` and `up` within it on both sides.
-    Clamped {
-        /// How steep the sigmoid is.
-        alpha: f32,
-        /// The largest value.
-        limit: f32,
-    },
-}
-
-/// The shape of a mixture of experts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MoeConfig {
-    /// How many there are.
-    pub num_experts: usize,
-    /// How many a row goes through.
-    pub num_experts_per_tok: usize,
-    /// The intermediate_size width of each.
-    pub intermediate_size: usize,
-    /// Whether the weights of the chosen ones add up to 1, instead of being their shares among all.
-    pub norm_topk_prob: bool,
-    /// Whether router and experts have biases.
-    pub bias: bool,
-    /// The function between the projections.
-    pub activation: ExpertActivation,
-    /// The name of the router among the tensors of the block.
-    pub router: &'static str,
-    /// How the experts' tensors are called.
-    pub tensors: ExpertTensors,
-}
-
-/// From this many products on, a run is sorted by expert.
+/// From this many products on, rows are sorted by expert.
 const WORTH_SORTING: usize = 64;
 
 /// The router and all experts of a layer.

@@ -1,8 +1,9 @@
 //! Where the rows of a pass are in their sequences.
 
+use std::ops::Range;
+
 use mlx_rs::{Array, Dtype};
 
-use super::batch::Span;
 use crate::array::slice_axis;
 use crate::error::Result;
 
@@ -10,16 +11,18 @@ use crate::error::Result;
 pub(super) struct Positions(Array);
 
 impl Positions {
-    /// Those of text in `width` rows: padding is at 0.
-    pub(super) fn of_spans(spans: &[Span], width: usize) -> Self {
-        let mut positions: Vec<i32> =
-            spans.iter().flat_map(|span| span.start as i32..(span.start + span.len) as i32).collect();
+    /// Those of text in `width` rows, from ranges of positions; padding is at 0.
+    pub(super) fn of_text(ranges: impl Iterator<Item = Range<usize>>, width: usize) -> Self {
+        let mut positions: Vec<i32> = ranges.flatten().map(|position| position as i32).collect();
         positions.resize(width, 0);
         Self(Array::from_slice(&positions, &[1, width as i32]))
     }
 
     /// `[T]` of i32, along the first axis.
     pub(super) fn rows(&self) -> Result<Array> {
+        if self.0.dim(0) == 1 {
+            return Ok(self.0.reshape(&[-1])?);
+        }
         Ok(slice_axis(&self.0, 0, 0, 1)?.reshape(&[-1])?)
     }
 

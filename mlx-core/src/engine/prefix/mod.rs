@@ -177,11 +177,13 @@ impl Prefixes {
         let length = state.offset();
         let least = capacity.cache_per_token() * cache::capacity(length) as u64;
         // While it is copied to where it takes no more than it needs, there are two.
-        let (bytes, at_once) = if least < held { (least, least + held) } else { (held, held) };
+        // In a buffer with other sequences' it would keep them in memory, too.
+        let copy = least < held || state.is_pooled();
+        let (bytes, at_once) = if copy { (least.min(held), least.min(held) + held) } else { (held, held) };
         if length == 0 || !self.store.make_room_for(bytes, at_once, free) {
             return;
         }
-        match store::compact(state, least < held) {
+        match store::compact(state, copy) {
             Ok(Some(state)) => {
                 let tokens = &sequence.history.tokens()[..length];
                 self.store.insert(tier, tokens, state);

@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// `[T, Hq, 1, D]` with the query heads of a key head together, `[T, Hk, group, D]`, and scaled where MLX does not do it.
-    fn grouped(&self, query: &Array) -> Result<Array> {
+    pub(super) fn grouped(&self, query: &Array) -> Result<Array> {
         let (queries, keys) = (self.heads.query as i32, self.heads.key as i32);
         let query = query.reshape(&[query.dim(0), keys, queries / keys, self.heads.size as i32])?;
         if self.fused { Ok(query) } else { Ok(multiply(&query, scalar_like(self.scale, &query)?)?) }

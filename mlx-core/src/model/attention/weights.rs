@@ -43,6 +43,19 @@ impl AttentionWeights {
         slice_axis(&weights, 3, 0, seen)
     }
 
+    /// The weights of the scores `[rows, Hk, group, seen]` of one row each of several sequences, where `mask` lets them see.
+    pub(super) fn of_bucket(&self, scores: &Array, mask: Option<&Array>) -> Result<Array> {
+        let mut scores = self.capped(scores)?;
+        if let Some(mask) = mask {
+            scores = select(mask, &scores, scalar_like(f32::NEG_INFINITY, &scores)?)?;
+        }
+        let Some(sinks) = &self.sinks_by_group else { return Ok(softmax_axis(scores, -1, true)?) };
+        let seen = scores.dim(-1);
+        let sinks = broadcast_to(sinks, &[scores.dim(0), scores.dim(1), scores.dim(2), 1])?;
+        let weights = softmax_axis(concatenate(&[&scores, &sinks], -1)?, -1, true)?;
+        slice_axis(&weights, 3, 0, seen)
+    }
+
     /// The weights of the scores `[1, Hk, group, n, seen]` of the last `n` positions, each of which sees itself and what is before it, at
     /// most `window` positions in all.
     pub(super) fn of_rows(&self, scores: &Array, window: Option<i32>) -> Result<Array> {

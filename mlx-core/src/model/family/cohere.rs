@@ -5,8 +5,8 @@ use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::QkNormScope;
-use crate::model::block::BlockConfig;
-use crate::model::decoder::DecoderConfig;
+use crate::model::config::BlockConfig;
+use crate::model::config::DecoderConfig;
 use crate::model::head::LogitScale;
 use crate::model::norm::NormKind;
 

@@ -6,8 +6,8 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
 use crate::model::attention::QkNormScope;
-use crate::model::block::BlockConfig;
-use crate::model::decoder::DecoderConfig;
+use crate::model::config::BlockConfig;
+use crate::model::config::DecoderConfig;
 use crate::model::norm::NormKind;
 use crate::model::rope::{RopeConfig, RopeDefaults};
 

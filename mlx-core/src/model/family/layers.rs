@@ -2,7 +2,7 @@
 
 use crate::config::Fields;
 use crate::error::Result;
-use crate::model::decoder::DecoderConfig;
+use crate::model::config::DecoderConfig;
 
 /// How config.json calls a layer that sees a window.
 pub(super) const SLIDING: &str = "sliding_attention";

@@ -7,7 +7,7 @@ use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::AttentionTemperatureConfig;
-use crate::model::decoder::DecoderConfig;
+use crate::model::config::DecoderConfig;
 use crate::model::head::LogitScale;
 
 /// Llama 1, 2 and 3. Layers see a window where `layer_types` says so.

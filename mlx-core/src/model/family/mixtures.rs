@@ -7,8 +7,8 @@ use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::QkNormScope;
-use crate::model::decoder::DecoderConfig;
-use crate::model::expert_weights::ExpertTensors;
+use crate::model::config::DecoderConfig;
+use crate::model::moe::ExpertTensors;
 use crate::model::moe::{ExpertActivation, MoeConfig};
 use crate::model::tensors::TensorNames;
 

@@ -5,8 +5,8 @@ use super::layers::{self, FULL, SLIDING};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::QkNormScope;
-use crate::model::block::BlockConfig;
-use crate::model::decoder::DecoderConfig;
+use crate::model::config::BlockConfig;
+use crate::model::config::DecoderConfig;
 use crate::model::rope::RopeConfig;
 
 const OLMO2: Defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };

@@ -5,7 +5,7 @@ use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::{QkNormConfig, QkNormScope};
-use crate::model::decoder::DecoderConfig;
+use crate::model::config::DecoderConfig;
 use crate::model::tensors::TensorNames;
 
 const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embeddings: 32_768, ..LLAMA };

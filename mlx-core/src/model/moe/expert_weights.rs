@@ -4,21 +4,11 @@
 use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, gather_mm, stack};
 
-use super::moe::MoeConfig;
+use super::config::{ExpertTensors, MoeConfig};
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
-
-/// How a checkpoint calls the tensors of its experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExpertTensors {
-    /// One by one in `experts.{index}`, with these names of gate, up and down; or as mlx-lm writes them, all in one in `switch_mlp`.
-    Each([&'static str; 3]),
-    /// gpt-oss: all in `experts`, transposed, gate and up by turns; packed in blocks, as it was published; or as mlx-lm writes them,
-    /// apart.
-    Interleaved,
-}
 
 /// A projection of every expert.
 pub(super) struct ExpertLinear {
@@ -220,7 +210,7 @@ impl Taker<'_, '_> {
 }
 
 /// Whether experts that are not packed can be computed with in this type.
-pub(super) fn expect_type_of_floats(dtype: &str, backend: Backend) -> Result<()> {
+pub(in crate::model) fn expect_type_of_floats(dtype: &str, backend: Backend) -> Result<()> {
     if dtype == "f32" || backend.half_experts {
         return Ok(());
     }

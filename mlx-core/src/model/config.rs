@@ -1,0 +1,109 @@
+//! What config.json says about a decoder: everything that differs between the checkpoints of all families.
+
+use super::attention::AttentionConfig;
+use super::feed_forward::FeedForwardConfig;
+use super::head::HeadConfig;
+use super::mixer::MixerKind;
+use super::moe::MoeConfig;
+use super::norm::NormConfig;
+use super::rope::RopeConfig;
+use super::tensors::TensorNames;
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// Everything that differs between checkpoints of the families that this decoder covers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecoderConfig {
+    /// The number of token ids.
+    pub vocab_size: usize,
+    /// The longest sequence the checkpoint was trained for, in tokens.
+    pub max_position_embeddings: usize,
+    /// The width of the residual stream.
+    pub hidden_size: usize,
+    /// What differs between layers.
+    pub layers: Vec<LayerConfig>,
+    /// Norms and residual connections of every layer.
+    pub block: BlockConfig,
+    /// All norms but those of queries and keys.
+    pub norm: NormConfig,
+    /// The attention of every layer.
+    pub attention: AttentionConfig,
+    /// The feed-forward block of every layer that has no experts.
+    pub feed_forward: FeedForwardConfig,
+    /// The experts of every layer that has some.
+    pub experts: Option<MoeConfig>,
+    /// A factor of embeddings.
+    pub embedding_scale: Option<f32>,
+    /// From the last norm to logits.
+    pub head: HeadConfig,
+    /// The names of the checkpoint's tensors.
+    pub tensors: TensorNames,
+}
+
+impl DecoderConfig {
+    /// Renames and drops tensors, so that `weights` has the decoder's names, and corrects what the tensors show to be wrong in
+    /// config.json: biases, and whether the head is tied.
+    pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
+        self.tensors.prepare(weights);
+        // Old exports carry the rope table, which is computed here.
+        weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
+        if self.attention.biases.as_found {
+            let has = |part: &str| weights.has(&format!("model.layers.0.self_attn.{part}.bias"));
+            self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
+            self.attention.biases.output = has("o_proj");
+        }
+        if self.head.tie_word_embeddings && weights.has("lm_head.weight") {
+            // Some exports write the shared matrix twice; in some, config.json is wrong about it.
+            self.head.tie_word_embeddings =
+                weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
+        }
+        if self.head.tie_word_embeddings {
+            for part in ["weight", "scales", "biases"] {
+                weights.skip(&format!("lm_head.{part}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What may differ from layer to layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerConfig {
+    /// What lets its rows see each other.
+    pub mixer: MixerKind,
+    /// How many positions a row sees, itself included, at least 1; all of them if `None`.
+    pub sliding_window: Option<usize>,
+    /// Rotary embedding of queries and keys; `None` for a layer without positions.
+    pub rope: Option<RopeConfig>,
+    /// Whether it has experts, if the model has some.
+    pub is_moe: bool,
+}
+
+/// Which norms a layer has, by the names of their tensors, and how its parts are added up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BlockConfig {
+    /// Before attention.
+    pub input_norm: Option<&'static str>,
+    /// After attention, before it is added.
+    pub post_attention_norm: Option<&'static str>,
+    /// Before the feed-forward block.
+    pub pre_feedforward_norm: Option<&'static str>,
+    /// After the feed-forward block, before it is added.
+    pub post_feedforward_norm: Option<&'static str>,
+    /// Whether the feed-forward block reads what attention reads, instead of what attention made of it.
+    pub parallel_residual: bool,
+    /// What both are multiplied with before they are added.
+    pub residual_multiplier: Option<f32>,
+}
+
+impl BlockConfig {
+    /// As llama has it: a norm before each part.
+    pub const LLAMA: Self = Self {
+        input_norm: Some("input_layernorm"),
+        post_attention_norm: None,
+        pre_feedforward_norm: Some("post_attention_layernorm"),
+        post_feedforward_norm: None,
+        parallel_residual: false,
+        residual_multiplier: None,
+    };
+}
