@@ -209,8 +209,8 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
         }
     }
     // How often depends on the moment, and caches with windows are not saved, so one model alone may see none.
-    assert!(runs == 0 || preemptions > 0, "nobody was preempted, so nothing was shown of it");
-    assert!(runs == 0 || restores > 0, "nothing was restored from disk, so nothing was shown of it");
+    assert!(runs == 0 || preemptions > 0, "no request was preempted, so preemption was not tested");
+    assert!(runs == 0 || restores > 0, "nothing was restored from disk, so restoring was not tested");
 }
 
 /// A wide engine pads other numbers of rows than a filter one.

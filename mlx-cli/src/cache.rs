@@ -109,7 +109,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
         engine.folder().tokenizer.encode(&text, true)?
     };
     let length = tokens.len();
-    // What is computed for a prompt is kept with its first token, which nobody needs here.
+    // The engine saves a prompt when the request ends, and a request generates at least one token.
     let one = RequestOptions { max_tokens: Some(1), ..RequestOptions::default() };
     let answer = answer::read(engine.submit(engine.request(tokens, &one)?)?, &interrupt, Show::Nothing)?;
     if let Some(failure) = answer.failure() {

@@ -25,7 +25,7 @@ pub(crate) fn version() -> Result<String> {
         // SAFETY: the text is alive, ends with a zero, and is copied before it is freed.
         unsafe { CStr::from_ptr(mlx_string_data(text)) }.to_string_lossy().into_owned()
     });
-    // SAFETY: nobody else has the text, and nothing uses it from here on.
+    // SAFETY: the text has no other owner and is not used after this.
     unsafe { mlx_string_free(text) };
     found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
 }
@@ -116,7 +116,7 @@ pub(crate) fn quantize(matrix: &Array, group: i32, bits: i32, mode: &'static CSt
     // SAFETY: as above, and `index` is below the count; the array that is made shares its data with the list's.
     let part = |index| new_array(|result| unsafe { mlx_vector_array_get(result, parts, index) }, message);
     let arrays: Result<Vec<Array>> = (0..count).map(part).collect();
-    // SAFETY: nobody else has the list, and nothing uses it from here on.
+    // SAFETY: the list has no other owner and is not used after this.
     unsafe { mlx_vector_array_free(parts) };
     if status == 0 { arrays } else { Err(Error::Mlx(message())) }
 }
@@ -248,12 +248,12 @@ fn new_array(call: impl FnOnce(*mut mlx_array) -> i32, message: impl FnOnce() ->
     // SAFETY: it only makes an empty handle, which owns nothing.
     let mut result = unsafe { mlx_array_new() };
     let status = call(&raw mut result);
-    // SAFETY: the handle is nobody else's; it is freed once, by the value that owns it from here on.
+    // SAFETY: the handle has no other owner; the value made here frees it once.
     let array = unsafe { Array::from_ptr(result) };
     if status == 0 { Ok(array) } else { Err(Error::Mlx(message())) }
 }
 
-/// MLX ends the process on an error unless somebody catches it; mlx-rs begins to with its first operation.
+/// Installs mlx-rs' error handler, which its first operation does. Without a handler MLX ends the process on an error.
 fn catch_errors() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(Array::from_f32(0.0).reshape(&[1])));

@@ -67,7 +67,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
     models_budget: Option<ByteSize>,
 
-    /// Unload a model that nobody has used for this long [default: never]
+    /// Unload a model after this long without a request [default: never]
     #[arg(long, value_name = "SECONDS", env = "MLX_IDLE_TIMEOUT")]
     idle_timeout: Option<Seconds>,
 }
@@ -132,11 +132,11 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SECONDS", env = "MLX_STREAM_IDLE_TIMEOUT")]
     stream_idle_timeout: Option<Seconds>,
 
-    /// Send a comment after this long without a token, so that nobody in between gives up [default: 10]
+    /// Send a comment after this long without a token, so that proxies keep the connection open [default: 10]
     #[arg(long, value_name = "SECONDS", env = "MLX_KEEP_ALIVE")]
     keep_alive: Option<Seconds>,
 
-    /// How long answers may go on after the server was told to end [default: 30]
+    /// How long running requests may take to finish after the server receives a signal to stop [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_SHUTDOWN_TIMEOUT")]
     shutdown_timeout: Option<Seconds>,
 }

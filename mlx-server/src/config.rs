@@ -51,7 +51,7 @@ pub struct ModelConfig {
     pub preload: bool,
     /// Bytes that loaded models may take.
     pub models_budget: Option<ByteSize>,
-    /// Unload what nobody used for this long.
+    /// Unload models after this long without a request.
     pub idle_timeout: Option<Seconds>,
 }
 
@@ -102,9 +102,9 @@ pub struct LimitConfig {
     pub body_timeout: Seconds,
     /// For a client that takes nothing.
     pub stream_idle_timeout: Seconds,
-    /// Between two signs of life in a stream.
+    /// Between two events or comments in a stream.
     pub keep_alive: Seconds,
-    /// For answers that run when the server is told to end.
+    /// For requests that run when the server receives a signal to stop.
     pub shutdown_timeout: Seconds,
 }
 
@@ -232,7 +232,7 @@ fn file(path: &Path) -> Result<Table, StartError> {
     let about = |error: &dyn std::fmt::Display| StartError::about(path.display(), error);
     let text = std::fs::read_to_string(path).map_err(|error| about(&error))?;
     let table: Table = text.parse().map_err(|error: toml::de::Error| about(&error.message()))?;
-    // Read alone first, so that a mistake in it is told with its name.
+    // Parsed alone first, so that an error names this file.
     table.clone().try_into::<Config>().map_err(|error: toml::de::Error| about(&error.message()))?;
     Ok(table)
 }

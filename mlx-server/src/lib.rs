@@ -91,7 +91,7 @@ fn start_log() -> Result<(), StartError> {
         .with_writer(std::io::stderr)
         .try_init()
         .ok();
-    // A panic on a guarded thread becomes an error that is told as one; every other is a line of the log.
+    // A panic on a guarded thread becomes the error of its request; every other panic is logged here.
     std::panic::set_hook(Box::new(|panic| {
         if std::thread::current().name() != Some(GUARDED_THREAD) {
             tracing::error!(panic = %panic, "a thread panicked");

@@ -88,14 +88,14 @@ impl Exactness {
     }
 }
 
-/// Which of the waiting requests goes first. Waiting raises a request's rank, so that nobody waits for ever.
+/// The order in which waiting requests start. Waiting raises a request's rank, so that every request starts at some point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Work that can wait.
+    /// Background work.
     Low,
-    /// What nobody said anything about.
+    /// The priority of requests that set none.
     #[default]
     Normal,
-    /// Somebody sits and waits for it.
+    /// Interactive work.
     High,
 }

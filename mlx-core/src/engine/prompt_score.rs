@@ -65,7 +65,7 @@ impl PromptScore {
         if self.next == prompt.len() {
             text.push_str(&self.detokenizer.finish());
         }
-        // Nobody listens any more when the front end is gone; the next step notices.
+        // It fails if the receiver was dropped; the next step cancels the request then.
         self.sink.try_send(Event::Prompt(PromptToken { id, text, logprob })).ok();
     }
 }

@@ -92,7 +92,7 @@ pub(super) struct PromptReader {
 }
 
 impl PromptReader {
-    /// Whether every position's hidden state is wanted.
+    /// Whether the request needs the hidden state of every position.
     pub(super) fn is_on(&self) -> bool {
         self.score.is_some() || self.embedding.is_some()
     }

@@ -29,7 +29,7 @@ pub struct EngineStats {
     pub reserved_bytes: u64,
     /// Of those, bytes in use: by the weights and by the caches of requests that run.
     pub used_bytes: u64,
-    /// Bytes of the beginnings of texts that are kept for later requests. They are promised to nobody and give way.
+    /// Bytes of the prefixes that are kept for later requests. They are not reserved; reservations evict them.
     pub prefix_bytes: u64,
     /// How many beginnings are kept.
     pub prefixes: usize,

@@ -14,18 +14,7 @@ const WORDS: [&str; 7] = [
 ];
 
 /// Where the prose is still being rewritten.
-const OPEN: [&str; 10] = [
-    "docs/architecture.md",
-    "mlx-cli/src/",
-    "mlx-core/src/cache/",
-    "mlx-core/src/chat/",
-    "mlx-core/src/engine/",
-    "mlx-core/src/mlx_sys.rs",
-    "mlx-core/src/model/family/layers.rs",
-    "mlx-core/src/session/",
-    "mlx-server/src/",
-    "tests/",
-];
+const OPEN: [&str; 3] = ["docs/architecture.md", "mlx-cli/src/args.rs", "mlx-core/src/engine/request.rs"];
 
 pub(super) fn check(file: &SourceFile, prose: &str) -> Vec<Violation> {
     if is_under(file, &OPEN) {

@@ -326,7 +326,7 @@ impl Simulation {
     /// Bounds that follow from the requests. Each is preempted at most once for every failed pass of its own, every growth of
     /// its own or of one that ranks above it, and every start of one of higher priority that ranks above it. Each start costs
     /// at most a whole fill, each token a step, and each preemption a step in vain, as may a cancellation. The device never
-    /// idles, so nobody waits for longer than the work of all that may go first, nor stays for longer than that of all.
+    /// idles, so no request waits for longer than the work of all that may go first, nor runs for longer than that of all.
     fn check_bounds(&mut self) {
         self.ended.sort_by_key(|it| it.rank);
         let (mut growths, mut bounds): (usize, Vec<(&Sequence, usize, f64)>) = (0, Vec::new());

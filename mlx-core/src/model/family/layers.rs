@@ -57,8 +57,8 @@ pub(super) fn slide_all(fields: &Fields, config: &mut DecoderConfig, window: Opt
     let count = config.layers.len();
     let sliding = kinds(fields, count, |_| window.is_some())?;
     if let Some(index) = sliding.iter().position(|&sliding| sliding != window.is_some()) {
-        let wanted = if window.is_some() { SLIDING } else { FULL };
-        let message = format_args!("differs from {wanted} at {index}, which this family does not support");
+        let expected = if window.is_some() { SLIDING } else { FULL };
+        let message = format_args!("differs from {expected} at {index}, which this family does not support");
         return Err(fields.error("layer_types", message));
     }
     slide(fields, config, &sliding, window)
