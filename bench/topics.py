@@ -101,6 +101,8 @@ def topics(kit):
         title = f"Streams beside long prompts: {streams}"
         yield Topic(f"gaps-{streams}", title, [kit.ours("gaps", small, streams, rounds), kit.peer("mlx_lm_gaps.py", small, streams)], turns=1)
     yield Topic("first-tokens", "Short requests beside streams", [kit.ours("first-tokens", toy), kit.peer("mlx_lm_gaps.py", toy, "first-tokens")])
+    together = ["together", small, "8", "24"]
+    yield Topic("together", "Short prompts that arrive together", [kit.ours(*together), kit.null(*together)])
     yield Topic("prefixes", "Turns of a chat", [kit.ours("prefixes", small)], turns=1)
     yield Topic("growth", "Growth with the context", [kit.ours("growth", toy, lengths)], turns=1)
     yield Topic("sampling", "Sampling", [kit.ours("sampling"), kit.null("sampling"), kit.peer("mlx_lm_sampling.py")])

@@ -17,6 +17,7 @@ mod sampling;
 mod single;
 mod slide;
 mod throughput;
+mod together;
 
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ use mlx_core::{Error, Result};
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 13] = [
+const MEASURES: [(&str, Measure); 14] = [
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
     ("graph", graph::measure),
@@ -39,6 +40,7 @@ const MEASURES: [(&str, Measure); 13] = [
     ("single", single::measure),
     ("slide", slide::measure),
     ("throughput", throughput::measure),
+    ("together", together::measure),
 ];
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a measurement's result is what it prints")]
