@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use mlx_core::engine::{Engine, PromptToken};
 
-use super::Scored;
+use super::scored::Scored;
 
 /// The log-probability from which on tokens look the same.
 const WORST: f32 = -10.0;

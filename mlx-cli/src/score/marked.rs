@@ -1,6 +1,6 @@
 //! The text itself, its unlikely tokens colored or in brackets.
 
-use super::Scored;
+use super::scored::Scored;
 
 /// What stands around the tokens below a probability, the least likely first.
 pub(super) struct Marks {

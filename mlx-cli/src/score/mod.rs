@@ -2,23 +2,23 @@
 
 mod html;
 mod marked;
+mod scored;
 mod windows;
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use mlx_core::Error;
-use mlx_core::engine::{Engine, PromptToken, RequestOptions, Task};
-use mlx_core::sampling::{MAX_TOP_LOGPROBS, TokenLogprob};
+use mlx_core::engine::{Engine, RequestOptions, Task};
+use mlx_core::sampling::MAX_TOP_LOGPROBS;
 use mlx_options::PrefixCacheArgs;
-use serde_json::{Value, json};
 
 use crate::answer::{self, Show};
 use crate::args::ModelArgs;
 use crate::exit_code::Failure;
-use crate::generate::top_to_json;
 use crate::interrupt::Interrupt;
 use crate::{input, terminal};
+use scored::Scored;
 use windows::windows;
 
 #[derive(Debug, Args)]
@@ -158,55 +158,5 @@ impl ScoreArgs {
             last.text += &text.finish();
         }
         Ok(scored)
-    }
-}
-
-/// A text whose tokens have log-probabilities, all but the first.
-struct Scored {
-    tokens: Vec<PromptToken>,
-    windows: usize,
-}
-
-impl Scored {
-    fn total(&self) -> f64 {
-        self.logprobs().sum()
-    }
-
-    /// `exp(-total / tokens that have a log-probability)`; none for a text of one token.
-    fn perplexity(&self) -> Option<f64> {
-        let count = self.logprobs().count();
-        (count > 0).then(|| (-self.total() / count as f64).exp())
-    }
-
-    fn logprobs(&self) -> impl Iterator<Item = f64> {
-        self.tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| f64::from(it.logprob))
-    }
-
-    /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
-    fn json(&self) -> Value {
-        let token = |PromptToken { id, text, logprob }: &PromptToken| {
-            let empty = TokenLogprob::default();
-            let top = top_to_json(&logprob.as_ref().unwrap_or(&empty).top);
-            json!({ "id": id, "text": text, "logprob": logprob.as_ref().map(|it| it.logprob), "top": top })
-        };
-        json!({
-            "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
-            "total_logprob": self.total(),
-            "perplexity": self.perplexity(),
-            "windows": self.windows,
-        })
-    }
-
-    fn table(&self) -> String {
-        let line = |PromptToken { id, text, logprob }: &PromptToken| {
-            let logprob = logprob.as_ref().map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.logprob));
-            format!("{logprob:>10} {id:>8}  {text:?}\n")
-        };
-        self.tokens.iter().map(line).chain([format!("{}\n", self.summary())]).collect()
-    }
-
-    fn summary(&self) -> String {
-        let perplexity = self.perplexity().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
-        format!("total {:.4}, perplexity {perplexity}", self.total())
     }
 }

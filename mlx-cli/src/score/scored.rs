@@ -1,0 +1,62 @@
+//! A scored text: its tokens with log-probabilities, as JSON and as a table.
+
+use mlx_core::engine::PromptToken;
+use mlx_core::sampling::TokenLogprob;
+use serde_json::{Value, json};
+
+use crate::generate::top_to_json;
+
+/// A text whose tokens have log-probabilities, all but the first.
+pub(super) struct Scored {
+    pub(super) tokens: Vec<PromptToken>,
+    /// The windows that the text was read in.
+    pub(super) windows: usize,
+}
+
+impl Scored {
+    /// The sum of the log-probabilities.
+    fn total(&self) -> f64 {
+        self.logprobs().sum()
+    }
+
+    /// `exp(-total / tokens that have a log-probability)`; `None` for a text of one token.
+    fn perplexity(&self) -> Option<f64> {
+        let count = self.logprobs().count();
+        (count > 0).then(|| (-self.total() / count as f64).exp())
+    }
+
+    /// The log-probabilities of all tokens but the first.
+    fn logprobs(&self) -> impl Iterator<Item = f64> {
+        self.tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| f64::from(it.logprob))
+    }
+
+    /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
+    pub(super) fn json(&self) -> Value {
+        let token = |PromptToken { id, text, logprob }: &PromptToken| {
+            let empty = TokenLogprob::default();
+            let top = top_to_json(&logprob.as_ref().unwrap_or(&empty).top);
+            json!({ "id": id, "text": text, "logprob": logprob.as_ref().map(|it| it.logprob), "top": top })
+        };
+        json!({
+            "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
+            "total_logprob": self.total(),
+            "perplexity": self.perplexity(),
+            "windows": self.windows,
+        })
+    }
+
+    /// A line for each token, and the summary.
+    pub(super) fn table(&self) -> String {
+        let line = |PromptToken { id, text, logprob }: &PromptToken| {
+            let logprob = logprob.as_ref().map_or_else(|| "-".to_owned(), |it| format!("{:.4}", it.logprob));
+            format!("{logprob:>10} {id:>8}  {text:?}\n")
+        };
+        self.tokens.iter().map(line).chain([format!("{}\n", self.summary())]).collect()
+    }
+
+    /// The total log-probability and the perplexity.
+    pub(super) fn summary(&self) -> String {
+        let perplexity = self.perplexity().map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+        format!("total {:.4}, perplexity {perplexity}", self.total())
+    }
+}
