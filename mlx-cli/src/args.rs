@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, in words a newcomer understands.
+//! The command line: commands and their flags.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use crate::request_args::RequestArgs;
 use crate::score::ScoreArgs;
 use crate::think::ThinkArgs;
 
-/// Run language models on this machine: chat with them, or let them continue a text.
+/// Run language models on your own machine: chat, script, serve.
 #[derive(Debug, Parser)]
 #[command(
     name = "mlx",
@@ -31,7 +31,7 @@ use crate::think::ThinkArgs;
     args_override_self = true
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -41,35 +41,35 @@ pub(crate) enum Command {
     /// Answer one prompt, or continue one text, and exit
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateArgs),
-    /// Say how likely a model finds a given text, token by token
+    /// Show how likely each token of a text is
     #[command(after_help = SCORE_EXAMPLES)]
     Score(ScoreArgs),
-    /// Talk with a model; /help lists what can be typed
+    /// Chat with a model in the terminal
     Chat(ChatArgs),
-    /// Say what a model is and what it would take, without loading it
+    /// Show a model's size, memory needs and what fits, without loading it
     Inspect(InspectArgs),
-    /// Measure how fast prompts are read and answers written
+    /// Measure the speed of prompts and answers
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),
-    /// Say what this machine computes with, whether it does so rightly, and what is slow here
+    /// Check this machine: device, speed, correctness
     Doctor(DoctorArgs),
     /// Quantize a model, cast it, or split it into other files
     #[command(after_help = convert::EXAMPLES)]
     Convert(ConvertArgs),
-    /// List, save and remove prompts that later runs begin with
+    /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Fetch a model from the Hugging Face hub, or the rest of it
+    /// Download a model from the Hugging Face Hub; continues where it stopped
     #[command(after_help = PULL_EXAMPLES)]
     Pull(PullArgs),
-    /// List the models that were fetched, by this or other programs
+    /// List downloaded models
     List(ListArgs),
-    /// Remove a model that was fetched
+    /// Remove a downloaded model
     Rm(RemoveArgs),
-    /// Answer programs over HTTP, as OpenAI's API does
+    /// Serve models over an OpenAI-compatible HTTP API
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
-    /// Print what a shell needs to complete commands and flags
+    /// Print a shell completion script
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
@@ -183,7 +183,7 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) session: Option<PathBuf>,
 
-    /// No colors and no status line; they are off, too, where NO_COLOR is set or nobody watches
+    /// No colors and no status line; also off when NO_COLOR is set or output is not a terminal
     #[arg(long)]
     pub(crate) plain: bool,
 

@@ -1,4 +1,4 @@
-//! `mlx cache`: prompts that are saved in a folder, so that later runs take them up at once.
+//! `mlx cache`: prompts saved in a folder, which later runs restore instead of computing them.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,14 @@ use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::{answer, input, terminal};
 
-/// What to do with saved prompts.
+/// The commands of `mlx cache`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// List the texts that are saved
+    /// List saved prompts
     List(FolderArgs),
     /// Compute a prompt and save it, such as instructions that many conversations begin with
     Save(SaveArgs),
-    /// Remove saved texts
+    /// Remove saved prompts
     Rm(RemoveArgs),
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct RemoveArgs {
     #[arg(value_name = "NAME", required_unless_present = "all", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     names: Vec<String>,
 
-    /// Remove everything, also what is damaged
+    /// Remove everything, damaged files too
     #[arg(long, conflicts_with = "names")]
     all: bool,
 }
@@ -74,7 +74,7 @@ pub(crate) fn run(command: &CacheCommand) -> Result<(), Failure> {
     }
 }
 
-/// For the engine a folder that is not there is an empty one; a person has mistyped its name.
+/// A missing folder is most likely a typing error, though the engine takes it as empty.
 fn expect_folder(folder: &Path) -> Result<(), Failure> {
     if folder.is_dir() {
         Ok(())

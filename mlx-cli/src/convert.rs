@@ -16,7 +16,7 @@ use safetensors::Dtype;
 use crate::exit_code::Failure;
 use crate::terminal;
 
-/// What to show below the help.
+/// Shown below the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx convert FOLDER -o SMALL --bits 4

@@ -11,7 +11,7 @@ pub(crate) struct RequestArgs {
     #[arg(short = 'n', long, value_name = "N")]
     max_tokens: Option<usize>,
 
-    /// End before this text comes; may be given several times
+    /// Stop when this text appears; it is not printed; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
 
@@ -70,7 +70,7 @@ struct SamplingArgs {
 
 #[derive(Debug, Args)]
 struct PenaltyArgs {
-    /// Divide the positive logits of tokens that have been there, multiply the negative; 1 is off [default: off]
+    /// Divide positive logits of earlier tokens by this, multiply negative ones; 1 is off [default: off]
     #[arg(long, visible_alias = "repeat-penalty", value_name = "R", allow_negative_numbers = true)]
     repetition_penalty: Option<f32>,
 

@@ -8,7 +8,7 @@ use clap::Args;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::Serialize;
 
-/// Everything that can be said when the server is started.
+/// The flags of the server.
 #[derive(Debug, Default, Args)]
 pub struct ServeArgs {
     /// Read settings from this TOML file; --print-config shows its form
@@ -24,10 +24,10 @@ pub struct ServeArgs {
     pub settings: Settings,
 }
 
-/// The settings, as a table for each heading; absent ones are left to the next place.
+/// The settings, one table for each heading; absent ones come from the config file or the defaults.
 #[derive(Debug, Default, Args, Serialize)]
 pub struct Settings {
-    /// Which models.
+    /// Which models are served.
     #[command(flatten, next_help_heading = "Models")]
     pub models: ModelArgs,
     /// Who may connect.
@@ -36,20 +36,20 @@ pub struct Settings {
     /// How models run.
     #[command(flatten, next_help_heading = "Engine")]
     pub engine: EngineArgs,
-    /// What is kept for later requests.
+    /// What is cached for later requests.
     #[command(flatten, next_help_heading = "Cache")]
     pub cache: CacheArgs,
-    /// How much and how long.
+    /// Limits of size and time.
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
 }
 
-/// Which models there are and how long they stay.
+/// Which models are served, and how long they stay loaded.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ModelArgs {
-    /// A model that was pulled, or a model folder, or NAME= and one of them; may be given several times; the first answers requests
-    /// that name none
+    /// A downloaded model or a model folder, as MODEL or NAME=MODEL; may be given several times; the first is the default of
+    /// requests
     #[arg(short, long, value_name = "[NAME=]MODEL", env = "MLX_MODEL")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     model: Vec<String>,
@@ -63,7 +63,7 @@ pub struct ModelArgs {
     #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     preload: Option<bool>,
 
-    /// Bytes that loaded models may take together; the one used longest ago makes room [default: no limit]
+    /// Memory for all loaded models; the least recently used is unloaded first [default: no limit]
     #[arg(long, value_name = "SIZE", env = "MLX_MODELS_BUDGET")]
     models_budget: Option<ByteSize>,
 
@@ -72,7 +72,7 @@ pub struct ModelArgs {
     idle_timeout: Option<Seconds>,
 }
 
-/// Where the server listens and whom it answers.
+/// Where the server listens and which clients may connect.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NetworkArgs {
@@ -84,51 +84,51 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "PORT", env = "MLX_PORT")]
     port: Option<u16>,
 
-    /// Answer only those who send this key; may be given several times
+    /// Require this API key; may be given several times
     #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     api_key: Vec<String>,
 
-    /// The same with the keys in a file, one a line
+    /// Require one of the API keys in this file, one per line
     #[arg(long, value_name = "FILE", env = "MLX_API_KEY_FILE")]
     api_key_file: Option<PathBuf>,
 
-    /// A host name that requests may be sent to besides localhost and --host; may be given several times
+    /// Accept requests to this host name, besides localhost and --host; may be given several times
     #[arg(long, value_name = "NAME", env = "MLX_ALLOWED_HOST", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allowed_host: Vec<String>,
 
-    /// An origin whose web pages may ask, with its scheme; may be given several times
+    /// Allow web pages of this origin, with its scheme; may be given several times
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
 }
 
-/// How much a request may bring and how long things may take.
+/// Limits of size and time.
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LimitArgs {
-    /// The largest body of a request [default: 16MiB]
+    /// Size of a request body, at most [default: 16MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_MAX_BODY")]
     max_body: Option<ByteSize>,
 
-    /// The most answers of one request: prompts times n [default: 128]
+    /// Answers of one request, prompts times n, at most [default: 128]
     #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
     max_choices: Option<usize>,
 
-    /// The most texts of one request for embeddings [default: 2048]
+    /// Texts of one embedding request, at most [default: 2048]
     #[arg(long, value_name = "N", env = "MLX_MAX_INPUTS")]
     max_inputs: Option<usize>,
 
-    /// How long a client may take to send the head of a request, or be silent between two [default: 30]
+    /// Time to receive the head of a request, and idle time between two [default: 30]
     #[arg(long, value_name = "SECONDS", env = "MLX_HEADER_TIMEOUT")]
     header_timeout: Option<Seconds>,
 
-    /// How long a client may take to send a body [default: 60]
+    /// Time to receive a request body [default: 60]
     #[arg(long, value_name = "SECONDS", env = "MLX_BODY_TIMEOUT")]
     body_timeout: Option<Seconds>,
 
-    /// Cut off a client that takes nothing of its answer for this long [default: 60]
+    /// Close a connection that reads nothing of its answer for this long [default: 60]
     #[arg(long, value_name = "SECONDS", env = "MLX_STREAM_IDLE_TIMEOUT")]
     stream_idle_timeout: Option<Seconds>,
 

@@ -27,15 +27,15 @@ impl StartError {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Which models.
+    /// Which models are served.
     pub models: ModelConfig,
     /// Who may connect.
     pub network: NetworkConfig,
     /// How models run.
     pub engine: EngineArgs,
-    /// What is kept for later requests.
+    /// What is cached for later requests.
     pub cache: CacheArgs,
-    /// How much and how long.
+    /// Limits of size and time.
     pub limits: LimitConfig,
 }
 
@@ -49,7 +49,7 @@ pub struct ModelConfig {
     pub alias: Vec<String>,
     /// Load all at once.
     pub preload: bool,
-    /// Bytes that loaded models may take.
+    /// Memory for all loaded models.
     pub models_budget: Option<ByteSize>,
     /// Unload models after this long without a request.
     pub idle_timeout: Option<Seconds>,
@@ -63,13 +63,13 @@ pub struct NetworkConfig {
     pub host: IpAddr,
     /// The port to listen on.
     pub port: u16,
-    /// The keys of those who may ask; empty lets everybody.
+    /// The accepted API keys; empty accepts every client.
     pub api_key: Vec<String>,
     /// A file with more keys.
     pub api_key_file: Option<PathBuf>,
     /// More host names that requests may be sent to.
     pub allowed_host: Vec<String>,
-    /// Origins whose web pages may ask.
+    /// Origins whose web pages may send requests.
     pub cors_origin: Vec<String>,
 }
 
@@ -96,11 +96,11 @@ pub struct LimitConfig {
     pub max_choices: usize,
     /// The most texts of one request for embeddings.
     pub max_inputs: usize,
-    /// For the head of a request.
+    /// Time to receive the head of a request.
     pub header_timeout: Seconds,
-    /// For the body of a request.
+    /// Time to receive the body of a request.
     pub body_timeout: Seconds,
-    /// For a client that takes nothing.
+    /// Time that a client may read nothing of its answer.
     pub stream_idle_timeout: Seconds,
     /// Between two events or comments in a stream.
     pub keep_alive: Seconds,
@@ -151,7 +151,7 @@ impl Config {
         toml::to_string(&shown).expect("every setting has a form in TOML")
     }
 
-    /// What engines are started with.
+    /// The options of the engines.
     pub fn engine_options(&self) -> EngineOptions {
         let mut options = EngineOptions::default();
         self.engine.apply(&mut options);
@@ -179,15 +179,15 @@ impl Config {
     fn check(&self) -> Result<(), StartError> {
         let say = |what: &str, why: &str| Err(StartError::about(what, why));
         if self.network.api_key.iter().any(|key| key.trim().is_empty()) {
-            return say("--api-key", "is empty; leave it out to let everybody on this machine ask");
+            return say("--api-key", "is empty; leave it out to accept all clients on this machine");
         }
         if !self.network.host.is_loopback() && self.network.api_key.is_empty() {
-            let why = "lets others than this machine connect; give --api-key or --api-key-file, too";
+            let why = "accepts connections from other machines; give --api-key or --api-key-file too";
             return say("--host", why);
         }
         if let Some(origin) = self.network.cors_origin.iter().find(|origin| !is_origin(origin)) {
             let why = format!(
-                "{origin:?} is not an origin; write one as https://example.org, in small letters and without a path"
+                "{origin:?} is not an origin; write one such as https://example.org, in small letters and without a path"
             );
             return say("--cors-origin", &why);
         }
@@ -216,7 +216,7 @@ impl Config {
     }
 }
 
-/// Whether a browser could send this as where a page comes from: `scheme://host`, with a port or without one.
+/// Whether this is an origin as browsers send it: `scheme://host`, with a port or without one.
 fn is_origin(text: &str) -> bool {
     let is_small = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let is_scheme = |scheme: &str| {

@@ -15,7 +15,7 @@ use crate::exit_code::Failure;
 use crate::terminal;
 use measure::{Case, Measured};
 
-/// What to show below the help.
+/// Shown below the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx bench -m FOLDER
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     args.check()?;
     let options = EngineOptions {
         max_running: args.batch.iter().copied().max().unwrap_or(1),
-        // Every run is to compute its prompts.
+        // Every run computes its prompts.
         prefix_cache: Some(0),
         ..args.model.engine_options(&PrefixCacheArgs::default())?
     };
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if !args.json {
         terminal::show(&report::heading(&about, args.repeat))?;
     }
-    // Whatever is done once is done here.
+    // Warm-up: work that is done once.
     measure::once(&engine, Case { length: cases[0].length, batch: 1, generate: 2 }, 0)?;
     let mut measured: Vec<Measured> = Vec::new();
     for case in cases {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         measured.push(one);
     }
     let vocabulary = engine.spec().vocab_size;
-    // The others are to have the machine to themselves.
+    // The other program gets the machine to itself.
     drop(engine);
     let comparisons = args.compare(&measured, vocabulary)?;
     if args.json {
@@ -111,7 +111,7 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// What the model's context holds.
+    /// The cases that fit into the model's context.
     fn cases(&self, context: usize) -> Result<Vec<Case>, Failure> {
         let (fitting, others): (Vec<usize>, Vec<usize>) =
             self.prompt_lengths.iter().partition(|length| length.saturating_add(self.generate) <= context);

@@ -33,7 +33,7 @@ pub(crate) struct ScoreArgs {
     #[arg(short, long, visible_alias = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     text: Option<String>,
 
-    /// The text is this file; with -, what is piped in
+    /// Read the text from this file; - is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
 
@@ -117,13 +117,13 @@ impl ScoreArgs {
         }
     }
 
-    /// What the page is about.
+    /// The title of the page.
     fn title(&self) -> String {
         let name = self.file.as_ref().and_then(|path| path.file_name());
         name.map_or_else(|| "a text".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Every token once, each with as many before it as its window has.
+    /// Scores every token once, in windows.
     fn score(&self, engine: &Engine, interrupt: &Interrupt, tokens: &[u32]) -> Result<Scored, Failure> {
         let context = engine.spec().context_length;
         let stride = self.stride.unwrap_or(context.div_ceil(2));
@@ -142,14 +142,14 @@ impl ScoreArgs {
             if let Some(failure) = answer.failure() {
                 return Err(failure);
             }
-            // What the window before has scored is only context here.
+            // Tokens that the previous window scored are only context here.
             let known = scored.tokens.len() - window.start;
             scored.tokens.extend(answer.prompt.into_iter().skip(known));
             if self.model.verbose {
                 terminal::note(&format!("{} of {} tokens scored", scored.tokens.len(), tokens.len()));
             }
         }
-        // In a window of its own, a token does not know what characters it continues.
+        // Decoded again as one text: at the start of a window a character may be incomplete.
         let mut text = engine.folder().tokenizer.detokenizer(false);
         for token in &mut scored.tokens {
             token.text = text.push(token.id);

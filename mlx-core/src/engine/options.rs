@@ -1,33 +1,33 @@
-//! How an engine runs: what the program that starts it chooses once, for all requests.
+//! The options of an engine: chosen once, when it is started.
 
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::error::Result;
 use crate::weights::{FloatPolicy, WeightPolicy};
 
-/// Choices for a whole engine.
+/// The options of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Whether requests that do not say are bit-exact: the same bits whatever runs beside them, where the device allows it.
+    /// The default of requests that do not set `exact`: bit-exact, whatever runs beside them, where the device allows it.
     pub exact: bool,
-    /// Bytes that weights, caches and work may take together. None: a share of the machine's memory.
+    /// Bytes for weights, caches and activations together. `None`: a share of the machine's memory.
     pub memory_budget: Option<u64>,
-    /// The float type that is computed in. None: what suits the device.
+    /// The float type to compute in. `None`: the device's default.
     pub dtype: Option<FloatPolicy>,
-    /// Whether quantized weights stay packed where the device would rather have them as floats.
+    /// Keep quantized weights packed on devices that compute faster with floats.
     pub keep_quantized: bool,
-    /// Bytes of the beginnings of texts that are kept for later requests; 0 keeps none. What is promised to requests comes first,
-    /// whatever is said here. None: a quarter of what requests share.
+    /// Bytes of the prefix cache; 0 turns it off. Reservations of running requests take precedence. `None`: a quarter of the memory of
+    /// requests.
     pub prefix_cache: Option<u64>,
-    /// Where to save such beginnings for later runs of the program, and restore them from. None: nowhere.
+    /// Where prefixes are saved for later runs of the program. `None`: nowhere.
     pub prompt_cache: Option<DiskOptions>,
-    /// What models are computed with. None: what suits the device.
+    /// The code paths of the model. `None`: those of the device.
     pub backend: Option<Backend>,
-    /// Keep keys and values in 4 or 8 bits. It saves memory, and answers are no longer those of the model. None: as they are.
+    /// Quantize keys and values to 4 or 8 bits: less memory, approximate answers. `None`: not quantized.
     pub kv_bits: Option<u8>,
     /// The most requests that run at once; at least 1.
     pub max_running: usize,
-    /// The most requests that may wait for their first turn; at least 1.
+    /// The most requests in the queue; at least 1.
     pub max_waiting: usize,
 }
 
@@ -49,12 +49,12 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// For a program that asks one thing after the other.
+    /// For programs that run one request at a time.
     pub fn single() -> Self {
         Self { max_running: 1, ..Self::default() }
     }
 
-    /// How weights are held.
+    /// How weights are stored on the device.
     pub fn weights(&self) -> Result<WeightPolicy> {
         Ok(WeightPolicy::new(self.backend()?, self.keep_quantized).with_floats(self.dtype))
     }
@@ -65,7 +65,7 @@ impl EngineOptions {
     }
 }
 
-/// How far results can be repeated. See docs/exactness.md.
+/// How reproducible a result is. See docs/exactness.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exactness {
     /// The same logits give the same draw.

@@ -1,4 +1,4 @@
-//! What an engine has done and is doing, as numbers for people and monitoring.
+//! Counters and gauges of an engine, for people and monitoring.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,46 +9,46 @@ use super::request::{Timings, Usage};
 /// A snapshot; counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Requests that wait for their turn.
+    /// Requests in the queue.
     pub waiting: usize,
-    /// Requests that are being worked on.
+    /// Requests that run.
     pub running: usize,
-    /// Requests that have ended, however they did.
+    /// Requests that have ended, for whatever reason.
     pub finished: u64,
     /// Prompt tokens that were computed.
     pub prompt_tokens: u64,
-    /// Prompt tokens that were taken from a cache.
+    /// Prompt tokens that were reused from a cache.
     pub cached_tokens: u64,
     /// Tokens that were drawn.
     pub completion_tokens: u64,
-    /// Times a running request was put back to make room.
+    /// Preemptions: times that a running request went back to the queue to free memory.
     pub preemptions: u64,
-    /// Bytes that weights, caches and work may take.
+    /// The memory budget, in bytes.
     pub budget_bytes: u64,
-    /// Of these, bytes promised: to the weights, to what every step needs and to requests that run.
+    /// Bytes reserved of it: for weights, activations and running requests.
     pub reserved_bytes: u64,
-    /// Of those, bytes in use: by the weights and by the caches of requests that run.
+    /// Bytes in use of those: by weights and by the states of running requests.
     pub used_bytes: u64,
     /// Bytes of the prefixes that are kept for later requests. They are not reserved; reservations evict them.
     pub prefix_bytes: u64,
-    /// How many beginnings are kept.
+    /// Prefixes in the cache.
     pub prefixes: usize,
-    /// Requests that took a kept beginning over.
+    /// Requests that reused a cached prefix.
     pub prefix_hits: u64,
-    /// Beginnings that had to give way.
+    /// Prefixes that were evicted.
     pub prefix_evictions: u64,
-    /// Requests that took a beginning over from disk.
+    /// Requests that restored a prefix from disk.
     pub prefix_restores: u64,
-    /// Files of the prompt cache that were damaged or of another making, and were removed.
+    /// Files of the prompt cache that were removed because they were damaged or had another format.
     pub damaged_blocks: u64,
 }
 
-/// The same numbers where the engine writes and everybody reads them.
+/// The same numbers, written by the engine and read by any thread.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
-    /// Requests that were submitted and have not run yet.
+    /// Requests that were submitted and have not run.
     pub(super) waiting: AtomicUsize,
-    /// Requests that have run and were put back.
+    /// Requests that were preempted.
     pub(super) paused: AtomicUsize,
     pub(super) running: AtomicUsize,
     pub(super) finished: AtomicU64,
@@ -64,9 +64,9 @@ pub(super) struct Gauges {
     pub(super) prefix_evictions: AtomicU64,
     pub(super) prefix_restores: AtomicU64,
     pub(super) damaged_blocks: AtomicU64,
-    /// Where the last prompt that left a known text did so.
+    /// Where the last prompt left a cached prefix.
     pub(super) last_miss: Mutex<Option<PrefixMiss>>,
-    /// Microseconds that a request ran, on average over the recent ones.
+    /// The moving average of how long requests run, in microseconds.
     pub(super) service: AtomicU64,
 }
 
@@ -92,13 +92,13 @@ impl Gauges {
         self.service.store(blended as u64, Ordering::Relaxed);
     }
 
-    /// Seconds until the queue is likely to have moved by one.
+    /// Seconds until the queue is likely to be shorter by one.
     pub(super) fn retry_after(&self) -> u64 {
         let running = self.running.load(Ordering::Relaxed).max(1) as u64;
         (self.service.load(Ordering::Relaxed) / running / 1_000_000).clamp(1, 60)
     }
 
-    /// The numbers now, for an engine with this budget.
+    /// The current numbers, for an engine with this budget.
     pub(super) fn snapshot(&self, budget_bytes: u64) -> EngineStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         EngineStats {
