@@ -16,6 +16,7 @@ use mlx_core::chat::{self, ChatSession, ContextFill, Message, Thinking};
 use mlx_core::engine::{EngineOptions, Engines, FinishReason, TokenOutput};
 use mlx_core::{Error, hub};
 use mlx_guide as guide;
+use mlx_options::describe;
 
 use crate::answer::{self, Answer, Show};
 use crate::args::ChatArgs;
@@ -139,7 +140,9 @@ impl Chat {
         match outcome {
             // An interruption ends the answer, not the chat.
             Ok(()) | Err(Failure::Interrupted) => {}
-            Err(Failure::Error(error)) => self.complain(&error.to_string()),
+            // Here fields are set by their names, not by flags.
+            Err(Failure::Error(error @ Error::Request { .. })) => self.complain(&error.to_string()),
+            Err(Failure::Error(error)) => self.complain(&describe(&error)),
             Err(Failure::Usage(message)) => self.complain(&message),
             Err(Failure::Reported) => self.failed = true,
             Err(closed @ Failure::OutputClosed) => return Err(closed),

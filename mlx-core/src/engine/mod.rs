@@ -39,6 +39,3 @@ pub use request::{
     Timings, TokenOutput, Usage,
 };
 pub use stats::EngineStats;
-
-/// The earlier name of [`Engine`], until all files use the new one.
-pub type EngineHandle = Engine;
