@@ -9,13 +9,13 @@ use crate::cache;
 pub struct Footprint {
     /// Bytes of a sequence's state at any length, as recurrent layers take.
     pub fixed: u64,
-    /// Bytes that one more token takes in the state of a sequence.
+    /// Bytes that one more token takes in the state of a sequence, in a buffer of its own or in a slot of a pool.
     pub per_token: u64,
     /// Bytes of one row of a pass: the widest activations that are alive at once.
     pub bytes_per_row: u64,
     /// Bytes of one row of logits, on the device and as f32.
     pub logits_per_row: u64,
-    /// Bytes of one row's attention scores for every position it looks at.
+    /// Bytes of one row's attention scores for every position that it attends to.
     pub scores_per_position: u64,
     /// Of `per_token`, what layers with a sliding window take.
     sliding_per_token: u64,
@@ -24,7 +24,7 @@ pub struct Footprint {
     window: Option<usize>,
     /// Bytes of a number in the model's type.
     size: u64,
-    /// Bytes that one token of one layer takes while it is read from a cache that keeps it in fewer bits.
+    /// Bytes that one token of one layer takes while quantized keys and values are read.
     unpacked_per_token: u64,
 }
 
@@ -49,7 +49,7 @@ impl Footprint {
             per_token: config.layers.len() as u64 * layer_per_token,
             bytes_per_row: width as u64 * size,
             logits_per_row: config.vocab_size as u64 * (size + 4),
-            // The scores, their mask, the softmax and one copy; bent ones some more.
+            // The scores, their mask, the softmax and one copy; capped ones some more.
             scores_per_position: attention.num_heads as u64
                 * 4
                 * if attention.softcap.is_some() { 7 } else { 4 },

@@ -82,7 +82,7 @@ impl Matrix {
 
 /// One or more projections of the same input, in as few matrix products as their weights allow.
 pub(crate) struct Linear {
-    /// Their outputs stand one after the other. One, but where neighbors are packed in different ways.
+    /// Their outputs are concatenated. More than one only where parts are packed in different ways.
     matrices: Vec<Matrix>,
     /// `[output]`
     bias: Option<Array>,

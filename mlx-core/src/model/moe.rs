@@ -80,7 +80,7 @@ impl Experts {
         self.down.forward(&intermediate_size, chosen, sorted)
     }
 
-    /// `[R, hidden]` through the experts `[R, chosen]` to `[R, chosen, hidden]`, expert by expert, so that each one's weights are
+    /// `[T, hidden]` through the experts `[T, chosen]` to `[T, chosen, hidden]`, expert by expert, so that each one's weights are
     /// read once and not once for each row.
     fn by_expert(&self, input: &Array, chosen: &Array) -> Result<Array> {
         let (rows, width) = (input.dim(0), input.dim(1));
@@ -93,12 +93,12 @@ impl Experts {
         Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.num_experts_per_tok, width])?)
     }
 
-    /// The experts of each row, `[R, chosen]`, and their shares, of the same shape.
+    /// The experts of each row, `[T, chosen]`, and their weights, of the same shape.
     fn route(&self, input: &Array) -> Result<(Array, Array)> {
         let scores = self.router.forward(input)?;
         let order = argpartition_axis(negative(&scores)?, self.num_experts_per_tok - 1, -1)?;
         let chosen = order.try_index((.., 0..self.num_experts_per_tok))?;
-        // Shares among the chosen are a softmax of their scores alone.
+        // Normalized weights are a softmax of the chosen scores alone.
         let shares = if self.normalized {
             softmax_axis(take_along_axis(&scores, &chosen, -1)?, -1, true)?
         } else {

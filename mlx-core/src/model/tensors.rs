@@ -1,4 +1,4 @@
-//! What the tensors of a checkpoint are called. The decoder asks by llama's names.
+//! The names of a checkpoint's tensors. The decoder uses llama's.
 
 use crate::weights::Weights;
 

@@ -34,9 +34,9 @@ pub(super) struct Defaults {
     pub(super) norm: NormKind,
     /// The base of rope.
     pub(super) rope_theta: f64,
-    /// The share of a head that turns, in families whose configs may say another; `None` where it is always all of it.
+    /// The default of `partial_rotary_factor`; `None` where the whole head is rotated whatever config.json says.
     pub(super) partial_rotary_factor: Option<f64>,
-    /// Whether neighbors turn together.
+    /// Whether rope pairs neighboring dims.
     pub(super) interleaved: bool,
     /// The key of the activation, and its value.
     pub(super) activation: (&'static str, &'static str),
@@ -125,7 +125,7 @@ pub(super) fn with_biases(fields: &Fields, defaults: &Defaults) -> Result<Decode
     Ok(config)
 }
 
-/// Norms of each query and key head before they turn, like the other norms.
+/// Norms of each query and key head before rope, like the other norms.
 pub(super) fn normalize_heads(config: &mut DecoderConfig, scope: QkNormScope) {
     config.attention.norm = Some(QkNormConfig { scope, after_rope: false, norm: config.norm });
 }

@@ -1,4 +1,4 @@
-//! Cohere's Command: attention and feed-forward read the same norm and are added side by side; neighbors turn together.
+//! Cohere's Command: attention and feed-forward read the same norm and are added side by side; rope is interleaved.
 
 use super::base::{self, Defaults, LLAMA, flag, nullable};
 use super::layers;

@@ -70,7 +70,7 @@ pub(super) fn gemma2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Gemma 3: most layers see a window, and turn with a base of their own; heads are normalized.
+/// Gemma 3: most layers see a window, and have a rope base of their own; heads are normalized.
 pub(super) fn gemma3_text(fields: &Fields) -> Result<DecoderConfig> {
     let fields =
         &fields.with_default("vocab_size", 262_208.into()).with_default("num_attention_heads", 8.into());

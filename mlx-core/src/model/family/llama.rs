@@ -138,7 +138,7 @@ pub(super) fn seed_oss(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// Helium: neighbors turn together.
+/// Helium: rope is interleaved.
 pub(super) fn helium(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(20),
@@ -154,7 +154,7 @@ pub(super) fn helium(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// ERNIE 4.5, dense: neighbors turn together.
+/// ERNIE 4.5, dense: rope is interleaved.
 pub(super) fn ernie4_5(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(2),

@@ -31,7 +31,7 @@ fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// OLMo 3: of four layers three see a window, and their wavelengths are never stretched.
+/// OLMo 3: of four layers three see a window, and their rope is never scaled.
 pub(super) fn olmo3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { rope_theta: 500_000.0, ..OLMO2 };
     let mut config = read(fields, &defaults)?;

@@ -37,7 +37,7 @@ fn upper_layers_slide(fields: &Fields, config: &mut DecoderConfig) -> Result<()>
     layers::slide(fields, config, &sliding, window)
 }
 
-/// Hunyuan, dense: heads are normalized after they have turned.
+/// Hunyuan, dense: heads are normalized after rope.
 pub(super) fn hunyuan_v1_dense(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;

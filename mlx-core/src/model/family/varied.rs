@@ -15,7 +15,7 @@ use crate::model::norm::NormKind;
 use crate::model::rope::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
-/// Phi 3 and 4: projections in one; wavelengths stretched pair by pair.
+/// Phi 3 and 4: projections in one; a rope factor for each pair.
 pub(super) fn phi3(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         max_position_embeddings: 4096,
@@ -55,7 +55,7 @@ const GLM: Defaults = Defaults {
     ..LLAMA
 };
 
-/// GLM 4 of 2024: neighbors in half of each head turn together.
+/// GLM 4 of 2024: interleaved rope on half of each head.
 pub(super) fn glm(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &GLM)?;
     config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
@@ -101,7 +101,7 @@ pub(super) fn internlm2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// StableLM: layer norms with biases, a quarter of each head turns.
+/// StableLM: layer norms with biases, rope on a quarter of each head.
 pub(super) fn stablelm(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults {
         num_kv_heads: Some(32),

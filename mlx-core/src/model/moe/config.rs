@@ -42,7 +42,7 @@ pub struct MoeConfig {
 pub enum ExpertTensors {
     /// One by one in `experts.{index}`, with these names of gate, up and down; or as mlx-lm writes them, all in one in `switch_mlp`.
     Each([&'static str; 3]),
-    /// gpt-oss: all in `experts`, transposed, gate and up by turns; packed in blocks, as it was published; or as mlx-lm writes them,
+    /// gpt-oss: all in `experts`, transposed, gate and up alternating; packed in blocks, as it was published; or as mlx-lm writes them,
     /// apart.
     Interleaved,
 }

@@ -12,7 +12,7 @@ use crate::weights::Weights;
 
 /// A projection of every expert.
 pub(super) struct ExpertLinear {
-    /// Their outputs stand one after the other. One, but where they are packed in different ways.
+    /// Their outputs are concatenated. More than one only where parts are packed in different ways.
     stacks: Vec<Stack>,
     /// `[experts, output]`
     bias: Option<Array>,
@@ -168,7 +168,7 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
     }
 
-    /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs are gate and up by turns.
+    /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs alternate between gate and up.
     fn interleaved(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
@@ -178,14 +178,14 @@ impl Taker<'_, '_> {
         Ok((gate_up, ExpertLinear { stacks: vec![Stack::Dense(down)], bias: after }))
     }
 
-    /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs are gate and up by turns.
+    /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs alternate between gate and up.
     fn in_blocks(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let (place, dtype) = (format!("{}.experts", self.name), self.weights.dtype());
         let gate_up =
             self.weights.take_blocks(&format!("{place}.gate_up_proj"), [count, 2 * inner, hidden])?;
         let down = self.weights.take_blocks(&format!("{place}.down_proj"), [count, hidden, inner])?;
-        let gate_up = gate_up.select_rows(&turns_apart(2 * inner as i32))?.computed()?;
+        let gate_up = gate_up.select_rows(&deinterleaved(2 * inner as i32))?.computed()?;
         let kept = self.weights.keeps_packed();
         let stack = |packed: QuantizedMatrix| -> Result<Stack> {
             Ok(if kept {
@@ -225,15 +225,15 @@ fn joined(parts: &[Array], axis: i32) -> Result<Array> {
     Ok(joined)
 }
 
-/// What stood by turns along the last axis, one half after the other.
-fn apart(turns: &Array) -> Result<Array> {
-    let apart = turns.take_axis(turns_apart(turns.dim(-1)), -1)?;
+/// Elements that alternate along the last axis, as one half after the other.
+fn apart(alternating: &Array) -> Result<Array> {
+    let apart = alternating.take_axis(deinterleaved(alternating.dim(-1)), -1)?;
     apart.eval()?;
     Ok(apart)
 }
 
-/// The places of what stood by turns: of one kind, then of the other.
-fn turns_apart(width: i32) -> Array {
+/// The indices of alternating elements: of one kind, then of the other.
+fn deinterleaved(width: i32) -> Array {
     let order: Vec<i32> = (0..width).step_by(2).chain((1..width).step_by(2)).collect();
     Array::from_slice(&order, &[width])
 }

@@ -1,4 +1,4 @@
-//! What config.json says about rotary embedding: the theta, the share of a head that turns, and how the wavelengths are stretched
+//! What config.json says about rotary embedding: theta, the rotated share of a head, and how frequencies are scaled
 //! beyond the length that a checkpoint was first trained on. transformers' `modeling_rope_utils` is the reference.
 
 use crate::cache::Variant;
@@ -8,7 +8,7 @@ use crate::error::Result;
 /// The states of sequences that are longer than the short context of LongRoPE.
 pub(in crate::model) const LONG: Variant = Variant::new(1);
 
-/// How the wavelengths are stretched.
+/// How frequencies are scaled.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// Not at all.
@@ -17,26 +17,26 @@ pub enum RopeScaling {
     Linear(f64),
     /// Llama 3.1: long wavelengths are slowed by the factor, short ones kept, those between blended.
     Llama3 {
-        /// How much the longest wavelengths are stretched.
+        /// The divisor of the lowest frequencies.
         factor: f64,
         /// Wavelengths above `original_max_position_embeddings / low_freq_factor` get the whole factor.
         low_freq_factor: f64,
         /// Wavelengths below `original_max_position_embeddings / high_freq_factor` are kept.
         high_freq_factor: f64,
-        /// The context length before the stretching, in tokens.
+        /// The context length before scaling, in tokens.
         original_max_position_embeddings: f64,
     },
     /// YaRN (Peng et al., 2023, arXiv:2309.00071): the same idea, blended along the pairs of dims.
     Yarn {
-        /// How much the longest wavelengths are stretched.
+        /// The divisor of the lowest frequencies.
         factor: f64,
-        /// Pairs that turn more often than this in the original context are kept.
+        /// Pairs with more rotations than this in the original context are kept.
         fast: f64,
-        /// Pairs that turn less often than this get the whole factor.
+        /// Pairs with fewer rotations than this get the whole factor.
         slow: f64,
         /// Whether the borders between them are rounded to whole pairs.
         truncate: bool,
-        /// The context length before the stretching, in tokens.
+        /// The context length before scaling, in tokens.
         original_max_position_embeddings: f64,
     },
     /// LongRoPE (Ding et al., 2024, arXiv:2402.13753): a factor for each pair of dims.
@@ -45,12 +45,12 @@ pub enum RopeScaling {
         short: Vec<f64>,
         /// The factors in longer sequences, for all of their tokens.
         long: Vec<f64>,
-        /// The longest sequence before the stretching, in tokens.
+        /// The longest sequence before scaling, in tokens.
         original_max_position_embeddings: usize,
     },
-    /// Wavelengths as if the whole head turned, stretched by the factor; pairs beyond the dims that turn stand still.
+    /// Frequencies as if the whole head were rotated, divided by the factor; pairs beyond the rotated dims have frequency 0.
     Proportional {
-        /// How much all wavelengths are stretched.
+        /// The divisor of all frequencies.
         factor: f64,
         /// The head's size, of which the share is taken.
         head_dim: usize,
@@ -60,34 +60,34 @@ pub enum RopeScaling {
 /// What a checkpoint says about rope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeConfig {
-    /// How many of a head's dims turn; even.
+    /// The number of rotated dims of a head; even.
     pub dims: usize,
     /// The theta of the wavelengths, `rope_theta`.
     pub theta: f64,
     /// Whether a pair is two neighbors, instead of one dimension of the first half and one of the second.
     pub interleaved: bool,
-    /// The stretching.
+    /// How frequencies are scaled.
     pub scaling: RopeScaling,
-    /// What queries and keys that have been turned are multiplied with.
+    /// A factor of rotated queries and keys.
     pub attention_factor: Option<f64>,
 }
 
 /// What holds for a family where config.json says nothing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeDefaults {
-    /// The theta of the wavelengths.
+    /// The base of the frequencies.
     pub theta: f64,
-    /// The share of a head that turns, if config.json may say another; `None` where it is always all of it.
+    /// The default of `partial_rotary_factor`; `None` where the whole head is rotated whatever config.json says.
     pub partial_rotary_factor: Option<f64>,
     /// See [`RopeConfig::interleaved`], if config.json does not say `rope_traditional`.
     pub interleaved: bool,
     /// The longest sequence, in tokens.
     pub max_position_embeddings: usize,
-    /// The longest sequence before any stretching; `None` for `context`.
+    /// The longest sequence before scaling; `None` for `max_position_embeddings`.
     pub original_max_position_embeddings: Option<usize>,
 }
 
-/// A section about rope, and the fields around it that complete it.
+/// A section about rope, and the fields outside of it that complete it.
 struct Section<'a> {
     fields: &'a Fields,
     inner: Option<Fields>,
@@ -124,7 +124,7 @@ impl RopeConfig {
         }
     }
 
-    /// Reads what `rope_parameters` says about layers of `kind` in a section of their own; without one they turn by the theta alone,
+    /// Reads what `rope_parameters` says about layers of `kind` in a section of their own; without one they use theta alone,
     /// whatever config.json says about other layers.
     pub fn of_kind(fields: &Fields, kind: &str, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let own = fields.section("rope_parameters")?.filter(|section| section.has(kind));
@@ -136,7 +136,7 @@ impl RopeConfig {
 }
 
 impl Section<'_> {
-    /// A number above 0 from the section, or else from what is around it.
+    /// A positive number from the section, or else from the fields outside of it.
     fn number(&self, key: &str) -> Result<Option<f64>> {
         if let Some(inner) = self.inner.as_ref().filter(|inner| inner.has(key)) {
             return inner.optional_positive(key);
@@ -145,7 +145,7 @@ impl Section<'_> {
         newer.as_ref().unwrap_or(self.fields).optional_positive(key)
     }
 
-    /// The share of a head that turns.
+    /// The rotated share of a head.
     fn share(&self) -> Result<f64> {
         let kind = self.inner.as_ref().map(|inner| inner.optional_text(kind_key(inner))).transpose()?;
         let usual = match (self.defaults.partial_rotary_factor, kind.flatten()) {
@@ -183,13 +183,13 @@ impl Section<'_> {
         Ok(config)
     }
 
-    /// Reads the stretching into `config`.
+    /// Reads the scaling into `config`.
     fn read_scaling(&self, config: &mut RopeConfig, inner: &Fields, head_dim: usize) -> Result<()> {
         let key = kind_key(inner);
         match inner.optional_text(key)? {
-            // Dynamic wavelengths grow with a sequence longer than the context, which there is none of.
+            // Dynamic scaling starts beyond the context, which no sequence exceeds.
             // Parts for pictures ("mrope") say nothing about text.
-            None | Some("default" | "dynamic" | "mrope") => widen(config, inner)?,
+            None | Some("default" | "dynamic" | "mrope") => scale_theta(config, inner)?,
             Some("linear") => config.scaling = RopeScaling::Linear(inner.positive("factor")?),
             Some("llama3") => config.scaling = self.llama3(inner)?,
             Some("yarn" | "deepseek_yarn") => (config.scaling, config.attention_factor) = self.yarn(inner)?,
@@ -210,7 +210,7 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// The context before the stretching. Families with a usual one of their own have it beside the section.
+    /// The context before scaling. Families with a default of their own have the key outside of the section.
     fn original_max_position_embeddings(&self, inner: &Fields) -> Result<f64> {
         let key = "original_max_position_embeddings";
         let around = self.fields.optional_positive(key)?;
@@ -247,7 +247,7 @@ impl Section<'_> {
             truncate: inner.optional_flag("truncate")?.unwrap_or(true),
             original_max_position_embeddings,
         };
-        // How attention is sharpened, as a factor for queries and keys each.
+        // The attention factor, for queries and keys each.
         let sharpened = |by: f64| if factor > 1.0 { 0.1 * by * factor.ln() + 1.0 } else { 1.0 };
         let given = inner.optional_positive("attention_factor")?;
         let both = (inner.optional_number("mscale")?, inner.optional_number("mscale_all_dim")?);
@@ -280,13 +280,13 @@ impl Section<'_> {
     }
 }
 
-/// The key of the kind of stretching, which has two names.
+/// The key of the kind of scaling, which has two names.
 fn kind_key(inner: &Fields) -> &'static str {
     if inner.has("rope_type") { "rope_type" } else { "type" }
 }
 
-/// A fixed `alpha` widens the theta once and for all (Hunyuan's form of "dynamic").
-fn widen(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
+/// A fixed `alpha` scales theta (Hunyuan's form of "dynamic").
+fn scale_theta(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
     let Some(alpha) = inner.optional_positive("alpha")? else { return Ok(()) };
     let width = config.dims as f64;
     if config.dims == 2 {

@@ -54,7 +54,7 @@ fn yarn(config: &RopeConfig, pair: usize, length: f64) -> f64 {
         return length;
     };
     let width = config.dims as f64;
-    // The pair that turns this often in the original context.
+    // The pair with this many rotations in the original context.
     let pair_of = |turns: f64| {
         width * (original_max_position_embeddings / (turns * TAU)).ln() / (2.0 * config.theta.ln())
     };
