@@ -11,9 +11,9 @@ use mlx_core::{Error, Result, size};
 use mlx_options::PrefixCacheArgs;
 
 use crate::answer::Show;
-use crate::args::ModelArgs;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
+use crate::model_args::ModelArgs;
 use crate::{answer, input, terminal};
 
 /// The commands of `mlx cache`.

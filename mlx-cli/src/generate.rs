@@ -1,21 +1,79 @@
 //! `mlx generate`: one prompt, one answer.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
+use clap::Args;
 use mlx_core::Result;
 use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
 use mlx_core::engine::{Engine, FinishReason, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::text::TemplateInput;
+use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
 use crate::answer::{self, Answer, Show};
-use crate::args::GenerateArgs;
 use crate::chat::{Colors, Screen, ThoughtView};
 use crate::exit_code::Failure;
 use crate::input;
 use crate::interrupt::Interrupt;
+use crate::model_args::ModelArgs;
+use crate::request_args::RequestArgs;
 use crate::terminal;
+use crate::think::ThinkArgs;
+
+/// The text below the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx generate -m FOLDER -p 'Why is the sky blue?'
+  cat letter.txt | mlx generate -m FOLDER --system 'Summarize what you are given.'
+  mlx generate -m FOLDER --raw -p 'Once upon a time' --max-tokens 100
+  mlx generate -m FOLDER -p Hello --seed 7 --logprobs 3 --json
+
+Exit codes: 0 done, 1 failed, 2 the command line asks for something impossible, 130 interrupted.";
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+
+    #[command(flatten, next_help_heading = "Cache")]
+    prefix_cache: PrefixCacheArgs,
+
+    /// The prompt; without it, or with -, what is piped in is the prompt
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    /// The prompt is the text of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
+    prompt_file: Option<PathBuf>,
+
+    /// The prompt as token ids; nothing is added to them
+    #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["raw", "system"])]
+    prompt_ids: Option<Vec<u32>>,
+
+    /// Instructions that stand before the prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
+    system: Option<String>,
+
+    /// Continue the text as it is, without the model's chat template
+    #[arg(long)]
+    raw: bool,
+
+    #[command(flatten)]
+    think: ThinkArgs,
+
+    #[command(flatten)]
+    pub(crate) options: RequestArgs,
+
+    /// Report the log-probability of each token and of its N likeliest alternatives (0 to 20; with --json)
+    #[arg(long, value_name = "N", requires = "json")]
+    logprobs: Option<usize>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
 
 /// Runs the command.
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {

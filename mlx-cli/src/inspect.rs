@@ -1,13 +1,30 @@
 //! `mlx inspect`: what a model is and what it would take, without loading it.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{Inspection, inspect};
 use mlx_core::{hub, size};
+use mlx_options::LoadArgs;
 use serde_json::{Value, json};
 
-use crate::args::InspectArgs;
 use crate::exit_code::Failure;
 use crate::terminal::{self, count};
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
+    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
+    model: PathBuf,
+
+    #[command(flatten)]
+    load: LoadArgs,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {

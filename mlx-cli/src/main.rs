@@ -14,6 +14,7 @@ mod input;
 mod inspect;
 mod interrupt;
 mod manual;
+mod model_args;
 mod models;
 mod pull;
 mod request_args;

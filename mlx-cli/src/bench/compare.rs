@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::measure::{Spread, prompt};
 use super::report::spread;
-use crate::args::ModelArgs;
 use crate::exit_code::Failure;
+use crate::model_args::ModelArgs;
 
 /// Linux takes no argument of a program that is longer.
 const LONGEST_ARGUMENT: usize = 128 << 10;

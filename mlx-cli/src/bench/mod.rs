@@ -10,8 +10,8 @@ use mlx_core::machine::Machine;
 use mlx_options::PrefixCacheArgs;
 use serde_json::json;
 
-use crate::args::ModelArgs;
 use crate::exit_code::Failure;
+use crate::model_args::ModelArgs;
 use crate::terminal;
 use measure::{Case, Measured};
 

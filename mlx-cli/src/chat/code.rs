@@ -1,6 +1,6 @@
 //! Colors for lines of code in any language: strings, numbers, comments, and words that are keywords in most.
 
-use super::markdown::styled;
+use super::style::styled;
 
 const KEYWORD: &str = "\x1b[35m";
 const STRING: &str = "\x1b[32m";

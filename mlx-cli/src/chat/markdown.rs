@@ -3,11 +3,8 @@
 use std::fmt::Write;
 
 use super::code::Code;
+use super::style::{RESET, Style};
 
-/// How the terminal shows a stretch of text; `""` is plain.
-type Style = &'static str;
-
-const RESET: &str = "\x1b[0m";
 const HEADING: Style = "\x1b[1;36m";
 const BOLD: Style = "\x1b[1m";
 const ITALIC: Style = "\x1b[3m";
@@ -165,11 +162,6 @@ impl Painter {
             self.style = style;
         }
     }
-}
-
-/// `text` in one style.
-pub(super) fn styled(style: Style, text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!("{style}{text}{RESET}") }
 }
 
 #[cfg(test)]

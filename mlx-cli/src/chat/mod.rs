@@ -1,5 +1,6 @@
 //! `mlx chat`: a conversation, typed by a person or read from a pipe.
 
+mod args;
 mod attach;
 mod code;
 mod command;
@@ -7,6 +8,7 @@ mod input;
 mod markdown;
 mod params;
 mod screen;
+mod style;
 mod tokens;
 
 use std::ops::Range;
@@ -19,11 +21,11 @@ use mlx_guide as guide;
 use mlx_options::describe;
 
 use crate::answer::{self, Answer, Show};
-use crate::args::ChatArgs;
 use crate::exit_code::Failure;
 use crate::input::read_file;
 use crate::interrupt::Interrupt;
 use crate::terminal;
+pub(crate) use args::ChatArgs;
 use attach::with_files;
 use command::{HELP, Line, parse};
 use input::{Input, Lines};
@@ -253,7 +255,7 @@ impl Chat {
             && let Ok(ContextFill { used, context, .. }) = self.session.fill()
         {
             let line = format!("{status}, context {} %", 100 * used / context.max(1));
-            terminal::note(&if self.colors { markdown::styled("\x1b[2m", &line) } else { line });
+            terminal::note(&if self.colors { style::styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
     }

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use mlx_core::chat::ChatEvent;
 
-use super::markdown::{Painter, styled};
+use super::markdown::Painter;
+use super::style::styled;
 
 const DIM: &str = "\x1b[2m";
 /// Goes back to the beginning of the line and clears it.

@@ -3,7 +3,7 @@
 use mlx_core::engine::TokenOutput;
 use mlx_core::text::Tokenizer;
 
-use super::markdown::styled;
+use super::style::styled;
 
 /// One line a token: its probability, its text, and the likeliest others with theirs.
 pub(super) fn table(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {

@@ -14,9 +14,9 @@ use mlx_core::sampling::MAX_TOP_LOGPROBS;
 use mlx_options::PrefixCacheArgs;
 
 use crate::answer::{self, Show};
-use crate::args::ModelArgs;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
+use crate::model_args::ModelArgs;
 use crate::{input, terminal};
 use scored::Scored;
 use windows::windows;

@@ -76,7 +76,7 @@ pub struct GenerationRequest {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
     pub(super) max_tokens: usize,
-    /// Whether nobody gave a limit of tokens.
+    /// Whether the request set no token limit.
     pub(super) open_ended: bool,
     pub(super) stop: Vec<String>,
     /// Tokens that end the text; empty when they are to be ignored.
@@ -294,7 +294,7 @@ pub enum FinishReason {
     StopString(String),
     /// The token limit or the end of the context was reached.
     Length,
-    /// Nobody wanted the rest.
+    /// The caller cancelled it, or dropped the generation.
     Cancelled,
     /// It failed, and this is why. The tokens before it are good.
     Error(String),

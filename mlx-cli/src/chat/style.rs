@@ -1,0 +1,11 @@
+//! The styles of text in a terminal. Invariant: pure.
+
+/// How the terminal shows a stretch of text; `""` is plain.
+pub(super) type Style = &'static str;
+
+/// Ends a style.
+pub(super) const RESET: &str = "\x1b[0m";
+/// `text` in one style.
+pub(super) fn styled(style: Style, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{style}{text}{RESET}") }
+}
