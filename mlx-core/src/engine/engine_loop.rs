@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::capacity::Capacity;
-use super::device::Device;
-use super::executor::{DecodePass, PrefillPass, Work};
 use super::options::{EngineOptions, Exactness};
 use super::output::{accept, emit, finish};
 use super::prefix::Prefixes;
 use super::request::{FinishReason, GenerationRequest};
+use super::run::device::Device;
+use super::run::executor::{DecodePass, PrefillPass, Work};
 use super::schedule::Scheduler;
+use super::schedule::capacity::Capacity;
 use super::schedule::plan::{Changes, Chunk, SequenceView, StepPlan};
 use super::sequence::{Outlet, Sequence, Sequences};
 use super::stats::Gauges;

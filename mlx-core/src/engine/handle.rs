@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::canceller::Canceller;
-use super::capacity::Capacity;
-use super::device::Device;
 use super::engine_loop::{EngineLoop, Message, Submission};
 use super::generation::Generation;
 use super::options::{EngineOptions, Exactness};
 use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
+use super::run::device::Device;
+use super::schedule::capacity::Capacity;
 use super::sequence::Outlet;
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};

@@ -1,8 +1,8 @@
 //! What would fit into memory beside a model, by the engine's own reckoning.
 
-use super::capacity::last_that_fits;
-use super::device;
 use super::options::EngineOptions;
+use super::run::device;
+use super::schedule::capacity::last_that_fits;
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 

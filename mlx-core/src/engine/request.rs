@@ -2,8 +2,8 @@
 //! place that may refuse; what it lets through is run.
 
 use super::constraint::ConstraintSpec;
-use super::embedding::Pooling;
 use super::options::{Exactness, Priority};
+use super::output::embedding::Pooling;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use async_channel::Sender;
 
 use super::canceller::Canceller;
-use super::capacity::Reservation;
 use super::constraint::ConstraintSpec;
-use super::embedding::Embedding;
 use super::output::OutputText;
-use super::prompt_score::PromptScore;
+use super::output::embedding::Embedding;
+use super::output::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Timings, Usage};
+use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use crate::cache::SequenceState;
 use crate::error::Result;

@@ -18,9 +18,9 @@ const MAY_USE_MLX: [&str; 14] = [
     "mlx-core/src/weights.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",
-    "mlx-core/src/engine/device.rs",
-    "mlx-core/src/engine/embedding.rs",
-    "mlx-core/src/engine/prompt_score.rs",
+    "mlx-core/src/engine/run/device.rs",
+    "mlx-core/src/engine/output/embedding.rs",
+    "mlx-core/src/engine/output/prompt_score.rs",
     "bench/src/limits.rs",
     "tests/",
 ];

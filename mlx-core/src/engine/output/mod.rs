@@ -1,6 +1,8 @@
 //! What becomes of a drawn token: it is accepted into the history at once, so that the next step can begin, and emitted as text and events
 //! while the device works. Either may end the sequence.
 
+pub(super) mod embedding;
+pub(super) mod prompt_score;
 mod text;
 
 pub(super) use text::{OutputText, Piece};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::store::{Lookup, PrefixStore};
 use crate::cache::{BLOCK, Block, DiskCache, Saved, Tier, Variant};
-use crate::engine::chunks::Chunks;
+use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
 
 /// How long a sequence waits for its prefix before it computes the prompt itself.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use self::disk::{DiskPrefixes, PATIENCE, Restored};
 use self::store::{Known, Lookup, PrefixStore};
-use super::capacity::Capacity;
-use super::device::Device;
+use super::run::device::Device;
+use super::schedule::capacity::Capacity;
 use super::sequence::{Run, Sequence, Sequences, Wait};
 use super::stats::Gauges;
 use crate::cache::{self, DiskCache, Rollback, SequenceState, Tier, Variant};

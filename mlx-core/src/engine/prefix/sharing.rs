@@ -1,7 +1,7 @@
 //! Prefix sharing between requests in flight: a prompt that begins like one that is being computed waits for it and copies its state.
 
 use crate::cache::SequenceState;
-use crate::engine::device::Device;
+use crate::engine::run::device::Device;
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Sequence, Sequences, Source, Wait};
 use crate::error::Result;

@@ -1,6 +1,8 @@
 //! The scheduler: it plans every step of the engine. Invariant: pure; it sees ids, lengths, bytes and times, never an array or a token.
 
 mod admission;
+pub(super) mod capacity;
+pub(super) mod chunks;
 mod ledger;
 pub(super) mod plan;
 mod prefill;

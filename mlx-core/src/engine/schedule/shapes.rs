@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::plan::{Next, SequenceView, StateView};
-use crate::engine::chunks::Chunks;
+use crate::engine::schedule::chunks::Chunks;
 
 /// A context shift drops one in so many of the positions that it may drop: half of them, so that keys are re-rotated only once.
 const DROPPED: usize = 2;

@@ -11,7 +11,7 @@ use super::Scheduler;
 use super::plan::{Changes, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
-use crate::engine::chunks::Chunks;
+use crate::engine::schedule::chunks::Chunks;
 
 const DAYS: u64 = 3000;
 // What the budget promises is repeated here, so that a change there shows.

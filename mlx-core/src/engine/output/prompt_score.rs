@@ -5,8 +5,8 @@ use std::ops::Range;
 use async_channel::Sender;
 use mlx_rs::Array;
 
-use super::request::{Event, PromptToken};
 use crate::array::{Rows, slice_axis};
+use crate::engine::request::{Event, PromptToken};
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Scratch, TokenLogprob, score};
@@ -16,7 +16,7 @@ use crate::text::Detokenizer;
 const ROWS: usize = 32;
 
 /// AttentionWeights a prompt as its positions are computed.
-pub(super) struct PromptScore {
+pub(in crate::engine) struct PromptScore {
     /// Alternatives to report with each token.
     top: usize,
     detokenizer: Detokenizer,
@@ -26,12 +26,12 @@ pub(super) struct PromptScore {
 }
 
 impl PromptScore {
-    pub(super) fn new(top: usize, detokenizer: Detokenizer, sink: Sender<Event>) -> Self {
+    pub(in crate::engine) fn new(top: usize, detokenizer: Detokenizer, sink: Sender<Event>) -> Self {
         Self { top, detokenizer, sink, next: 0 }
     }
 
     /// Reports the tokens of `prompt` that the positions `range`, whose last hidden state is `hidden`, foretell.
-    pub(super) fn extend(
+    pub(in crate::engine) fn extend(
         &mut self,
         model: &dyn Model,
         hidden: &Array,

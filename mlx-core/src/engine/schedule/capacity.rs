@@ -2,7 +2,7 @@
 //! can run.
 
 use super::chunks::Chunks;
-use super::request::GenerationRequest;
+use crate::engine::request::GenerationRequest;
 use crate::error::{Error, Result};
 use crate::human_bytes::size;
 use crate::model::ModelSpec;
@@ -15,19 +15,19 @@ const GROWTH: usize = 1024;
 
 /// The memory that requests share, and what each takes of it.
 #[derive(Debug, Clone)]
-pub(super) struct Capacity {
+pub(in crate::engine) struct Capacity {
     spec: ModelSpec,
     chunks: Chunks,
     /// All bytes that the engine may take, without those of freed arrays.
-    pub(super) budget: u64,
+    pub(in crate::engine) budget: u64,
     /// Of these, weights and what every step needs.
-    pub(super) fixed: u64,
+    pub(in crate::engine) fixed: u64,
 }
 
 impl Capacity {
     /// The capacity of an engine of `given` bytes whose steps are passes of at most `rows` rows for up to `running` requests, or why
     /// there is none.
-    pub(super) fn new(
+    pub(in crate::engine) fn new(
         spec: &ModelSpec,
         chunks: Chunks,
         rows: usize,
@@ -57,17 +57,17 @@ impl Capacity {
     }
 
     /// Bytes that a position takes in the caches of all layers.
-    pub(super) fn cache_per_token(&self) -> u64 {
+    pub(in crate::engine) fn cache_per_token(&self) -> u64 {
         self.spec.footprint.per_token
     }
 
     /// Bytes of the weights.
-    pub(super) fn weights(&self) -> u64 {
+    pub(in crate::engine) fn weights(&self) -> u64 {
         self.spec.weight_bytes
     }
 
     /// Bytes that all requests share.
-    pub(super) fn shared(&self) -> u64 {
+    pub(in crate::engine) fn shared(&self) -> u64 {
         self.budget - self.fixed
     }
 
@@ -83,7 +83,7 @@ impl Capacity {
     }
 
     /// Bytes of a sequence of `tokens` tokens, all of which may be its prompt.
-    pub(super) fn sequence(&self, tokens: usize) -> u64 {
+    pub(in crate::engine) fn sequence(&self, tokens: usize) -> u64 {
         self.need(tokens, tokens, 0)
     }
 
@@ -92,7 +92,7 @@ impl Capacity {
     }
 
     /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
-    pub(super) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
+    pub(in crate::engine) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
         let prompt = request.prompt.len();
         let whole = self.need_of(&request, prompt + request.max_tokens);
         if whole <= self.shared() {
@@ -120,7 +120,7 @@ impl Capacity {
     }
 
     /// The tokens that a request is promised room for at its start.
-    pub(super) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
+    pub(in crate::engine) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
         let most = request.prompt.len() + request.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let bytes = self.need_of(request, tokens);
@@ -128,7 +128,7 @@ impl Capacity {
     }
 
     /// Lets a promise cover more tokens; gives the bytes that this takes in addition.
-    pub(super) fn extend(&self, promise: &mut Reservation) -> u64 {
+    pub(in crate::engine) fn extend(&self, promise: &mut Reservation) -> u64 {
         promise.tokens = promise.most.min(promise.tokens + GROWTH);
         let bytes = self.need(promise.prompt, promise.tokens, promise.per_token);
         let more = bytes - promise.bytes;
@@ -143,7 +143,7 @@ fn per_token(request: &GenerationRequest) -> u64 {
 }
 
 /// The largest number below `limit` that fits, where 1 does and what is smaller does sooner.
-pub(super) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
+pub(in crate::engine) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (1, limit);
     while low + 1 < high {
         let middle = usize::midpoint(low, high);
@@ -154,18 +154,18 @@ pub(super) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bool) -> usiz
 
 /// What a sequence has been promised.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reservation {
+pub(in crate::engine) struct Reservation {
     prompt: usize,
     /// The length up to which it covers the sequence.
-    pub(super) tokens: usize,
+    pub(in crate::engine) tokens: usize,
     /// The longest that the sequence may become.
     most: usize,
     per_token: u64,
     /// The bytes.
-    pub(super) bytes: u64,
+    pub(in crate::engine) bytes: u64,
 }
 
 /// Bytes of freed arrays that MLX may keep for reuse, of all that an engine may take.
-pub(super) fn freed(budget: u64) -> u64 {
+pub(in crate::engine) fn freed(budget: u64) -> u64 {
     budget / FREED
 }

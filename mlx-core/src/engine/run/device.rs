@@ -2,21 +2,21 @@
 
 use std::cell::OnceCell;
 
-use super::capacity::{Capacity, freed};
-use super::chunks::Chunks;
-use super::options::{EngineOptions, Exactness};
 use super::row_check::{MOST_ROWS, exact_widths};
-use super::schedule::shapes::Shapes;
 use crate::array::{self, Rows};
 use crate::backend::default_memory_budget;
 use crate::cache::{SequenceState, Variant};
+use crate::engine::options::{EngineOptions, Exactness};
+use crate::engine::schedule::capacity::{Capacity, freed};
+use crate::engine::schedule::chunks::Chunks;
+use crate::engine::schedule::shapes::Shapes;
 use crate::error::{Error, Result};
 use crate::model::{Batch, Input, LogitRows, Model, ModelSpec, Pass, Span};
 
 /// A model, and how its passes are shaped.
-pub(super) struct Device {
-    pub(super) model: Box<dyn Model>,
-    pub(super) chunks: Chunks,
+pub(in crate::engine) struct Device {
+    pub(in crate::engine) model: Box<dyn Model>,
+    pub(in crate::engine) chunks: Chunks,
     /// The widths at which rows keep their bits, once they were checked.
     exact_widths: OnceCell<Vec<usize>>,
     /// The most rows of a decode step.
@@ -28,7 +28,7 @@ pub(super) struct Device {
 
 impl Device {
     /// Prepares to run `model`, and computes the memory that is left for requests.
-    pub(super) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
+    pub(in crate::engine) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // First: there may be no memory to compute anything.
@@ -50,7 +50,7 @@ impl Device {
     }
 
     /// Whether steps run on the device while the host does something else.
-    pub(super) fn pipelined(&self) -> bool {
+    pub(in crate::engine) fn pipelined(&self) -> bool {
         self.pipelined
     }
 
@@ -72,7 +72,7 @@ impl Device {
     }
 
     /// How far a result can be repeated, for a request that is exact or not.
-    pub(super) fn exactness(&self, exact: bool) -> Exactness {
+    pub(in crate::engine) fn exactness(&self, exact: bool) -> Exactness {
         match self.kv_bits {
             Some(_) => Exactness::Approximate,
             None if exact && !self.exact_widths().is_empty() => Exactness::Bit,
@@ -82,46 +82,46 @@ impl Device {
 
     /// How far the result of a sequence of `length` tokens can be repeated: after a context shift it is not what it would be with all of
     /// its text.
-    pub(super) fn exactness_at(&self, length: usize, exact: bool) -> Exactness {
+    pub(in crate::engine) fn exactness_at(&self, length: usize, exact: bool) -> Exactness {
         if length > self.context() { Exactness::Approximate } else { self.exactness(exact) }
     }
 
     /// The positions that the model attends to.
-    pub(super) fn context(&self) -> usize {
+    pub(in crate::engine) fn context(&self) -> usize {
         self.model.spec().context_length
     }
 
     /// The last chunk border at or before a position.
-    pub(super) fn border(&self, position: usize) -> usize {
+    pub(in crate::engine) fn border(&self, position: usize) -> usize {
         self.chunks.border(position)
     }
 
     /// What limits the shapes of passes.
-    pub(super) fn shapes(&self) -> Shapes {
+    pub(in crate::engine) fn shapes(&self) -> Shapes {
         let (chunks, context, layers) = (self.chunks, self.context(), self.layers());
         Shapes { chunks, context, layers, exact_rows: self.rows, shared_rows: chunks.shared_rows() }
     }
 
     /// The variant that the state of a sequence of `length` tokens has.
-    pub(super) fn variant(&self, length: usize) -> Variant {
+    pub(in crate::engine) fn variant(&self, length: usize) -> Variant {
         self.model.spec().variant(length)
     }
 
     /// Whether a state can go on to a sequence of `length` tokens.
-    pub(super) fn fits(&self, state: &SequenceState, length: usize) -> bool {
+    pub(in crate::engine) fn fits(&self, state: &SequenceState, length: usize) -> bool {
         state.variant() == self.variant(length)
     }
 
     /// Replaces the state of a sequence that has grown into another variant: it is computed again from its first token, as in
     /// transformers.
-    pub(super) fn renew_variant(&self, state: &mut SequenceState, length: usize) {
+    pub(in crate::engine) fn renew_variant(&self, state: &mut SequenceState, length: usize) {
         if !self.fits(state, length) {
             *state = self.new_state(length);
         }
     }
 
     /// An empty state for a sequence of `length` tokens that may grow.
-    pub(super) fn new_state(&self, length: usize) -> SequenceState {
+    pub(in crate::engine) fn new_state(&self, length: usize) -> SequenceState {
         let state = self.model.new_state(self.variant(length));
         match self.kv_bits {
             Some(bits) => state.quantized(bits),
@@ -130,17 +130,17 @@ impl Device {
     }
 
     /// How much of a prefix of `length` tokens a prompt may reuse: all of it, or whole chunks in an exact request.
-    pub(super) fn reusable(&self, length: usize, exact: bool) -> usize {
+    pub(in crate::engine) fn reusable(&self, length: usize, exact: bool) -> usize {
         if exact { self.chunks.border(length) } else { length }
     }
 
     /// The most rows of one decode pass.
-    pub(super) fn most_rows(&self, exact: bool) -> usize {
+    pub(in crate::engine) fn most_rows(&self, exact: bool) -> usize {
         let widest = if exact { self.exact_widths().last().copied() } else { None };
         widest.unwrap_or(self.rows)
     }
 
-    pub(super) fn layers(&self) -> usize {
+    pub(in crate::engine) fn layers(&self) -> usize {
         self.model.spec().num_layers
     }
 
@@ -155,7 +155,7 @@ impl Device {
 
     /// Starts a decode step: one token and its position for each state. In an `exact` step each row has the bits that it has alone, if
     /// there are [widths](Self::exact_widths) for that.
-    pub(super) fn decode(
+    pub(in crate::engine) fn decode(
         &self,
         rows: &[(u32, usize)],
         states: &mut [&mut SequenceState],
@@ -168,7 +168,7 @@ impl Device {
 
     /// Begins a pass over a chunk of each of several prompts, one for each state; no more rows in all than the longest chunk has. In a
     /// pass over a single chunk the bits depend on the chunk alone.
-    pub(super) fn begin_prefill(&self, chunks: &[PrefillChunk]) -> Result<Pass> {
+    pub(in crate::engine) fn begin_prefill(&self, chunks: &[PrefillChunk]) -> Result<Pass> {
         let span = |(state, chunk): (usize, &PrefillChunk)| Span {
             state,
             start: chunk.start,
@@ -181,14 +181,14 @@ impl Device {
     }
 
     /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
-    pub(super) fn begin_replay(&self, tokens: &[u32], start: usize) -> Result<Pass> {
+    pub(in crate::engine) fn begin_replay(&self, tokens: &[u32], start: usize) -> Result<Pass> {
         let spans = (start..start + tokens.len()).map(|position| Span::row(0, position)).collect();
         let batch = Batch::new(Input::Tokens(array::from_tokens(tokens)), spans);
         self.model.begin(self.step(batch, tokens.len(), true)?)
     }
 
     /// Starts the next layers of a pass; `needs_hidden` if its rows are read after the last one.
-    pub(super) fn advance(
+    pub(in crate::engine) fn advance(
         &self,
         pass: &mut Pass,
         layers: usize,
@@ -204,7 +204,7 @@ impl Device {
     }
 
     /// Starts the logits of the rows that the spans of a pass ask for.
-    pub(super) fn logits(&self, pass: &Pass) -> Result<Rows> {
+    pub(in crate::engine) fn logits(&self, pass: &Pass) -> Result<Rows> {
         let logits = Rows::new(&self.model.logits(&pass.logit_hidden()?)?)?;
         logits.start()?;
         Ok(logits)
@@ -212,11 +212,11 @@ impl Device {
 }
 
 /// A chunk of a prompt in a prefill pass.
-pub(super) struct PrefillChunk<'a> {
-    pub(super) tokens: &'a [u32],
+pub(in crate::engine) struct PrefillChunk<'a> {
+    pub(in crate::engine) tokens: &'a [u32],
     /// The position of its first token.
-    pub(super) start: usize,
-    pub(super) logits: LogitRows,
+    pub(in crate::engine) start: usize,
+    pub(in crate::engine) logits: LogitRows,
 }
 
 /// What the model takes with keys and values of so many bits.
@@ -234,12 +234,12 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
 }
 
 /// All bytes that an engine with these options may take.
-pub(super) fn budget(options: &EngineOptions) -> Result<u64> {
+pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
     options.memory_budget.map_or_else(default_memory_budget, Ok)
 }
 
 /// What there is room for beside a model.
-pub(super) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
+pub(in crate::engine) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
     let padded = options.max_running.clamp(1, MOST_ROWS).next_power_of_two().max(8);
     Capacity::new(
         spec,

@@ -7,14 +7,14 @@ use crate::error::Result;
 use crate::model::{Batch, Model};
 
 /// The most rows of a step.
-pub(super) const MOST_ROWS: usize = 32;
+pub(in crate::engine) const MOST_ROWS: usize = 32;
 
 /// Widths that may set the standard, best first.
 const STANDARDS: [usize; 5] = [8, 16, 4, 2, 1];
 
 /// The widths at which a row's logits are the same bits at every place among any neighbors, in rising order, for steps of up to
 /// `rows` rows. A step runs at the next of them, filled up with padding; empty if there is no such width.
-pub(super) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>> {
+pub(in crate::engine) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>> {
     let mut check = Check::new(model)?;
     for standard in STANDARDS {
         let Some(bits) = check.bits_at(standard)? else { continue };

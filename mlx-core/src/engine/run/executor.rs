@@ -6,25 +6,25 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::device::{Device, PrefillChunk};
-use super::schedule::plan::{Chunk, Prefill, StepPlan};
-use super::sequence::{Sequence, Sequences};
 use crate::array::Rows;
 use crate::cache::SequenceState;
+use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
+use crate::engine::sequence::{Sequence, Sequences};
 use crate::error::Result;
 use crate::model::{LogitRows, Pass};
 
 /// The passes of a step.
-pub(super) struct Work {
+pub(in crate::engine) struct Work {
     decode: Vec<DecodePass>,
     prefill: Vec<PrefillPass>,
     /// The prefill work that was issued, and when.
-    pub(super) prefill_cost: f64,
+    pub(in crate::engine) prefill_cost: f64,
     prefill_started: Instant,
     decode_started: Instant,
     /// How long the decode passes took, once they are waited for.
-    pub(super) decode_seconds: Option<f64>,
+    pub(in crate::engine) decode_seconds: Option<f64>,
     /// The first error that was reported.
-    pub(super) fault: Option<String>,
+    pub(in crate::engine) fault: Option<String>,
     decode_ids: Vec<u64>,
     /// Whether no error had been reported when the decode passes were done.
     decode_is_sound: bool,
@@ -32,17 +32,17 @@ pub(super) struct Work {
 }
 
 /// One decode pass: row `i` belongs to sequence `ids[i]`; ids rise.
-pub(super) struct DecodePass {
-    pub(super) ids: Vec<u64>,
-    pub(super) logits: Rows,
+pub(in crate::engine) struct DecodePass {
+    pub(in crate::engine) ids: Vec<u64>,
+    pub(in crate::engine) logits: Rows,
 }
 
 /// A prefill pass all of whose layers are issued.
-pub(super) struct PrefillPass {
-    pub(super) chunks: Vec<Chunk>,
-    pub(super) pass: Pass,
+pub(in crate::engine) struct PrefillPass {
+    pub(in crate::engine) chunks: Vec<Chunk>,
+    pub(in crate::engine) pass: Pass,
     /// The last rows of those chunks that end a prompt, in their order.
-    pub(super) logits: Option<Rows>,
+    pub(in crate::engine) logits: Option<Rows>,
 }
 
 impl Work {
@@ -63,14 +63,14 @@ impl Work {
     }
 
     /// Keeps the first error.
-    pub(super) fn check(&mut self, outcome: Result<()>) {
+    pub(in crate::engine) fn check(&mut self, outcome: Result<()>) {
         if let (None, Err(error)) = (&self.fault, outcome) {
             self.fault = Some(error.to_string());
         }
     }
 
     /// Waits for the decode passes, if that has not happened.
-    pub(super) fn wait_for_decode(&mut self) {
+    pub(in crate::engine) fn wait_for_decode(&mut self) {
         if self.decode.is_empty() || self.decode_seconds.is_some() {
             return;
         }
@@ -84,7 +84,7 @@ impl Work {
     }
 
     /// Waits for the prefill passes. Decode passes must have been waited for.
-    pub(super) fn wait_for_prefill(&mut self, sequences: &Sequences) {
+    pub(in crate::engine) fn wait_for_prefill(&mut self, sequences: &Sequences) {
         let runs: Vec<_> =
             self.prefill_ids.iter().filter_map(|id| sequences.find(*id)?.run.as_ref()).collect();
         let outcomes: Vec<_> =
@@ -99,12 +99,12 @@ impl Work {
     }
 
     /// Seconds since prefill had the device for itself.
-    pub(super) fn prefill_seconds(&self) -> f64 {
+    pub(in crate::engine) fn prefill_seconds(&self) -> f64 {
         self.prefill_started.elapsed().as_secs_f64()
     }
 
     /// Takes the decode passes, which were waited for; none if one of them may have failed.
-    pub(super) fn take_decode(&mut self) -> Vec<DecodePass> {
+    pub(in crate::engine) fn take_decode(&mut self) -> Vec<DecodePass> {
         if !self.decode_is_sound {
             return Vec::new();
         }
@@ -112,12 +112,12 @@ impl Work {
     }
 
     /// Takes the prefill passes, which were waited for.
-    pub(super) fn take_prefill(&mut self) -> Vec<PrefillPass> {
+    pub(in crate::engine) fn take_prefill(&mut self) -> Vec<PrefillPass> {
         std::mem::take(&mut self.prefill)
     }
 
     /// The sequences that a fault may belong to.
-    pub(super) fn failed(&self) -> Vec<u64> {
+    pub(in crate::engine) fn failed(&self) -> Vec<u64> {
         let decode = self.decode_ids.iter().filter(|_| !self.decode_is_sound);
         decode.chain(&self.prefill_ids).copied().collect()
     }
@@ -125,7 +125,7 @@ impl Work {
 
 impl Device {
     /// Issues the decode passes of a plan.
-    pub(super) fn start_decode(&self, plan: &StepPlan, sequences: &mut Sequences) -> Work {
+    pub(in crate::engine) fn start_decode(&self, plan: &StepPlan, sequences: &mut Sequences) -> Work {
         let mut work = Work::new();
         work.decode_ids.clone_from(&plan.decode);
         // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
@@ -152,7 +152,12 @@ impl Device {
     }
 
     /// Issues the prefill passes of a plan behind what is on the device already.
-    pub(super) fn start_prefill(&self, plan: &StepPlan, sequences: &mut Sequences, work: &mut Work) {
+    pub(in crate::engine) fn start_prefill(
+        &self,
+        plan: &StepPlan,
+        sequences: &mut Sequences,
+        work: &mut Work,
+    ) {
         for prefill in &plan.prefill {
             if work.fault.is_some() {
                 return;

@@ -18,7 +18,7 @@ pub enum Pooling {
 }
 
 /// A vector in the making.
-pub(super) struct Embedding {
+pub(in crate::engine) struct Embedding {
     pooling: Pooling,
     sum: Vec<f64>,
     /// The next position to add.
@@ -26,12 +26,17 @@ pub(super) struct Embedding {
 }
 
 impl Embedding {
-    pub(super) fn new(pooling: Pooling) -> Self {
+    pub(in crate::engine) fn new(pooling: Pooling) -> Self {
         Self { pooling, sum: Vec::new(), next: 0 }
     }
 
     /// Adds the positions `range`, whose hidden state before the last norm is `hidden`.
-    pub(super) fn extend(&mut self, model: &dyn Model, hidden: &Array, range: Range<usize>) -> Result<()> {
+    pub(in crate::engine) fn extend(
+        &mut self,
+        model: &dyn Model,
+        hidden: &Array,
+        range: Range<usize>,
+    ) -> Result<()> {
         let rows = Rows::new(&model.normalized(hidden)?)?;
         let width = rows.width();
         self.sum.resize(width, 0.0);
@@ -50,7 +55,7 @@ impl Embedding {
     }
 
     /// The vector, not normalized to any length.
-    pub(super) fn vector(&self) -> Result<Vec<f32>> {
+    pub(in crate::engine) fn vector(&self) -> Result<Vec<f32>> {
         let count = match self.pooling {
             Pooling::Mean => self.next.max(1) as f64,
             Pooling::Last => 1.0,

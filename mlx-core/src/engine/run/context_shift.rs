@@ -8,12 +8,16 @@ use crate::error::Result;
 
 impl Device {
     /// Whether a state must drop positions before it can take one more.
-    pub(super) fn must_shift(&self, state: &SequenceState, keep: Option<usize>) -> bool {
+    pub(in crate::engine) fn must_shift(&self, state: &SequenceState, keep: Option<usize>) -> bool {
         self.shapes().to_drop(state.offset(), keep) > 0
     }
 
     /// Makes room in a full state whose first `keep` positions stay; without `keep` there is always room. The shift is evaluated at once.
-    pub(super) fn shift_if_full(&self, state: &mut SequenceState, keep: Option<usize>) -> Result<()> {
+    pub(in crate::engine) fn shift_if_full(
+        &self,
+        state: &mut SequenceState,
+        keep: Option<usize>,
+    ) -> Result<()> {
         match (keep, self.shapes().to_drop(state.offset(), keep)) {
             (Some(keep), dropped @ 1..) => self.model.shift(state, keep, dropped),
             _ => Ok(()),

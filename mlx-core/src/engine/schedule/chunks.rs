@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// The lengths of a device's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Chunks {
+pub(in crate::engine) struct Chunks {
     longest: usize,
     /// Chunks shrink with depth, so that each takes about as long as the first, but not below this.
     shortest: usize,
@@ -20,7 +20,7 @@ const SHALLOW: usize = 512;
 impl Chunks {
     /// Where attention is one kernel, long chunks pay; where it is a chain of operations over `[heads, rows, depth]`, its time
     /// at depth would hold up everybody else.
-    pub(super) fn new(fused_attention: bool) -> Self {
+    pub(in crate::engine) fn new(fused_attention: bool) -> Self {
         if fused_attention { Self { longest: 512, shortest: 512 } } else { Self { longest: 64, shortest: 8 } }
     }
 
@@ -36,23 +36,23 @@ impl Chunks {
     }
 
     /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed.
-    pub(super) fn next(self, offset: usize, length: usize) -> Range<usize> {
+    pub(in crate::engine) fn next(self, offset: usize, length: usize) -> Range<usize> {
         let chunk = self.length_at(offset);
         offset..((offset / chunk + 1) * chunk).min(length)
     }
 
     /// The most rows that a chunk has.
-    pub(super) fn longest(self) -> usize {
+    pub(in crate::engine) fn longest(self) -> usize {
         self.longest
     }
 
     /// The most rows of a pass over several short prompts.
-    pub(super) fn shared_rows(self) -> usize {
+    pub(in crate::engine) fn shared_rows(self) -> usize {
         self.longest.max(SHARED_ROWS)
     }
 
     /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.
-    pub(super) fn rows_by_depth(self, length: usize) -> usize {
+    pub(in crate::engine) fn rows_by_depth(self, length: usize) -> usize {
         // The product grows up to the border where chunks become shorter.
         let product = |end: usize| self.length_at(end.saturating_sub(1)) * end;
         let borders = std::iter::successors(Some(SHALLOW), |border| Some(2 * border));
@@ -60,7 +60,7 @@ impl Chunks {
     }
 
     /// The last chunk border at or before `position`: what a cached prefix may be reused up to.
-    pub(super) fn border(self, position: usize) -> usize {
+    pub(in crate::engine) fn border(self, position: usize) -> usize {
         let chunk = self.length_at(position);
         position / chunk * chunk
     }

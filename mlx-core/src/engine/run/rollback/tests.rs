@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::array::Rows;
-use crate::engine::device::PrefillChunk;
 use crate::engine::output::{accept, emit};
+use crate::engine::run::device::PrefillChunk;
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Outlet, Wait};
 use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
@@ -48,7 +48,7 @@ impl Constraint for Sieve {
 struct Bench {
     device: Device,
     folder: ModelFolder,
-    spare: crate::engine::capacity::Capacity,
+    spare: crate::engine::schedule::capacity::Capacity,
     exact: bool,
 }
 

@@ -2,14 +2,14 @@
 //! cursor.
 
 use super::device::Device;
-use super::sequence::Sequence;
 use crate::cache::Rollback;
+use crate::engine::sequence::Sequence;
 
 impl Sequence {
     /// Goes back to the first `length` tokens, at least 1, as if the others had never been. At least the last token is left to be
     /// computed; inside the prompt of an exact request the state is cut back to a chunk border, so that what follows gets the same bits. A
     /// state that cannot be cut there goes back to a checkpoint or starts over. An open pass is dropped.
-    pub(super) fn rollback(&mut self, length: usize, device: &Device) {
+    pub(in crate::engine) fn rollback(&mut self, length: usize, device: &Device) {
         self.history.truncate(length.max(1));
         let length = self.history.len();
         let generated = length > self.history.prompt_length();

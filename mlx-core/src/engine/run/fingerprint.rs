@@ -3,8 +3,8 @@
 use xxhash_rust::xxh3::Xxh3;
 
 use super::device::{Device, PrefillChunk};
-use super::options::EngineOptions;
 use crate::cache::{DiskCache, Tier};
+use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::LogitRows;
@@ -14,7 +14,7 @@ const PROBE: usize = 64;
 
 impl Device {
     /// The prefixes of this model that are on disk, if that was asked for.
-    pub(super) fn saved_prefixes(
+    pub(in crate::engine) fn saved_prefixes(
         &self,
         options: &EngineOptions,
         folder: &ModelFolder,

@@ -1,0 +1,8 @@
+//! Running a plan: passes on the device, and the ways back.
+
+mod context_shift;
+pub(super) mod device;
+pub(super) mod executor;
+mod fingerprint;
+mod rollback;
+mod row_check;
