@@ -3,7 +3,8 @@
 use mlx_rs::Array;
 
 use super::config::RopeConfig;
-use super::{LongRows, Rope, Rotary};
+use super::constants::Rope;
+use super::rotary::{LongRows, Rotary};
 use crate::error::Result;
 
 /// The ropes of all layers, each once.

@@ -4,7 +4,7 @@ use mlx_rs::fast::rope_dynamic;
 use mlx_rs::ops::{add, concatenate, cos, multiply, negative, select, sin};
 use mlx_rs::{Array, Axes, Dtype};
 
-use super::Rope;
+use super::constants::Rope;
 use crate::array::slice_axis;
 use crate::error::Result;
 
@@ -100,5 +100,74 @@ impl Rope {
         let size = heads.dim(3);
         let factors: Vec<f32> = (0..size).map(|dim| if dim < self.dims { factor } else { 1.0 }).collect();
         Ok(multiply(heads, Array::from_slice(&factors, &[size]).as_dtype(heads.dtype())?)?)
+    }
+
+    /// Rotates every row of `[1, H, T, D]`, which were rotated before, by `positions` more; it may be negative.
+    pub(super) fn rotate_by(&self, heads: &Array, positions: i32) -> Result<Array> {
+        let by_row = heads.swap_axes(0, 2)?;
+        let rows = by_row.dim(0);
+        let positions = Array::from_slice(&vec![positions; rows as usize], &[rows]);
+        // The factor was applied before.
+        let unscaled = Self { attention_factor: None, ..self.clone() };
+        let rotary = Rotary::new(&unscaled, &positions, &LongRows::None)?;
+        Ok(rotary.forward(&by_row)?.swap_axes(0, 2)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::model::rope::config::{RopeConfig, RopeScaling};
+
+    /// Rotations add up: a key that moves by some positions is the key of its new position.
+    #[test]
+    fn a_key_that_moves_is_the_key_of_its_new_position() {
+        let _turn = crate::device_lock::device();
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 64.0,
+        };
+        let cases = [
+            (RopeScaling::None, 16, false, None),
+            (RopeScaling::Linear(4.0), 16, true, None),
+            (llama3, 16, false, Some(1.3)),
+            (RopeScaling::None, 8, false, None),
+        ];
+        for ((scaling, dims, interleaved, attention_factor), fused) in
+            cases.iter().flat_map(|case| [(case, false), (case, true)])
+        {
+            let config = RopeConfig {
+                dims: *dims,
+                theta: 10_000.0,
+                interleaved: *interleaved,
+                scaling: scaling.clone(),
+                attention_factor: *attention_factor,
+            };
+            let rope = Rope::new(&config, fused);
+            let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();
+            let keys = Array::from_slice(&values, &[5, 2, 1, 16]);
+            let at = |start| {
+                let positions: Vec<i32> = (start..start + 5).collect();
+                let positions = Array::from_slice(&positions, &[5]);
+                let rotary = Rotary::new(&rope, &positions, &LongRows::None)?;
+                rotary.forward(&keys)?.swap_axes(0, 2).map_err(Error::from)
+            };
+            let there = at(700).expect("the shapes fit");
+            let moved = rope.rotate_by(&there, -600).expect("the shapes fit");
+            let expected = at(100).expect("the shapes fit");
+            let read = |array: &Array| crate::array::to_bytes(array).expect("it is computed").1;
+            let floats = |array: &Array| -> Vec<f32> {
+                read(array).as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            };
+            for (one, other) in floats(&moved).iter().zip(floats(&expected)) {
+                assert!(
+                    (one - other).abs() < 2e-4,
+                    "{scaling:?}, {dims} dims, fused {fused}: {one}, {other}"
+                );
+            }
+        }
     }
 }
