@@ -120,7 +120,7 @@ impl EngineLoop {
     fn queue(&mut self, submission: Submission) {
         let Submission { request, outlet } = submission;
         let reservation = self.capacity.initial_reservation(&request);
-        let (priority, exact) = (request.priority, request.exact);
+        let (priority, exact) = (request.priority, request.limits.exact);
         let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
         if sequence.limits.max_tokens == 0 && !sequence.reader.is_on() {
             self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);

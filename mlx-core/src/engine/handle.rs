@@ -175,10 +175,10 @@ impl Engine {
     /// Checks a request against this model and its memory; see [`GenerationRequest::new`].
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
         let mut request = GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)?;
-        request.exact = options.exact.unwrap_or(self.shared.exact);
-        request.exactness = match request.slide {
+        request.limits.exact = options.exact.unwrap_or(self.shared.exact);
+        request.exactness = match request.limits.keep {
             Some(_) => Exactness::Approximate,
-            None => self.exactness_of(request.exact)?,
+            None => self.exactness_of(request.limits.exact)?,
         };
         self.shared.capacity.check(request)
     }

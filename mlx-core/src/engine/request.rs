@@ -75,21 +75,28 @@ impl RequestOptions {
 pub struct GenerationRequest {
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
-    pub(super) max_tokens: usize,
+    pub(super) limits: Limits,
     /// Whether the request set no token limit.
     pub(super) open_ended: bool,
-    pub(super) stop: Vec<String>,
-    /// Tokens that end the text; empty when they are to be ignored.
-    pub(super) end_tokens: Vec<u32>,
     pub(super) logprobs: Option<usize>,
     pub(super) prompt_logprobs: Option<usize>,
     pub(super) embed: Option<Pooling>,
     pub(super) priority: Priority,
-    pub(super) slide: Option<usize>,
-    pub(super) exact: bool,
     /// How far its result can be repeated, as far as is known before it runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<ConstraintSpec>,
+}
+
+/// What bounds a sequence, and how its rows are computed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Limits {
+    pub(super) max_tokens: usize,
+    /// Set if the text may outgrow the context: the number of first tokens that stay.
+    pub(super) keep: Option<usize>,
+    /// Tokens that end the text; empty when they are to be ignored.
+    pub(super) end_tokens: Vec<u32>,
+    pub(super) stop: Vec<String>,
+    pub(super) exact: bool,
 }
 
 impl GenerationRequest {
@@ -116,16 +123,18 @@ impl GenerationRequest {
         let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         Ok(Self {
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
-            max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
+            limits: Limits {
+                max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
+                keep: options.slide,
+                end_tokens,
+                stop: options.stop.clone(),
+                exact: options.exact.unwrap_or(false),
+            },
             open_ended: max_tokens.is_none(),
-            stop: options.stop.clone(),
-            end_tokens,
             logprobs: options.logprobs,
             prompt_logprobs,
             embed,
             priority: options.priority,
-            slide: options.slide,
-            exact: options.exact.unwrap_or(false),
             exactness: Exactness::Sampling,
             constraint: options.constraint.clone(),
             prompt,
@@ -187,7 +196,7 @@ fn check_prompt(
 
 fn check_slide(kept: usize, spec: &ModelSpec) -> Result<()> {
     if !spec.supports_context_shift {
-        let message = "slide cannot be done with this model, whose layers forget or turn in ways of their own; evict-turns can";
+        let message = "slide cannot be done with this model, which has sliding windows or positions of its own; evict-turns can";
         return Err(Error::request("context_policy", message));
     }
     let most = spec.context_length / 2;

@@ -10,7 +10,7 @@ use super::constraint::ConstraintSpec;
 use super::output::OutputText;
 use super::output::embedding::Embedding;
 use super::output::prompt_score::PromptScore;
-use super::request::{Event, FinishReason, GenerationRequest, Timings, Usage};
+use super::request::{Event, FinishReason, GenerationRequest, Limits, Timings, Usage};
 use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use crate::cache::SequenceState;
@@ -124,16 +124,6 @@ pub(super) struct Source {
     pub(super) length: usize,
 }
 
-/// What bounds a sequence.
-pub(super) struct Limits {
-    pub(super) max_tokens: usize,
-    /// Set if the text may outgrow the context: the number of first tokens that stay.
-    pub(super) keep: Option<usize>,
-    pub(super) end_tokens: Vec<u32>,
-    pub(super) stop: Vec<String>,
-    pub(super) exact: bool,
-}
-
 /// Where the events go.
 pub(super) struct Outlet {
     pub(super) sink: Sender<Event>,
@@ -156,11 +146,12 @@ impl Sequence {
         folder: &ModelFolder,
     ) -> Self {
         let history = TokenHistory::new(request.prompt);
-        let stop = StopMatcher::new(&request.stop);
+        let stop = StopMatcher::new(&request.limits.stop);
         let detokenizer = |skip_special| folder.tokenizer.detokenizer(skip_special);
         let score = |top| PromptScore::new(top, detokenizer(false), outlet.sink.clone());
         let mut sampler = Sampler::new(request.params, request.logprobs, &folder.token_table);
-        let enforce = |spec: ConstraintSpec| spec.enforce(&folder.tokenizer, &request.end_tokens, &history);
+        let enforce =
+            |spec: ConstraintSpec| spec.enforce(&folder.tokenizer, &request.limits.end_tokens, &history);
         if let Some(constraint) = request.constraint.and_then(enforce) {
             sampler = sampler.with_constraint(constraint);
         }
@@ -168,13 +159,7 @@ impl Sequence {
             text: OutputText::new(detokenizer(true), stop, &history),
             history,
             sampler,
-            limits: Limits {
-                max_tokens: request.max_tokens,
-                keep: request.slide,
-                end_tokens: request.end_tokens,
-                stop: request.stop,
-                exact: request.exact,
-            },
+            limits: request.limits,
             // A prompt is shown as it is, special tokens included.
             reader: PromptReader {
                 score: request.prompt_logprobs.map(score),

@@ -94,11 +94,11 @@ impl Capacity {
     /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
     pub(in crate::engine) fn check(&self, mut request: GenerationRequest) -> Result<GenerationRequest> {
         let prompt = request.prompt.len();
-        let whole = self.need_of(&request, prompt + request.max_tokens);
+        let whole = self.need_of(&request, prompt + request.limits.max_tokens);
         if whole <= self.shared() {
             return Ok(request);
         }
-        let least = self.need_of(&request, prompt + request.max_tokens.min(1));
+        let least = self.need_of(&request, prompt + request.limits.max_tokens.min(1));
         let too_much = |field, bytes: u64, advice: &str| {
             let message = format!(
                 "needs {} of memory for {prompt} tokens of prompt and what follows, and {} are there for requests; {advice}, or \
@@ -115,13 +115,13 @@ impl Capacity {
             return too_much("max_tokens", whole, "lower it");
         }
         let fits = |tokens: usize| self.need_of(&request, prompt + tokens) <= self.shared();
-        request.max_tokens = last_that_fits(request.max_tokens, fits);
+        request.limits.max_tokens = last_that_fits(request.limits.max_tokens, fits);
         Ok(request)
     }
 
     /// The tokens that a request is promised room for at its start.
     pub(in crate::engine) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
-        let most = request.prompt.len() + request.max_tokens;
+        let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let bytes = self.need_of(request, tokens);
         Reservation { prompt: request.prompt.len(), tokens, most, per_token: per_token(request), bytes }
