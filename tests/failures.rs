@@ -245,7 +245,12 @@ fn a_prompt_whose_last_pass_fails_is_not_shared() {
         let expected = run(&engine(MODEL), &prompt, &greedy(1)).ids();
         let (engine, step) = engine_with_failing_prompts(backend, &[1], false);
         let [one, other] = read_beside_a_stream(&engine, &step, &[prompt.to_vec(), prompt.to_vec()]);
-        assert!(message(&one).contains("[read]"), "it was alone on the device");
+        if backend.pipelined {
+            // A decode pass was on the device beside it, so both are computed again, alone.
+            assert_eq!((&one.ids(), &one.finished.reason), (&expected, &FinishReason::Length));
+        } else {
+            assert!(message(&one).contains("[read]"), "it was alone on the device");
+        }
         assert_eq!((other.ids(), other.finished.reason), (expected, FinishReason::Length));
     }
 }

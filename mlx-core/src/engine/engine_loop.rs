@@ -148,17 +148,22 @@ impl EngineLoop {
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
         }
         self.shift_full_states(&mut plan);
-        let mut work = self.device.start_decode(&plan, &mut self.sequences);
-        if !self.device.pipelined() {
-            // The host issues prefill no faster than the device computes it here.
-            work.wait_for_decode();
-        }
+        let mut work = Work::new();
         self.device.start_prefill(&plan, &mut self.sequences, &mut work);
         if self.device.pipelined() {
+            self.device.start_decode(&plan, &mut self.sequences, &mut work);
             self.emit();
-        }
-        self.collect(work);
-        if !self.device.pipelined() {
+            work.wait_for_prefill(&self.sequences);
+            work.wait_for_decode();
+            self.collect(&mut work);
+        } else {
+            // Issuing blocks here until the device has almost caught up, so the host gains nothing by running ahead.
+            work.wait_for_prefill(&self.sequences);
+            self.collect(&mut work);
+            self.emit();
+            self.device.start_decode(&plan, &mut self.sequences, &mut work);
+            work.wait_for_decode();
+            self.collect(&mut work);
             self.emit();
         }
         self.retire();
@@ -224,26 +229,19 @@ impl EngineLoop {
         }
     }
 
-    /// Waits for the passes of a step, draws from them and accepts what was drawn.
-    fn collect(&mut self, mut work: Work) {
-        work.wait_for_decode();
-        for DecodePass { ids, logits } in work.take_decode() {
+    /// Draws from the passes that were waited for, and accepts what was drawn.
+    fn collect(&mut self, work: &mut Work) {
+        if let Some((ids, message)) = work.take_fault() {
+            self.recover(&ids, &message);
+        }
+        let (prefill, decode) = (work.take_prefill(), work.take_decode());
+        self.scheduler.record(work.take_prefill_time(), work.decode_seconds.filter(|_| !decode.is_empty()));
+        for pass in prefill {
+            self.end_prefill(&pass);
+        }
+        for DecodePass { ids, logits } in decode {
             let rows: Vec<(u64, usize)> = ids.into_iter().zip(0..).collect();
             self.draw(&rows, &logits);
-        }
-        // After a fault the prefill is waited for, too, so that its own errors are reported here.
-        work.wait_for_prefill(&self.sequences);
-        if let Some(message) = work.fault.take() {
-            return self.recover(&work.failed(), &message);
-        }
-        if let Some(seconds) = work.decode_seconds {
-            self.scheduler.record_decode(seconds);
-        }
-        if work.prefill_cost > 0.0 {
-            self.scheduler.record_prefill(work.prefill_cost, work.prefill_seconds());
-        }
-        for pass in work.take_prefill() {
-            self.end_prefill(&pass);
         }
     }
 

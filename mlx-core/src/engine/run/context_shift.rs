@@ -7,11 +7,6 @@ use crate::cache::SequenceState;
 use crate::error::Result;
 
 impl Device {
-    /// Whether a state must drop positions before it can take one more.
-    pub(in crate::engine) fn must_shift(&self, state: &SequenceState, keep: Option<usize>) -> bool {
-        self.shapes().to_drop(state.offset(), keep) > 0
-    }
-
     /// Makes room in a full state whose first `keep` positions stay; without `keep` there is always room. The shift is evaluated at once.
     pub(in crate::engine) fn shift_if_full(
         &self,

@@ -99,7 +99,7 @@ impl Device {
     /// What limits the shapes of passes.
     pub(in crate::engine) fn shapes(&self) -> Shapes {
         let (chunks, context, layers) = (self.chunks, self.context(), self.layers());
-        Shapes { chunks, context, layers, exact_rows: self.rows, shared_rows: chunks.shared_rows() }
+        Shapes { chunks, context, layers, exact_rows: self.rows }
     }
 
     /// The variant that the state of a sequence of `length` tokens has.

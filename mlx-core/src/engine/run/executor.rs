@@ -1,6 +1,5 @@
-//! Turns the plan of a step into passes on the device, and waits for them. MLX reports a device error once, to the first waiter, whatever
-//! work failed; so the decode passes are always waited for before anything else, and work that was on the device beside a failure is
-//! computed again.
+//! Turns the plan of a step into passes on the device, prefill before decode, and waits for them in that order. MLX reports a device error
+//! once, to the first waiter, whatever work failed; so work that was on the device beside a failure is computed again.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -9,26 +8,25 @@ use super::device::{Device, PrefillChunk};
 use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
-use crate::engine::sequence::{Sequence, Sequences};
+use crate::engine::sequence::{Run, Sequence, Sequences};
 use crate::error::Result;
 use crate::model::{LogitRows, Pass};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
-    decode: Vec<DecodePass>,
     prefill: Vec<PrefillPass>,
-    /// The prefill work that was issued, and when.
-    pub(in crate::engine) prefill_cost: f64,
-    prefill_started: Instant,
-    decode_started: Instant,
-    /// How long the decode passes took, once they are waited for.
+    /// The prefill work that was issued.
+    prefill_cost: f64,
+    decode: Vec<DecodePass>,
+    /// When the pending passes had the device for themselves.
+    started: Instant,
+    /// How long the prefill passes took, and the decode passes, once they are waited for without an error.
+    prefill_seconds: Option<f64>,
     pub(in crate::engine) decode_seconds: Option<f64>,
     /// The first error that was reported.
-    pub(in crate::engine) fault: Option<String>,
-    decode_ids: Vec<u64>,
-    /// Whether no error had been reported when the decode passes were done.
-    decode_is_sound: bool,
+    fault: Option<String>,
     prefill_ids: BTreeSet<u64>,
+    decode_ids: Vec<u64>,
 }
 
 /// One decode pass: row `i` belongs to sequence `ids[i]`; ids rise.
@@ -46,69 +44,63 @@ pub(in crate::engine) struct PrefillPass {
 }
 
 impl Work {
-    fn new() -> Self {
-        let now = Instant::now();
+    /// No passes yet.
+    pub(in crate::engine) fn new() -> Self {
         Self {
-            decode: Vec::new(),
             prefill: Vec::new(),
             prefill_cost: 0.0,
-            prefill_started: now,
-            decode_started: now,
+            decode: Vec::new(),
+            started: Instant::now(),
+            prefill_seconds: None,
             decode_seconds: None,
             fault: None,
-            decode_ids: Vec::new(),
-            decode_is_sound: false,
             prefill_ids: BTreeSet::new(),
+            decode_ids: Vec::new(),
         }
     }
 
     /// Keeps the first error.
-    pub(in crate::engine) fn check(&mut self, outcome: Result<()>) {
+    fn check(&mut self, outcome: Result<()>) {
         if let (None, Err(error)) = (&self.fault, outcome) {
             self.fault = Some(error.to_string());
         }
     }
 
-    /// Waits for the decode passes, if that has not happened.
-    pub(in crate::engine) fn wait_for_decode(&mut self) {
-        if self.decode.is_empty() || self.decode_seconds.is_some() {
+    /// Waits for the prefill passes, if that has not happened.
+    pub(in crate::engine) fn wait_for_prefill(&mut self, sequences: &Sequences) {
+        if self.prefill_seconds.is_some() {
             return;
         }
-        for index in 0..self.decode.len() {
-            let outcome = self.decode[index].logits.wait();
-            self.check(outcome);
-        }
-        self.decode_seconds = Some(self.decode_started.elapsed().as_secs_f64());
-        self.decode_is_sound = self.fault.is_none();
-        self.prefill_started = Instant::now();
-    }
-
-    /// Waits for the prefill passes. Decode passes must have been waited for.
-    pub(in crate::engine) fn wait_for_prefill(&mut self, sequences: &Sequences) {
-        let runs: Vec<_> =
-            self.prefill_ids.iter().filter_map(|id| sequences.find(*id)?.run.as_ref()).collect();
-        let outcomes: Vec<_> =
-            runs.iter().map(|run| run.pass.as_ref().map_or_else(|| run.state.eval(), Pass::wait)).collect();
+        let runs = self.prefill_ids.iter().filter_map(|id| sequences.find(*id)?.run.as_ref());
+        let wait = |run: &Run| run.pass.as_ref().map_or_else(|| run.state.eval(), Pass::wait);
+        let outcomes: Vec<_> = runs.map(wait).collect();
+        let logits = self.prefill.iter().filter_map(|pass| pass.logits.as_ref());
+        let outcomes: Vec<_> = outcomes.into_iter().chain(logits.map(Rows::wait)).collect();
         for outcome in outcomes {
             self.check(outcome);
         }
-        for index in 0..self.prefill.len() {
-            let outcome = self.prefill[index].logits.as_ref().map_or(Ok(()), Rows::wait);
+        self.prefill_seconds = self.elapsed();
+    }
+
+    /// Waits for the decode passes. The prefill passes must have been waited for.
+    pub(in crate::engine) fn wait_for_decode(&mut self) {
+        let outcomes: Vec<_> = self.decode.iter().map(|pass| pass.logits.wait()).collect();
+        for outcome in outcomes {
             self.check(outcome);
         }
+        self.decode_seconds = self.elapsed();
     }
 
-    /// Seconds since prefill had the device for itself.
-    pub(in crate::engine) fn prefill_seconds(&self) -> f64 {
-        self.prefill_started.elapsed().as_secs_f64()
+    /// The time since the last wait, which ends here; `None` after an error.
+    fn elapsed(&mut self) -> Option<f64> {
+        let started = std::mem::replace(&mut self.started, Instant::now());
+        self.fault.is_none().then(|| (self.started - started).as_secs_f64())
     }
 
-    /// Takes the decode passes, which were waited for; none if one of them may have failed.
-    pub(in crate::engine) fn take_decode(&mut self) -> Vec<DecodePass> {
-        if !self.decode_is_sound {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.decode)
+    /// Takes the cost of the prefill and how long it took, once it was waited for without an error.
+    pub(in crate::engine) fn take_prefill_time(&mut self) -> Option<(f64, f64)> {
+        let seconds = self.prefill_seconds.filter(|_| self.prefill_cost > 0.0)?;
+        Some((std::mem::take(&mut self.prefill_cost), seconds))
     }
 
     /// Takes the prefill passes, which were waited for.
@@ -116,17 +108,36 @@ impl Work {
         std::mem::take(&mut self.prefill)
     }
 
-    /// The sequences that a fault may belong to.
-    pub(in crate::engine) fn failed(&self) -> Vec<u64> {
-        let decode = self.decode_ids.iter().filter(|_| !self.decode_is_sound);
-        decode.chain(&self.prefill_ids).copied().collect()
+    /// Takes the decode passes, which were waited for.
+    pub(in crate::engine) fn take_decode(&mut self) -> Vec<DecodePass> {
+        std::mem::take(&mut self.decode)
+    }
+
+    /// Takes the error that was reported, if any, with the sequences that it may belong to: those whose passes were not waited for without
+    /// an error. Their passes are dropped.
+    pub(in crate::engine) fn take_fault(&mut self) -> Option<(Vec<u64>, String)> {
+        let message = self.fault.take()?;
+        let mut ids = Vec::new();
+        if self.prefill_seconds.is_none() {
+            self.prefill.clear();
+            ids.extend(std::mem::take(&mut self.prefill_ids));
+        }
+        if self.decode_seconds.is_none() {
+            self.decode.clear();
+            ids.append(&mut self.decode_ids);
+        }
+        Some((ids, message))
     }
 }
 
 impl Device {
-    /// Issues the decode passes of a plan.
-    pub(in crate::engine) fn start_decode(&self, plan: &StepPlan, sequences: &mut Sequences) -> Work {
-        let mut work = Work::new();
+    /// Issues the decode passes of a plan behind what is on the device already.
+    pub(in crate::engine) fn start_decode(
+        &self,
+        plan: &StepPlan,
+        sequences: &mut Sequences,
+        work: &mut Work,
+    ) {
         work.decode_ids.clone_from(&plan.decode);
         // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
         let exact = plan.decode.iter().any(|id| sequences.get(*id).exact());
@@ -136,7 +147,6 @@ impl Device {
                 Err(error) => work.check(Err(error)),
             }
         }
-        work
     }
 
     fn decode_pass(&self, ids: &[u64], sequences: &mut Sequences, exact: bool) -> Result<DecodePass> {
@@ -151,7 +161,7 @@ impl Device {
         Ok(DecodePass { ids: ids.to_vec(), logits })
     }
 
-    /// Issues the prefill passes of a plan behind what is on the device already.
+    /// Issues the prefill passes of a plan.
     pub(in crate::engine) fn start_prefill(
         &self,
         plan: &StepPlan,
@@ -179,7 +189,7 @@ impl Device {
         // Only a pass over one chunk stops before the last layer.
         let mut pass = match running[0].running().pass.take() {
             Some(pass) => pass,
-            None => self.begin(chunks, &mut running, work)?,
+            None => self.begin(chunks, &mut running)?,
         };
         let mut states: Vec<_> = running.iter_mut().map(|it| &mut it.running().state).collect();
         self.advance(&mut pass, *layers, &mut states, needs_hidden)?;
@@ -194,14 +204,10 @@ impl Device {
     }
 
     /// Begins a pass over the chunks of some sequences, in the same order.
-    fn begin(&self, chunks: &[Chunk], running: &mut [&mut Sequence], work: &mut Work) -> Result<Pass> {
+    fn begin(&self, chunks: &[Chunk], running: &mut [&mut Sequence]) -> Result<Pass> {
         for sequence in running.iter_mut() {
             let keep = sequence.limits.keep;
-            let state = &mut sequence.running().state;
-            if self.must_shift(state, keep) {
-                work.wait_for_decode();
-                self.shift_if_full(state, keep)?;
-            }
+            self.shift_if_full(&mut sequence.running().state, keep)?;
         }
         let mut spans = Vec::with_capacity(chunks.len());
         for (chunk, sequence) in chunks.iter().zip(running) {

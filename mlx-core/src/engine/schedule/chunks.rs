@@ -11,9 +11,6 @@ pub(in crate::engine) struct Chunks {
     shortest: usize,
 }
 
-/// Several short prompts share a pass of up to this many rows.
-const SHARED_ROWS: usize = 256;
-
 /// The depth at which chunks begin to shrink.
 const SHALLOW: usize = 512;
 
@@ -44,11 +41,6 @@ impl Chunks {
     /// The most rows that a chunk has.
     pub(in crate::engine) fn longest(self) -> usize {
         self.longest
-    }
-
-    /// The most rows of a pass over several short prompts.
-    pub(in crate::engine) fn shared_rows(self) -> usize {
-        self.longest.max(SHARED_ROWS)
     }
 
     /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.

@@ -88,14 +88,14 @@ impl Scheduler {
         self.admission.record_used(id, bytes)
     }
 
-    /// Records how long a decode step took.
-    pub(super) fn record_decode(&mut self, seconds: f64) {
-        self.budget.record_decode(seconds);
-    }
-
-    /// Records how long prefill work took.
-    pub(super) fn record_prefill(&mut self, work: f64, seconds: f64) {
-        self.budget.record_prefill(work, seconds);
+    /// Records the cost of prefill and how long it took, and how long a decode step took.
+    pub(super) fn record(&mut self, prefill: Option<(f64, f64)>, decode: Option<f64>) {
+        if let Some((cost, seconds)) = prefill {
+            self.budget.record_prefill(cost, seconds);
+        }
+        if let Some(seconds) = decode {
+            self.budget.record_decode(seconds);
+        }
     }
 
     /// Decides which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.

@@ -18,8 +18,6 @@ pub(in crate::engine) struct Shapes {
     pub(in crate::engine) layers: usize,
     /// The most rows of an exact decode pass.
     pub(in crate::engine) exact_rows: usize,
-    /// The most rows of a pass over several short prompts.
-    pub(in crate::engine) shared_rows: usize,
 }
 
 impl Shapes {

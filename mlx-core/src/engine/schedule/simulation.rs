@@ -47,7 +47,7 @@ impl Simulation {
         let budget = (largest * random.between(1.0, 3.0)) as u64;
         let (step, max_running) = (10f64.powf(random.between(-3.0, 0.0)), 1 + random.below(6));
         let (chunks, layers) = (Chunks::new(false), 1 + random.below(6));
-        let shapes = Shapes { chunks, context: 1 << 20, layers, exact_rows: max_running, shared_rows: 100 };
+        let shapes = Shapes { chunks, context: 1 << 20, layers, exact_rows: max_running };
         Self {
             seed,
             layers,
@@ -210,7 +210,7 @@ impl Simulation {
         let seconds = seconds * self.random.between(1.0 - NOISE, 1.0 + NOISE);
         self.now += seconds;
         self.steps.push(seconds);
-        self.scheduler.record_decode(seconds);
+        self.scheduler.record(None, Some(seconds));
     }
 
     fn remaining(&self, one: &Sequence) -> f64 {
@@ -236,7 +236,7 @@ impl Simulation {
                 "another pass before the open one",
             );
         }
-        self.scheduler.record_prefill(done, self.now - started);
+        self.scheduler.record(Some((done, self.now - started)), None);
         ends
     }
 
