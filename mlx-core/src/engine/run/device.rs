@@ -166,7 +166,7 @@ impl Device {
         self.logits(&pass)
     }
 
-    /// Begins a pass over a chunk of each of several prompts, one for each state; no more rows in all than the longest chunk has. In a
+    /// Begins a pass over a chunk of each of several prompts, one for each state. In a
     /// pass over a single chunk the bits depend on the chunk alone.
     pub(in crate::engine) fn begin_prefill(&self, chunks: &[PrefillChunk]) -> Result<Pass> {
         let span = |(state, chunk): (usize, &PrefillChunk)| Span {

@@ -39,7 +39,7 @@ impl Capacity {
         // logits of the one before are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
         let step = footprint.pass(rows, 0) + logits;
-        let fixed = spec.weight_bytes + step + footprint.pass(chunks.longest(), 0);
+        let fixed = spec.weight_bytes + step + footprint.pass(chunks.shared_rows(), 0);
         let capacity = Self { spec: spec.clone(), chunks, budget, fixed };
         let least = capacity.need(1, 1, 0);
         if fixed + least > budget {

@@ -11,6 +11,10 @@ pub(in crate::engine) struct Chunks {
     shortest: usize,
 }
 
+/// Several short prompts share a pass of up to this many rows. More rows take less time in all, but then the first of the prompts waits for
+/// the last one: at 128, half of eight prompts of 24 tokens come as early as they would one by one, and the others earlier.
+const SHARED_ROWS: usize = 128;
+
 /// The depth at which chunks begin to shrink.
 const SHALLOW: usize = 512;
 
@@ -41,6 +45,11 @@ impl Chunks {
     /// The most rows that a chunk has.
     pub(in crate::engine) fn longest(self) -> usize {
         self.longest
+    }
+
+    /// The most rows of a pass over several short prompts.
+    pub(in crate::engine) fn shared_rows(self) -> usize {
+        self.longest.max(SHARED_ROWS)
     }
 
     /// The largest product of a chunk's rows and the positions they look at, in a prompt of `length` tokens.

@@ -125,7 +125,7 @@ impl PrefillPlanner<'_> {
             let Some(chunk) = self.chunk(id).filter(shareable) else { return };
             rows += chunk.range.len();
             spent += cost(&chunk);
-            if rows > self.shapes.chunks.longest() || limit.is_some_and(|limit| spent > limit) {
+            if rows > self.shapes.chunks.shared_rows() || limit.is_some_and(|limit| spent > limit) {
                 return;
             }
             chunks.push(chunk);
