@@ -7,9 +7,9 @@ use std::sync::{LazyLock, Mutex};
 
 use libfuzzer_sys::fuzz_target;
 use mlx_core::cache::{DiskOptions, list_saved, remove_saved};
+use mlx_core::chat::ChatSession;
 use mlx_core::engine::{Engine, EngineOptions, Event, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::chat::ChatSession;
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{folder, model, watch_panics, write};
 use tempfile::TempDir;
@@ -33,9 +33,10 @@ impl Saved {
         let engine = start(None);
         let answer = ask(&engine);
         drop(engine);
-        let model =
-            fs::read_dir(FOLDER.path()).expect("the folder is there").flatten().next().expect("a model");
-        let path = fs::read_dir(model.path()).expect("a folder").flatten().next().expect("a block").path();
+        // Each tier of the model has a folder; only the exact one has blocks.
+        let tiers = fs::read_dir(FOLDER.path()).expect("the folder is there").flatten();
+        let blocks = tiers.flat_map(|tier| fs::read_dir(tier.path()).expect("a folder").flatten());
+        let path = blocks.map(|block| block.path()).next().expect("a block");
         let bytes = fs::read(&path).expect("a file");
         let header = Documents::new([&bytes[8..8 + header_length(&bytes)]]);
         // This one keeps almost nothing in memory, so it reads the disk every time.
@@ -66,7 +67,7 @@ fn header_length(bytes: &[u8]) -> usize {
 
 fn start(prefix_cache: Option<u64>) -> Engine {
     let prompt_cache = Some(DiskOptions::new(FOLDER.path().to_owned()));
-    let options = EngineOptions { exact: Some(true), prefix_cache, prompt_cache, ..EngineOptions::default() };
+    let options = EngineOptions { exact: true, prefix_cache, prompt_cache, ..EngineOptions::default() };
     Engine::start(&model("llama-f32"), &options, |_, _| {}).expect("the fixture loads")
 }
 

@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
+use mlx_core::ModelFolder;
 use mlx_core::config::Fields;
 use mlx_core::engine::EngineOptions;
-use mlx_core::ModelFolder;
 use mlx_core::inspect::inspect;
 use mlx_core::model::family;
 use mlx_core::quantization::QuantizationConfig;
