@@ -1,4 +1,4 @@
-//! The check at load time that a row's bits do not depend on the other rows of its step. Invariant: what passes was compared bit for
+//! The check before the first exact request that a row's bits do not depend on the other rows of its step. Invariant: what passes was compared bit for
 //! bit on this machine, with this model's own weights.
 
 use crate::array::Rows;

@@ -119,7 +119,7 @@ impl Capacity {
         Ok(request)
     }
 
-    /// The tokens that a request is promised room for at its start.
+    /// The reservation of a request at its start.
     pub(in crate::engine) fn initial_reservation(&self, request: &GenerationRequest) -> Reservation {
         let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
@@ -127,12 +127,12 @@ impl Capacity {
         Reservation { prompt: request.prompt.len(), tokens, most, per_token: per_token(request), bytes }
     }
 
-    /// Lets a promise cover more tokens; gives the bytes that this takes in addition.
-    pub(in crate::engine) fn extend(&self, promise: &mut Reservation) -> u64 {
-        promise.tokens = promise.most.min(promise.tokens + GROWTH);
-        let bytes = self.need(promise.prompt, promise.tokens, promise.per_token);
-        let more = bytes - promise.bytes;
-        promise.bytes = bytes;
+    /// Extends a reservation to more tokens; returns the bytes that this takes in addition.
+    pub(in crate::engine) fn extend(&self, reservation: &mut Reservation) -> u64 {
+        reservation.tokens = reservation.most.min(reservation.tokens + GROWTH);
+        let bytes = self.need(reservation.prompt, reservation.tokens, reservation.per_token);
+        let more = bytes - reservation.bytes;
+        reservation.bytes = bytes;
         more
     }
 }
