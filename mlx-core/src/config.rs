@@ -123,6 +123,15 @@ impl Fields {
         }
     }
 
+    /// A whole number that may be 0.
+    pub fn optional_count(&self, key: &str) -> Result<Option<usize>> {
+        if self.get(key).and_then(serde_json::Value::as_u64) == Some(0) {
+            Ok(Some(0))
+        } else {
+            self.optional_size(key)
+        }
+    }
+
     /// An optional finite number.
     pub fn optional_number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };

@@ -56,6 +56,8 @@ impl WeightPolicy {
 pub struct Weights<'a> {
     checkpoint: Checkpoint,
     renamed: Vec<(&'static str, &'static str)>,
+    /// Ends of the names of tensors that are held in f32 whatever the others are.
+    wide: Vec<&'static str>,
     quantization: QuantizationConfig,
     policy: WeightPolicy,
     dtype: Dtype,
@@ -83,6 +85,7 @@ impl<'a> Weights<'a> {
         Ok(Self {
             checkpoint,
             renamed: Vec::new(),
+            wide: Vec::new(),
             quantization,
             policy,
             dtype,
@@ -112,6 +115,11 @@ impl<'a> Weights<'a> {
     /// second.
     pub fn rename(&mut self, pairs: &[(&'static str, &'static str)]) {
         self.renamed.extend(pairs);
+    }
+
+    /// Holds tensors whose names end like this in f32 whatever [`Weights::dtype`] is.
+    pub fn keep_wide(&mut self, end: &'static str) {
+        self.wide.push(end);
     }
 
     /// The name in the files of the tensor that the decoder calls `name`.
@@ -206,7 +214,7 @@ impl<'a> Weights<'a> {
 
     /// The totals of all remaining tensors, from the headers alone.
     pub fn survey(&self) -> (Tally, Kinds) {
-        survey::survey(&self.checkpoint, &self.quantization, self.policy, self.tally)
+        survey::survey(&self.checkpoint, &self.quantization, &self.wide, self.policy, self.tally)
     }
 
     /// The remaining tensors, as they are in the files.
@@ -286,7 +294,9 @@ impl<'a> Weights<'a> {
                 format!("tensor {name} has type {:?}; supported are F32, F16 and BF16", entry.dtype);
             return Err(self.checkpoint.error(&entry, message));
         };
-        let array = self.read_array(&entry, dtype)?.as_dtype(self.dtype)?;
+        let wide = self.wide.iter().any(|end| name.ends_with(end));
+        let held = if wide { Dtype::Float32 } else { self.dtype };
+        let array = self.read_array(&entry, dtype)?.as_dtype(held)?;
         array.eval()?;
         Ok(array)
     }

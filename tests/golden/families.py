@@ -38,6 +38,28 @@ FAMILIES = {
     "qwen3_moe": dict(
         head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, mlp_only_layers=[1],
         decoder_sparse_step=1, norm_topk_prob=False),
+    "qwen2_moe": dict(
+        num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, shared_expert_intermediate_size=28, mlp_only_layers=[1],
+        norm_topk_prob=False),
+    "glm4_moe": dict(
+        head_dim=16, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, moe_intermediate_size=20, n_shared_experts=2,
+        first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.7, use_qk_norm=True, attention_bias=True,
+        partial_rotary_factor=0.5, rope_scaling=None),
+    "dots1": dict(
+        head_dim=16, n_routed_experts=6, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=20, n_shared_experts=1,
+        first_k_dense_replace=2, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None),
+    "minimax_m2": dict(
+        head_dim=16, num_local_experts=6, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=0, rotary_dim=8),
+    "ernie4_5_moe": dict(
+        moe_num_experts=6, moe_k=3, moe_intermediate_size=20, moe_num_shared_experts=2, moe_layer_start_index=1, use_bias=False,
+        tie_word_embeddings=False, rope_theta=500000.0),
+    "granitemoe": dict(
+        num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, embedding_multiplier=3.0, residual_multiplier=0.6,
+        attention_multiplier=0.2, logits_scaling=2.0, attention_bias=False),
+    "granitemoeshared": dict(
+        num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=24, embedding_multiplier=3.0,
+        residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=2.0),
+    "phimoe": dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, attention_bias=True, lm_head_bias=True, router_jitter_noise=0.1),
     "mixtral": dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16, intermediate_size=28),
     "gemma": dict(head_dim=16, num_key_value_heads=1, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True),
     "gemma2": GEMMA | dict(attn_logit_softcapping=4.0, final_logit_softcapping=9.0),
@@ -82,6 +104,10 @@ DIFFERS = {
     "qwen2": "knows no windows",
     "qwen3": "knows no biases",
     "mixtral": "knows no windows",
+    "minimax_m2": "does not have it by this name",
+    "glm4_moe": "a group that is not chosen counts as 0, not as minus infinity",
+    "ernie4_5_moe": "drops the correction of the choice",
+    "granitemoeshared": "does not have it",
     "gemma": "the exact gelu",
     "gemma2": "knows no windows",
     "gemma3_text": "rounds the embeddings' scale to bf16",

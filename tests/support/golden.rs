@@ -49,24 +49,30 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 34] = [
+pub const FAMILIES: [&str; 42] = [
     "apertus-f32",
     "cohere-f32",
     "cohere2-f32",
+    "dots1-f32",
     "ernie4_5-f32",
+    "ernie4_5_moe-f32",
     "exaone4-f32",
     "gemma-f32",
     "gemma2-f32",
     "gemma3_text-f32",
     "glm-f32",
     "glm4-f32",
+    "glm4_moe-f32",
     "gpt_oss-f32",
     "granite-f32",
+    "granitemoe-f32",
+    "granitemoeshared-f32",
     "helium-f32",
     "hunyuan_v1_dense-f32",
     "internlm2-f32",
     "internlm3-f32",
     "minicpm-f32",
+    "minimax_m2-f32",
     "ministral-f32",
     "ministral3-f32",
     "mistral-f32",
@@ -76,7 +82,9 @@ pub const FAMILIES: [&str; 34] = [
     "olmoe-f32",
     "phi3-f32",
     "phi3-long-f32",
+    "phimoe-f32",
     "qwen2-f32",
+    "qwen2_moe-f32",
     "qwen3-f32",
     "qwen3_moe-f32",
     "seed_oss-f32",
@@ -87,7 +95,20 @@ pub const FAMILIES: [&str; 34] = [
 ];
 
 /// The mixtures of experts among them.
-pub const MIXTURES: [&str; 4] = ["gpt_oss-f32", "mixtral-f32", "olmoe-f32", "qwen3_moe-f32"];
+pub const MIXTURES: [&str; 12] = [
+    "dots1-f32",
+    "ernie4_5_moe-f32",
+    "glm4_moe-f32",
+    "gpt_oss-f32",
+    "granitemoe-f32",
+    "granitemoeshared-f32",
+    "minimax_m2-f32",
+    "mixtral-f32",
+    "olmoe-f32",
+    "phimoe-f32",
+    "qwen2_moe-f32",
+    "qwen3_moe-f32",
+];
 
 /// The quantized checkpoints.
 pub const QUANTIZED: [&str; 7] = [

@@ -47,7 +47,7 @@ impl Decoder {
             Linear::new(embedding.clone())
         } else {
             let part = Part { name: "lm_head", outputs: config.vocab_size };
-            Linear::load(&mut weights, &[part], hidden, false)?
+            Linear::load(&mut weights, &[part], hidden, config.head.bias)?
         };
         let ropes =
             Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);

@@ -9,6 +9,7 @@ mod llama;
 mod mixtures;
 mod olmo;
 mod qwen;
+mod routed;
 mod varied;
 
 use super::attention::AttentionConfig;
@@ -20,11 +21,13 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 34] = [
+const FAMILIES: [(&[&str], Read); 41] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
+    (&["dots1"], routed::dots1),
     (&["ernie4_5"], llama::ernie4_5),
+    (&["ernie4_5_moe"], routed::ernie4_5_moe),
     (&["exaone4"], olmo::exaone4),
     (&["gemma"], gemma::gemma),
     (&["gemma2"], gemma::gemma2),
@@ -32,14 +35,17 @@ const FAMILIES: [(&[&str], Read); 34] = [
     (&["gemma3_text"], gemma::gemma3_text),
     (&["glm"], varied::glm),
     (&["glm4"], varied::glm4),
+    (&["glm4_moe"], routed::glm4_moe),
     (&["gpt_oss"], mixtures::gpt_oss),
     (&["granite"], llama::granite),
+    (&["granitemoe", "granitemoeshared"], mixtures::granitemoe),
     (&["helium"], llama::helium),
     (&["hunyuan_v1_dense"], qwen::hunyuan_v1_dense),
     (&["internlm2"], varied::internlm2),
     (&["internlm3"], llama::internlm3),
     (&["llama", "iquestcoder", "xverse"], llama::llama),
     (&["minicpm"], llama::minicpm),
+    (&["minimax_m2", "minimax"], routed::minimax_m2),
     (&["ministral3"], llama::ministral3),
     (&["mistral", "ministral"], llama::mistral),
     (&["mistral3", "llava"], llama::mistral3),
@@ -48,7 +54,9 @@ const FAMILIES: [(&[&str], Read); 34] = [
     (&["olmo3"], olmo::olmo3),
     (&["olmoe"], mixtures::olmoe),
     (&["phi3"], varied::phi3),
+    (&["phimoe"], mixtures::phimoe),
     (&["qwen2"], qwen::qwen2),
+    (&["qwen2_moe"], mixtures::qwen2_moe),
     (&["qwen3"], qwen::qwen3),
     (&["qwen3_moe"], mixtures::qwen3_moe),
     (&["seed_oss"], llama::seed_oss),

@@ -36,7 +36,10 @@ impl Footprint {
         let query_width = attention.num_heads * attention.head_dim;
         let copies = if attention.norm.is_some() { 5 } else { 3 };
         let sparse = |experts: &MoeConfig| {
+            let shared = experts.shared.map_or(0, |shared| 5 * shared.intermediate_size + config.hidden_size);
             experts.num_experts_per_tok * (5 * experts.intermediate_size + 2 * config.hidden_size)
+                + 4 * experts.num_experts
+                + shared
         };
         let inner =
             (5 * config.feed_forward.intermediate_size).max(config.experts.as_ref().map_or(0, sparse));

@@ -12,6 +12,8 @@ use crate::error::Result;
 pub struct HeadConfig {
     /// Whether the head is the embedding.
     pub tie_word_embeddings: bool,
+    /// Whether a head of its own has a bias.
+    pub bias: bool,
     /// The factor of logits.
     pub scale: Option<LogitScale>,
     /// Logits are bent below this: `cap * tanh(logit / cap)`.
@@ -51,8 +53,12 @@ mod tests {
     #[test]
     fn a_divisor_of_logits_is_what_config_says_in_halves_too() {
         let _turn = crate::device_lock::device();
-        let head =
-            HeadConfig { tie_word_embeddings: true, scale: Some(LogitScale::Over(6.0)), softcap: None };
+        let head = HeadConfig {
+            tie_word_embeddings: true,
+            bias: false,
+            scale: Some(LogitScale::Over(6.0)),
+            softcap: None,
+        };
         assert_eq!(differing(0.31, |values| head.logits(values.clone()), |x| round(x / 6.0)), 0);
     }
 }

@@ -37,7 +37,10 @@ pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use head::{HeadConfig, LogitScale};
 pub use mixer::MixerKind;
-pub use moe::{ExpertActivation, ExpertTensors, MoeConfig};
+pub use moe::{
+    CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, MoeConfig, RoutingConfig,
+    ScoringFunc, SharedExpertConfig,
+};
 pub use norm::{NormConfig, NormKind};
 pub use pass::Pass;
 use rope::LONG;

@@ -4,34 +4,38 @@
 
 mod config;
 mod expert_weights;
+mod router;
+mod shared;
 
 use mlx_rs::Array;
-use mlx_rs::ops::indexing::{TryIndexOp, take_along_axis};
 use mlx_rs::ops::{
-    add, argpartition_axis, argsort_axis, clip, expand_dims_axes, floor_divide, matmul, multiply, negative,
-    sigmoid, softmax_axis, split_equal,
+    add, argsort_axis, clip, expand_dims_axes, floor_divide, matmul, multiply, sigmoid, split_equal,
 };
 
 use super::activation::Activated;
-use super::linear::{Linear, Part};
 use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
-pub use config::{ExpertActivation, ExpertTensors, MoeConfig};
+pub use config::{
+    CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, MoeConfig, RoutingConfig,
+    ScoringFunc, SharedExpertConfig,
+};
 use expert_weights::ExpertLinear;
 pub(super) use expert_weights::expect_type_of_floats;
+use router::Router;
+use shared::SharedExpert;
 
 /// From this many products on, rows are sorted by expert.
 const WORTH_SORTING: usize = 64;
 
 /// The router and all experts of a layer.
 pub(crate) struct Experts {
-    router: Linear,
+    router: Router,
     gate_up: ExpertLinear,
     down: ExpertLinear,
     activation: Between,
     num_experts_per_tok: i32,
-    normalized: bool,
+    shared: Option<SharedExpert>,
 }
 
 enum Between {
@@ -42,11 +46,10 @@ enum Between {
 impl Experts {
     /// Takes the router and the experts under `{name}.`, for a residual stream of width `hidden`.
     pub(crate) fn load(weights: &mut Weights, name: &str, hidden: usize, config: &MoeConfig) -> Result<Self> {
-        let router = format!("{name}.{}", config.router);
-        let part = Part { name: &router, outputs: config.num_experts };
+        let shared = config.shared.map(|shared| SharedExpert::load(weights, name, hidden, config, shared));
         let (gate_up, down) = config.tensors.load(weights, name, hidden, config)?;
         Ok(Self {
-            router: Linear::load(weights, &[part], hidden, config.bias)?,
+            router: Router::load(weights, name, hidden, config)?,
             gate_up,
             down,
             activation: match config.activation {
@@ -56,13 +59,13 @@ impl Experts {
                 ExpertActivation::Clamped { alpha, limit } => Between::Clamped { alpha, limit },
             },
             num_experts_per_tok: config.num_experts_per_tok as i32,
-            normalized: config.norm_topk_prob,
+            shared: shared.transpose()?,
         })
     }
 
     /// `[T, hidden]` to the same shape. `may_sort` rows by expert: their bits then depend on how many there are.
     pub(crate) fn forward(&self, input: &Array, may_sort: bool) -> Result<Array> {
-        let (chosen, shares) = self.route(input)?;
+        let (chosen, shares) = self.router.forward(input)?;
         let outer = if may_sort && chosen.size() >= WORTH_SORTING {
             self.by_expert(input, &chosen)?
         } else {
@@ -70,7 +73,11 @@ impl Experts {
         };
         // The weighted sum as one small product for each row.
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
-        Ok(mixed.squeeze_axes(&[1])?)
+        let mixed = mixed.squeeze_axes(&[1])?;
+        match &self.shared {
+            Some(shared) => Ok(add(mixed, shared.forward(input)?)?),
+            None => Ok(mixed),
+        }
     }
 
     /// `[.., 1, hidden]` through the experts `chosen` to the same shape.
@@ -91,20 +98,6 @@ impl Experts {
         let outer = self.through(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
         let back = argsort_axis(&order, 0)?;
         Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.num_experts_per_tok, width])?)
-    }
-
-    /// The experts of each row, `[T, chosen]`, and their weights, of the same shape.
-    fn route(&self, input: &Array) -> Result<(Array, Array)> {
-        let scores = self.router.forward(input)?;
-        let order = argpartition_axis(negative(&scores)?, self.num_experts_per_tok - 1, -1)?;
-        let chosen = order.try_index((.., 0..self.num_experts_per_tok))?;
-        // Normalized weights are a softmax of the chosen scores alone.
-        let shares = if self.normalized {
-            softmax_axis(take_along_axis(&scores, &chosen, -1)?, -1, true)?
-        } else {
-            take_along_axis(softmax_axis(&scores, -1, true)?, &chosen, -1)?
-        };
-        Ok((chosen, shares))
     }
 }
 

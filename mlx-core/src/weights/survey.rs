@@ -93,10 +93,11 @@ pub struct Kind {
 /// Weights by their format in the files: a float type or a quantization scheme.
 pub type Kinds = BTreeMap<String, Kind>;
 
-/// Adds the remaining tensors of `checkpoint` to an empty `tally`.
+/// Adds the remaining tensors of `checkpoint` to an empty `tally`. Those whose names have one of the ends in `wide` are held in f32.
 pub(super) fn survey(
     checkpoint: &Checkpoint,
     quantization: &QuantizationConfig,
+    wide: &[&str],
     policy: WeightPolicy,
     mut tally: Tally,
 ) -> (Tally, Kinds) {
@@ -104,7 +105,9 @@ pub(super) fn survey(
     for (name, entry) in checkpoint.entries() {
         let (scheme, part) = scheme(checkpoint, quantization, name);
         let label = scheme.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
-        let found = sizes(entry, part, scheme, policy, tally.float_bytes());
+        let is_wide = wide.iter().any(|end| name.ends_with(end));
+        let float = if is_wide { 4 } else { tally.float_bytes() };
+        let found = sizes(entry, part, scheme, policy, float);
         let kind = kinds.entry(label).or_default();
         for (sum, add) in [
             (&mut kind.tensors, found.tensors),

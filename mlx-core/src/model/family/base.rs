@@ -109,6 +109,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         head: HeadConfig {
             // Unless config.json says otherwise, the checkpoint tells: a head of its own makes itself known.
             tie_word_embeddings: flag(fields, "tie_word_embeddings", true)?,
+            bias: false,
             scale: None,
             softcap: None,
         },

@@ -6,10 +6,14 @@ use super::base::{self, Defaults, LLAMA, flag, positive};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
+use crate::model::activation::Activation;
 use crate::model::attention::QkNormScope;
 use crate::model::config::DecoderConfig;
-use crate::model::moe::ExpertTensors;
-use crate::model::moe::{ExpertActivation, MoeConfig};
+use crate::model::feed_forward::FeedForwardInput;
+use crate::model::moe::{
+    ExpertActivation, ExpertTensors, MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
+};
+use crate::model::norm::NormKind;
 use crate::model::tensors::TensorNames;
 
 /// Mixtral.
@@ -24,16 +28,9 @@ pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &defaults)?;
     layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
     config.tensors = TensorNames { renamed: &[(".mlp.", ".block_sparse_moe.")], nested: false };
-    let experts = MoeConfig {
-        num_experts: count(fields, 8)?,
-        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(2),
-        intermediate_size: config.feed_forward.intermediate_size,
-        norm_topk_prob: true,
-        bias: false,
-        activation: ExpertActivation::Gated(config.feed_forward.activation),
-        router: "gate",
-        tensors: ExpertTensors::Each(["w1", "w3", "w2"]),
-    };
+    let width = config.feed_forward.intermediate_size;
+    let tensors = ExpertTensors::Each(["w1", "w3", "w2"]);
+    let experts = MoeConfig { tensors, ..read(fields, 8, 2, width)? };
     Ok(sparse(config, experts, |_| true))
 }
 
@@ -47,19 +44,41 @@ pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
     layers::slide_all(fields, &mut config, layers::window_if_used(fields, Some(4096))?)?;
+    let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(768);
+    let routing = RoutingConfig::softmax(flag(fields, "norm_topk_prob", false)?);
+    let experts = MoeConfig { routing, ..read(fields, 128, 8, width)? };
+    sparse_by_step(fields, config, experts)
+}
+
+/// Qwen 2 with experts, and one that every row goes through, as far as its gate lets it.
+pub(super) fn qwen2_moe(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields.with_default("intermediate_size", 5632.into());
+    let defaults = Defaults { num_kv_heads: Some(16), max_position_embeddings: 32_768, ..LLAMA };
+    let mut config = base::read(fields, &defaults)?;
+    config.attention.biases.qkv = flag(fields, "qkv_bias", true)?;
+    let window = layers::window_if_used(fields, Some(4096))?;
+    let last = fields.optional_number("max_window_layers")?.unwrap_or(28.0);
+    let every_other = |layer: usize| window.is_some() && layer.is_multiple_of(2) && (layer as f64) < last;
+    let sliding = layers::kinds(fields, config.layers.len(), every_other)?;
+    layers::slide(fields, &mut config, &sliding, window)?;
+    let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(1408);
     let experts = MoeConfig {
-        num_experts: count(fields, 128)?,
-        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
-        intermediate_size: fields.optional_size("moe_intermediate_size")?.unwrap_or(768),
-        norm_topk_prob: flag(fields, "norm_topk_prob", false)?,
-        bias: false,
-        activation: ExpertActivation::Gated(config.feed_forward.activation),
-        router: "gate",
-        tensors: ExpertTensors::Each(["gate_proj", "up_proj", "down_proj"]),
+        routing: RoutingConfig::softmax(flag(fields, "norm_topk_prob", false)?),
+        shared: Some(gated_shared(fields, 5632)?),
+        ..read(fields, 60, 4, width)?
     };
-    let step = fields.optional_size("decoder_sparse_step")?.unwrap_or(1);
-    let dense = fields.numbers("mlp_only_layers")?;
-    Ok(sparse(config, experts, |layer| (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as f64))))
+    sparse_by_step(fields, config, experts)
+}
+
+/// The shared expert of Qwen's mixtures.
+pub(super) fn gated_shared(fields: &Fields, usual: usize) -> Result<SharedExpertConfig> {
+    Ok(SharedExpertConfig {
+        gate: Some("shared_expert_gate"),
+        ..SharedExpertConfig::gated(
+            "shared_expert",
+            fields.optional_size("shared_expert_intermediate_size")?.unwrap_or(usual),
+        )
+    })
 }
 
 /// OLMoE: queries and keys are normalized over their whole width.
@@ -70,16 +89,8 @@ pub(super) fn olmoe(fields: &Fields) -> Result<DecoderConfig> {
     let defaults = Defaults { max_position_embeddings: 4096, eps: ("rms_norm_eps", 1e-5), ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
     base::normalize_heads(&mut config, QkNormScope::Width);
-    let experts = MoeConfig {
-        num_experts: count(fields, 64)?,
-        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(8),
-        intermediate_size: config.feed_forward.intermediate_size,
-        norm_topk_prob: flag(fields, "norm_topk_prob", false)?,
-        bias: false,
-        activation: ExpertActivation::Gated(config.feed_forward.activation),
-        router: "gate",
-        tensors: ExpertTensors::Each(["gate_proj", "up_proj", "down_proj"]),
-    };
+    let routing = RoutingConfig::softmax(flag(fields, "norm_topk_prob", false)?);
+    let experts = MoeConfig { routing, ..read(fields, 64, 8, config.feed_forward.intermediate_size)? };
     Ok(sparse(config, experts, |_| true))
 }
 
@@ -106,10 +117,6 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
     let sliding = layers::kinds(fields, config.layers.len(), |layer| layer.is_multiple_of(2))?;
     layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(128))?)?;
     let experts = MoeConfig {
-        num_experts: count(fields, 128)?,
-        num_experts_per_tok: fields.optional_size("num_experts_per_tok")?.unwrap_or(4),
-        intermediate_size: config.feed_forward.intermediate_size,
-        norm_topk_prob: true,
         bias: true,
         activation: ExpertActivation::Clamped {
             alpha: positive(fields, "swiglu_alpha", 1.702)? as f32,
@@ -117,17 +124,92 @@ pub(super) fn gpt_oss(fields: &Fields) -> Result<DecoderConfig> {
         },
         router: "router",
         tensors: ExpertTensors::Interleaved,
+        ..read(fields, 128, 4, config.feed_forward.intermediate_size)?
     };
     Ok(sparse(config, experts, |_| true))
 }
 
-/// How many experts there are; the key has two names.
-fn count(fields: &Fields, usual: usize) -> Result<usize> {
-    let count = fields.optional_size("num_local_experts")?;
-    Ok(count.or(fields.optional_size("num_experts")?).unwrap_or(usual))
+/// Phi's mixture: two experts, whose weights do not add up to 1.
+pub(super) fn phimoe(fields: &Fields) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        norm: NormKind::LayerWithBias,
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.head.bias = flag(fields, "lm_head_bias", false)?;
+    layers::slide_all(fields, &mut config, layers::window(fields, None)?)?;
+    config.tensors = TensorNames { renamed: &[(".mlp.", ".block_sparse_moe.")], nested: false };
+    let jitter = positive(fields, "router_jitter_noise", 0.01)? as f32;
+    let scoring_func = ScoringFunc::SparseMixer { jitter };
+    let experts = MoeConfig {
+        routing: RoutingConfig { scoring_func, ..RoutingConfig::softmax(false) },
+        tensors: ExpertTensors::Each(["w1", "w3", "w2"]),
+        ..read(fields, 16, 2, config.feed_forward.intermediate_size)?
+    };
+    if experts.num_experts_per_tok != 2 {
+        return Err(fields.error("num_experts_per_tok", "must be 2 in this family"));
+    }
+    Ok(sparse(config, experts, |_| true))
 }
 
-fn sparse(mut config: DecoderConfig, experts: MoeConfig, is_sparse: impl Fn(usize) -> bool) -> DecoderConfig {
+/// Granite's mixture, with an expert for all rows in some of its models.
+pub(super) fn granitemoe(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = super::llama::granite(fields)?;
+    config.tensors = TensorNames {
+        renamed: &[
+            (".mlp.shared_mlp.gate_up_proj", ".shared_mlp.input_linear"),
+            (".mlp.shared_mlp.down_proj", ".shared_mlp.output_linear"),
+            (".mlp.", ".block_sparse_moe."),
+        ],
+        nested: false,
+    };
+    let shared = fields.optional_size("shared_intermediate_size")?.map(|width| SharedExpertConfig {
+        input: FeedForwardInput::GatedInOne,
+        ..SharedExpertConfig::gated("shared_mlp", width)
+    });
+    let experts = MoeConfig {
+        router: "router.layer",
+        tensors: ExpertTensors::InOne(["input_linear.weight", "output_linear.weight"]),
+        shared,
+        ..read(fields, 8, 2, config.feed_forward.intermediate_size)?
+    };
+    Ok(sparse(config, experts, |_| true))
+}
+
+/// Experts as most families have them, of this width, with the usual numbers of all and of those that a row goes through.
+pub(super) fn read(fields: &Fields, usual: usize, per_token: usize, width: usize) -> Result<MoeConfig> {
+    let mut count = None;
+    for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
+        count = count.or(fields.optional_size(key)?);
+    }
+    let per_token = fields.optional_size("num_experts_per_tok")?.unwrap_or(per_token);
+    let activation = fields.optional_text("hidden_act")?.map_or(Some(Activation::Silu), Activation::named);
+    Ok(MoeConfig {
+        activation: ExpertActivation::Gated(activation.unwrap_or(Activation::Silu)),
+        ..MoeConfig::gated(count.unwrap_or(usual), per_token, width)
+    })
+}
+
+/// Every `decoder_sparse_step`-th layer has the experts, but not those in `mlp_only_layers`.
+pub(super) fn sparse_by_step(
+    fields: &Fields,
+    config: DecoderConfig,
+    experts: MoeConfig,
+) -> Result<DecoderConfig> {
+    let step = fields.optional_size("decoder_sparse_step")?.unwrap_or(1);
+    let dense = fields.numbers("mlp_only_layers")?;
+    Ok(sparse(config, experts, |layer| (layer + 1).is_multiple_of(step) && !dense.contains(&(layer as f64))))
+}
+
+/// Gives `experts` to the layers that `is_sparse` names.
+pub(super) fn sparse(
+    mut config: DecoderConfig,
+    experts: MoeConfig,
+    is_sparse: impl Fn(usize) -> bool,
+) -> DecoderConfig {
     for (index, layer) in config.layers.iter_mut().enumerate() {
         layer.is_moe = is_sparse(index);
     }

@@ -89,10 +89,19 @@ impl ExpertTensors {
     fn take(self, mut taker: Taker) -> Result<(ExpertLinear, ExpertLinear)> {
         let name = taker.name;
         match self {
-            Self::Each(_) if taker.weights.has(&format!("{name}.switch_mlp.gate_proj.weight")) => {
+            Self::Each(_) | Self::InOne(_)
+                if taker.weights.has(&format!("{name}.switch_mlp.gate_proj.weight")) =>
+            {
                 taker.stacked("switch_mlp")
             }
-            Self::Each(_) if taker.weights.has(&format!("{name}.experts.gate_up_proj")) => taker.in_one(),
+            // mlx-lm's layout of dots1.
+            Self::Each(_) if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) => {
+                taker.stacked("experts")
+            }
+            Self::InOne(names) => taker.in_one(names),
+            Self::Each(_) if taker.weights.has(&format!("{name}.experts.gate_up_proj")) => {
+                taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
+            }
             Self::Each(names) => taker.one_by_one(names),
             Self::Interleaved if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) => {
                 taker.stacked("experts")
@@ -160,11 +169,11 @@ impl Taker<'_, '_> {
         Ok((gate_up, ExpertLinear { stacks: vec![down], bias: after }))
     }
 
-    /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, output, input]`.
-    fn in_one(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
+    /// Gate above up, and down, each `[experts, output, input]`.
+    fn in_one(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate_up = self.take("experts.gate_up_proj", &[count, 2 * inner, hidden])?;
-        let down = self.take("experts.down_proj", &[count, hidden, inner])?;
+        let gate_up = self.take(gate_up, &[count, 2 * inner, hidden])?;
+        let down = self.take(down, &[count, hidden, inner])?;
         Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
     }
 

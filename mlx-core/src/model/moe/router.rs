@@ -1,0 +1,148 @@
+//! Chooses the experts of each row and weights them. Invariant: a row's choice depends on that row alone.
+
+use mlx_rs::ops::indexing::{TryIndexOp, argmax_axis, put_along_axis, take_along_axis, topk_axis};
+use mlx_rs::ops::{
+    abs, add, argpartition_axis, concatenate, divide, expand_dims_axes, gt, max_axis, maximum, multiply,
+    negative, select, sigmoid, softmax_axis, subtract, sum_axis,
+};
+use mlx_rs::{Array, Dtype};
+
+use super::config::{ExpertGroups, GroupScore, MoeConfig, RoutingConfig, ScoringFunc};
+use crate::error::Result;
+use crate::model::linear::{Linear, Part};
+use crate::weights::Weights;
+
+/// Keeps the sum of the chosen scores away from 0.
+const LEAST_SUM: f32 = 1e-20;
+
+/// A router with its weights.
+pub(super) struct Router {
+    gate: Linear,
+    /// `[experts]`, f32: added to the scores for the choice, not to the weights.
+    correction_bias: Option<Array>,
+    config: RoutingConfig,
+    num_experts_per_tok: i32,
+}
+
+impl Router {
+    /// Takes the router's tensors under `{name}.`, for a residual stream of width `hidden`.
+    pub(super) fn load(weights: &mut Weights, name: &str, hidden: usize, config: &MoeConfig) -> Result<Self> {
+        let (gate, count) = (format!("{name}.{}", config.router), config.num_experts);
+        let mut correction_bias = None;
+        if let Some(bias) = config.routing.correction_bias {
+            let name = format!("{name}.{}", bias.name);
+            if !bias.as_found || weights.has(&name) {
+                weights.keep_wide(bias.name);
+                let shape = weights.shape(&name).filter(|shape| *shape == [1, count]);
+                let shape = shape.map_or(vec![count], <[usize]>::to_vec);
+                correction_bias = Some(weights.take(&name, &shape)?.reshape(&[count as i32])?);
+            }
+        }
+        Ok(Self {
+            gate: Linear::load(weights, &[Part { name: &gate, outputs: count }], hidden, config.bias)?,
+            correction_bias,
+            config: config.routing,
+            num_experts_per_tok: config.num_experts_per_tok as i32,
+        })
+    }
+
+    /// The experts of each row of `[T, hidden]`, `[T, chosen]`, and their weights, of the same shape.
+    pub(super) fn forward(&self, input: &Array) -> Result<(Array, Array)> {
+        let logits = self.gate.forward(input)?;
+        let (chosen, shares) = match self.config.scoring_func {
+            ScoringFunc::Softmax if self.correction_bias.is_none() && self.config.groups.is_none() => {
+                let chosen = self.best(&logits)?;
+                let shares = self.softmax_shares(&logits, &chosen)?;
+                (chosen, shares)
+            }
+            ScoringFunc::Softmax => {
+                let chosen = self.best(&self.for_choice(&softmax_axis(
+                    &logits.as_dtype(Dtype::Float32)?,
+                    -1,
+                    true,
+                )?)?)?;
+                let shares = self.softmax_shares(&logits, &chosen)?;
+                (chosen, shares)
+            }
+            ScoringFunc::Sigmoid => {
+                let scores = sigmoid(&logits.as_dtype(Dtype::Float32)?)?;
+                let chosen = self.best(&self.for_choice(&scores)?)?;
+                let shares = self.divided(take_along_axis(&scores, &chosen, -1)?)?;
+                (chosen, shares)
+            }
+            ScoringFunc::SparseMixer { jitter } => sparse_mixer(&logits, jitter)?,
+        };
+        let shares = match self.config.routed_scaling_factor {
+            1.0 => shares,
+            factor => multiply(&shares, crate::array::scalar_like(factor, &shares)?)?,
+        };
+        Ok((chosen, shares.as_dtype(input.dtype())?))
+    }
+
+    /// The indices of the largest scores of each row.
+    fn best(&self, scores: &Array) -> Result<Array> {
+        let order = argpartition_axis(negative(scores)?, self.num_experts_per_tok - 1, -1)?;
+        Ok(order.try_index((.., 0..self.num_experts_per_tok))?)
+    }
+
+    /// Scores as the choice sees them: corrected, and minus infinity outside the chosen groups.
+    fn for_choice(&self, scores: &Array) -> Result<Array> {
+        let corrected = match &self.correction_bias {
+            Some(bias) => add(scores, bias)?,
+            None => scores.clone(),
+        };
+        match self.config.groups {
+            Some(groups) if groups.topk_group < groups.n_group => limit(&corrected, groups),
+            _ => Ok(corrected),
+        }
+    }
+
+    /// Weights by softmax. Where they are divided by their sum, they are a softmax of the chosen scores alone.
+    fn softmax_shares(&self, logits: &Array, chosen: &Array) -> Result<Array> {
+        Ok(if self.config.norm_topk_prob {
+            softmax_axis(take_along_axis(logits, chosen, -1)?, -1, true)?
+        } else {
+            take_along_axis(softmax_axis(logits, -1, true)?, chosen, -1)?
+        })
+    }
+
+    fn divided(&self, shares: Array) -> Result<Array> {
+        if !self.config.norm_topk_prob || self.num_experts_per_tok == 1 && self.config.groups.is_none() {
+            return Ok(shares);
+        }
+        let sum = add(sum_axis(&shares, -1, true)?, Array::from_f32(LEAST_SUM))?;
+        Ok(divide(shares, sum)?)
+    }
+}
+
+/// Scores `[T, experts]` with minus infinity in all but the best groups of each row.
+fn limit(scores: &Array, groups: ExpertGroups) -> Result<Array> {
+    let (rows, experts, count) = (scores.dim(0), scores.dim(1), groups.n_group as i32);
+    let grouped = scores.reshape(&[rows, count, experts / count])?;
+    let of_group = match groups.score {
+        GroupScore::BestTwo => sum_axis(topk_axis(&grouped, 2, -1)?, -1, false)?,
+        GroupScore::Best => max_axis(&grouped, -1, false)?,
+    };
+    let dropped = count - groups.topk_group as i32;
+    let worst = argpartition_axis(of_group, dropped - 1, -1)?.try_index((.., 0..dropped))?;
+    let lowest = Array::from_f32(f32::NEG_INFINITY).as_dtype(scores.dtype())?;
+    let kept = put_along_axis(&grouped, expand_dims_axes(&worst, &[2])?, lowest, 1)?;
+    Ok(kept.reshape(&[rows, experts])?)
+}
+
+/// Phi's choice of two (SparseMixer, arXiv:2409.12136): each is weighted by a softmax over the scores that come near it.
+fn sparse_mixer(logits: &Array, jitter: f32) -> Result<(Array, Array)> {
+    let scores = logits.as_dtype(Dtype::Float32)?;
+    let lowest = Array::from_f32(f32::NEG_INFINITY);
+    let (mut left, mut chosen, mut shares) = (scores.clone(), Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let best = argmax_axis(&left, -1, true)?;
+        let top = take_along_axis(&left, &best, -1)?;
+        let distance = divide(subtract(&top, &scores)?, maximum(abs(&scores)?, &top)?)?;
+        let near = select(gt(distance, Array::from_f32(2.0 * jitter))?, &lowest, &left)?;
+        shares.push(take_along_axis(softmax_axis(near, -1, true)?, &best, -1)?);
+        left = put_along_axis(&left, &best, &lowest, -1)?;
+        chosen.push(best);
+    }
+    Ok((concatenate(&chosen, -1)?, concatenate(&shares, -1)?))
+}
