@@ -25,4 +25,5 @@ mod sessions;
 mod sharing;
 mod sliding;
 mod spans;
+mod template_bombs;
 mod text;

@@ -2,10 +2,11 @@
 #![no_main]
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use mlx_core::chat::Message;
-use mlx_core::text::{ChatTemplate, TemplateInput};
+use mlx_core::text::{ChatTemplate, NO_PAUSE, RenderLimits, TemplateInput};
 use mlx_fuzz::json::Documents;
 use mlx_fuzz::{halves, watch_panics};
 use serde_json::{Value, json};
@@ -39,5 +40,7 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
         add_generation_prompt: chat.get("add_generation_prompt").is_none_or(|flag| flag == true),
         ..TemplateInput::default()
     };
-    let _ = template.render(&input);
+    // Far below libFuzzer's own limits, which a rendering that exceeds these would reach.
+    let limits = RenderLimits::new(Duration::from_millis(200), 64 << 20);
+    let _ = template.render_within(&input, &limits, NO_PAUSE);
 });

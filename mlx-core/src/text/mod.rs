@@ -7,6 +7,7 @@ mod config;
 mod decoder;
 pub mod detokenizer;
 mod guarded;
+mod pause;
 mod size_bound;
 pub mod stop;
 pub mod template;
@@ -16,6 +17,7 @@ pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;
 pub use guarded::GUARDED_THREAD;
+pub use pause::{NO_PAUSE, Pause};
 pub use stop::{StopMatcher, StopOutput};
-pub use template::{ChatTemplate, TemplateInput};
+pub use template::{ChatTemplate, RenderLimits, TemplateInput};
 pub use tokenizer::Tokenizer;

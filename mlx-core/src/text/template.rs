@@ -1,45 +1,81 @@
 //! Chat templates: messages to the text of a prompt, as transformers renders them.
 
-mod budget;
+mod access;
+mod arguments;
+mod checks;
 mod clock;
-mod edit;
-mod environment;
+mod fault;
 mod filters;
+mod format;
+mod input;
+mod interpreter;
 mod json;
+mod markup;
 mod messages;
+mod meter;
+mod method_names;
 mod methods;
 mod numbers;
 mod operators;
 mod python;
-mod source;
-mod token;
+mod scope;
+mod syntax;
+mod thread;
+mod value;
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use jiff::civil::DateTime;
-use minijinja::Environment;
 use serde_json::{Map, Value};
 
 use super::config::{TokenizerConfig, read_optional};
 use super::guarded::guarded;
+use super::pause::{NO_PAUSE, Pause};
 use crate::chat::Message;
 use crate::config::Fields;
 use crate::error::{Error, Result};
+use fault::{Fault, Outcome, Reason};
 use messages::MessageForm;
+use meter::Meter;
+pub use meter::RenderLimits;
+use syntax::ast::Body;
+use thread::{Control, on_thread};
 
 /// The template that is used unless another one fits better.
 const DEFAULT: &str = "default";
 /// The template for requests with tools, in folders that have one.
 const TOOL_USE: &str = "tool_use";
 
+/// The maximum bytes of a template. Real templates stay far below.
+const MAX_BYTES: usize = 512 << 10;
+
 /// The chat template of a model: a Jinja program that turns messages into the text of a prompt.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    /// By name.
+    templates: Arc<BTreeMap<String, Compiled>>,
     /// `bos_token` and so on, which templates see as variables.
     special_tokens: Map<String, Value>,
     /// How it looks at messages.
     form: MessageForm,
+}
+
+/// A template as it was read from a file.
+struct Source {
+    name: String,
+    /// The name of the file; empty if there is none.
+    file: String,
+    text: String,
+}
+
+/// A template and its tree.
+#[derive(Debug)]
+struct Compiled {
+    file: String,
+    source: String,
+    body: Body,
 }
 
 /// What a chat template is rendered from.
@@ -83,82 +119,131 @@ impl ChatTemplate {
 
     /// Compiles one template. `special_tokens` are variables by name, such as `bos_token`.
     pub fn from_source(source: &str, special_tokens: Map<String, Value>) -> Result<Self> {
-        Self::new(vec![(DEFAULT.to_string(), source.to_string())], special_tokens)
+        let source = Source { name: DEFAULT.to_owned(), file: String::new(), text: source.to_owned() };
+        Self::new(vec![source], special_tokens)
     }
 
-    fn new(sources: Vec<(String, String)>, special_tokens: Map<String, Value>) -> Result<Self> {
-        let sources: Vec<(String, String)> = sources
-            .into_iter()
-            .map(|(name, text)| Ok((name, source::prepare(&text)?)))
-            .collect::<Result<_>>()?;
-        let compile = || {
-            let mut environment = environment::new();
-            for (name, text) in sources {
-                environment.add_template_owned(name, text).map_err(|error| environment::explain(&error))?;
-            }
-            Ok(environment)
+    fn new(sources: Vec<Source>, special_tokens: Map<String, Value>) -> Result<Self> {
+        let compile = || -> Result<BTreeMap<String, Compiled>> {
+            sources.into_iter().map(|source| Ok((source.name.clone(), Compiled::new(source)?))).collect()
         };
-        // The parser recurses as deeply as a template says, which the caller's stack may not hold.
+        // The parser recurses, within limits, more deeply than the caller's stack may hold.
         let failed = || Err(Error::Template("it cannot be compiled".into()));
-        let environment = guarded(compile).unwrap_or_else(failed)?;
-        let form = MessageForm::of(|text| is_mentioned(&environment, text));
-        Ok(Self { environment, special_tokens, form })
+        let templates = Arc::new(guarded(compile).unwrap_or_else(failed)?);
+        let form = MessageForm::of(|text| is_mentioned(&templates, text));
+        Ok(Self { templates, special_tokens, form })
     }
 
     /// Whether a template of the model holds this text, such as a tag that marks thoughts.
     pub fn mentions(&self, text: &str) -> bool {
-        is_mentioned(&self.environment, text)
+        is_mentioned(&self.templates, text)
     }
 
     /// Renders the prompt. A template's `raise_exception` is an [`Error::Template`] with its message.
     pub fn render(&self, input: &TemplateInput) -> Result<String> {
-        let rendered = self.render_form(input, self.form);
-        if rendered.is_ok() || !input.messages.iter().any(|message| !message.tool_calls.is_empty()) {
-            return rendered;
-        }
-        let mut others = self.form.others().into_iter();
-        others.find_map(|form| self.render_form(input, form).ok()).map_or(rendered, Ok)
+        self.render_within(input, &RenderLimits::default(), NO_PAUSE)
     }
 
-    fn render_form(&self, input: &TemplateInput, form: MessageForm) -> Result<String> {
-        let list = |values: &Option<Vec<Value>>| values.clone().map_or(Value::Null, Value::Array);
-        let mut variables = self.special_tokens.clone();
-        variables.extend(input.extra.clone());
-        variables
-            .insert("messages".into(), input.messages.iter().map(|message| form.write(message)).collect());
-        variables.insert("tools".into(), list(&input.tools));
-        variables.insert("documents".into(), list(&input.documents));
-        variables.insert("add_generation_prompt".into(), input.add_generation_prompt.into());
-        let name = if input.tools.is_some() { TOOL_USE } else { DEFAULT };
-        self.render_variables(name, &variables, input.now)
-    }
-
-    /// Renders the template of that name, or the default one, from exactly these variables.
-    fn render_variables(
+    /// Renders the prompt within limits, which earlier renderings may have used in part. A template that exceeds them is an
+    /// [`Error::Template`]; an error of `pause` ends the rendering within milliseconds.
+    pub fn render_within(
         &self,
-        name: &str,
-        variables: &Map<String, Value>,
-        now: Option<DateTime>,
+        input: &TemplateInput,
+        limits: &RenderLimits,
+        pause: Pause,
     ) -> Result<String> {
-        let template =
-            self.environment.get_template(name).or_else(|_| self.environment.get_template(DEFAULT));
-        let template = template.map_err(|_| {
+        let name =
+            if input.tools.is_some() && self.templates.contains_key(TOOL_USE) { TOOL_USE } else { DEFAULT };
+        let template = self.templates.get(name).ok_or_else(|| {
             Error::Template(format!("the model has several chat templates, but none is called \"{DEFAULT}\""))
         })?;
-        environment::render(&template, variables, now).map_err(|error| environment::explain(&error))
+        on_thread(pause, |control| {
+            let render = |form| {
+                let variables = input::variables(&self.special_tokens, input, form);
+                template.render(&variables, input.now, limits, control)
+            };
+            self.in_any_form(input, render).map_err(|fault| template.explain(fault))
+        })
+    }
+
+    /// Renders in the form that the template seems to expect. If that fails and there are calls, the other forms are tried.
+    fn in_any_form(
+        &self,
+        input: &TemplateInput,
+        render: impl Fn(MessageForm) -> Outcome<String>,
+    ) -> Outcome<String> {
+        let rendered = render(self.form);
+        let Err(fault) = rendered else { return rendered };
+        let has_calls = input.messages.iter().any(|message| !message.tool_calls.is_empty());
+        if !has_calls || !fault.depends_on_input() {
+            return Err(fault);
+        }
+        for form in self.form.others() {
+            match render(form) {
+                Err(other) if other.depends_on_input() => {}
+                ended => return ended,
+            }
+        }
+        Err(fault)
     }
 }
 
-fn is_mentioned(environment: &Environment<'_>, text: &str) -> bool {
-    environment.templates().any(|(_, template)| template.source().contains(text))
+impl Compiled {
+    fn new(source: Source) -> Result<Self> {
+        let mut compiled = Self { file: source.file, source: source.text, body: Body::new() };
+        let length = compiled.source.len();
+        if length > MAX_BYTES {
+            return Err(Error::Template(format!(
+                "the template has {length} bytes; the limit is {MAX_BYTES}"
+            )));
+        }
+        compiled.body = syntax::parse(&compiled.source).map_err(|fault| compiled.explain(fault))?;
+        Ok(compiled)
+    }
+
+    /// Renders it from exactly these variables.
+    fn render(
+        &self,
+        variables: &Map<String, Value>,
+        now: Option<DateTime>,
+        limits: &RenderLimits,
+        control: &Arc<Control>,
+    ) -> Outcome<String> {
+        let meter = Meter::new(limits, control);
+        let values = input::values(variables, &meter);
+        let rendered = values.and_then(|values| interpreter::render(&self.body, values, now, &meter));
+        meter.end(limits);
+        rendered
+    }
+
+    /// The bare message of a template's `raise_exception`; any other fault with the file and the line.
+    fn explain(&self, fault: Fault) -> Error {
+        let message = match fault.reason {
+            Reason::Raised(message) => return Error::Template(message),
+            Reason::Stopped => "was stopped".to_owned(),
+            Reason::Invalid(message) | Reason::Limit(message) => message,
+        };
+        let line = fault.line.map(|line| format!("line {line}"));
+        let place: Vec<&str> = [self.file.as_str(), line.as_deref().unwrap_or_default()]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect();
+        Error::Template(if place.is_empty() { message } else { format!("{}: {message}", place.join(", ")) })
+    }
 }
 
-/// `chat_template.jinja` and the templates beside it, with their names.
-fn template_files(folder: &Path) -> Result<Vec<(String, String)>> {
-    let mut sources: Vec<_> = read_optional(&folder.join("chat_template.jinja"))?
-        .map(|text| (DEFAULT.to_string(), text))
-        .into_iter()
-        .collect();
+fn is_mentioned(templates: &BTreeMap<String, Compiled>, text: &str) -> bool {
+    templates.values().any(|template| template.source.contains(text))
+}
+
+/// `chat_template.jinja` and the templates beside it.
+fn template_files(folder: &Path) -> Result<Vec<Source>> {
+    let read = |path: &Path, name: &str| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = read_optional(path)?;
+        Ok::<_, Error>(text.map(|text| Source { name: name.to_owned(), file, text }))
+    };
+    let mut sources: Vec<_> = read(&folder.join("chat_template.jinja"), DEFAULT)?.into_iter().collect();
     let folder = folder.join("additional_chat_templates");
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -169,23 +254,25 @@ fn template_files(folder: &Path) -> Result<Vec<(String, String)>> {
         let path = entry.map_err(|error| Error::io(&folder, error))?.path();
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
         if path.extension().is_some_and(|extension| extension == "jinja") {
-            sources.extend(read_optional(&path)?.map(|text| (name.to_string(), text)));
+            sources.extend(read(&path, name)?);
         }
     }
     Ok(sources)
 }
 
 /// The templates of a `chat_template` key: one string, a list of `{name, template}`, or an object of them.
-fn listed(value: &Value, path: &Path) -> Result<Vec<(String, String)>> {
+fn listed(value: &Value, path: &Path) -> Result<Vec<Source>> {
     let wrong = || Error::file(path, "chat_template is neither a string nor a list of {name, template}");
     let text = |value: &Value| value.as_str().map(str::to_string).ok_or_else(wrong);
+    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let source = |name: String, text: String| Source { name, file: file.clone(), text };
     match value {
-        Value::String(text) => Ok(vec![(DEFAULT.to_string(), text.clone())]),
+        Value::String(text) => Ok(vec![source(DEFAULT.to_owned(), text.clone())]),
         Value::Array(entries) => {
-            entries.iter().map(|entry| Ok((text(&entry["name"])?, text(&entry["template"])?))).collect()
+            entries.iter().map(|entry| Ok(source(text(&entry["name"])?, text(&entry["template"])?))).collect()
         }
         Value::Object(entries) => {
-            entries.iter().map(|(name, value)| Ok((name.clone(), text(value)?))).collect()
+            entries.iter().map(|(name, value)| Ok(source(name.clone(), text(value)?))).collect()
         }
         _ => Err(wrong()),
     }
@@ -200,7 +287,13 @@ mod tests {
     fn render(source: &str, variables: &Value) -> Result<String> {
         let variables = variables.as_object().cloned().unwrap_or_default();
         let now = jiff::civil::date(2024, 7, 26).at(0, 0, 0, 0);
-        ChatTemplate::from_source(source, Map::new())?.render_variables(DEFAULT, &variables, Some(now))
+        let template = ChatTemplate::from_source(source, Map::new())?;
+        let template = &template.templates[DEFAULT];
+        let render = |control: &Arc<Control>| {
+            let rendered = template.render(&variables, Some(now), &RenderLimits::default(), control);
+            rendered.map_err(|fault| template.explain(fault))
+        };
+        on_thread(NO_PAUSE, render)
     }
 
     #[test]
@@ -231,13 +324,13 @@ mod tests {
     fn errors_say_what_and_where() {
         for (source, expected) in [
             ("\n{{ raise_exception('roles must alternate') }}", "chat template: roles must alternate"),
-            ("\n{% for x in none %}{% endfor %}", "line 2: invalid operation: none is not iterable"),
-            ("\n{{ a.b }}", "line 2: undefined value: `a` is undefined"),
-            ("{{ 'a' + [] }}", "line 1: invalid operation: tried to use + operator"),
+            ("\n{% for x in none %}{% endfor %}", "line 2: NoneType is not iterable"),
+            ("\n{{ a.b }}", "line 2: `a` is undefined"),
+            ("{{ 'a' + [] }}", "line 1: tried to use + operator"),
             ("{{ [].append(1) }}", "append is not allowed"),
             ("{% if %}", "line 1: syntax error"),
-            ("{{ nothing|tojson }}", "cannot be written as JSON"),
-            ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion limit"),
+            ("{{ nothing|tojson }}", "`nothing` is undefined and cannot be written as JSON"),
+            ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recurses too deeply"),
         ] {
             let message = render(source, &Value::Null).expect_err(source).to_string();
             assert!(message.contains(expected), "{source}: {message}");

@@ -1,14 +1,11 @@
 //! Writes values as Python's `json.dumps` does.
 
-use std::fmt::Write;
-
-use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, Value};
-
+use super::fault::{Outcome, invalid};
+use super::meter::{Buffer, Meter};
 use super::python;
+use super::value::{Key, List, ListKind, Map, Value};
 
 /// `json.dumps`' options.
-#[derive(Debug, Clone)]
 pub(super) struct Style {
     pub(super) ascii: bool,
     /// The indent of one level of nesting; `None` writes a single line.
@@ -18,150 +15,135 @@ pub(super) struct Style {
     pub(super) sort_keys: bool,
 }
 
-/// Deeper nesting is refused, like Python's recursion limit does.
-const MAX_DEPTH: usize = 200;
-
 /// The JSON of `value`.
-pub(super) fn dump(value: &Value, style: &Style) -> Result<String, Error> {
-    let mut writer = Writer { style, output: String::new(), depth: 0 };
+pub(super) fn dump(value: &Value, style: &Style, meter: &Meter) -> Outcome<Value> {
+    let mut writer = Writer { style, output: Buffer::new(meter), depth: 0 };
     writer.value(value)?;
-    Ok(writer.output)
+    Value::buffered(writer.output, false)
 }
 
 struct Writer<'a> {
     style: &'a Style,
-    output: String,
+    output: Buffer,
     depth: usize,
 }
 
 impl Writer<'_> {
-    fn value(&mut self, value: &Value) -> Result<(), Error> {
-        if self.output.len() > python::MAX_LENGTH {
-            return Err(Error::new(ErrorKind::BadSerialization, "value is too long for JSON"));
+    fn value(&mut self, value: &Value) -> Outcome<()> {
+        match value {
+            Value::None => self.output.push("null"),
+            Value::Bool(flag) => self.output.push(if *flag { "true" } else { "false" }),
+            Value::Int(number) => self.output.push(&number.to_string()),
+            Value::Float(number) => self.output.push(&float(*number)),
+            Value::Text(_) => self.string(value.as_text().unwrap_or_default()),
+            Value::List(list) if matches!(list.kind, ListKind::List | ListKind::Tuple) => self.list(list),
+            Value::Map(map) => self.object(map),
+            other => Err(refused(other)),
         }
-        match value.kind() {
-            ValueKind::None => self.output.push_str("null"),
-            ValueKind::Bool => self.output.push_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number => self.output.push_str(&number(value)),
-            ValueKind::String => self.string(value.as_str().unwrap_or_default()),
-            ValueKind::Seq => self.list(value)?,
-            ValueKind::Map => self.object(value)?,
-            ValueKind::Iterable if value.len().is_some() => self.list(value)?,
-            kind => return Err(refused(kind)),
-        }
-        Ok(())
     }
 
-    fn list(&mut self, value: &Value) -> Result<(), Error> {
-        self.open('[')?;
-        let mut empty = true;
-        for item in value.try_iter()?.checked() {
-            self.item(empty);
-            empty = false;
-            self.value(&item?)?;
-        }
-        self.close(']', empty);
-        Ok(())
-    }
-
-    fn object(&mut self, value: &Value) -> Result<(), Error> {
-        let mut entries = Vec::new();
-        for key in value.try_iter()?.checked() {
-            let key = key?;
-            let item = value.get_item(&key)?;
-            entries.push((key, item));
-        }
-        if self.style.sort_keys {
-            entries.sort_by(|(left, _), (right, _)| left.cmp(right));
-        }
-        self.open('{')?;
-        let empty = entries.is_empty();
-        for (index, (key, item)) in entries.iter().enumerate() {
-            self.item(index == 0);
-            match key.kind() {
-                ValueKind::String => self.string(key.as_str().unwrap_or_default()),
-                ValueKind::None | ValueKind::Bool | ValueKind::Number => {
-                    self.output.push('"');
-                    self.value(key)?;
-                    self.output.push('"');
-                }
-                kind => return Err(refused(kind)),
-            }
-            self.output.push_str(&self.style.key_separator);
+    fn list(&mut self, list: &List) -> Outcome<()> {
+        self.open("[")?;
+        for (index, item) in list.items().iter().enumerate() {
+            self.item(index == 0)?;
             self.value(item)?;
         }
-        self.close('}', empty);
-        Ok(())
+        self.close("]", list.items().is_empty())
     }
 
-    fn open(&mut self, bracket: char) -> Result<(), Error> {
-        if self.depth == MAX_DEPTH {
-            return Err(Error::new(ErrorKind::BadSerialization, "value is too deep for JSON"));
+    fn object(&mut self, map: &Map) -> Outcome<()> {
+        let meter = self.output.meter().clone();
+        meter.expect_room(map.entries().len() * 2 * size_of::<&Value>())?;
+        let mut entries: Vec<(&Key, &Value)> = map.entries().iter().collect();
+        if self.style.sort_keys {
+            if entries.iter().any(|(key, _)| key.value().as_text().is_none()) {
+                return Err(invalid("only keys that are texts can be sorted"));
+            }
+            meter.spend(map.entries().keys().map(Key::size).sum::<usize>().saturating_mul(8))?;
+            entries.sort_by_key(|(key, _)| key.value().as_text());
         }
+        self.open("{")?;
+        for (index, (key, item)) in entries.iter().enumerate() {
+            self.item(index == 0)?;
+            match key.value() {
+                Value::Text(_) => self.string(key.value().as_text().unwrap_or_default())?,
+                scalar @ (Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
+                    self.output.push("\"")?;
+                    self.value(scalar)?;
+                    self.output.push("\"")?;
+                }
+                other => return Err(refused(other)),
+            }
+            self.output.push(&self.style.key_separator)?;
+            self.value(item)?;
+        }
+        self.close("}", entries.is_empty())
+    }
+
+    fn open(&mut self, bracket: &str) -> Outcome<()> {
         self.depth += 1;
-        self.output.push(bracket);
-        Ok(())
+        self.output.push(bracket)
     }
 
-    fn item(&mut self, first: bool) {
+    fn item(&mut self, first: bool) -> Outcome<()> {
         if !first {
-            self.output.push_str(&self.style.item_separator);
+            self.output.push(&self.style.item_separator)?;
         }
-        self.new_line();
+        self.new_line()
     }
 
-    fn close(&mut self, bracket: char, empty: bool) {
+    fn close(&mut self, bracket: &str, empty: bool) -> Outcome<()> {
         self.depth -= 1;
         if !empty {
-            self.new_line();
+            self.new_line()?;
         }
-        self.output.push(bracket);
+        self.output.push(bracket)
     }
 
-    fn new_line(&mut self) {
-        if let Some(indent) = &self.style.indent {
-            self.output.push('\n');
-            for _ in 0..self.depth {
-                self.output.push_str(indent);
-            }
-        }
+    fn new_line(&mut self) -> Outcome<()> {
+        let Some(indent) = &self.style.indent else { return Ok(()) };
+        self.output.push("\n")?;
+        (0..self.depth).try_for_each(|_| self.output.push(indent))
     }
 
-    fn string(&mut self, text: &str) {
-        self.output.push('"');
+    fn string(&mut self, text: &str) -> Outcome<()> {
+        self.output.push("\"")?;
         for letter in text.chars() {
             match letter {
-                '"' => self.output.push_str("\\\""),
-                '\\' => self.output.push_str("\\\\"),
-                '\n' => self.output.push_str("\\n"),
-                '\r' => self.output.push_str("\\r"),
-                '\t' => self.output.push_str("\\t"),
-                '\u{8}' => self.output.push_str("\\b"),
-                '\u{c}' => self.output.push_str("\\f"),
+                '"' => self.output.push("\\\"")?,
+                '\\' => self.output.push("\\\\")?,
+                '\n' => self.output.push("\\n")?,
+                '\r' => self.output.push("\\r")?,
+                '\t' => self.output.push("\\t")?,
+                '\u{8}' => self.output.push("\\b")?,
+                '\u{c}' => self.output.push("\\f")?,
                 letter if letter < ' ' || (self.style.ascii && letter > '~') => {
                     for unit in letter.encode_utf16(&mut [0; 2]) {
-                        // Writing to a string cannot fail.
-                        let _ = write!(self.output, "\\u{unit:04x}");
+                        self.output.push(&format!("\\u{unit:04x}"))?;
                     }
                 }
-                letter => self.output.push(letter),
+                letter => self.output.push_char(letter)?,
             }
         }
-        self.output.push('"');
+        self.output.push("\"")
     }
 }
 
-fn number(value: &Value) -> String {
-    match f64::try_from(value.clone()) {
-        Ok(number) if !value.is_integer() => match number {
-            number if number.is_nan() => "NaN".to_string(),
-            number if number.is_infinite() => if number > 0.0 { "Infinity" } else { "-Infinity" }.to_string(),
-            number => python::float(number),
-        },
-        _ => value.to_string(),
+fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
     }
+    if number.is_infinite() {
+        return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
+    }
+    python::float(number)
 }
 
-fn refused(kind: ValueKind) -> Error {
-    Error::new(ErrorKind::BadSerialization, format!("a value of type {kind} cannot be written as JSON"))
+fn refused(value: &Value) -> super::fault::Fault {
+    match value {
+        Value::Undefined(Some(name)) => {
+            invalid(format!("`{name}` is undefined and cannot be written as JSON"))
+        }
+        other => invalid(format!("a value of type {} cannot be written as JSON", other.type_name())),
+    }
 }

@@ -1,35 +1,46 @@
 //! The filters `int` and `float` with Python's number syntax.
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, Value};
-
-use super::python::{Arguments, bind, is_space};
+use super::arguments::{Arguments, integer};
+use super::fault::{Outcome, invalid};
+use super::meter::Meter;
+use super::python::is_space;
+use super::value::Value;
 
 /// `int(value, default=0, base=10)`
-pub(super) fn int(value: &Value, arguments: Arguments) -> Result<Value, Error> {
-    let [default, base] = bind(["default", "base"], arguments)?;
-    let base = base.map_or(Ok(10), u32::try_from)?;
-    let parsed = match value.as_str() {
-        Some(text) => parse_int(text, base).or_else(|| parse_float(text).and_then(truncated)),
-        None if value.is_undefined() => return Err(Error::from(ErrorKind::UndefinedError)),
-        None if is_integer(value) => integer(value),
-        None => f64::try_from(value.clone()).ok().and_then(truncated),
+pub(super) fn int(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
+    let [default, base] = arguments.bind(["default", "base"])?;
+    let base = u32::try_from(integer(base.as_ref(), 10)?).unwrap_or(u32::MAX);
+    let parsed = match value {
+        Value::Text(_) => {
+            let text = value.as_text().unwrap_or_default();
+            meter.spend(text.len())?;
+            parse_int(text, base).or_else(|| parse_float(text).and_then(truncated))
+        }
+        other => expect_defined(other)?.as_int().or_else(|| other.as_float().and_then(truncated)),
     };
-    Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0)), number))
+    Ok(parsed.map_or_else(|| default.unwrap_or(Value::Int(0)), Value::Int))
 }
 
 /// `float(value, default=0.0)`
-pub(super) fn float(value: &Value, arguments: Arguments) -> Result<Value, Error> {
-    let [default] = bind(["default"], arguments)?;
-    let parsed = match value.as_str() {
-        Some(text) => parse_float(text),
-        None if value.is_undefined() => return Err(Error::from(ErrorKind::UndefinedError)),
-        None if value.kind() == ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
-        None => f64::try_from(value.clone()).ok(),
+pub(super) fn float(value: &Value, arguments: Arguments, meter: &Meter) -> Outcome<Value> {
+    let [default] = arguments.bind(["default"])?;
+    let parsed = match value {
+        Value::Text(_) => {
+            let text = value.as_text().unwrap_or_default();
+            meter.spend(text.len())?;
+            parse_float(text)
+        }
+        other => expect_defined(other)?.as_float(),
     };
-    Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), Value::from))
+    Ok(parsed.map_or_else(|| default.unwrap_or(Value::Float(0.0)), Value::Float))
 }
 
+fn expect_defined(value: &Value) -> Outcome<&Value> {
+    match value.undefined_name() {
+        Some(name) => Err(invalid(format!("`{name}` is undefined"))),
+        None => Ok(value),
+    }
+}
 /// `int(text, base)`, with Python's prefixes and underscores.
 fn parse_int(text: &str, base: u32) -> Option<i128> {
     let text = text.trim_matches(is_space);
@@ -58,18 +69,4 @@ fn parse_float(text: &str) -> Option<f64> {
 
 fn truncated(number: f64) -> Option<i128> {
     number.is_finite().then_some(number as i128)
-}
-
-/// An integer, or a boolean as 0 or 1.
-pub(super) fn integer(value: &Value) -> Option<i128> {
-    is_integer(value).then(|| i128::try_from(value.clone()).ok())?
-}
-
-fn is_integer(value: &Value) -> bool {
-    value.is_integer() || value.kind() == ValueKind::Bool
-}
-
-/// Converts an integer to a template value.
-pub(super) fn number(number: i128) -> Value {
-    i64::try_from(number).map_or_else(|_| Value::from(number), Value::from)
 }

@@ -1,104 +1,234 @@
-//! Rewrites operators that make texts and lists grow, so that every result is counted: `a ~ b` becomes `(a ~ b)|__made`, and `a * b`,
-//! whose result may be large at once, becomes `(a)|__product(b)`.
+//! Python's operators.
 
-use super::budget::{MADE, PRODUCT};
-use super::edit::Edit;
-use super::token::{Token, is_unary};
+use std::cmp::Ordering;
 
-/// The operators by precedence: sums, concatenations, products.
-const LEVELS: [[&str; 3]; 3] = [["+", "-", "+"], ["~", "~", "~"], ["*", "/", "%"]];
+use super::fault::{Fault, Outcome, invalid};
+use super::format::percent;
+use super::markup;
+use super::meter::{Buffer, Meter, STEP};
+use super::python;
+use super::value::{Key, ListKind, Value};
 
-/// Keywords that end an operand.
-const WORDS: [&str; 6] = ["and", "else", "if", "in", "or", "recursive"];
-
-/// Brackets the operators of a tag; `tokens` are the tokens after its name, if it has one.
-pub(super) fn bracket(source: &str, tokens: &[Token], edits: &mut Vec<Edit>) {
-    let text = |token: &Token| &source[token.range.clone()];
-    // The operand or sum being read, for every open bracket.
-    let mut open: Vec<Vec<usize>> = vec![Vec::new()];
-    for (index, token) in tokens.iter().enumerate() {
-        let before = index.checked_sub(1).map_or("", |before| text(&tokens[before]));
-        let ends = match text(token) {
-            ")" | "]" | "}" if open.len() > 1 => {
-                let inside = open.pop().unwrap_or_default();
-                Sum { source, tokens, edits }.bracket(&inside, 0);
-                false
-            }
-            "not" => before != "is",
-            word => {
-                matches!(word, "," | ":" | "=" | "<" | ">" | "!") || before != "." && WORDS.contains(&word)
-            }
-        };
-        let Some(run) = open.last_mut() else { return };
-        if ends {
-            let run = std::mem::take(run);
-            Sum { source, tokens, edits }.bracket(&run, 0);
-        } else {
-            run.push(index);
+/// A binary operator on two values.
+pub(super) fn binary(operator: &str, left: &Value, right: &Value, meter: &Meter) -> Outcome<Value> {
+    meter.spend(STEP)?;
+    match operator {
+        "~" => {
+            let mut buffer = Buffer::new(meter);
+            python::write_str(&mut buffer, left)?;
+            python::write_str(&mut buffer, right)?;
+            return Value::buffered(buffer, false);
         }
-        if matches!(text(token), "(" | "[" | "{") {
-            open.push(Vec::new());
+        "+" => {
+            if let Some(joined) = add_texts_or_lists(left, right, meter)? {
+                return Ok(joined);
+            }
         }
+        "*" => {
+            if let Some(repeated) = repeat(left, right, meter)? {
+                return Ok(repeated);
+            }
+        }
+        "%" if left.as_text().is_some() => return percent(left, right, meter),
+        _ => {}
     }
-    for run in open {
-        Sum { source, tokens, edits }.bracket(&run, 0);
+    number(operator, left, right)
+}
+
+fn add_texts_or_lists(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Value>> {
+    Ok(Some(match (left, right) {
+        (Value::Text(_), Value::Text(_)) => {
+            let safe = left.is_safe() || right.is_safe();
+            let (left, right) = (markup::entering(left, safe, meter)?, markup::entering(right, safe, meter)?);
+            let mut buffer = Buffer::new(meter);
+            buffer.push(left.as_text().unwrap_or_default())?;
+            buffer.push(right.as_text().unwrap_or_default())?;
+            Value::buffered(buffer, safe)?
+        }
+        (Value::List(one), Value::List(other))
+            if one.kind == other.kind && matches!(one.kind, ListKind::List | ListKind::Tuple) =>
+        {
+            meter.expect_room((one.items().len() + other.items().len()) * size_of::<Value>())?;
+            Value::list_of(meter, [one.items(), other.items()].concat(), one.kind)?
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// A text or list times a number.
+fn repeat(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Value>> {
+    let (value, times) = match (left.as_int(), right.as_int()) {
+        (None, Some(times)) => (left, times),
+        (Some(times), None) => (right, times),
+        _ => return Ok(None),
+    };
+    let times = usize::try_from(times.max(0)).unwrap_or(usize::MAX);
+    Ok(Some(match value {
+        Value::Text(_) => {
+            let text = value.as_text().unwrap_or_default();
+            meter.expect_room(text.len().saturating_mul(times))?;
+            Value::marked(meter, text.repeat(times), value.is_safe())?
+        }
+        Value::List(list) if matches!(list.kind, ListKind::List | ListKind::Tuple) => {
+            meter.expect_room(size_of_val(list.items()).saturating_mul(times))?;
+            let times = if list.items().is_empty() { 0 } else { times };
+            let items = std::iter::repeat_n(list.items(), times).flatten().cloned().collect();
+            Value::list_of(meter, items, list.kind)?
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// An operator on numbers.
+fn number(operator: &str, left: &Value, right: &Value) -> Outcome<Value> {
+    let too_large = || invalid(format!("the result of {operator} is too large"));
+    if let (Some(one), Some(other)) = (left.as_int(), right.as_int()) {
+        let by_zero =
+            other == 0 && matches!(operator, "//" | "%" | "/") || operator == "**" && one == 0 && other < 0;
+        if by_zero {
+            return Err(invalid("division by zero"));
+        }
+        return match operator {
+            "+" => one.checked_add(other),
+            "-" => one.checked_sub(other),
+            "*" => one.checked_mul(other),
+            "//" => one.checked_div_euclid(other).map(|_| floor_division(one, other)),
+            "%" => Some(
+                one.checked_rem(other)
+                    .map_or(0, |_| one.wrapping_sub(floor_division(one, other).wrapping_mul(other))),
+            ),
+            "**" if other >= 0 => u32::try_from(other).ok().and_then(|power| one.checked_pow(power)),
+            "**" => return Ok(Value::Float((one as f64).powf(other as f64))),
+            _ => return Ok(Value::Float(one as f64 / other as f64)),
+        }
+        .map(Value::Int)
+        .ok_or_else(too_large);
+    }
+    let (Some(one), Some(other)) = (left.as_float(), right.as_float()) else {
+        return Err(unsupported(operator, left, right));
+    };
+    if other == 0.0 && matches!(operator, "/" | "//" | "%") {
+        return Err(invalid("division by zero"));
+    }
+    let remainder = || one - (one / other).floor() * other;
+    Ok(Value::Float(match operator {
+        "+" => one + other,
+        "-" => one - other,
+        "*" => one * other,
+        "/" => one / other,
+        "//" => (one / other).floor(),
+        "%" => {
+            let exact = one % other;
+            if exact.is_nan() {
+                remainder()
+            } else if exact != 0.0 && (exact < 0.0) != (other < 0.0) {
+                exact + other
+            } else {
+                exact
+            }
+        }
+        _ => one.powf(other),
+    }))
+}
+
+fn floor_division(one: i128, other: i128) -> i128 {
+    let quotient = one / other;
+    if one % other != 0 && ((one < 0) != (other < 0)) { quotient - 1 } else { quotient }
+}
+
+fn unsupported(operator: &str, left: &Value, right: &Value) -> Fault {
+    if let Some(name) = [left, right].into_iter().find_map(Value::undefined_name) {
+        return invalid(format!("`{name}` is undefined"));
+    }
+    let (left, right) = (left.type_name(), right.type_name());
+    invalid(format!("tried to use {operator} operator on unsupported types {left} and {right}"))
+}
+
+/// `-value` and `+value`
+pub(super) fn signed(operator: &str, value: &Value) -> Outcome<Value> {
+    match (value.as_int(), value) {
+        (Some(number), _) if operator == "+" => Ok(Value::Int(number)),
+        (Some(number), _) => {
+            number.checked_neg().map(Value::Int).ok_or_else(|| invalid("a number is too large"))
+        }
+        (None, Value::Float(number)) => Ok(Value::Float(if operator == "+" { *number } else { -number })),
+        (None, other) => match other.undefined_name() {
+            Some(name) => Err(invalid(format!("`{name}` is undefined"))),
+            None => Err(invalid(format!("a value of type {} has no sign", other.type_name()))),
+        },
     }
 }
 
-/// The brackets of one expression.
-struct Sum<'a> {
-    source: &'a str,
-    tokens: &'a [Token],
-    edits: &'a mut Vec<Edit>,
+/// A comparison.
+pub(super) fn compare(operator: &str, left: &Value, right: &Value, meter: &Meter) -> Outcome<bool> {
+    Ok(match operator {
+        "==" => left.equals(right, meter)?,
+        "!=" => !left.equals(right, meter)?,
+        "in" => contains(right, left, meter)?,
+        "not in" => !contains(right, left, meter)?,
+        _ => {
+            let order = order(left, right, meter)?;
+            match operator {
+                "<" => order == Some(Ordering::Less),
+                ">" => order == Some(Ordering::Greater),
+                "<=" => order.is_some_and(Ordering::is_le),
+                _ => order.is_some_and(Ordering::is_ge),
+            }
+        }
+    })
 }
 
-impl Sum<'_> {
-    /// Brackets the tokens with the indices in `run` from the left: `a + b + c` becomes `(a + b) + c`.
-    fn bracket(&mut self, run: &[usize], level: usize) {
-        let Some(operators) = LEVELS.get(level) else { return };
-        let found: Vec<usize> =
-            (1..run.len()).filter(|place| self.is_operator(run, *place, operators)).collect();
-        let mut operands = Vec::new();
-        let mut start = 0;
-        for end in found.iter().copied().chain([run.len()]) {
-            operands.push(&run[start..end]);
-            start = end + 1;
+/// The order of two values as in Python: only numbers with numbers, texts with texts and lists with lists have one. Not a number has
+/// none, either.
+pub(super) fn order(left: &Value, right: &Value, meter: &Meter) -> Outcome<Option<Ordering>> {
+    meter.spend(STEP)?;
+    match (left, right) {
+        (Value::Text(_), Value::Text(_)) => {
+            let (left, right) = (left.as_text().unwrap_or_default(), right.as_text().unwrap_or_default());
+            meter.spend(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
         }
-        let grows = found.iter().any(|place| matches!(self.text(run[*place]), "+" | "~" | "*"));
-        let grows = grows && operands.iter().all(|operand| !operand.is_empty());
-        if grows {
-            let first = self.tokens[run[0]].range.start;
-            self.edits.push((first..first, "(".repeat(found.len())));
-        }
-        for (index, operand) in operands.iter().enumerate() {
-            self.bracket(operand, level + 1);
-            if let Some(place) = index.checked_sub(1).map(|before| run[found[before]]).filter(|_| grows) {
-                let end = operand.last().map_or(0, |last| self.tokens[*last].range.end);
-                let closing = match self.text(place) {
-                    "+" | "~" => format!(")|{MADE}"),
-                    _ => ")".to_owned(),
-                };
-                if self.text(place) == "*" {
-                    self.edits.push((self.tokens[place].range.clone(), format!(")|{PRODUCT}(")));
+        (Value::List(one), Value::List(other)) if one.is_sequence() && one.kind == other.kind => {
+            for (one, other) in one.items().iter().zip(other.items()) {
+                if !one.equals(other, meter)? {
+                    return order(one, other, meter);
                 }
-                self.edits.push((end..end, closing));
             }
+            Ok(Some(one.items().len().cmp(&other.items().len())))
         }
+        _ => match (left.as_int().zip(right.as_int()), left.as_float().zip(right.as_float())) {
+            (Some((left, right)), _) => Ok(Some(left.cmp(&right))),
+            (None, Some((left, right))) => Ok(left.partial_cmp(&right)),
+            (None, None) => Err(unsupported("<", left, right)),
+        },
     }
+}
 
-    fn text(&self, index: usize) -> &str {
-        &self.source[self.tokens[index].range.clone()]
-    }
-
-    fn is_operator(&self, run: &[usize], place: usize, operators: &[&str]) -> bool {
-        let is_twice = |one: usize, other: usize| {
-            self.text(one) == self.text(other) && self.tokens[one].range.end == self.tokens[other].range.start
-        };
-        // `**` gives numbers only; `//` is recognized at its first slash, since the second one looks like a sign.
-        let is_power = self.text(run[place]) == "*"
-            && run.get(place + 1).is_some_and(|next| is_twice(run[place], *next));
-        operators.contains(&self.text(run[place]))
-            && !is_power
-            && !is_unary(self.source, self.tokens.get(run[place - 1]))
+/// `item in container`
+pub(super) fn contains(container: &Value, item: &Value, meter: &Meter) -> Outcome<bool> {
+    match container {
+        Value::Text(_) => {
+            let text = container.as_text().unwrap_or_default();
+            let part = item.as_text().ok_or_else(|| {
+                invalid(format!("'in <string>' requires string as left operand, not {}", item.type_name()))
+            })?;
+            meter.spend(text.len() + part.len())?;
+            Ok(text.contains(part))
+        }
+        Value::Map(map) => {
+            let key = Key::new(item)?;
+            meter.spend(key.size())?;
+            Ok(map.entries().contains_key(&key))
+        }
+        Value::List(list) => {
+            for other in list.items() {
+                if other.equals(item, meter)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        Value::Undefined(_) => Ok(false),
+        other => Err(invalid(format!("argument of type '{}' is not iterable", other.type_name()))),
     }
 }

@@ -1,0 +1,173 @@
+//! What a rendering may use: time, memory, and how deeply it may nest. Templates are untrusted programs, so every operation counts
+//! its work before it does it, and every value its bytes for as long as it lives.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::fault::{Fault, Outcome};
+use super::thread::Control;
+
+/// The work between two looks at the clock, in bytes that are read or written. It takes well under a millisecond.
+const INTERVAL: usize = 1 << 16;
+
+/// The work of a step that touches no text, in bytes.
+pub(super) const STEP: usize = 16;
+
+/// What renderings may use together: time, and memory at a time. Made once for a request, however often its prompt is rendered.
+#[derive(Debug)]
+pub struct RenderLimits {
+    time: Duration,
+    memory: usize,
+    /// The microseconds that earlier renderings took.
+    used: AtomicU64,
+}
+
+impl RenderLimits {
+    /// The default time of all renderings of a request, without pauses. Real templates take milliseconds.
+    pub const TIME: Duration = Duration::from_secs(5);
+    /// The default bytes of all values that exist at a time.
+    pub const MEMORY: usize = 256 << 20;
+
+    /// Limits that are not used yet.
+    pub fn new(time: Duration, memory: usize) -> Self {
+        Self { time, memory, used: AtomicU64::new(0) }
+    }
+}
+
+impl Default for RenderLimits {
+    fn default() -> Self {
+        Self::new(Self::TIME, Self::MEMORY)
+    }
+}
+
+/// Counts what one rendering uses.
+#[derive(Debug, Clone)]
+pub(super) struct Meter(Rc<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    control: Arc<Control>,
+    /// When it would have started without earlier renderings and without pauses.
+    started: Cell<Instant>,
+    time: Duration,
+    memory: usize,
+    /// Work since the last look at the clock.
+    work: Cell<usize>,
+    /// Bytes of the values that exist.
+    held: Cell<usize>,
+}
+
+impl Meter {
+    pub(super) fn new(limits: &RenderLimits, control: &Arc<Control>) -> Self {
+        let (now, used) = (Instant::now(), Duration::from_micros(limits.used.load(Ordering::Relaxed)));
+        Self(Rc::new(Counts {
+            control: Arc::clone(control),
+            started: Cell::new(now.checked_sub(used).unwrap_or(now)),
+            time: limits.time,
+            memory: limits.memory,
+            work: Cell::new(INTERVAL),
+            held: Cell::new(0),
+        }))
+    }
+
+    /// Ends the rendering: later ones have less time.
+    pub(super) fn end(&self, limits: &RenderLimits) {
+        let used = self.0.started.get().elapsed().as_micros();
+        limits.used.store(u64::try_from(used).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Counts work that is about to be done, in bytes; fails once the time is over.
+    pub(super) fn spend(&self, bytes: usize) -> Outcome<()> {
+        let counts = &self.0;
+        let work = counts.work.get().saturating_add(bytes);
+        if work < INTERVAL {
+            counts.work.set(work);
+            return Ok(());
+        }
+        counts.work.set(0);
+        let asked = Instant::now();
+        if !counts.control.goes_on() {
+            return Err(Fault::stopped());
+        }
+        counts.started.set(counts.started.get() + asked.elapsed());
+        if counts.started.get().elapsed() < counts.time {
+            return Ok(());
+        }
+        Err(Fault::limit(format!("took longer than {:?} and was stopped", counts.time)))
+    }
+
+    /// Takes memory until the result is dropped.
+    pub(super) fn hold(&self, bytes: usize) -> Outcome<Held> {
+        let mut held = Held { meter: self.clone(), bytes: 0 };
+        held.grow(bytes)?;
+        Ok(held)
+    }
+
+    /// Fails if so many bytes could not be held.
+    pub(super) fn expect_room(&self, bytes: usize) -> Outcome<()> {
+        self.hold(bytes).map(drop)
+    }
+}
+
+/// Memory that is taken.
+#[derive(Debug)]
+pub(super) struct Held {
+    meter: Meter,
+    bytes: usize,
+}
+
+impl Held {
+    pub(super) fn grow(&mut self, bytes: usize) -> Outcome<()> {
+        self.meter.spend(bytes)?;
+        let counts = &self.meter.0;
+        let total = counts.held.get().saturating_add(bytes);
+        if total > counts.memory {
+            let limit = counts.memory >> 20;
+            return Err(Fault::limit(format!("takes more than {limit} MiB of memory and was stopped")));
+        }
+        counts.held.set(total);
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let held = &self.meter.0.held;
+        held.set(held.get() - self.bytes);
+    }
+}
+
+/// A text that grows within the limits.
+pub(super) struct Buffer {
+    text: String,
+    held: Held,
+}
+
+impl Buffer {
+    pub(super) fn new(meter: &Meter) -> Self {
+        Self { text: String::new(), held: Held { meter: meter.clone(), bytes: 0 } }
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Outcome<()> {
+        self.held.grow(text.len())?;
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    pub(super) fn push_char(&mut self, letter: char) -> Outcome<()> {
+        self.push(letter.encode_utf8(&mut [0; 4]))
+    }
+
+    pub(super) fn meter(&self) -> &Meter {
+        &self.held.meter
+    }
+
+    pub(super) fn into_parts(mut self) -> (String, Held) {
+        self.text.shrink_to_fit();
+        (self.text, self.held)
+    }
+}

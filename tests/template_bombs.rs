@@ -1,0 +1,360 @@
+//! Hostile chat templates: whatever one does, it ends as text or as an error, in time, in memory, and the process lives on.
+
+use std::time::{Duration, Instant};
+
+use mlx_core::Error;
+use mlx_core::text::{ChatTemplate, NO_PAUSE, Pause, RenderLimits, TemplateInput};
+use serde_json::Map;
+
+/// The limits of the renderings here. Those of the product are longer.
+const TIME: Duration = Duration::from_millis(100);
+const MEMORY: usize = 32 << 20;
+
+/// What a rendering may take beyond its time: a last step, and dropping its values. Tests share the processors.
+const SLACK: Duration = Duration::from_secs(2);
+
+/// A name, what is set before a loop, and what the loop repeats.
+type Bomb = (&'static str, &'static str, &'static str);
+
+/// Values that hold ever more levels of values.
+const DEEP: [Bomb; 30] = [
+    ("list", "{% set n = namespace(x=[]) %}", "{% set n.x = [n.x] %}"),
+    ("list, many", "{% set n = namespace(x=[]) %}", "{% set n.x = [[[[[[[[[[n.x]]]]]]]]]] %}"),
+    ("tuple", "{% set n = namespace(x=()) %}", "{% set n.x = (n.x,) %}"),
+    ("mapping", "{% set n = namespace(x={}) %}", "{% set n.x = {'a': n.x} %}"),
+    ("dict()", "{% set n = namespace(x={}) %}", "{% set n.x = dict(a=n.x) %}"),
+    ("dict() of pairs", "{% set n = namespace(x={}) %}", "{% set n.x = dict([('a', n.x)]) %}"),
+    ("namespace", "{% set n = namespace(x=1) %}", "{% set n.x = namespace(x=n.x) %}"),
+    ("namespace in a list", "{% set n = namespace(x=1) %}", "{% set n.x = [namespace(x=n.x)] %}"),
+    ("itself", "{% set n = namespace(x=1) %}", "{% set n.x = [n, n.x] %}"),
+    ("items()", "{% set n = namespace(x={}) %}", "{% set n.x = {'a': n.x.items()} %}"),
+    ("items", "{% set n = namespace(x={}) %}", "{% set n.x = {'a': n.x|items} %}"),
+    ("values()", "{% set n = namespace(x={}) %}", "{% set n.x = {'a': n.x.values()} %}"),
+    ("dictsort", "{% set n = namespace(x={}) %}", "{% set n.x = {'a': n.x|dictsort} %}"),
+    ("map", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x]|map('list') %}"),
+    ("select", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x]|select %}"),
+    ("batch", "{% set n = namespace(x=[1]) %}", "{% set n.x = n.x|batch(2, n.x) %}"),
+    ("slice", "{% set n = namespace(x=[1]) %}", "{% set n.x = n.x|slice(2, n.x)|list %}"),
+    ("groupby", "{% set n = namespace(x=[{'a': 1}]) %}", "{% set n.x = [{'a': 1, 'b': n.x}]|groupby('a') %}"),
+    ("reverse", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x]|reverse %}"),
+    ("sort", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x]|sort %}"),
+    ("unique", "{% set n = namespace(x='a') %}", "{% set n.x = [(n.x,)]|unique|list %}"),
+    ("slices", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x][::-1] %}"),
+    ("concatenation", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x] + [1] %}"),
+    ("product", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x] * 2 %}"),
+    ("cycler", "{% set n = namespace(x=1) %}", "{% set n.x = cycler(n.x) %}"),
+    ("joiner", "{% set n = namespace(x=1) %}", "{% set n.x = joiner(n.x) %}"),
+    ("loop", "{% set n = namespace(x=1) %}", "{% for y in [n.x] %}{% set n.x = loop %}{% endfor %}"),
+    ("method", "{% set n = namespace(x='a') %}", "{% set n.x = {'a': n.x}.get %}"),
+    (
+        "macro",
+        "{% set n = namespace(x=1) %}",
+        "{% set p = n.x %}{% macro m() %}{{ p }}{% endmacro %}{% set n.x = m %}",
+    ),
+    (
+        "arguments",
+        "{% set n = namespace(x=1) %}{% macro m() %}{% set n.x = [varargs, kwargs] %}{% endmacro %}",
+        "{% set z = m(n.x, a=n.x) %}",
+    ),
+];
+
+/// Texts and lists that grow.
+const GROWING: [Bomb; 27] = [
+    ("~", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x ~ n.x %}"),
+    ("+", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x + n.x %}"),
+    ("+ of lists", "{% set n = namespace(x=[1]) %}", "{% set n.x = n.x + n.x %}"),
+    ("*", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x * 99 %}"),
+    ("* of lists", "{% set n = namespace(x=[1]) %}", "{% set n.x = n.x * 99 %}"),
+    ("%", "{% set n = namespace(x='ab') %}", "{% set n.x = '%s%s' % (n.x, n.x) %}"),
+    ("format", "{% set n = namespace(x='ab') %}", "{% set n.x = '%s%s'|format(n.x, n.x) %}"),
+    ("format()", "{% set n = namespace(x='ab') %}", "{% set n.x = '{0}{0}'.format(n.x) %}"),
+    ("replace", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x|replace('a', n.x) %}"),
+    ("replace()", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x.replace('', n.x) %}"),
+    ("join", "{% set n = namespace(x='ab') %}", "{% set n.x = [n.x, n.x]|join(n.x) %}"),
+    ("join()", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x.join([n.x, n.x]) %}"),
+    ("indent", "{% set n = namespace(x='a\n') %}", "{% set n.x = (n.x * 2)|indent(n.x|length) %}"),
+    ("center", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x|center(n.x|length * 9) %}"),
+    ("ljust", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x.ljust(n.x|length * 9) %}"),
+    ("zfill", "{% set n = namespace(x='ab') %}", "{% set n.x = n.x.zfill(n.x|length * 9) %}"),
+    ("tojson", "{% set n = namespace(x='\"') %}", "{% set n.x = n.x|tojson %}"),
+    (
+        "tojson indent",
+        "{% set n = namespace(x=[1]) %}",
+        "{% set n.x = [n.x, n.x] %}{{ n.x|tojson(indent=99) }}",
+    ),
+    ("repr", "{% set n = namespace(x='\\\\') %}", "{% set n.x = [n.x, n.x]|string %}"),
+    ("print", "{% set n = namespace(x=[1]) %}", "{% set n.x = [n.x, n.x] %}{{ n.x }}"),
+    ("escape", "{% set n = namespace(x='&') %}", "{% set n.x = (n.x|string ~ '')|escape|forceescape %}"),
+    ("urlencode", "{% set n = namespace(x='%') %}", "{% set n.x = n.x|urlencode %}"),
+    ("split", "{% set n = namespace(x='a,') %}", "{% set n.x = n.x * 3 %}{% set y = n.x.split(',') %}"),
+    ("list", "{% set n = namespace(x='a,') %}", "{% set n.x = n.x * 3 %}{% set y = n.x|list %}"),
+    (
+        "set block",
+        "{% set n = namespace(x='ab') %}",
+        "{% set y %}{{ n.x }}{{ n.x }}{% endset %}{% set n.x = y %}",
+    ),
+    (
+        "macro",
+        "{% set n = namespace(x='ab') %}{% macro m(a) %}{{ a }}{{ a }}{% endmacro %}",
+        "{% set n.x = m(n.x) %}",
+    ),
+    ("output", "{% set x = 'a' * 9999 %}", "{{ x }}"),
+];
+
+/// Single steps with much work, again and again. `s` is a text of 2 MB, `l` a list of 100 000 numbers, `w` one of words.
+const WORK: [&str; 52] = [
+    "s|upper",
+    "s|lower",
+    "s|title",
+    "s|capitalize",
+    "s|length",
+    "s|trim",
+    "s|wordcount",
+    "s|reverse",
+    "s|list",
+    "s|int",
+    "s|float",
+    "s|string|length",
+    "s|replace('b', 'c')",
+    "s|indent",
+    "s|truncate(9)",
+    "s|escape",
+    "s|urlencode",
+    "s|tojson",
+    "s|center(3000000)",
+    "s.strip()",
+    "s.strip('a')",
+    "s.rstrip('ab')",
+    "s.split('b')",
+    "s.split()",
+    "s.splitlines()",
+    "s.find('b')",
+    "s.count('a')",
+    "s.index('a', 1999999)",
+    "s.startswith(s)",
+    "s.upper()",
+    "s.swapcase()",
+    "s.isalpha()",
+    "s.title()",
+    "s.partition('b')",
+    "s.removeprefix(s)",
+    "s[::-1]",
+    "s[1999999]",
+    "s == s ~ 'b'",
+    "s < s ~ 'b'",
+    "'b' in s",
+    "s is upper",
+    "s ~ 'b'",
+    "s + 'b'",
+    "s * 2",
+    "'%s' % s",
+    "l|sort|length",
+    "l|sum",
+    "l|unique|list",
+    "l|map('string')|list",
+    "l == l[:]",
+    "w|sort",
+    "-1 in l",
+];
+
+/// Templates that are hostile as they are.
+const WHOLE: [&str; 22] = [
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% macro m(x) %}{{ m([x]) }}{% endmacro %}{{ m(1) }}",
+    "{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{{ m() }}",
+    "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "{% for x in [1] recursive %}{% set y = loop %}{{ y([[1]]) }}{% endfor %}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) %}{% for b in range(99999) if b < 0 %}{% endfor %}{% endfor %}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{{ c }}{% endfor %}{% endfor %}{% endfor %}",
+    "{{ range(100000000000) }}",
+    "{{ [1]|batch(10000000000, 0)|list }}",
+    "{{ [1]|slice(10000000000)|list }}",
+    "{{ 'a' * 10000000000000000000 }}{{ [1] * 10000000000000000000 }}",
+    "{{ 'a'.center(10000000000) }}{{ 'a'|indent(10000000000, true) }}",
+    "{{ '%99999999999d' % 1 }}",
+    "{{ '%.99999999999f' % 1.5 }}",
+    "{{ '{:>99999999999}'.format(1) }}",
+    "{{ 9 ** 9 ** 9 ** 9 }}{{ 2 ** 100000000 }}",
+    "{% set n = namespace() %}{% set n.x = [n] %}{% set m = namespace() %}{% set m.x = [m] %}{{ n.x == m.x }}",
+    "{% set n = namespace() %}{% set n.x = [n] %}{{ n }}{{ n.x }}{{ [n.x, n.x] == [n.x, [n]] }}{{ n.x|tojson }}",
+    "{% set n = namespace(x=1) %}{% for i in range(100) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x == [n.x[0], [n.x[1][0], n.x[1][1]]] }}",
+    "{% set n = namespace(x=(1,)) %}{% for i in range(100) %}{% set n.x = (n.x, n.x) %}{% endfor %}{{ {n.x: 1} }}{{ n.x < n.x }}",
+    "{% set n = namespace(x='a') %}{% for i in range(100) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x|string|length }}",
+];
+
+fn looped(before: &str, step: &str) -> String {
+    format!(
+        "{before}{{% for i in range(99999) %}}{{% for j in range(99999) %}}{step}{{% endfor %}}{{% endfor %}}ok"
+    )
+}
+
+/// Sources that nest or repeat so often that a parser may not recurse for each.
+fn long_sources() -> Vec<(String, String)> {
+    let deep = |part: &str, end: &str| format!("{{{{ {}1{} }}}}", part.repeat(20_000), end.repeat(20_000));
+    let blocks = |open: &str, close: &str| format!("{}{}", open.repeat(9_000), close.repeat(9_000));
+    let sources = [
+        deep("-", ""),
+        deep("not ", ""),
+        deep("1 + ", ""),
+        deep("1 ~ ", ""),
+        deep("1 ** ", ""),
+        deep("1 and ", ""),
+        deep("1 < ", ""),
+        deep("1 if 1 else ", ""),
+        deep("(", ")"),
+        deep("[", "]"),
+        deep("{1:", "}"),
+        deep("f(", ")"),
+        deep("", "|upper"),
+        deep("", ".a"),
+        deep("", "[0]"),
+        deep("", "()"),
+        deep("", " is none"),
+        deep("'", ""),
+        blocks("{% if 1 %}", "{% endif %}"),
+        blocks("{% for x in [1] %}", "{% endfor %}"),
+        blocks("{% with %}", "{% endwith %}"),
+        blocks("{% macro m() %}", "{% endmacro %}"),
+        blocks("{% set x %}", "{% endset %}"),
+        blocks("{% filter upper %}", "{% endfilter %}"),
+        blocks("{% call m() %}", "{% endcall %}"),
+        format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(20_000)),
+        format!("{{% set {} = 1 %}}", "(".repeat(20_000)),
+        "{#".repeat(100_000),
+        "{% raw %}{%".repeat(20_000),
+        "{{".repeat(100_000),
+        " ".repeat(1 << 20),
+    ];
+    sources.into_iter().enumerate().map(|(number, source)| (format!("source {number}"), source)).collect()
+}
+
+/// All hostile templates, by name.
+fn bombs() -> Vec<(String, String)> {
+    let lists = DEEP.iter().chain(&GROWING);
+    let mut bombs: Vec<_> =
+        lists.map(|(name, before, step)| ((*name).to_owned(), looped(before, step))).collect();
+    let long =
+        "{% set s = 'a' * 1999999 ~ 'b' %}{% set l = range(99999)|list %}{% set w = ('a' * 50000)|list %}";
+    bombs.extend(
+        WORK.iter().map(|step| ((*step).to_owned(), looped(long, &format!("{{% set t = {step} %}}")))),
+    );
+    bombs.extend(WHOLE.iter().map(|source| ((*source).to_owned(), (*source).to_owned())));
+    bombs.extend(long_sources());
+    bombs
+}
+
+fn render(source: &str, limits: &RenderLimits) -> mlx_core::Result<String> {
+    render_pausing(source, limits, NO_PAUSE)
+}
+
+fn render_pausing(source: &str, limits: &RenderLimits, pause: Pause) -> mlx_core::Result<String> {
+    let template = ChatTemplate::from_source(source, Map::new())?;
+    template.render_within(&TemplateInput::default(), limits, pause)
+}
+
+#[test]
+fn every_bomb_ends_in_time() {
+    for (name, source) in bombs() {
+        let started = Instant::now();
+        let outcome = render(&source, &RenderLimits::new(TIME, MEMORY));
+        let took = started.elapsed();
+        assert!(took < TIME + SLACK, "{name}: {took:?}");
+        if let Ok(text) = outcome {
+            assert!(text.len() <= MEMORY, "{name}: {} bytes", text.len());
+        }
+    }
+}
+
+#[test]
+fn deep_values_are_refused() {
+    for (name, before, step) in DEEP {
+        let source = format!("{before}{{% for i in range(99999) %}}{step}{{% endfor %}}ok");
+        match render(&source, &RenderLimits::new(Duration::from_secs(30), MEMORY)) {
+            Ok(text) => assert!(text.ends_with("ok"), "{name}"),
+            Err(error) => {
+                let error = error.to_string();
+                let known = [
+                    "levels deep",
+                    "MiB of memory",
+                    "cannot be ordered",
+                    "unsupported types",
+                    "unhashable",
+                    "requires",
+                    "no length",
+                ];
+                assert!(known.iter().any(|part| error.contains(part)), "{name}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_is_named_in_the_users_words() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("chat_template.jinja");
+    for (source, expected) in [
+        (
+            looped("", "\n{{ 1 }}"),
+            "chat template: chat_template.jinja, line 2: took longer than 100ms and was stopped",
+        ),
+        (looped("", "{% set x %}{{ 1 }}{% endset %}\n"), "chat_template.jinja, line 1: took longer than"),
+        (
+            "\n{{ 'a' * 99999999 }}".into(),
+            "chat_template.jinja, line 2: takes more than 32 MiB of memory and was stopped",
+        ),
+        (
+            "{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}".into(),
+            "chat_template.jinja, line 1: nests values more than 200 levels deep",
+        ),
+        (WHOLE[0].into(), "chat_template.jinja, line 1: recurses too deeply"),
+    ] {
+        std::fs::write(&file, source).expect("it can be written");
+        let template = ChatTemplate::load(folder.path()).expect("it loads").expect("there is one");
+        let limits = RenderLimits::new(TIME, MEMORY);
+        let error =
+            template.render_within(&TemplateInput::default(), &limits, NO_PAUSE).expect_err("it is stopped");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn limits_hold_for_all_renderings_of_a_request() {
+    let limits = RenderLimits::new(TIME, MEMORY);
+    let started = Instant::now();
+    for _ in 0..50 {
+        assert!(render(&looped("", "{{ 1 }}"), &limits).is_err());
+    }
+    assert!(started.elapsed() < TIME + SLACK);
+}
+
+#[test]
+fn a_cancelled_rendering_stops() {
+    for step in ["{{ 1 }}", "{% set t = s|upper %}", "{% set t = w|sort %}", "{% set t = s.split('a') %}"] {
+        let before = "{% set s = 'a' * 9999999 %}{% set w = ('a' * 50000)|list %}";
+        let limits = RenderLimits::new(Duration::from_mins(1), 1 << 30);
+        let started = Instant::now();
+        let pause = || {
+            let goes_on = started.elapsed() < TIME;
+            if goes_on { Ok(()) } else { Err(Error::EngineStopped("the client has left".into())) }
+        };
+        let error = render_pausing(&looped(before, step), &limits, &pause).expect_err("it was cancelled");
+        assert!(started.elapsed() < TIME + SLACK, "{step}: {:?}", started.elapsed());
+        assert!(matches!(error, Error::EngineStopped(_)), "{error}");
+    }
+}
+
+/// A rendering stands still while it is paused, and pauses do not count as its time.
+#[test]
+fn a_paused_rendering_waits() {
+    let limits = RenderLimits::new(Duration::from_millis(500), MEMORY);
+    let pause = || {
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(())
+    };
+    let started = Instant::now();
+    let error = render_pausing(&looped("", "{{ 1 }}"), &limits, &pause).expect_err("it is endless");
+    assert!(error.to_string().contains("took longer than 500ms"), "{error}");
+    // It runs for about 5 ms between pauses of 200 ms.
+    assert!(started.elapsed() > Duration::from_secs(2), "{:?}", started.elapsed());
+}
