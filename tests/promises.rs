@@ -26,4 +26,5 @@ mod sharing;
 mod sliding;
 mod spans;
 mod template_bombs;
+mod template_random;
 mod text;

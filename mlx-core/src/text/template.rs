@@ -314,6 +314,7 @@ mod tests {
             ("{% set n = namespace(x=0) %}{% for i in l %}{% set n.x = n.x + i %}{% endfor %}{{ n.x }}", "6"),
             ("{%- generation %}{% set x = 1 %}{{ x }}{% endgeneration -%} {{ x is defined }}", "1False"),
             ("{{ strftime_now('%d %B %Y') }}", "26 July 2024"),
+            ("{{ ('<a>'|safe) + '<' }}{{ ('<'|safe) ~ '&' }}{{ ['<', '&'|safe]|join }}", "<a>&lt;<&<&"),
             ("{{ dict([('a', 1)], b=+2) }}{{ nothing }}{{ 'a' ~ none }}", "{'a': 1, 'b': 2}aNone"),
         ] {
             assert_eq!(render(source, &variables).expect(source), expected, "{source}");
@@ -334,6 +335,37 @@ mod tests {
         ] {
             let message = render(source, &Value::Null).expect_err(source).to_string();
             assert!(message.contains(expected), "{source}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_rendering_is_bounded() {
+        const MEMORY: usize = 16 << 20;
+        for step in [
+            "n.x ~ n.x",
+            "n.x.replace('', n.x)",
+            "(n.x|string * 99)|list",
+            "[n.x, n.x]|tojson(indent=9)",
+            "(n.x|string * 9).split('a')",
+            "dict([(n.x, 1), (i, n.x)])",
+            "[n.x] * 99999",
+            "range(99999)|map('string')|sort|unique|batch(2)|list + [n.x]",
+            "'%s%s' % (n.x, n.x)",
+        ] {
+            let step = format!("{{% set n.x = {step} %}}{{% set n.y = [n.y, n.x] %}}");
+            let source = format!(
+                "{{% set n = namespace(x='aab', y=0) %}}{{% for i in range(99) %}}{step}{{{{ n.x }}}}{{% endfor %}}"
+            );
+            let template = ChatTemplate::from_source(&source, Map::new()).expect("it compiles");
+            let limits = RenderLimits::new(std::time::Duration::from_millis(500), MEMORY);
+            let measured = on_thread(NO_PAUSE, |control| {
+                let render = || drop(template.templates[DEFAULT].render(&Map::new(), None, &limits, control));
+                Ok(allocation_counter::measure(render))
+            });
+            let measured = measured.expect("it ends");
+            // Texts grow by doubling, and a step holds what it reads beside what it makes.
+            assert!(measured.bytes_max < 3 * MEMORY as u64, "{source}: {}", measured.bytes_max);
+            assert_eq!(measured.bytes_current, 0, "{source}: something is left");
         }
     }
 
