@@ -27,8 +27,8 @@ pub struct CacheArgs {
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct PrefixCacheArgs {
-    /// Memory for past prompts and answers, so that requests with the same beginning start faster; 0 keeps none
-    /// [default: a quarter of what requests may take]
+    /// Memory for past prompts and answers, so that requests with the same beginning start faster; one that is not reused
+    /// while 512 others are kept or reused leaves earlier; 0 keeps none [default: a quarter of what requests may take]
     #[arg(long, value_name = "SIZE", env = "MLX_PREFIX_CACHE")]
     pub prefix_cache: Option<ByteSize>,
 

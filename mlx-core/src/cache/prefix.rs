@@ -8,6 +8,9 @@ use std::rc::Rc;
 /// The root is never freed.
 const ROOT: usize = 0;
 
+/// An entry that was not used while this many others were inserted or used is dropped, however much memory there is.
+const STALE_AFTER: u64 = 512;
+
 /// Values by token sequence. An edge holds a run of tokens, so the cost of a search depends on the length of the prompt only.
 #[derive(Debug)]
 pub(crate) struct PrefixTree<T> {
@@ -24,9 +27,13 @@ pub(crate) struct PrefixTree<T> {
 pub(crate) struct Clock(Rc<Cell<u64>>);
 
 impl Clock {
-    fn tick(&self) -> u64 {
-        self.0.set(self.0.get() + 1);
+    fn now(&self) -> u64 {
         self.0.get()
+    }
+
+    fn tick(&self) -> u64 {
+        self.0.set(self.now() + 1);
+        self.now()
     }
 }
 
@@ -195,6 +202,12 @@ impl<T> PrefixTree<T> {
     pub(crate) fn pop_oldest(&mut self) -> Option<T> {
         let (_, &node) = self.order.first_key_value()?;
         self.remove(node)
+    }
+
+    /// Removes an entry that is stale by the clock, if there is one.
+    pub(crate) fn pop_stale(&mut self) -> Option<T> {
+        let is_stale = self.oldest_use().is_some_and(|used| used + STALE_AFTER < self.clock.now());
+        is_stale.then(|| self.pop_oldest()).flatten()
     }
 
     /// Follows `tokens` as far as possible; also returns the nodes and tokens visited.

@@ -181,3 +181,24 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
         assert!(found.looked_at <= 2 * prompt.len() + 1, "{} for {}", found.looked_at, prompt.len());
     }
 }
+
+/// However much memory there is, beginnings that are not shared do not fill it.
+#[test]
+fn an_entry_that_is_not_used_leaves_and_one_that_is_used_stays() {
+    let mut tree = PrefixTree::default();
+    let kept = |value| Kept { value, bytes: 1, shortest: 0 };
+    tree.insert(&[1, 1], kept(1));
+    tree.insert(&[2, 2], kept(2));
+    let others = 3 * STALE_AFTER as u32;
+    for other in 0..others {
+        tree.insert(&[3, other], kept(3 + other));
+        let gone: Vec<u32> = std::iter::from_fn(|| tree.pop_stale()).collect();
+        assert!(!gone.contains(&2), "it is used again and again");
+        if other.is_multiple_of(100) {
+            assert!(tree.find(&[2, 2, 7], |length| length).hit.is_some());
+        }
+    }
+    assert!(tree.peek(&[1, 1]).is_none() && tree.peek(&[2, 2]).is_some());
+    assert!((2..=STALE_AFTER as usize + 1).contains(&tree.len()), "{}", tree.len());
+    assert_eq!(tree.bytes(), tree.len() as u64);
+}

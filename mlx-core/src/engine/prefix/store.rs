@@ -143,10 +143,14 @@ impl PrefixStore {
         true
     }
 
-    /// Keeps a state with nothing pending for `tokens`.
+    /// Keeps a state with nothing pending for `tokens`, and evicts those that were not used for long.
     pub(super) fn insert(&mut self, tier: Tier, tokens: &[u32], state: SequenceState) {
         let kept = Kept { bytes: state.bytes() as u64, shortest: state.shortest_cut(), value: state };
         self.trees[tier as usize].insert(tokens, kept);
+        for tree in &mut self.trees {
+            let stale = std::iter::from_fn(|| tree.pop_stale()).count();
+            Gauges::add(&self.gauges.prefix_evictions, stale);
+        }
     }
 
     /// A state that begins with `tokens` and can be cut there.
