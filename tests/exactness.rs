@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use mlx_core::cache::DiskOptions;
-use mlx_core::engine::{Engine, EngineOptions, Exactness, Priority, RequestOptions, Task};
+use mlx_core::engine::{Client, Engine, EngineOptions, Exactness, Priority, RequestOptions, Task};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
 use mlx_core::weights::FloatPolicy;
 use mlx_tests::{Dice, Outcome, collect, cpu, model_folder, run};
@@ -69,6 +69,7 @@ fn request(dice: &mut Dice, engine: &Engine) -> Request {
         logprobs: dice.sometimes(2, |dice| dice.below(21)),
         prompt_logprobs: dice.sometimes(6, |dice| dice.below(4)),
         task: Task::Generate,
+        client: Client(dice.below(3) as u64),
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         slide: None,
         exact: None,

@@ -82,7 +82,7 @@ fn crowd(model: &str, options: EngineOptions) {
     for generation in generations {
         let stats = engine.stats();
         assert!(stats.used_bytes <= stats.reserved_bytes && stats.reserved_bytes <= stats.budget_bytes);
-        if stats.running > busiest.running {
+        if stats.waiting > 0 && stats.running > busiest.running {
             busiest = stats;
         }
         assert_eq!(collect(generation).finished.reason, FinishReason::Length);

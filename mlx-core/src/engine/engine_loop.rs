@@ -1,20 +1,24 @@
 //! The engine: its loop admits, plans, runs, draws, accepts and emits. Invariant: every request of every front end goes through it.
 
+mod queue;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use self::queue::Queue;
+pub(super) use self::queue::Submission;
 use super::options::{EngineOptions, Exactness};
 use super::output::{accept, emit, finish};
 use super::prefix::Prefixes;
-use super::request::{FinishReason, GenerationRequest};
+use super::request::FinishReason;
 use super::run::device::Device;
 use super::run::executor::{DecodePass, PrefillPass, Work};
 use super::schedule::Scheduler;
 use super::schedule::capacity::Capacity;
 use super::schedule::plan::{Changes, Chunk, SequenceView, StepPlan};
-use super::sequence::{Outlet, Sequence, Sequences};
+use super::sequence::{Sequence, Sequences};
 use super::stats::Gauges;
 use crate::array::Rows;
 use crate::cache::DiskCache;
@@ -28,16 +32,10 @@ const SHORT_WAIT: Duration = Duration::from_millis(1);
 
 /// What the engine thread is asked for.
 pub(super) enum Message {
-    /// Run a checked request.
-    Submit(Box<Submission>),
+    /// Run the sequences of a checked request.
+    Submit(Vec<Submission>),
     /// Say how far exact results can be repeated. The first time, this checks the widths of decode steps.
     ExactLevel(Sender<Exactness>),
-}
-
-/// A checked request and where its events go.
-pub(super) struct Submission {
-    pub(super) request: GenerationRequest,
-    pub(super) outlet: Outlet,
 }
 
 /// Owns the model and all sequences; lives on one thread.
@@ -45,6 +43,7 @@ pub(super) struct EngineLoop {
     device: Device,
     folder: Arc<ModelFolder>,
     capacity: Capacity,
+    queue: Queue,
     scheduler: Scheduler,
     sequences: Sequences,
     prefixes: Prefixes,
@@ -74,6 +73,7 @@ impl EngineLoop {
             device,
             folder,
             capacity,
+            queue: Queue::default(),
             scheduler,
             sequences: Sequences::default(),
             prefixes,
@@ -92,7 +92,7 @@ impl EngineLoop {
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             match self.next_message(messages) {
-                Ok(Message::Submit(submission)) => self.queue(*submission),
+                Ok(Message::Submit(sequences)) => self.queue(sequences),
                 // The client may be gone; that is not an error.
                 Ok(Message::ExactLevel(reply)) => drop(reply.send(self.device.exactness(true))),
                 Err(TryRecvError::Empty) => self.step(),
@@ -117,32 +117,14 @@ impl EngineLoop {
         messages.recv().map_err(TryRecvError::from)
     }
 
-    fn queue(&mut self, submission: Submission) {
-        let Submission { request, outlet } = submission;
-        let reservation = self.capacity.initial_reservation(&request);
-        let (priority, exact) = (request.priority, request.limits.exact);
-        let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
-        if sequence.limits.max_tokens == 0 && !sequence.reader.is_on() {
-            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
-            return finish(&mut sequence, FinishReason::Length, self.device.exactness(exact));
-        }
-        if exact {
-            self.scheduler.set_exact_rows(self.device.most_rows(exact));
-        }
-        self.last_id += 1;
-        self.scheduler.submit(self.last_id, priority, reservation.bytes, self.start.elapsed());
-        self.sequences.insert(self.last_id, sequence);
-    }
-
     /// One step. Nothing is pending on the device when it begins and when it ends.
     fn step(&mut self) {
         self.end_cancelled();
         self.prefixes.receive(&mut self.sequences, &self.device, None);
         self.sequences.share(&self.device);
-        let changes = self.scheduler.admit(&self.views());
-        self.apply(&changes);
+        self.admit();
         let mut plan = self.scheduler.plan(&self.views());
-        tracing::trace!(?changes, ?plan, "step");
+        tracing::trace!(?plan, "step");
         if plan.is_empty() {
             // All that runs waits for the disk.
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
@@ -188,6 +170,19 @@ impl EngineLoop {
         self.retire();
     }
 
+    /// Starts what may run, until nothing more follows it in line.
+    fn admit(&mut self) {
+        loop {
+            let changes = self.scheduler.admit(&self.views(), self.start.elapsed());
+            tracing::trace!(?changes, "admit");
+            self.apply(&changes);
+            let followed = changes.admit.iter().fold(false, |any, id| self.line_up_after(*id) | any);
+            if !followed {
+                return;
+            }
+        }
+    }
+
     fn apply(&mut self, changes: &Changes) {
         for &id in &changes.grow {
             self.capacity.extend(&mut self.sequences.get_mut(id).reservation);
@@ -199,9 +194,6 @@ impl EngineLoop {
         let known: Vec<_> = changes.admit.iter().map(find).collect();
         self.prefixes.make_room(self.scheduler.ledger().free());
         for (&id, known) in changes.admit.iter().zip(known) {
-            if !self.sequences.get(id).has_started() {
-                self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
-            }
             self.prefixes.start(id, known, &mut self.sequences, &self.device);
         }
     }
@@ -356,9 +348,7 @@ impl EngineLoop {
             tracing::debug!(message, "a sequence failed");
         }
         self.scheduler.remove(id);
-        if !sequence.has_started() {
-            self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.line_up_after(id);
         self.gauges.record_end(&sequence.usage(), &sequence.timings());
         let exactness = self.device.exactness_at(sequence.history.len(), sequence.exact());
         let failed = matches!(reason, FinishReason::Error(_));
@@ -377,7 +367,7 @@ impl EngineLoop {
     }
 
     fn record_memory(&mut self) {
-        let Self { scheduler, sequences, gauges, .. } = self;
+        let Self { queue, scheduler, sequences, gauges, .. } = self;
         for (id, sequence) in sequences.iter() {
             let Some(run) = &sequence.run else { continue };
             let excess = scheduler.record_used(id, run.state.bytes() as u64);
@@ -391,7 +381,7 @@ impl EngineLoop {
         gauges.prefix_bytes.store(self.prefixes.bytes(), Ordering::Relaxed);
         gauges.prefixes.store(self.prefixes.len(), Ordering::Relaxed);
         gauges.running.store(scheduler.running(), Ordering::Relaxed);
-        let fresh = sequences.iter().filter(|(_, it)| !it.has_started()).count();
-        gauges.paused.store(scheduler.waiting().saturating_sub(fresh), Ordering::Relaxed);
+        gauges.paused.store(scheduler.waiting().saturating_sub(queue.len()), Ordering::Relaxed);
+        gauges.record_queue(queue.turns(), sequences.iter().filter_map(|(_, it)| it.ran_for()));
     }
 }

@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, Model, ModelSpec};
 
+/// Tokens of prompts that may wait beside those that have lined up: 256 MB of ids.
+const MOST_WAITING_TOKENS: usize = 64 << 20;
+
 /// A running engine. Clones share it; it stops when the last clone and the last [`Generation`] are gone.
 #[derive(Clone)]
 pub struct Engine {
@@ -189,28 +192,33 @@ impl Engine {
         generations.pop().ok_or_else(|| Error::EngineStopped("it returned no generation".into()))
     }
 
-    /// Puts several requests in the queue: all of them or, with an error, none.
+    /// Puts the sequences of one client's request in the queue, where they take one place: all of them or, with an error, none. They start
+    /// in this order, as places come free.
     pub fn submit_all(&self, requests: Vec<GenerationRequest>) -> Result<Vec<Generation>> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
         let Shared { gauges, max_waiting, .. } = self.shared.as_ref();
-        let stopped = || Error::EngineStopped("its thread has ended".into());
         let sender = self.messages()?;
-        // A group larger than the queue may fill an empty queue.
-        let limit = requests.len().max(*max_waiting);
-        let queued = |waiting: usize| Some(waiting + requests.len()).filter(|after| *after <= limit);
+        let has_room = gauges.waiting_tokens.load(Ordering::Relaxed) < MOST_WAITING_TOKENS;
+        let queued = |waiting: usize| (has_room && waiting < *max_waiting).then_some(waiting + 1);
         if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
             return Err(Error::Busy { waiting, retry_after: gauges.retry_after() });
         }
-        let submit = |request: GenerationRequest| {
-            let exactness = request.exactness;
+        let tokens = requests.iter().map(GenerationRequest::prompt_tokens).sum();
+        gauges.waiting_tokens.fetch_add(tokens, Ordering::Relaxed);
+        let (mut submissions, mut generations) = (Vec::new(), Vec::new());
+        for request in requests {
             let (sink, events) = async_channel::unbounded();
             let canceller = Canceller::default();
             let outlet = Outlet { sink, canceller: canceller.clone() };
-            let submission = Box::new(Submission { request, outlet });
-            sender.send(Message::Submit(submission)).map_err(|_| stopped())?;
             let engine = Arc::clone(&self.shared);
-            Ok(Generation::new(events, canceller, exactness, engine))
-        };
-        requests.into_iter().map(submit).collect()
+            generations.push(Generation::new(events, canceller, request.exactness, engine));
+            submissions.push(Submission { request, outlet });
+        }
+        let stopped = |_| Error::EngineStopped("its thread has ended".into());
+        sender.send(Message::Submit(submissions)).map_err(stopped)?;
+        Ok(generations)
     }
 }
 

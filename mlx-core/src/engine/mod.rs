@@ -21,7 +21,7 @@ pub use constraint::ConstraintSpec;
 pub use generation::{EventStream, Generation};
 pub use handle::Engine;
 pub use memory_fit::MemoryFit;
-pub use options::{EngineOptions, Exactness, Priority};
+pub use options::{Client, EngineOptions, Exactness, Priority};
 pub use output::embedding::Pooling;
 pub use prefix::PrefixMiss;
 pub use registry::{Engines, FolderStamp};

@@ -25,9 +25,9 @@ pub struct EngineOptions {
     pub backend: Option<Backend>,
     /// Quantize keys and values to 4 or 8 bits: less memory, approximate answers. `None`: not quantized.
     pub kv_bits: Option<u8>,
-    /// The most requests that run at once; at least 1.
+    /// The most sequences that run at once; at least 1.
     pub max_running: usize,
-    /// The most requests in the queue; at least 1.
+    /// The most requests in the queue, however many sequences each has; at least 1.
     pub max_waiting: usize,
 }
 
@@ -99,3 +99,8 @@ pub enum Priority {
     /// Interactive work.
     High,
 }
+
+/// Who sends a request. Places are shared between clients first, then between the requests of each. Programs with one client leave the
+/// default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Client(pub u64);

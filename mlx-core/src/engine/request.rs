@@ -2,7 +2,7 @@
 //! place that may refuse; what it lets through is run.
 
 use super::constraint::ConstraintSpec;
-use super::options::{Exactness, Priority};
+use super::options::{Client, Exactness, Priority};
 use super::output::embedding::Pooling;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -46,6 +46,8 @@ pub struct RequestOptions {
     pub prompt_logprobs: Option<usize>,
     /// Who goes first when there is a queue.
     pub priority: Priority,
+    /// Who asks; places are shared between clients.
+    pub client: Client,
     /// Let the text outgrow the model's context: this many of its first tokens stay, and with them the latest ones. What the model says
     /// then is no longer what it would say with all of the text before it.
     pub slide: Option<usize>,
@@ -82,6 +84,7 @@ pub struct GenerationRequest {
     pub(super) prompt_logprobs: Option<usize>,
     pub(super) embed: Option<Pooling>,
     pub(super) priority: Priority,
+    pub(super) client: Client,
     /// How far its result can be repeated, as far as is known before it runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<ConstraintSpec>,
@@ -135,6 +138,7 @@ impl GenerationRequest {
             prompt_logprobs,
             embed,
             priority: options.priority,
+            client: options.client,
             exactness: Exactness::Sampling,
             constraint: options.constraint.clone(),
             prompt,

@@ -180,9 +180,9 @@ impl Sequence {
         &self.history.tokens()[..self.history.prompt_length()]
     }
 
-    /// Whether it has ever run.
-    pub(super) fn has_started(&self) -> bool {
-        self.clock.started.is_some()
+    /// The time since it first started, if it runs.
+    pub(super) fn ran_for(&self) -> Option<Duration> {
+        self.run.as_ref().and(self.clock.started).map(|started| started.elapsed())
     }
 
     /// Whether its result must be the same bits whatever runs beside it.

@@ -2,18 +2,22 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::prefix::PrefixMiss;
 use super::request::{Timings, Usage};
 
+/// The longest time after which a refused request is asked to try again, in seconds.
+const LONGEST_RETRY: u64 = 600;
+
 /// A snapshot; counters only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineStats {
-    /// Requests in the queue.
+    /// Requests in the queue, and sequences that were preempted.
     pub waiting: usize,
-    /// Requests that run.
+    /// Sequences that run.
     pub running: usize,
-    /// Requests that have ended, for whatever reason.
+    /// Sequences that have ended, for whatever reason.
     pub finished: u64,
     /// Prompt tokens that were computed.
     pub prompt_tokens: u64,
@@ -46,9 +50,11 @@ pub struct EngineStats {
 /// The same numbers, written by the engine and read by any thread.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
-    /// Requests that were submitted and have not run.
+    /// Requests that have not started all of their sequences.
     pub(super) waiting: AtomicUsize,
-    /// Requests that were preempted.
+    /// Tokens of the prompts of sequences that have not lined up.
+    pub(super) waiting_tokens: AtomicUsize,
+    /// Sequences that were preempted.
     pub(super) paused: AtomicUsize,
     pub(super) running: AtomicUsize,
     pub(super) finished: AtomicU64,
@@ -66,8 +72,12 @@ pub(super) struct Gauges {
     pub(super) damaged_blocks: AtomicU64,
     /// Where the last prompt left a cached prefix.
     pub(super) last_miss: Mutex<Option<PrefixMiss>>,
-    /// The moving average of how long requests run, in microseconds.
-    pub(super) service: AtomicU64,
+    /// The moving average of how long sequences run, in microseconds.
+    service: AtomicU64,
+    /// How long those that run have run, on average, in microseconds.
+    elapsed: AtomicU64,
+    /// How many sequences will start until a request leaves the queue.
+    turns: AtomicUsize,
 }
 
 impl Gauges {
@@ -81,10 +91,13 @@ impl Gauges {
         Self::add(&self.finished, 1);
         Self::add(&self.completion_tokens, usage.completion_tokens);
         Self::add(&self.cached_tokens, usage.cached_tokens);
-        self.served(timings.prefill + timings.decode);
+        // One that was cancelled in the queue took no time of the device.
+        if timings.prefill > 0.0 {
+            self.served(timings.prefill + timings.decode);
+        }
     }
 
-    /// Records how long a request ran.
+    /// Records how long a sequence ran.
     fn served(&self, seconds: f64) {
         let old = self.service.load(Ordering::Relaxed) as f64;
         let new = seconds * 1e6;
@@ -92,10 +105,21 @@ impl Gauges {
         self.service.store(blended as u64, Ordering::Relaxed);
     }
 
-    /// Seconds until the queue is likely to be shorter by one.
+    /// Records how many sequences will start until a request leaves the queue, and how long those that run have run.
+    pub(super) fn record_queue(&self, turns: usize, running: impl Iterator<Item = Duration>) {
+        let (sum, count) =
+            running.fold((Duration::ZERO, 0), |(sum, count), seconds| (sum + seconds, count + 1));
+        self.turns.store(turns, Ordering::Relaxed);
+        self.elapsed.store((sum / count.max(1)).as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// Seconds until the queue is likely to be shorter by one request.
     pub(super) fn retry_after(&self) -> u64 {
         let running = self.running.load(Ordering::Relaxed).max(1) as u64;
-        (self.service.load(Ordering::Relaxed) / running / 1_000_000).clamp(1, 60)
+        // What runs may be longer than what has ended.
+        let each = self.service.load(Ordering::Relaxed).max(self.elapsed.load(Ordering::Relaxed));
+        let turns = self.turns.load(Ordering::Relaxed).max(1) as u64;
+        (each * turns / running).div_ceil(1_000_000).clamp(1, LONGEST_RETRY)
     }
 
     /// The current numbers, for an engine with this budget.
@@ -119,5 +143,26 @@ impl Gauges {
             prefix_restores: read(&self.prefix_restores),
             damaged_blocks: read(&self.damaged_blocks),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_request_is_told_when_the_first_leaves_the_queue() {
+        let gauges = Gauges::default();
+        assert_eq!(gauges.retry_after(), 1, "nothing is known yet");
+        gauges.running.store(2, Ordering::Relaxed);
+        gauges.record_queue(1, [30, 50].map(Duration::from_secs).into_iter());
+        assert_eq!(gauges.retry_after(), 20, "one of two that have run for 40 s on average");
+        let timings = Timings { prefill: 0.5, decode: 5.5, ..Timings::default() };
+        gauges.record_end(&Usage::default(), &timings);
+        gauges.record_end(&Usage::default(), &Timings::default());
+        gauges.record_queue(10, [1, 1].map(Duration::from_secs).into_iter());
+        assert_eq!(gauges.retry_after(), 30, "ten turns of 6 s in two places");
+        gauges.record_queue(1_000_000, std::iter::empty());
+        assert_eq!(gauges.retry_after(), LONGEST_RETRY);
     }
 }

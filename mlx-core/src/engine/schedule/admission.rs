@@ -1,9 +1,13 @@
-//! Admission: which requests run and which wait. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
+//! Admission: which sequences run and which wait. Invariant: pure; it sees ids, ranks and bytes, never an array or a token.
 
+mod shares;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use self::shares::Shares;
 use super::ledger::Ledger;
-use crate::engine::options::Priority;
+use crate::engine::options::{Client, Priority};
 
 /// The queue, the running sequences and their reservations.
 #[derive(Debug)]
@@ -13,16 +17,40 @@ pub(super) struct Admission {
     /// By rank.
     waiting: Vec<Entry>,
     running: Vec<Entry>,
+    /// When each client that runs or waits last took a place.
+    turns: BTreeMap<Client, Duration>,
+}
+
+/// Whose sequence it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::engine) struct Ticket {
+    pub(in crate::engine) client: Client,
+    /// The request that it is a part of.
+    pub(in crate::engine) request: u64,
+    pub(in crate::engine) priority: Priority,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     id: u64,
-    priority: Priority,
-    /// The time of arrival, later for a low priority: after enough waiting it ranks above any later request.
+    ticket: Ticket,
+    /// The time of arrival, later for a low priority: after enough waiting it ranks above any later sequence.
     due: Duration,
     /// Bytes it needs to start.
     bytes: u64,
+}
+
+/// What a sequence needs to start.
+#[derive(Debug, Clone, Copy, Default)]
+struct Room {
+    places: usize,
+    bytes: u64,
+}
+
+impl Room {
+    fn holds(self, entry: &Entry) -> bool {
+        self.places > 0 && self.bytes >= entry.bytes
+    }
 }
 
 /// A change of what runs.
@@ -49,9 +77,9 @@ impl Entry {
         (self.due, self.id)
     }
 
-    /// Whether this entry may preempt `other`: only with a higher priority, or nothing would ever finish.
+    /// Whether this entry may preempt `other` whatever their shares are: only with a higher priority, or nothing would ever finish.
     fn displaces(&self, other: &Self) -> bool {
-        self.priority > other.priority && self.rank() < other.rank()
+        self.ticket.priority > other.ticket.priority && self.rank() < other.rank()
     }
 }
 
@@ -63,6 +91,7 @@ impl Admission {
             max_running: max_running.max(1),
             waiting: Vec::new(),
             running: Vec::new(),
+            turns: BTreeMap::new(),
         }
     }
 
@@ -78,9 +107,9 @@ impl Admission {
         self.running.len()
     }
 
-    /// Queues a request that came at `now` and needs `bytes` to start; alone, it must fit.
-    pub(super) fn submit(&mut self, id: u64, priority: Priority, bytes: u64, now: Duration) {
-        self.wait(Entry { id, priority, due: now + handicap(priority), bytes });
+    /// Queues a sequence that came at `now` and needs `bytes` to start; alone, it must fit.
+    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, bytes: u64, now: Duration) {
+        self.wait(Entry { id, ticket, due: now + handicap(ticket.priority), bytes });
     }
 
     fn wait(&mut self, entry: Entry) {
@@ -88,46 +117,85 @@ impl Admission {
         self.waiting.insert(place, entry);
     }
 
-    /// Starts requests in the order of their ranks, as long as they fit. Nothing overtakes the first, so no request is too large to start.
-    pub(super) fn admit(&mut self) -> Vec<Change> {
+    /// Starts sequences in turn, as long as they fit.
+    pub(super) fn admit(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
-        while let Some(&first) = self.waiting.first() {
-            if !self.has_room(first.bytes) {
-                let Some(victims) = self.victims(&first) else { break };
-                for victim in victims {
-                    self.preempt(victim, None);
-                    changes.push(Change::Preempt(victim));
-                }
+        while let Some((entry, victims)) = self.choose(&changes) {
+            for victim in victims {
+                self.preempt(victim, None);
+                changes.push(Change::Preempt(victim));
             }
-            // Preempted entries rank below the first, so it is still the first.
-            self.waiting.remove(0);
-            self.ledger.reserve(first.id, first.bytes);
-            self.running.push(first);
-            changes.push(Change::Start(first.id));
+            self.start(entry, now);
+            changes.push(Change::Start(entry.id));
         }
         changes
     }
 
-    fn has_room(&self, bytes: u64) -> bool {
-        self.running.len() < self.max_running && self.ledger.fits(bytes)
+    /// The entry that starts now, and those that it preempts: what has nothing running while others have several, or else the next in turn.
+    /// Nothing takes room that the next in turn still waits for, but what has nothing running may take the place of what has several.
+    /// What has started by these changes is not preempted.
+    fn choose(&self, changes: &[Change]) -> Option<(Entry, Vec<u64>)> {
+        let next = self.next()?;
+        let shares = Shares::new(self.running.iter().map(|it| it.ticket));
+        let mut short = self.waiting.iter().filter(|it| shares.is_short(it.ticket)).copied();
+        let free = Room { places: self.max_running - self.running.len(), bytes: self.ledger.free() };
+        if free.holds(&next) {
+            let fits = |it: &Entry| it.ticket.priority >= next.ticket.priority && free.holds(it);
+            return Some((short.find(fits).unwrap_or(next), Vec::new()));
+        }
+        let mut entries = std::iter::once((next, free)).chain(short.map(|it| (it, Room::default())));
+        entries.find_map(|(it, room)| Some((it, self.victims(&it, room, shares.clone(), changes)?)))
     }
 
-    /// The fewest running entries, lowest rank first, that must be preempted for `entry` to start; `None` if all of them are too few.
-    fn victims(&self, entry: &Entry) -> Option<Vec<u64>> {
-        let mut candidates: Vec<&Entry> = self.running.iter().filter(|it| entry.displaces(it)).collect();
-        candidates.sort_by_key(|it| std::cmp::Reverse(it.rank()));
-        let free = self.ledger.budget() - self.ledger.reserved();
-        let (mut bytes, mut places) = (free, self.max_running - self.running.len());
+    /// Of the first of each client, the one whose turn it is: the clients take turns, so that many sequences of one do not go before the
+    /// first of another.
+    fn next(&self) -> Option<Entry> {
+        let mut first: BTreeMap<Client, &Entry> = BTreeMap::new();
+        for entry in &self.waiting {
+            first.entry(entry.ticket.client).or_insert(entry);
+        }
+        let turn = |entry: &&Entry| {
+            let last = self.turns.get(&entry.ticket.client);
+            last.map_or(entry.due, |last| entry.due.max(*last + handicap(entry.ticket.priority)))
+        };
+        first.into_values().min_by_key(|entry| (turn(entry), entry.rank())).copied()
+    }
+
+    fn start(&mut self, entry: Entry, now: Duration) {
+        self.waiting.retain(|it| it.id != entry.id);
+        self.ledger.reserve(entry.id, entry.bytes);
+        self.running.push(entry);
+        self.turns.insert(entry.ticket.client, now);
+        // What comes later is due later anyway.
+        let Self { waiting, running, turns, .. } = self;
+        turns.retain(|client, _| waiting.iter().chain(&*running).any(|it| it.ticket.client == *client));
+    }
+
+    /// The running entries that must be preempted for `entry` to start, beside the `room` that it has, lowest rank first: those of a lower priority, then those of others
+    /// that have more than their share. `None` if all of them are too few.
+    fn victims(
+        &self,
+        entry: &Entry,
+        mut room: Room,
+        mut shares: Shares,
+        changes: &[Change],
+    ) -> Option<Vec<u64>> {
+        let is_new = |it: &&Entry| changes.contains(&Change::Start(it.id));
+        let mut candidates: Vec<&Entry> = self.running.iter().filter(|it| !is_new(it)).collect();
+        candidates.sort_by_key(|it| (!entry.displaces(it), std::cmp::Reverse(it.rank())));
         let mut victims = Vec::new();
         for candidate in candidates {
-            if bytes >= entry.bytes && places > 0 {
+            if room.holds(entry) {
                 break;
             }
-            bytes += self.ledger.reserved_by(candidate.id);
-            places += 1;
-            victims.push(candidate.id);
+            if entry.displaces(candidate) || shares.yields(candidate.ticket, entry.ticket) {
+                shares.remove(candidate.ticket);
+                room.places += 1;
+                room.bytes += self.ledger.reserved_by(candidate.id);
+                victims.push(candidate.id);
+            }
         }
-        (bytes >= entry.bytes && places > 0).then_some(victims)
+        room.holds(entry).then_some(victims)
     }
 
     /// Puts a running sequence back into the queue, where it keeps its rank; it needs `bytes` to start again, or what it held.
@@ -178,3 +246,6 @@ impl Admission {
         self.ledger.release(id);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,10 +24,6 @@ impl Ledger {
         Self { budget, accounts: BTreeMap::new(), reserved: 0, used: 0 }
     }
 
-    pub(in crate::engine) fn budget(&self) -> u64 {
-        self.budget
-    }
-
     /// Bytes reserved by all holders.
     pub(in crate::engine) fn reserved(&self) -> u64 {
         self.reserved

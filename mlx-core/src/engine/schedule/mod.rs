@@ -20,7 +20,7 @@ use prefill::{PrefillPlanner, Turns};
 use prefill_budget::PrefillBudget;
 use shapes::Shapes;
 
-use super::options::Priority;
+pub(super) use admission::Ticket;
 pub(super) use ledger::Ledger;
 
 /// Decides who runs, and what each step computes.
@@ -66,9 +66,9 @@ impl Scheduler {
         self.shapes.exact_rows = rows;
     }
 
-    /// Queues a request that came at `now` and needs `bytes` to start; alone, it must fit.
-    pub(super) fn submit(&mut self, id: u64, priority: Priority, bytes: u64, now: Duration) {
-        self.admission.submit(id, priority, bytes, now);
+    /// Queues a sequence that came at `now` and needs `bytes` to start; alone, it must fit.
+    pub(super) fn submit(&mut self, id: u64, ticket: Ticket, bytes: u64, now: Duration) {
+        self.admission.submit(id, ticket, bytes, now);
     }
 
     /// Puts a running sequence back into the queue, as after a failed pass.
@@ -98,23 +98,27 @@ impl Scheduler {
         }
     }
 
-    /// Decides which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
-    pub(super) fn admit(&mut self, sequences: &[SequenceView]) -> Changes {
+    /// Decides at `now` which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
+    pub(super) fn admit(&mut self, sequences: &[SequenceView], now: Duration) -> Changes {
         let mut changes = Changes::default();
         for sequence in sequences.iter().filter(|it| it.growth > 0 && it.next() == Next::Decode) {
             self.grow(sequence, &mut changes);
         }
-        for change in self.admission.admit() {
+        for id in &changes.preempt {
+            self.turns.remove(*id);
+        }
+        for change in self.admission.admit(now) {
             match change {
-                Change::Preempt(id) => changes.preempt.push(id),
+                Change::Preempt(id) => {
+                    // It may start again at once, in what another one leaves.
+                    self.turns.remove(id);
+                    changes.preempt.push(id);
+                }
                 Change::Start(id) => {
                     self.turns.push_back(id);
                     changes.admit.push(id);
                 }
             }
-        }
-        for id in &changes.preempt {
-            self.turns.remove(*id);
         }
         changes
     }

@@ -2,15 +2,18 @@
 //! checks them against books of its own.
 
 mod request;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::request::{GROWTH, Progress, Random, Sequence, need};
+use self::turns::handicap;
 use super::Scheduler;
 use super::plan::{Changes, Next, Prefill, SequenceView};
 use super::prefill_budget::{PrefillBudget, work};
 use super::shapes::Shapes;
+use crate::engine::options::Client;
 use crate::engine::schedule::chunks::Chunks;
 
 const DAYS: u64 = 3000;
@@ -30,10 +33,13 @@ struct Simulation {
     step: f64,
     unit: f64,
     max_running: usize,
+    budget: u64,
     scheduler: Scheduler,
     now: f64,
     sequences: BTreeMap<u64, Sequence>,
     ended: Vec<Sequence>,
+    /// When each client last took a place.
+    turns: BTreeMap<Client, Duration>,
     steps: Vec<f64>,
     /// The most seconds that this step's prefill may take.
     prefill_limit: f64,
@@ -54,11 +60,13 @@ impl Simulation {
             step,
             unit: step * random.between(0.05, 2.0) / work(64, 64),
             max_running,
+            budget,
             random,
             scheduler: Scheduler::new(max_running, budget, shapes),
             now: 0.0,
             sequences: BTreeMap::new(),
             ended: Vec::new(),
+            turns: BTreeMap::new(),
             steps: Vec::new(),
             prefill_limit: 0.0,
             trace: Vec::new(),
@@ -78,9 +86,8 @@ impl Simulation {
             }
             day.now = day.now.max(one.came);
             let now = Duration::from_secs_f64(day.now);
-            day.scheduler.submit(id, one.priority, need(one.reserved), now);
-            let handicap = Duration::from_secs([40, 10, 0][one.priority as usize]);
-            (one.id, one.came, one.rank) = (id, day.now, (now + handicap, id));
+            day.scheduler.submit(id, one.ticket, need(one.reserved), now);
+            (one.id, one.came, one.rank) = (id, day.now, (now + handicap(&one), id));
             day.sequences.insert(id, one);
         }
         while !day.sequences.is_empty() {
@@ -105,7 +112,7 @@ impl Simulation {
 
     fn step(&mut self) {
         self.which(|it| it.cancelled <= self.now).into_iter().for_each(|id| self.end(id, "cancel"));
-        let changes = self.scheduler.admit(&self.views());
+        let changes = self.scheduler.admit(&self.views(), Duration::from_secs_f64(self.now));
         self.apply(&changes);
         let budget = self.scheduler.budget;
         let plan = self.scheduler.plan(&self.views());
@@ -140,39 +147,50 @@ impl Simulation {
             let one = self.sequences.get_mut(id).expect("the plan names it");
             one.reserved = one.most.min(one.reserved + GROWTH);
         }
-        // Growth preempts sequences that rank below the one that grows; admission those of a lower priority.
+        // Growth preempts sequences that rank below the one that grows; admission those of a lower priority, and those of a client or a
+        // request that has several, for one that has none.
         for &id in preempt {
-            let above = |it: &Sequence| it.displaces(&self.sequences[&id]);
-            let displaced = admit.iter().any(|id| above(&self.sequences[id]));
-            let outgrown = grow
-                .iter()
-                .any(|other| *other == id || self.sequences[other].rank < self.sequences[&id].rank);
-            self.check(displaced || outgrown, "preempted for nothing");
-            self.stop(id, if displaced { "displace" } else { "outgrow" });
+            let victim = &self.sequences[&id];
+            let displaced = admit.iter().any(|id| self.sequences[id].displaces(victim));
+            let outgrown = grow.iter().any(|id| self.sequences[id].rank <= victim.rank);
+            let yields = admit.iter().map(|id| &self.sequences[id]).any(|own| {
+                own.ticket.priority >= victim.ticket.priority && self.yields(victim, own, changes)
+            });
+            self.check(displaced || outgrown || yields, "preempted for nothing");
+            self.stop(
+                id,
+                if displaced {
+                    "displace"
+                } else if yields {
+                    "yield"
+                } else {
+                    "outgrow"
+                },
+            );
         }
-        for &id in admit {
-            self.start(id);
-        }
-        let first = self.sequences.values().filter(|it| !it.runs).min_by_key(|it| it.rank);
-        let room = first.is_some_and(|first| self.has_room(first, &self.which(|it| first.displaces(it))));
-        self.check(!room, "the first in the queue waits although there is room");
+        admit.iter().for_each(|&id| self.start(id, changes));
+        let displaced = |next: &Sequence| self.which(|it| next.displaces(it) && !admit.contains(&it.id));
+        let room = |next: &Sequence| self.has_room(next, &displaced(next));
+        self.check(!self.next(&[]).is_some_and(room), "the next waits although there is room");
     }
 
     /// Whether `one` could start if `victims` were gone.
     fn has_room(&self, one: &Sequence, victims: &[u64]) -> bool {
         let stay = self.which(|it| it.runs && !victims.contains(&it.id));
         let bytes = stay.iter().map(|id| need(self.sequences[id].reserved)).sum::<u64>();
-        stay.len() < self.max_running && bytes + need(one.reserved) <= self.scheduler.ledger().budget()
+        stay.len() < self.max_running && bytes + need(one.reserved) <= self.budget
     }
 
-    fn start(&mut self, id: u64) {
-        let own = &self.sequences[&id];
-        let overtaken = self.which(|it| !it.runs && it.rank < own.rank);
-        self.check(overtaken.is_empty(), "overtaken by one that came later by more than the handicap");
-        let later = self.which(|it| it.id > id && it.priority == own.priority && it.started.is_some());
-        self.check(own.started.is_some() || later.is_empty(), "not first come first served");
+    fn start(&mut self, id: u64, changes: &Changes) {
+        let (own, preempted) = (&self.sequences[&id], &changes.preempt);
+        // Those that were preempted may have been in the queue by then, or not yet.
+        let is_next = [self.next(preempted), self.next(&[])].iter().flatten().any(|next| next.id == id);
+        let is_next = is_next || preempted.contains(&id);
+        let takes = |it: &Sequence| (it.runs || preempted.contains(&it.id)) && self.yields(it, own, changes);
+        self.check(is_next || self.sequences.values().any(takes), "it was not its turn");
         self.check(self.has_room(own, &[]), "started without room");
         self.trace.push((self.now.to_bits(), "start", id));
+        self.turns.insert(own.ticket.client, Duration::from_secs_f64(self.now));
         let (now, own) = (self.now, self.sequences.get_mut(&id).expect("it was looked at above"));
         (own.started, own.runs, own.progress) = (own.started.or(Some(now)), true, Progress::default());
     }
@@ -318,35 +336,40 @@ impl Simulation {
         }
         let (ledger, waiting) = (self.scheduler.ledger(), self.sequences.len() - running);
         self.check((ledger.reserved(), ledger.used()) == (reserved, used), "the ledger's sums are wrong");
-        self.check(used <= reserved && reserved <= ledger.budget(), "more is reserved than there is");
+        self.check(used <= reserved && reserved <= self.budget, "more is reserved than there is");
         self.check(waiting == self.scheduler.waiting(), "too many or too few wait");
         self.check(running == self.scheduler.running() && running <= self.max_running, "too many run");
     }
 
-    /// Bounds that follow from the requests. Each is preempted at most once for every failed pass of its own, every growth of
-    /// its own or of one that ranks above it, and every start of one of higher priority that ranks above it. Each start costs
-    /// at most a whole fill, each token a step, and each preemption a step in vain, as may a cancellation. The device never
-    /// idles, so no request waits for longer than the work of all that may go first, nor runs for longer than that of all.
+    /// Bounds that follow from the requests. Each is preempted at most once for every failed pass of its own, every growth of its own or of one
+    /// that ranks above it, every start of one of higher priority, and every start of one that had no place. Each start costs at most a whole
+    /// fill, each token a step, and each preemption a step in vain, as may a cancellation. The device never idles, so no request waits for longer
+    /// than the work of all that started before it, nor stays for longer than that of all.
     fn check_bounds(&mut self) {
         self.ended.sort_by_key(|it| it.rank);
-        let (mut growths, mut bounds): (usize, Vec<(&Sequence, usize, f64)>) = (0, Vec::new());
+        let mut counts: BTreeMap<(u64, &str), usize> = BTreeMap::new();
+        self.trace.iter().for_each(|it| *counts.entry((it.2, it.1)).or_default() += 1);
+        let count = |id: u64, event| counts.get(&(id, event)).copied().unwrap_or(0);
+        let (mut growths, mut bounds): (usize, Vec<(&Sequence, f64)>) = (0, Vec::new());
         let step = self.step * (1.0 + 0.1 * self.max_running as f64);
         for one in &self.ended {
             growths += (one.most - one.prompt) / GROWTH;
-            let above = bounds.iter().filter(|it| it.0.priority > one.priority).map(|it| it.1);
-            let count = |event| self.trace.iter().filter(|it| it.2 == one.id && it.1 == event).count();
-            let most = growths + above.sum::<usize>();
-            self.check(count("displace") + count("outgrow") <= most, "preempted without a reason");
-            let starts = 1 + most + count("requeue");
+            let above = self.ended.iter().filter(|it| it.ticket.priority > one.ticket.priority);
+            let most = growths + above.map(|it| count(it.id, "start")).sum::<usize>();
+            self.check(
+                count(one.id, "displace") + count(one.id, "outgrow") <= most,
+                "preempted without a reason",
+            );
+            let starts = count(one.id, "start").max(1);
             let fill = self.layers as f64 * work(one.most, one.most) * self.unit;
             let seconds = starts as f64 * (fill + step) + (one.most - one.prompt) as f64 * step;
-            bounds.push((one, starts, seconds * (1.0 + NOISE) * SLACK));
+            bounds.push((one, seconds * (1.0 + NOISE) * SLACK));
         }
-        let all = bounds.iter().map(|it| it.2).sum();
+        let all = bounds.iter().map(|it| it.1).sum();
         for one in &self.ended {
-            let first = bounds.iter().filter(|it| it.0.rank <= one.rank || it.0.came <= one.came);
-            let waited = one.started.unwrap_or(one.ended) - one.came;
-            self.check(waited <= first.map(|it| it.2).sum(), "waited longer than for those that go first");
+            let start = one.started.unwrap_or(one.ended);
+            let first = bounds.iter().filter(|it| it.0.started.is_some_and(|other| other <= start));
+            self.check(start - one.came <= first.map(|it| it.1).sum::<f64>(), "waited for nothing");
             self.check(one.ended - one.came <= all, "stayed for longer than all work takes");
         }
     }
@@ -355,7 +378,7 @@ impl Simulation {
 #[test]
 fn plans_keep_their_promises() {
     let trace: Vec<_> = (0..DAYS).flat_map(Simulation::run).collect();
-    for event in ["displace", "outgrow", "requeue", "cancel", "share", "end"] {
+    for event in ["displace", "yield", "outgrow", "requeue", "cancel", "share", "end"] {
         let count = trace.iter().filter(|it| it.1 == event).count() as u64;
         assert!(count > DAYS / 10, "the days test too little: {event}");
     }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::engine::options::Priority;
+use crate::engine::options::{Client, Priority};
+use crate::engine::schedule::Ticket;
 use crate::engine::schedule::plan::{Phase, SequenceView, StateView};
 use crate::sampling::{Stream, uniform};
 
@@ -31,7 +32,7 @@ pub(super) const fn need(tokens: usize) -> u64 {
 #[derive(Default)]
 pub(super) struct Sequence {
     pub(super) id: u64,
-    pub(super) priority: Priority,
+    pub(super) ticket: Ticket,
     pub(super) came: f64,
     pub(super) rank: (Duration, u64),
     pub(super) cancelled: f64,
@@ -69,10 +70,13 @@ impl Sequence {
         let (came, prompt) = (random.between(0.0, span), 1 + random.below(longest));
         let (most, history) = (prompt + 1 + random.below(40), (0..prompt).collect());
         let reserved = [most, most.min(prompt + GROWTH)][random.below(2)];
-        let priority = [Priority::Low, Priority::Normal, Priority::High][random.below(3)];
+        // All sequences of a request have one priority and one client.
+        let request = random.below(9) as u64;
+        let priority = [Priority::Low, Priority::Normal, Priority::High][request as usize / 3];
+        let ticket = Ticket { client: Client(request % 3 / 2), request, priority };
         let cancelled = came + [1e9, random.between(0.0, 60.0)][usize::from(random.below(10) == 0)];
         let exact = random.below(2) == 0;
-        Self { priority, came, cancelled, prompt, most, reserved, history, exact, ..Self::default() }
+        Self { ticket, came, cancelled, prompt, most, reserved, history, exact, ..Self::default() }
     }
 
     pub(super) fn view(&self) -> SequenceView {
@@ -101,6 +105,12 @@ impl Sequence {
     }
 
     pub(super) fn displaces(&self, other: &Self) -> bool {
-        other.runs && other.priority < self.priority && other.rank > self.rank
+        other.runs && other.ticket.priority < self.ticket.priority && other.rank > self.rank
+    }
+
+    /// Whether both count as one when `own` asks for a place: a request for its own client, a client for the others.
+    pub(super) fn shares_with(&self, other: &Self, own: &Self) -> bool {
+        let (one, two) = (self.ticket, other.ticket);
+        one.client == two.client && (one.client != own.ticket.client || one.request == two.request)
     }
 }

@@ -1,0 +1,37 @@
+//! Whose turn it is, and who gives way, by the books of the simulation.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Simulation;
+use super::request::Sequence;
+use crate::engine::options::Client;
+use crate::engine::schedule::plan::Changes;
+
+impl Simulation {
+    /// Whether `own` has no place, and the like of `other` have one beside its own.
+    pub(super) fn yields(&self, other: &Sequence, own: &Sequence, changes: &Changes) -> bool {
+        let stays = |it: &&Sequence| it.runs && !changes.preempt.contains(&it.id);
+        let starts = |it: &&Sequence| changes.admit.contains(&it.id);
+        let like = |it: &Sequence| it.id != other.id && it.shares_with(other, own);
+        let has_some = self.sequences.values().filter(stays).any(|it| it.shares_with(own, other));
+        !has_some && self.sequences.values().filter(|it| stays(it) || starts(it)).any(like)
+    }
+
+    /// The sequence whose turn it is: the first of a client, and of these the one whose client has waited longest since it took a place.
+    pub(super) fn next(&self, preempted: &[u64]) -> Option<&Sequence> {
+        let waits = |it: &&Sequence| !it.runs && !preempted.contains(&it.id);
+        let mut firsts: BTreeMap<Client, &Sequence> = BTreeMap::new();
+        for one in self.sequences.values().filter(waits) {
+            let first = firsts.entry(one.ticket.client).or_insert(one);
+            *first = if one.rank < first.rank { one } else { first };
+        }
+        let last = |it: &Sequence| self.turns.get(&it.ticket.client).map(|last| *last + handicap(it));
+        firsts.into_values().min_by_key(|it| (last(it).unwrap_or_default().max(it.rank.0), it.rank))
+    }
+}
+
+/// What a priority below the highest counts as, in time of arrival.
+pub(super) fn handicap(one: &Sequence) -> Duration {
+    Duration::from_secs([40, 10, 0][one.ticket.priority as usize])
+}
