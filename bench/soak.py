@@ -2,8 +2,9 @@
 
     python bench/soak.py [--minutes 30] [--seed 0] -- target/release/mlx-server -m MODEL --memory-budget 9MB --max-running 16 --max-waiting 24
 
-It starts the server, on a free port unless the command says --port. Clients send all kinds of requests, hang up, send nonsense and come in
-crowds; what was answered is asked again and must be the same to the last bit. A budget of a few requests and a short queue are needed: the load
+It starts the server, on a free port unless the command says --port. Clients send all kinds of requests, hang up, send nonsense, come in
+crowds, leave with bytes behind their requests, close half of a connection, withhold the last byte of a body, call themselves by 10 MB, and chat
+with a copy of the model whose template is a bomb; what was answered is asked again and must be the same to the last bit. A budget of a few requests and a short queue are needed: the load
 must make the server preempt and refuse requests. A run of 10 minutes or more fails if the resident memory of the server grows by more than
 5 % from the second sixth of the time to the last. The last line is one JSON object with all counts."""
 
@@ -11,11 +12,14 @@ import argparse
 import atexit
 import http.client
 import json
+import os
 import random
 import re
+import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -34,7 +38,13 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["yes", "no"]}}}}
 GAUGES = ["requests_running", "requests_waiting", "reserved_bytes", "used_bytes"]
 COUNTERS = ["preemptions", "prefix_cache_hits", "prefix_cache_evictions", "cached_tokens", "prompt_tokens", "completion_tokens"]
-WANTED = ["preemptions", "prefix_cache_hits", "cancels", "same again", "streams ended", "status 400", "status 429"]
+WANTED = ["preemptions", "prefix_cache_hits", "cancels", "left", "bombs", "same again", "streams ended", "status 400", "status 429"]
+# A template that is deep, long or endless, as the first message asks.
+BOMB = """{%- set kind = messages[0].content -%}
+{%- if kind == 'deep' -%}{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}
+{%- elif kind == 'work' -%}{% set s = 'a' * 10000000 %}{% for i in range(99999) %}{% set t = s | upper %}{% endfor %}
+{%- elif kind == 'long' -%}{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}
+{%- else -%}{% macro again(x) %}{{ again([x]) }}{% endmacro %}{{ again(1) }}{% endif %}"""
 
 
 class Server:
@@ -42,10 +52,11 @@ class Server:
 
     def __init__(self, command, seed):
         port = [] if any(part.startswith("--port") for part in command) else ["--port", "0"]
-        self.process = subprocess.Popen(command + port, stderr=subprocess.PIPE, text=True, errors="replace")
+        self.process = subprocess.Popen(command + port + ["-m", f"bomb={self.bomb(command[command.index('-m') + 1])}"], stderr=subprocess.PIPE, text=True, errors="replace")
         found = (re.search(r'"address":"([^"]*)', line) for line in self.process.stderr)
         address = next((it[1] for it in found if it), None) or sys.exit("the server ended before it listened")
         self.connect = lambda: http.client.HTTPConnection(address, timeout=300)
+        self.connect_bare = lambda: socket.create_connection(address.rsplit(":", 1), timeout=300)
         self.warnings, self.beginnings, draw = [], [""], random.Random(seed)
         log = (line for line in self.process.stderr if '"level":"INFO"' not in line)  # Read to the end, so that the server does not block on a full pipe.
         threading.Thread(target=lambda: self.warnings.extend(log), daemon=True).start()
@@ -54,6 +65,16 @@ class Server:
         self.ids = json.load(self.send("/tokenize", {"content": " ".join(WORDS)}))["tokens"]
         self.forms = [SCHEMA] if b"json_schema" in self.send("/openapi.json").read() else []
         self.beginnings = [""] * 6 + [self.words(draw, share / 30) + " " for share in range(2, 8)]
+
+    def bomb(self, model):
+        """A folder with the files of a model and a hostile template."""
+        self.folder = tempfile.TemporaryDirectory()
+        for name in os.listdir(source := model.split("=", 1)[-1]):
+            if name != "chat_template.jinja":
+                os.symlink(os.path.abspath(os.path.join(source, name)), os.path.join(self.folder.name, name))
+        with open(os.path.join(self.folder.name, "chat_template.jinja"), "w", encoding="utf-8") as template:
+            template.write(BOMB)
+        return self.folder.name
 
     def send(self, path, body=None, connection=None):
         connection = connection or self.connect()
@@ -66,8 +87,8 @@ class Server:
         return draw.choice(self.beginnings) + " ".join(draw.choices(WORDS, k=1 + int(count)))
 
     def figures(self):
-        """The server's figures by name, without the model's."""
-        page = self.send("/metrics").read().decode()
+        """The server's figures by name, of the first model and without its name."""
+        page = re.sub(r'(?m)^.*model="bomb".*\n', "", self.send("/metrics").read().decode())
         return {re.sub(r'^mlx_|_total|model="[^"]*"|[{}]', "", name): float(it) for name, it in re.findall(r"(?m)^([^#].*) (.*)$", page)}
 
     def resident_mb(self):
@@ -102,7 +123,8 @@ class Client:
 
     def run(self, ending):
         while not ending.is_set() and self.server.process.poll() is None:
-            [kind] = self.draw.choices([self.ask, self.hang_up, self.others, self.nonsense, self.crowd], [70, 14, 8, 7, 0.3])
+            kinds = {self.ask: 70, self.hang_up: 12, self.leave: 6, self.others: 8, self.nonsense: 7, self.bomb: 0.5, self.boast: 0.3, self.crowd: 0.3}
+            [kind] = self.draw.choices(list(kinds), list(kinds.values()))
             try:
                 kind()
             except Exception as error:  # Whatever it is, it is a finding, and the load goes on.
@@ -186,6 +208,36 @@ class Client:
             response.read(int(60 * min(1000, self.draw.paretovariate(0.5))))
         self.connection.close()
         self.counts["cancels"] += 1
+
+    def leave(self):
+        """Leaves before an answer that is not a stream: with bytes behind the request, with one direction closed, or without the last byte."""
+        text = json.dumps({"prompt": "a", "n": 4, "max_tokens": 400, "ignore_eos": True}).encode()
+        text = f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+        try:
+            with self.server.connect_bare() as bare:
+                bare.sendall(self.draw.choice([text[:-1], text, text + b"\r\n", text + text, text + b"x" * 200_000]))
+                time.sleep(self.draw.choice([0, 0.1, 3]))
+                if self.draw.random() < 0.3:
+                    bare.shutdown(socket.SHUT_WR)
+                    while bare.recv(65536):
+                        pass
+        except ConnectionError:
+            pass  # The server may have heard enough.
+        self.counts["left"] += 1
+
+    def bomb(self):
+        """A chat that the model's template makes impossible, whatever it says."""
+        body = {"model": "bomb", "messages": [{"role": "user", "content": self.draw.choice(["deep", "work", "long", "again"])}]}
+        response = self.server.send(CHAT, body, self.connection)
+        assert b'"error"' in response.read() and 400 <= response.status < 500, f"{response.status} for a bomb: {body}"
+        self.counts["bombs"] += 1
+
+    def boast(self):
+        """A name that is longer than any log, and a batch of more texts than the queue has places."""
+        if self.accepted(response := self.server.send(TEXT, {"prompt": "a", "max_tokens": 1, "user": "x" * 10_000_000}, self.connection)):
+            response.read()
+        if self.accepted(response := self.server.send(EMBED, {"input": ["a b c"] * self.draw.choice([100, 2000])}, self.connection)):
+            response.read()
 
     def others(self):
         """Vectors, and tokens there and back."""

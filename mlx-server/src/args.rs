@@ -108,6 +108,10 @@ pub struct NetworkArgs {
 #[derive(Debug, Default, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LimitArgs {
+    /// Open connections, at most; further ones are answered with 503 [default: 1024]
+    #[arg(long, value_name = "N", env = "MLX_MAX_CONNECTIONS")]
+    max_connections: Option<usize>,
+
     /// Size of a request body, at most [default: 16MiB]
     #[arg(long, value_name = "SIZE", env = "MLX_MAX_BODY")]
     max_body: Option<ByteSize>,

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::{Choice, ConstantTimeEq};
 
+use crate::client;
 use crate::config::NetworkConfig;
 use crate::error::ApiError;
 use crate::state::AppState;
@@ -29,31 +30,34 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
 }
 
 /// Refuses requests without a valid key, if the server has keys.
-pub(crate) async fn check_key(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub(crate) async fn check_key(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
-    let open = OPEN.contains(&request.uri().path());
-    if keys.is_empty() || open || has_key(request.headers(), keys) {
+    if keys.is_empty() || OPEN.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    if let Some(client) = key_of(request.headers(), keys).map(client::of_key) {
+        request.extensions_mut().insert(client);
         return next.run(request).await;
     }
     let message = "an API key is required; send it as Authorization: Bearer KEY";
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
-fn has_key(headers: &HeaderMap, keys: &[String]) -> bool {
-    let given = headers.get(AUTHORIZATION).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
-    let Some((scheme, given)) = given.split_at_checked(7) else { return false };
+/// The key that a request has, if it is one of `keys`.
+fn key_of<'a>(headers: &'a HeaderMap, keys: &[String]) -> Option<&'a [u8]> {
+    let (scheme, given) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     if !scheme.eq_ignore_ascii_case(b"bearer ") {
-        return false;
+        return None;
     }
     // All keys are compared in full, so that the time reveals nothing about them.
     let matches = |key: &String| key.as_bytes().ct_eq(given);
-    keys.iter().map(matches).fold(Choice::from(0), |any, one| any | one).into()
+    let any = keys.iter().map(matches).fold(Choice::from(0), |any, one| any | one);
+    bool::from(any).then_some(given)
 }
 
 /// The host that a request was sent to, if it is one of this server's names.
 fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result<String, ApiError> {
-    let header = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = header.or_else(|| uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or_default();
+    let host = given_host(headers, uri)?;
     let name = host_name(host);
     // DNS rebinding needs a name: a host that is an IP address is where the browser really connected to.
     let is_address = name.parse::<IpAddr>().is_ok();
@@ -61,9 +65,26 @@ fn check_host(network: &NetworkConfig, headers: &HeaderMap, uri: &Uri) -> Result
     if is_address || allowed.any(|allowed| allowed.eq_ignore_ascii_case(name)) {
         return Ok(host.to_owned());
     }
-    let message =
-        format!("the host {name:?} is not allowed; start the server with --allowed-host to allow it");
+    // host.docker.internal and its like are how containers call the machine that they run on.
+    let from = if name.ends_with(".internal") { ", for clients in a container," } else { "" };
+    let message = format!(
+        "the host {name:?} is not allowed; to allow it{from} start the server with --allowed-host {name}"
+    );
     Err(ApiError::new(StatusCode::FORBIDDEN, "host_not_allowed", message))
+}
+
+/// The one host that a request names.
+fn given_host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
+    let bad = |why| ApiError::new(StatusCode::BAD_REQUEST, "invalid_host", format!("the request {why}"));
+    let mut given = headers.get_all(HOST).iter();
+    let host = match given.next() {
+        Some(host) => host.to_str().map_err(|_| bad("has a Host that is not text"))?,
+        None => uri.authority().ok_or_else(|| bad("has no Host"))?.as_str(),
+    };
+    if given.next().is_some() {
+        return Err(bad("has more than one Host"));
+    }
+    Ok(host)
 }
 
 /// The host without its port, and an IPv6 address without its brackets.
@@ -100,13 +121,13 @@ mod tests {
         let with = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
-            has_key(&headers, &keys)
+            key_of(&headers, &keys).is_some()
         };
         assert!(with("Bearer one") && with("bearer two"));
         for wrong in ["Bearer on", "Bearer onee", "Bearer ", "Basic one", "one", ""] {
             assert!(!with(wrong), "{wrong}");
         }
-        assert!(!has_key(&HeaderMap::new(), &keys));
+        assert!(key_of(&HeaderMap::new(), &keys).is_none());
     }
 
     #[test]
@@ -120,5 +141,27 @@ mod tests {
         ] {
             assert_eq!(host_name(host), name);
         }
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let network = NetworkConfig::default();
+        let ask = |hosts: &[&'static str], uri: &'static str| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(HOST, HeaderValue::from_static(host));
+            }
+            check_host(&network, &headers, &Uri::from_static(uri))
+                .map_err(|error| (error.status().as_u16(), error.response().error.message))
+        };
+        assert_eq!(ask(&["localhost:8080"], "/health").as_deref(), Ok("localhost:8080"));
+        assert_eq!(ask(&[], "http://localhost/health").as_deref(), Ok("localhost"));
+        for hosts in [&[][..], &["localhost", "localhost"], &["localhost", "evil.example"]] {
+            assert_eq!(ask(hosts, "/health").expect_err("refused").0, 400, "{hosts:?}");
+        }
+        let (status, message) = ask(&["host.docker.internal:8080"], "/health").expect_err("refused");
+        assert!(status == 403 && message.contains("container"), "{message}");
+        assert!(message.ends_with("--allowed-host host.docker.internal"), "{message}");
+        assert!(!ask(&["evil.example"], "/health").expect_err("refused").1.contains("container"));
     }
 }

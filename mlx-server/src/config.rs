@@ -90,6 +90,8 @@ impl Default for NetworkConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LimitConfig {
+    /// The most open connections.
+    pub max_connections: usize,
     /// The largest body.
     pub max_body: ByteSize,
     /// The most answers of one request.
@@ -111,6 +113,7 @@ pub struct LimitConfig {
 impl Default for LimitConfig {
     fn default() -> Self {
         Self {
+            max_connections: 1024,
             max_body: ByteSize(16 << 20),
             max_choices: 128,
             max_inputs: 2048,
@@ -164,6 +167,17 @@ impl Config {
         SocketAddr::new(self.network.host, self.network.port)
     }
 
+    /// Refuses a folder of the prompt cache that cannot be written, before a request needs it.
+    pub fn check_prompt_cache(&self) -> Result<(), StartError> {
+        let Some(folder) = &self.cache.prefix.prompt_cache_dir else { return Ok(()) };
+        let about =
+            |error| StartError::about(format_args!("--prompt-cache-dir: {}", folder.display()), error);
+        let trial = folder.join(format!("trial-{}", std::process::id()));
+        std::fs::create_dir_all(folder).map_err(about)?;
+        std::fs::write(&trial, "x").map_err(about)?;
+        std::fs::remove_file(&trial).map_err(about)
+    }
+
     fn read_keys(&mut self) -> Result<(), StartError> {
         let Some(path) = &self.network.api_key_file else { return Ok(()) };
         let text = std::fs::read_to_string(path).map_err(|error| StartError::about(path.display(), error))?;
@@ -196,9 +210,11 @@ impl Config {
             .check()
             .and_then(|()| self.cache.check())
             .map_err(|(flag, why)| StartError::about(flag, why))?;
-        for (flag, count) in
-            [("--max-choices", self.limits.max_choices), ("--max-inputs", self.limits.max_inputs)]
-        {
+        for (flag, count) in [
+            ("--max-connections", self.limits.max_connections),
+            ("--max-choices", self.limits.max_choices),
+            ("--max-inputs", self.limits.max_inputs),
+        ] {
             if count == 0 {
                 return say(flag, "is 0; at least one must be allowed");
             }
@@ -317,6 +333,7 @@ mod tests {
             (&["--host", "0.0.0.0"][..], "--api-key"),
             (&["--host", "0.0.0.0", "--api-key", " "], "--api-key"),
             (&["--host", "nowhere"], "nowhere"),
+            (&["--max-connections", "0"], "--max-connections"),
             (&["--max-running", "0"], "--max-running"),
             (&["--max-waiting", "0"], "--max-waiting"),
             (&["--cors-origin", "*"], "--cors-origin: \"*\""),

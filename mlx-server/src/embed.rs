@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 use mlx_core::chat::OutputParser;
-use mlx_core::engine::{RequestOptions, Task};
+use mlx_core::engine::{Client, RequestOptions, Task};
 
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -28,6 +28,7 @@ pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
     request: &EmbeddingRequest,
+    client: Client,
 ) -> Result<Embeddings, ApiError> {
     let (most, count) = (state.config.limits.max_inputs, request.inputs.len());
     if count > most {
@@ -42,6 +43,7 @@ pub(crate) fn start(
     let options = RequestOptions {
         task: Task::Embed(request.pooling),
         priority: request.priority,
+        client,
         ..RequestOptions::default()
     };
     let one = |input| lease.engine.request(prepare::ids(lease, input)?, &options).map_err(ApiError::from);

@@ -4,6 +4,7 @@ use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use mlx_core::Error;
+use mlx_options::ByteSize;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -71,6 +72,20 @@ impl ApiError {
         let message = format!("{name:?} does not exist; there are: {}", known.join(", "));
         let error = Self::new(StatusCode::NOT_FOUND, "model_not_found", message);
         Self { field: Some("model".into()), ..error }
+    }
+
+    /// A body of more than `limit` bytes.
+    pub(crate) fn body_too_large(limit: ByteSize) -> Self {
+        let message = format!("the body is larger than {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    }
+
+    /// More connections than the server takes.
+    pub(crate) fn too_many_connections() -> Self {
+        let message =
+            "the server has as many connections as --max-connections allows; close some, or try again";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_connections", message);
+        Self { retry_after: Some(1), ..error }
     }
 
     /// The server is shutting down.

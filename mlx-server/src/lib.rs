@@ -4,19 +4,23 @@
 
 pub mod args;
 mod auth;
+mod client;
 pub mod config;
 mod connection;
 mod embed;
 mod error;
+mod exchange;
 mod fields;
 mod generation;
 mod metrics;
 mod models;
+mod open_files;
 pub mod openapi;
 mod prepare;
 mod request_log;
 mod routes;
 mod serve;
+mod signals;
 mod state;
 mod stream;
 #[cfg(test)]
@@ -27,8 +31,11 @@ mod writer;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::HttpBody;
+use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use mlx_core::text::GUARDED_THREAD;
 use mlx_options::log_filter;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -36,17 +43,28 @@ use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use args::ServeArgs;
 use config::{Config, StartError};
+use error::ApiError;
 pub use state::AppState;
 
 /// Everything between a connection and the endpoints: the outermost layer stands last.
 pub fn app(state: AppState) -> Router {
     let with = |state: &AppState| state.clone();
     routes::router(state.clone())
+        .layer(from_fn_with_state(with(&state), check_length))
         .layer(from_fn_with_state(with(&state), auth::check_key))
         .layer(cors(&state.config.network.cors_origin))
         .layer(from_fn_with_state(with(&state), auth::check_sender))
         .layer(CatchPanicLayer::custom(request_log::panicked))
         .layer(from_fn_with_state(state, request_log::observe))
+}
+
+/// Refuses a body that is announced as too large before the client sends it.
+async fn check_length(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let limit = state.config.limits.max_body;
+    if request.body().size_hint().lower() > limit.0 {
+        return ApiError::body_too_large(limit).into_response();
+    }
+    next.run(request).await
 }
 
 /// What the arguments ask for: a text to print, or else a server that has run to its end.
@@ -56,6 +74,7 @@ pub fn run(args: &ServeArgs) -> Result<Option<String>, StartError> {
         return Ok(Some(config.to_toml()));
     }
     start_log()?;
+    config.check_prompt_cache()?;
     let state = AppState::new(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

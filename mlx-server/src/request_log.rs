@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -26,6 +26,9 @@ pub(crate) const DROPPED: &str = "x-dropped-messages";
 /// The headers that the pages of listed origins may read.
 pub(crate) const HEADERS: [&str; 5] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, "retry-after"];
 
+/// The longest `user` in the log.
+const LONGEST_USER: usize = 128;
+
 /// A slot in which an endpoint stores the `user` of its request for the log.
 #[derive(Clone, Default)]
 pub(crate) struct LogUser(Arc<Mutex<Option<String>>>);
@@ -36,9 +39,10 @@ impl LogUser {
         request.extensions().get().cloned().unwrap_or_default()
     }
 
-    /// Stores the user.
+    /// Stores the start of the user.
     pub(crate) fn note(&self, user: Option<&str>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = user.map(str::to_owned);
+        let start = |user: &str| user[..user.floor_char_boundary(LONGEST_USER)].to_owned();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = user.map(start);
     }
 
     fn read(&self) -> Option<String> {
@@ -50,7 +54,7 @@ impl LogUser {
 pub(crate) async fn observe(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let begin = Instant::now();
     let id = given_id(request.headers()).unwrap_or_else(new_id);
-    let method = request.method().clone();
+    let method = method_name(request.method());
     // The route pattern, not the path: paths are unbounded in number and chosen by the client.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let user = LogUser::default();
@@ -60,9 +64,17 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     state.metrics.responded(&route, status, time);
     let milliseconds = time.as_secs_f64() * 1e3;
     let (id_text, user) = (id.to_str().unwrap_or_default(), user.read());
-    tracing::info!(id = id_text, %method, route, status, milliseconds, user, "request");
+    tracing::info!(id = id_text, method, route, status, milliseconds, user, "request");
     response.headers_mut().insert(REQUEST_ID, id);
     response
+}
+
+/// The name of a method; clients may invent others, of any length.
+fn method_name(method: &Method) -> &'static str {
+    const KNOWN: [Method; 6] =
+        [Method::GET, Method::POST, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE];
+    const NAMES: [&str; 6] = ["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE"];
+    KNOWN.iter().position(|known| known == method).map_or("other", |index| NAMES[index])
 }
 
 /// Turns a panic of an endpoint into an error of its request.

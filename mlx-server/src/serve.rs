@@ -1,30 +1,46 @@
 //! Accepts connections, each with its time limits, until the server shuts down.
 
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use crate::client;
 use crate::config::{LimitConfig, StartError};
-use crate::connection::WriteTimeout;
+use crate::connection::Connection;
+use crate::error::ApiError;
+use crate::exchange::Exchange;
+use crate::open_files;
+use crate::signals;
 use crate::state::{AppState, Shutdown};
 
 /// How long aborted answers may take to send their error event.
 const ABORT_GRACE: Duration = Duration::from_secs(5);
+/// How long a client may take to ask on a connection that is refused.
+const REFUSAL: Duration = Duration::from_secs(1);
+/// How many connections beyond the limit are answered at once; further ones are closed.
+const MOST_REFUSALS: usize = 64;
 
 /// Serves requests until a signal arrives.
 pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     let address = state.config.address();
+    open_files::raise_limit(state.config.limits.max_connections);
     let listener = TcpListener::bind(address).await.map_err(|error| StartError::about(address, error))?;
     let address = listener.local_addr().map_err(|error| StartError::about("listening", error))?;
     tracing::info!(%address, "listening");
-    watch_signals(&state.shutdown)?;
+    signals::watch(&state.shutdown)?;
     tokio::spawn(state.models.clone().reap());
     let preload = tokio::spawn(preload(state.clone()));
     let connections = TaskTracker::new();
@@ -60,20 +76,29 @@ async fn preload(state: AppState) -> Result<(), StartError> {
 async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {
     let app = crate::app(state.clone());
     let draining = &state.shutdown.draining;
+    let places = Arc::new(Semaphore::new(state.config.limits.max_connections));
+    let refusals = Arc::new(Semaphore::new(MOST_REFUSALS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = draining.cancelled() => return,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let (limits, draining) = (state.config.limits.clone(), draining.clone());
-                connections.spawn(answer(
-                    stream,
-                    app.clone(),
-                    limits,
-                    async move { draining.cancelled().await },
-                ));
+            Ok((stream, peer)) => {
+                if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                    let (app, limits, draining) =
+                        (app.clone(), state.config.limits.clone(), draining.clone());
+                    connections.spawn(async move {
+                        answer(stream, peer, app, limits, draining.cancelled()).await;
+                        drop(place);
+                    });
+                } else if let Ok(place) = Arc::clone(&refusals).try_acquire_owned() {
+                    state.metrics.responded("none", 503, Duration::ZERO);
+                    connections.spawn(async move {
+                        refuse(stream).await;
+                        drop(place);
+                    });
+                }
             }
             Err(error) => {
                 // Most likely too many open files; some of them will be closed soon.
@@ -85,25 +110,60 @@ async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTrac
 }
 
 /// Serves the requests of one connection.
-async fn answer(stream: TcpStream, app: Router, limits: LimitConfig, draining: impl Future<Output = ()>) {
+async fn answer(
+    stream: TcpStream,
+    peer: SocketAddr,
+    app: Router,
+    limits: LimitConfig,
+    draining: impl Future<Output = ()>,
+) {
     // Tokens are small; Nagle's algorithm would delay each of them.
     stream.set_nodelay(true).ok();
-    let io = TokioIo::new(WriteTimeout::new(stream, limits.stream_idle_timeout.duration()));
+    let (connection, input) = Connection::new(stream, limits.stream_idle_timeout.duration());
+    let (exchange, client) = (Arc::new(Exchange::default()), client::of_address(peer.ip()));
+    let service = service_fn(|request| {
+        let (exchange, app) = (Arc::clone(&exchange), app.clone());
+        async move { exchange.answer(app, request, client).await }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout.duration())
-        .serve_connection(io, TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(connection), service);
     let (mut connection, mut draining) = (std::pin::pin!(connection), std::pin::pin!(draining));
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = draining.as_mut() => {
-            // A request in progress is finished.
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut closed = std::pin::pin!(input.closed(|| exchange.is_answered()));
+    let mut is_draining = false;
+    let outcome = loop {
+        tokio::select! {
+            // The connection reads before what watches it does.
+            biased;
+            outcome = connection.as_mut() => break outcome,
+            // The connection is dropped, and with it the answer.
+            () = closed.as_mut() => return tracing::debug!("a client has left before its answer"),
+            () = draining.as_mut(), if !is_draining => {
+                // A request in progress is finished.
+                is_draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
         }
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
+    }
+    if !is_draining {
+        input.linger().await;
+    }
+}
+
+/// Tells a client that there are too many connections.
+async fn refuse(stream: TcpStream) {
+    let (connection, input) = Connection::new(stream, REFUSAL);
+    let service = service_fn(|_: Request<Incoming>| async {
+        Ok::<_, Infallible>(ApiError::too_many_connections().into_response())
+    });
+    let connection =
+        http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(connection), service);
+    if let Ok(Ok(())) = tokio::time::timeout(REFUSAL, connection).await {
+        input.linger().await;
     }
 }
 
@@ -120,22 +180,4 @@ async fn drain(state: &AppState, connections: &TaskTracker) {
     if tokio::time::timeout(ABORT_GRACE, connections.wait()).await.is_err() {
         tracing::warn!(connections = connections.len(), "some connections were cut off");
     }
-}
-
-/// The first signal drains, the second aborts.
-fn watch_signals(shutdown: &Shutdown) -> Result<(), StartError> {
-    let listen = |kind| signal(kind).map_err(|error| StartError::about("signals", error));
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let Shutdown { draining, forced } = shutdown.clone();
-    tokio::spawn(async move {
-        for step in [draining, forced] {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            step.cancel();
-        }
-    });
-    Ok(())
 }

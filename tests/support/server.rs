@@ -197,8 +197,16 @@ impl Server {
     /// # Panics
     /// When it goes wrong.
     pub fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends a signal by its name.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
+        assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
     }
 
     /// Waits for the server to exit.

@@ -5,6 +5,7 @@ use axum::response::Response;
 
 use super::body::{blocking, read};
 use super::response::{answer, json};
+use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
 use crate::request_log::LogUser;
@@ -24,8 +25,9 @@ use crate::wire::text::RenderResponse;
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let log = LogUser::of(&request);
-    let request = read(&state, request, ChatRequest::read).await?;
+    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let mut request = read(&state, request, ChatRequest::read).await?;
+    request.job.options.client = client;
     log.note(request.job.user.as_deref());
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();

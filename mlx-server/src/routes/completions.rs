@@ -5,6 +5,7 @@ use axum::response::Response;
 
 use super::body::{blocking, read};
 use super::response::answer;
+use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
 use crate::request_log::LogUser;
@@ -23,8 +24,9 @@ use crate::wire::completion::CompletionRequest;
     )
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let log = LogUser::of(&request);
-    let request = read(&state, request, CompletionRequest::read).await?;
+    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let mut request = read(&state, request, CompletionRequest::read).await?;
+    request.job.options.client = client;
     log.note(request.job.user.as_deref());
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();

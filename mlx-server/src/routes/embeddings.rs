@@ -5,11 +5,11 @@ use axum::response::Response;
 
 use super::body::{blocking, read};
 use super::response::{exactness, json};
-use crate::embed;
 use crate::error::{ApiError, ErrorResponse};
 use crate::request_log::LogUser;
 use crate::state::AppState;
 use crate::wire::embedding::{EmbeddingList, EmbeddingRequest};
+use crate::{client, embed};
 
 /// Computes embeddings of texts.
 #[utoipa::path(
@@ -22,12 +22,12 @@ use crate::wire::embedding::{EmbeddingList, EmbeddingRequest};
     )
 )]
 pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let log = LogUser::of(&request);
+    let (log, client) = (LogUser::of(&request), client::of_request(&request));
     let request = read(&state, request, EmbeddingRequest::read).await?;
     log.note(request.user.as_deref());
     let lease = state.models.lease(request.model.as_deref()).await?;
     let (encoding, shared) = (request.encoding, state.clone());
-    let embeddings = blocking(&state, move || embed::start(&shared, &lease, &request)).await?;
+    let embeddings = blocking(&state, move || embed::start(&shared, &lease, &request, client)).await?;
     let name = embeddings.exactness;
     Ok(exactness(json(embeddings.list(encoding).await?), name))
 }

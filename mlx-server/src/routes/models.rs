@@ -1,5 +1,6 @@
 //! `GET /v1/models` and `GET /v1/models/NAME`.
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
 
@@ -22,7 +23,8 @@ pub(crate) async fn list(State(state): State<AppState>) -> Response {
 )]
 pub(crate) async fn one(
     State(state): State<AppState>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
+    let Path(name) = name.map_err(|error| ApiError::field("name", error.body_text()))?;
     state.models.object(&name).map(json)
 }

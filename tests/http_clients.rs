@@ -1,0 +1,254 @@
+//! Clients that leave, crowd, shout or hang: each hurts itself at most.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mlx_tests::server::Server;
+use serde_json::{Value, json};
+
+const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn endless(choices: usize) -> Value {
+    json!({"prompt": "Once", "n": choices, "max_tokens": 8000, "ignore_eos": true})
+}
+
+fn request(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+}
+
+/// The next response of a connection: its status, its head and its body.
+fn response(reader: &mut impl BufRead) -> (u16, String, Value) {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).expect("a head"), 0, "the connection ended: {head}");
+    }
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let length =
+        head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body).expect("a body");
+    (status, head, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+/// Sends bytes on a new connection and reads one response.
+fn ask(server: &Server, bytes: &[u8]) -> (u16, String, Value) {
+    let mut connection = server.connect_bare();
+    connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    connection.write_all(bytes).expect("it is sent");
+    response(&mut BufReader::new(connection))
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_client_that_leaves_is_noticed_whatever_follows_its_request() {
+    let server = Server::start_slow(&SERVER, &[]);
+    let next = request("/v1/completions", "", &"x".repeat(40_000));
+    let tails = ["", "\r\n", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", &next, &"x".repeat(2 << 20)];
+    for (index, tail) in tails.iter().enumerate() {
+        let mut connection = server.connect_bare();
+        let text = request("/v1/completions", "", &endless(2).to_string());
+        connection.write_all(text.as_bytes()).expect("it is sent");
+        server.wait_for("mlx_requests_running", 2);
+        // A server that has heard enough may close the connection first.
+        connection.write_all(tail.as_bytes()).ok();
+        drop(connection);
+        server.wait_for("mlx_requests_running", 0);
+        let abandoned = format!("mlx_generations_total{{reason=\"abandoned\"}} {}", 2 * (index + 1));
+        assert!(server.metrics().contains(&abandoned), "{} bytes behind: {}", tail.len(), server.metrics());
+    }
+}
+
+/// Nothing tells a client that has closed one direction from one that has closed both, before it is too late.
+#[test]
+fn a_half_closed_connection_counts_as_closed() {
+    let server = Server::start_slow(&SERVER, &[]);
+    let mut connection = server.connect("/v1/completions", &endless(1));
+    server.wait_for("mlx_requests_running", 1);
+    connection.shutdown(Shutdown::Write).expect("a socket");
+    server.wait_for("mlx_requests_running", 0);
+    let mut rest = Vec::new();
+    connection.read_to_end(&mut rest).expect("the end");
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[test]
+fn requests_behind_one_another_are_answered_in_order() {
+    let server = Server::start(&SERVER, &[]);
+    let short = json!({"prompt": "Once", "max_tokens": 3, "ignore_eos": true}).to_string();
+    let long = json!({"content": "a ".repeat(10_000)}).to_string();
+    let requests = [("/v1/completions", &short), ("/tokenize", &long), ("/v1/completions", &short)];
+    let mut connection = server.connect_bare();
+    let text: String = requests.iter().map(|(path, body)| request(path, "", body)).collect();
+    let mut writer = connection.try_clone().expect("a socket");
+    std::thread::scope(|threads| {
+        threads.spawn(move || writer.write_all(text.as_bytes()));
+        let mut reader = BufReader::new(&mut connection);
+        let answers = requests.map(|_| response(&mut reader));
+        assert!(answers.iter().all(|answer| answer.0 == 200), "{answers:?}");
+        assert!(answers[0].2["choices"].is_array() && answers[1].2["count"].is_u64());
+    });
+}
+
+/// What cannot be kept is not guessed at: the answer comes, and the connection ends.
+#[test]
+fn more_than_is_kept_behind_a_request_ends_the_connection() {
+    let server = Server::start_slow(&SERVER, &[]);
+    let body = json!({"prompt": "Once", "max_tokens": 200, "ignore_eos": true}).to_string();
+    let mut connection = server.connect_bare();
+    connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let text = request("/v1/completions", "", &body) + &request("/v1/completions", "", &"x".repeat(1 << 20));
+    connection.write_all(text.as_bytes()).ok();
+    let mut reader = BufReader::new(connection);
+    assert_eq!(response(&mut reader).0, 200);
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).expect("the end");
+    assert!(!rest.contains("200 OK"), "{rest}");
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let server = Server::start(&SERVER, &["--max-connections", "2"]);
+    let health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let open: Vec<_> = (0..2)
+        .map(|_| {
+            let mut reader = BufReader::new(server.connect_bare());
+            reader.get_mut().write_all(health).expect("it is sent");
+            assert_eq!(response(&mut reader).0, 200);
+            reader
+        })
+        .collect();
+    let (status, head, body) = ask(&server, health);
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("too_many_connections")), "{head}");
+    assert!(head.contains("retry-after: 1\r\n") && head.contains("connection: close"), "{head}");
+    drop(open);
+    wait_until("the others are gone", || ask(&server, health).0 == 200);
+}
+
+#[test]
+fn a_body_announced_as_too_large_is_refused_at_once() {
+    let server = Server::start(&SERVER, &["--max-body", "1MB"]);
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n";
+    for (more, body) in [("Expect: 100-continue\r\n", 0), ("", 0), ("", 3_000_000)] {
+        let begin = Instant::now();
+        let (status, _, error) = ask(&server, format!("{head}{more}\r\n{}", "x".repeat(body)).as_bytes());
+        assert_eq!((status, &error["error"]["code"]), (413, &json!("body_too_large")));
+        assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn errors_before_an_endpoint_are_json_too() {
+    let server = Server::start(&SERVER, &[]);
+    for (text, status) in [
+        ("GET /health HTTP/1.1\r\n\r\n", 400),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 400),
+        ("GET /v1/models/%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        ("GET /v1/models/%00 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        ("GET /%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+    ] {
+        let answer = ask(&server, text.as_bytes());
+        assert_eq!(answer.0, status, "{text} {answer:?}");
+        assert!(answer.2["error"]["message"].is_string(), "{text} {answer:?}");
+    }
+}
+
+#[test]
+fn a_long_user_is_cut_in_the_log() {
+    let server = Server::start(&SERVER, &[]);
+    let user = "someone-".repeat(1 << 17);
+    server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1, "user": user}));
+    let text = format!("{} /health HTTP/1.1\r\nHost: localhost\r\n\r\n", "X".repeat(50_000));
+    ask(&server, text.as_bytes());
+    wait_until("both are logged", || server.log().matches("\"message\":\"request\"").count() >= 2);
+    assert!(server.log().contains("\"user\":\"someone-"));
+    assert!(server.log().lines().all(|line| line.len() < 1000));
+}
+
+#[test]
+fn a_closed_terminal_drains_the_server() {
+    let mut server = Server::start_slow(&SERVER, &[]);
+    let short = json!({"prompt": "a", "max_tokens": 50, "ignore_eos": true, "stream": true});
+    let mut stream = server.connect("/v1/completions", &short);
+    server.wait_for("mlx_requests_running", 1);
+    server.signal("HUP");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it ends by itself");
+    assert!(text.contains("\"finish_reason\":\"length\"") && text.contains("data: [DONE]"), "{text}");
+    assert!(server.wait().success());
+}
+
+#[test]
+fn a_prompt_cache_that_cannot_be_written_is_refused_at_the_start() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    let folder = file.path().join("cache");
+    let mut child = Command::new(SERVER[0])
+        .args(["--port", "0", "--prompt-cache-dir"])
+        .arg(&folder)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut error = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    error.read_line(&mut line).expect("an error");
+    child.kill().ok();
+    child.wait().expect("it ends");
+    assert!(line.starts_with("error: --prompt-cache-dir: ") && line.contains("cache"), "{line}");
+}
+
+/// A batch is one request of the queue, and its texts start in turn with what comes later.
+#[test]
+fn a_batch_of_embeddings_shuts_nobody_out() {
+    let server = Server::start_slow(&SERVER, &["--max-running", "2", "--max-waiting", "2"]);
+    let inputs = vec![[1, 9, 30].repeat(500); 200];
+    let batch = server.connect("/v1/embeddings", &json!({"input": inputs}));
+    server.wait_for("mlx_requests_waiting", 1);
+    for priority in ["normal", "high"] {
+        let chat =
+            json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 2, "priority": priority});
+        let reply = server.post("/v1/chat/completions", &chat);
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+    assert_eq!(server.figure("mlx_requests_waiting"), 1, "the batch was not waited for");
+    drop(batch);
+    server.wait_for("mlx_requests_waiting", 0);
+    server.wait_for("mlx_requests_running", 0);
+}
+
+/// A client without a place gets one of a client that has several.
+#[test]
+fn clients_are_told_apart_by_their_keys() {
+    let keys = ["--api-key", "one", "--api-key", "two", "--max-running", "2"];
+    let server = Server::start_slow(&SERVER, &keys);
+    let send = |key: &str, body: &Value| -> TcpStream {
+        let mut connection = server.connect_bare();
+        connection.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let key = format!("Authorization: Bearer {key}\r\n");
+        let text = request("/v1/completions", &key, &body.to_string());
+        connection.write_all(text.as_bytes()).expect("it is sent");
+        connection
+    };
+    let running = || {
+        let text = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer one\r\nConnection: close\r\n\r\n";
+        let (mut connection, mut page) = (server.connect_bare(), String::new());
+        connection.write_all(text.as_bytes()).expect("it is sent");
+        connection.read_to_string(&mut page).expect("a page");
+        page.contains("mlx_requests_running{model=\"tiny\"} 2")
+    };
+    let _many: Vec<_> = (0..3).map(|_| send("one", &endless(1))).collect();
+    wait_until("both places are taken", running);
+    let short = json!({"prompt": "a", "max_tokens": 2, "ignore_eos": true});
+    let answer = response(&mut BufReader::new(send("two", &short)));
+    assert_eq!(answer.0, 200, "{answer:?}");
+    wait_until("the others run on", running);
+}
