@@ -96,7 +96,7 @@ impl Meter {
         if counts.started.get().elapsed() < counts.time {
             return Ok(());
         }
-        Err(Fault::limit(format!("took longer than {:?} and was stopped", counts.time)))
+        Err(Fault::limit(format!("took longer than {} s and was stopped", counts.time.as_secs_f64())))
     }
 
     /// Takes memory until the result is dropped.
