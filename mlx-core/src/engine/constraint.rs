@@ -122,7 +122,8 @@ impl ChoiceConstraint {
             Since::Truncated { to, tail } => {
                 self.ends.truncate(to.saturating_sub(self.start));
                 self.written.truncate(self.ends.last().copied().unwrap_or(0));
-                tail
+                // The follower of a fork is given the prompt again.
+                tail.get(self.start.saturating_sub(to)..).unwrap_or_default()
             }
         };
         for &token in tokens {
@@ -217,6 +218,10 @@ mod tests {
         assert_eq!(draw(&mut sampler, &history, &[id("a"), END]), END);
         history.truncate(3);
         history.push(id("b"));
+        assert_eq!(draw(&mut sampler, &history, &[END, id("b"), id("a")]), id("a"));
+        let mut fork = history.clone();
+        fork.push(id("a"));
+        assert_eq!(draw(&mut sampler, &fork, &[id("a"), END]), END);
         assert_eq!(draw(&mut sampler, &history, &[END, id("b"), id("a")]), id("a"));
     }
 

@@ -1,8 +1,12 @@
 //! The token history of one sequence and the cursors that follow it. Invariant: it never holds drafts.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// Prompt tokens, then accepted tokens. It only grows, but for [`TokenHistory::truncate`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct TokenHistory {
+    /// Which history this is: no two have the same, clones included.
+    id: u64,
     tokens: Vec<u32>,
     prompt_length: usize,
     epoch: u64,
@@ -18,9 +22,10 @@ struct Truncation {
     length: usize,
 }
 
-/// How far a follower has read. A default cursor has read nothing.
+/// Which history a follower has read, and how far. A default cursor has read nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
+    history: u64,
     epoch: u64,
     at: usize,
 }
@@ -42,7 +47,7 @@ pub enum Since<'a> {
 impl TokenHistory {
     /// A history that begins with `prompt`.
     pub fn new(prompt: Vec<u32>) -> Self {
-        Self { prompt_length: prompt.len(), tokens: prompt, ..Self::default() }
+        Self { id: next_id(), prompt_length: prompt.len(), tokens: prompt, epoch: 0, truncations: Vec::new() }
     }
 
     /// All tokens.
@@ -89,9 +94,14 @@ impl TokenHistory {
     }
 
     /// What has happened since `cursor` was last here; moves the cursor to the end. However often the history was truncated
-    /// in between, `to` is the length of the common prefix that was never touched. Costs a binary search at most.
+    /// in between, `to` is the length of the common prefix that was never touched; it is 0 for a cursor that has read another
+    /// history. Costs a binary search at most.
     pub fn since(&self, cursor: &mut Cursor) -> Since<'_> {
-        let from = std::mem::replace(cursor, Cursor { epoch: self.epoch, at: self.tokens.len() });
+        let here = Cursor { history: self.id, epoch: self.epoch, at: self.tokens.len() };
+        let from = std::mem::replace(cursor, here);
+        if from.at > 0 && from.history != self.id {
+            return Since::Truncated { to: 0, tail: &self.tokens };
+        }
         let first = self.truncations.partition_point(|truncation| truncation.epoch <= from.epoch);
         let shortest = self.truncations.get(first).map_or(usize::MAX, |truncation| truncation.length);
         if shortest < from.at {
@@ -100,6 +110,32 @@ impl TokenHistory {
             Since::Append(&self.tokens[from.at..])
         }
     }
+}
+
+impl Default for TokenHistory {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
+}
+
+/// A clone is another history, since both may go on in different ways.
+impl Clone for TokenHistory {
+    fn clone(&self) -> Self {
+        let Self { id: _, tokens, prompt_length, epoch, truncations } = self;
+        Self {
+            id: next_id(),
+            tokens: tokens.clone(),
+            prompt_length: *prompt_length,
+            epoch: *epoch,
+            truncations: truncations.clone(),
+        }
+    }
+}
+
+/// A number that no other history has; a default cursor has read number 0, which none has.
+fn next_id() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 #[cfg(test)]
@@ -111,6 +147,10 @@ mod tests {
     enum Action {
         Push(u32),
         Truncate(usize),
+        /// The other history becomes a clone of this one.
+        Fork,
+        /// Goes on with the other history.
+        Switch,
         Sync,
     }
 
@@ -119,6 +159,8 @@ mod tests {
         let action = prop_oneof![
             4 => (0..3u32).prop_map(Action::Push),
             2 => (0..20usize).prop_map(Action::Truncate),
+            1 => Just(Action::Fork),
+            1 => Just(Action::Switch),
             2 => Just(Action::Sync),
         ];
         proptest::collection::vec(action, 0..60)
@@ -138,6 +180,7 @@ mod tests {
                         history.truncate(length);
                         shortest = shortest.min(history.len());
                     }
+                    Action::Fork | Action::Switch => {}
                     Action::Sync => {
                         match history.since(&mut cursor) {
                             Since::Append(tail) => {
@@ -156,6 +199,30 @@ mod tests {
                     }
                 }
                 prop_assert!(history.prompt_length() <= history.len());
+            }
+        }
+
+        #[test]
+        fn a_follower_of_forks_holds_the_one_that_it_read_last(actions in actions()) {
+            let mut histories = [TokenHistory::new(vec![1, 2]), TokenHistory::default()];
+            let (mut cursor, mut copy) = (Cursor::default(), Vec::new());
+            for action in actions {
+                let [history, other] = &mut histories;
+                match action {
+                    Action::Push(token) => history.push(token),
+                    Action::Truncate(length) => history.truncate(length),
+                    Action::Fork => *other = history.clone(),
+                    Action::Switch => std::mem::swap(history, other),
+                    Action::Sync => {
+                        let (kept, tail) = match history.since(&mut cursor) {
+                            Since::Append(tail) => (copy.len(), tail),
+                            Since::Truncated { to, tail } => (to, tail),
+                        };
+                        copy.truncate(kept);
+                        copy.extend_from_slice(tail);
+                        prop_assert_eq!(&copy, history.tokens());
+                    }
+                }
             }
         }
     }

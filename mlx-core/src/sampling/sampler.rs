@@ -98,13 +98,11 @@ impl Sampler {
     /// Draws from one row of f32 logits `[V]` that is on the host already.
     pub fn draw_row(&mut self, raw: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<Draw> {
         check_row(raw)?;
-        let mut edited = std::mem::take(&mut scratch.row);
-        let token = match self.edit(raw, history, &mut edited, &mut scratch.mask) {
-            Ok(true) => self.choose(&edited, history, scratch),
-            Ok(false) => self.choose(raw, history, scratch),
-            Err(error) => Err(error),
-        };
-        scratch.row = edited;
+        let mut buffer = std::mem::take(&mut scratch.row);
+        let token = self
+            .edit(raw, history, &mut buffer, &mut scratch.mask)
+            .and_then(|row| self.choose(row, history, scratch));
+        scratch.row = buffer;
         let token = token?;
         let logprob = match self.logprobs {
             Some(count) => Some(score(raw, token, count, scratch)?),
@@ -113,36 +111,36 @@ impl Sampler {
         Ok(Draw { token, logprob })
     }
 
-    /// Writes the row with bias, penalties and constraint to `edited`; false if there is nothing to edit.
-    fn edit(
+    /// The row with bias, penalties and constraint, in `buffer`; the row itself if there is nothing to edit.
+    fn edit<'a>(
         &mut self,
-        raw: &[f32],
+        raw: &'a [f32],
         history: &TokenHistory,
-        edited: &mut Vec<f32>,
+        buffer: &'a mut Vec<f32>,
         mask: &mut TokenMask,
-    ) -> Result<bool> {
+    ) -> Result<&'a [f32]> {
         let penalized = self.params.penalties.is_on() || self.params.dry.is_on();
         if !penalized && self.params.logit_bias.is_empty() && self.constraint.is_none() {
-            return Ok(false);
+            return Ok(raw);
         }
-        edited.clear();
-        edited.extend_from_slice(raw);
+        buffer.clear();
+        buffer.extend_from_slice(raw);
         for &(id, bias) in &self.params.logit_bias {
-            if let Some(logit) = edited.get_mut(id as usize) {
+            if let Some(logit) = buffer.get_mut(id as usize) {
                 *logit += bias;
             }
         }
         if penalized {
             let state = self.state.get_or_insert_default();
             state.sync(history, &self.params, &self.breakers);
-            state.apply(&self.params, edited);
+            state.apply(&self.params, buffer);
         }
         if let Some(constraint) = &mut self.constraint {
-            mask.allow_all(edited.len());
+            mask.allow_all(buffer.len());
             constraint.restrict(history, mask)?;
-            mask.apply(edited);
+            mask.apply(buffer);
         }
-        Ok(true)
+        Ok(buffer)
     }
 
     /// The token that the chain picks from an edited row.

@@ -1,4 +1,4 @@
-//! The incremental state equals a rebuild from the whole history, byte for byte, after any pushes and truncations.
+//! The incremental state equals a rebuild from the whole history, byte for byte, after any pushes, truncations and forks.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -102,6 +102,10 @@ enum Action {
     /// Cut this many tokens off, as a rejected draft is.
     Back(usize),
     Truncate(usize),
+    /// The other history becomes a clone of this one.
+    Fork,
+    /// Goes on with the other history.
+    Switch,
     Draw,
 }
 
@@ -112,6 +116,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => (1..12usize).prop_map(Action::Regrow),
         2 => (1..5usize).prop_map(Action::Back),
         2 => (0..40usize).prop_map(Action::Truncate),
+        1 => Just(Action::Fork),
+        1 => Just(Action::Switch),
         4 => Just(Action::Draw),
     ];
     proptest::collection::vec(action, 1..120)
@@ -197,10 +203,13 @@ proptest! {
         let params = resolve(&options);
         let mut sampler = sampler(&options);
         let mut history = TokenHistory::new(prompt);
-        let (mut edited, mut mask) = (Vec::new(), TokenMask::default());
+        let mut other = history.clone();
+        let (mut buffer, mut mask) = (Vec::new(), TokenMask::default());
         for action in actions {
             match action {
                 Action::Push(token) => history.push(token),
+                Action::Fork => other = history.clone(),
+                Action::Switch => std::mem::swap(&mut history, &mut other),
                 Action::Truncate(length) => history.truncate(length),
                 Action::Back(count) => history.truncate(history.len().saturating_sub(count)),
                 Action::Regrow(count) => {
@@ -213,12 +222,10 @@ proptest! {
                     history.push(tail.last().copied().unwrap_or(0));
                 }
                 Action::Draw => {
-                    if !sampler.edit(&raw, &history, &mut edited, &mut mask).expect("no constraint") {
-                        edited.clone_from(&raw);
-                    }
+                    let edited = sampler.edit(&raw, &history, &mut buffer, &mut mask).expect("no constraint");
                     let mut expected = raw.clone();
                     oracle::edit(&mut expected, &history, &params);
-                    prop_assert_eq!(bits(&edited), bits(&expected), "{:?} on {:?}", params, history);
+                    prop_assert_eq!(bits(edited), bits(&expected), "{:?} on {:?}", params, history);
                 }
             }
         }
