@@ -80,6 +80,7 @@ fn invalid_windows_softcaps_and_factors_are_refused_by_name() {
         ("smollm3-f32", "no_rope_layers", json!([1]), "no_rope_layers has 1 entries"),
         ("smollm3-f32", "no_rope_layer_interval", json!(-4), "no_rope_layer_interval is -4"),
         ("exaone4-f32", "sliding_window_pattern", json!("LX"), "sliding_window_pattern is \"LX\""),
+        ("exaone4-f32", "sliding_window_pattern", json!(0), "sliding_window_pattern is 0"),
         ("granite-f32", "residual_multiplier", json!("half"), "residual_multiplier is \"half\""),
         ("granite-f32", "logits_scaling", json!(0), "logits_scaling is 0"),
         ("cohere-f32", "logit_scale", json!(-1), "logit_scale is -1"),
@@ -264,6 +265,93 @@ fn rope_parameters_equal_the_older_keys() {
         config["rope_parameters"] = json!({"full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0}});
     };
     assert!(bits(rewritten("gemma3_text-f32", |_| (), by_kind).path()) == old);
+}
+
+/// transformers saves a pattern of 0 beside a window that is null.
+#[test]
+fn exaone_without_windows_loads_as_transformers_saves_it() {
+    let _turn = device();
+    let saved = |pattern: Value| {
+        move |config: &mut Value| {
+            config["sliding_window"] = Value::Null;
+            config["sliding_window_pattern"] = pattern;
+            config["layer_types"] = json!(["full_attention", "full_attention", "full_attention"]);
+        }
+    };
+    let again = rewritten("exaone4-f32", |_| (), saved(json!(0)));
+    assert!(bits(again.path()) == bits(rewritten("exaone4-f32", |_| (), saved(json!("LLG"))).path()));
+}
+
+#[test]
+fn iquestcoder_has_defaults_of_its_own() {
+    let _turn = device();
+    let spelled = |config: &mut Value| {
+        (config["rms_norm_eps"], config["rope_theta"]) = (json!(1e-5), json!(500_000.0));
+        config["use_sliding_window"] = json!(false);
+    };
+    let silent = |config: &mut Value| {
+        let keys = config.as_object_mut().expect("an object");
+        ["rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"].map(|key| keys.remove(key));
+        config["model_type"] = json!("iquestcoder");
+    };
+    let plain = |config: &mut Value| {
+        silent(config);
+        spelled(config);
+        config["model_type"] = json!("llama");
+    };
+    let llama = bits(rewritten("llama-f32", |_| (), plain).path());
+    assert!(bits(rewritten("llama-f32", |_| (), silent).path()) == llama);
+    let windows = |config: &mut Value| {
+        silent(config);
+        (config["use_sliding_window"], config["sliding_window"]) = (json!(true), json!(8));
+    };
+    assert!(bits(rewritten("llama-f32", |_| (), windows).path()) != llama);
+}
+
+/// As transformers standardizes the keys.
+#[test]
+fn the_context_before_scaling_that_stands_outside_of_the_rope_section_wins() {
+    let _turn = device();
+    let key = "original_max_position_embeddings";
+    for (name, section) in [
+        ("gpt_oss-f32", json!({"rope_type": "yarn", "factor": 4.0})),
+        (
+            "apertus-f32",
+            json!({
+                "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0
+            }),
+        ),
+    ] {
+        let with = |inside: usize, outside: Option<usize>| {
+            let set = |config: &mut Value| {
+                let keys = config.as_object_mut().expect("an object");
+                ["rope_scaling", "rope_parameters"].map(|key| keys.remove(key));
+                config["rope_scaling"] = section.clone();
+                config["rope_scaling"][key] = json!(inside);
+                if let Some(outside) = outside {
+                    config[key] = json!(outside);
+                }
+            };
+            bits(rewritten(name, |_| (), set).path())
+        };
+        let (short, long) = (with(16, None), with(128, None));
+        assert!(short != long, "{name}");
+        assert!(with(128, Some(16)) == short, "{name}");
+        assert!(with(16, Some(128)) == long, "{name}");
+    }
+}
+
+#[test]
+fn only_hunyuan_scales_theta_by_the_alpha_of_dynamic_rope() {
+    let _turn = device();
+    let alpha = |kind: &'static str, alpha: f64| {
+        move |config: &mut Value| {
+            config["rope_scaling"] = json!({"type": kind, "factor": 1.0, "alpha": alpha});
+        }
+    };
+    let of = |name: &str, kind, value| bits(rewritten(name, |_| (), alpha(kind, value)).path());
+    assert!(of("qwen2-f32", "dynamic", 1000.0) == of("qwen2-f32", "dynamic", 1.0));
+    assert!(of("hunyuan_v1_dense-f32", "dynamic", 1000.0) != of("hunyuan_v1_dense-f32", "dynamic", 1.0));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 41] = [
+const FAMILIES: [(&[&str], Read); 42] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
@@ -43,7 +43,8 @@ const FAMILIES: [(&[&str], Read); 41] = [
     (&["hunyuan_v1_dense"], qwen::hunyuan_v1_dense),
     (&["internlm2"], varied::internlm2),
     (&["internlm3"], llama::internlm3),
-    (&["llama", "iquestcoder", "xverse"], llama::llama),
+    (&["iquestcoder"], llama::iquestcoder),
+    (&["llama", "xverse"], llama::llama),
     (&["minicpm"], llama::minicpm),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
     (&["ministral3"], llama::ministral3),

@@ -38,6 +38,8 @@ pub(super) struct Defaults {
     pub(super) partial_rotary_factor: Option<f64>,
     /// Whether rope pairs neighboring dims.
     pub(super) interleaved: bool,
+    /// See [`RopeDefaults::has_dynamic_alpha`].
+    pub(super) has_dynamic_alpha: bool,
     /// The key of the activation, and its value.
     pub(super) activation: (&'static str, &'static str),
 }
@@ -52,6 +54,7 @@ pub(super) const LLAMA: Defaults = Defaults {
     rope_theta: 10_000.0,
     partial_rotary_factor: None,
     interleaved: false,
+    has_dynamic_alpha: false,
     activation: ("hidden_act", "silu"),
 };
 
@@ -148,6 +151,7 @@ pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<Rope
         interleaved: flag(fields, "rope_traditional", defaults.interleaved)?,
         max_position_embeddings: context(fields, defaults)?,
         original_max_position_embeddings: None,
+        has_dynamic_alpha: defaults.has_dynamic_alpha,
     })
 }
 

@@ -96,6 +96,7 @@ fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig
         interleaved: false,
         max_position_embeddings: context,
         original_max_position_embeddings: None,
+        has_dynamic_alpha: false,
     };
     let global = RopeConfig::read_for(fields, FULL, head_dim, defaults)?;
     let base = positive(fields, "rope_local_base_freq", 10_000.0)?;

@@ -79,3 +79,19 @@ pub(super) fn window_if_used(fields: &Fields, usual: Option<usize>) -> Result<Op
     let used = super::base::flag(fields, "use_sliding_window", false)?;
     Ok(window(fields, usual)?.filter(|_| used))
 }
+
+/// From layer `max_window_layers` on, layers see a window, if windows are used at all. `usual` and `first` are the defaults of the
+/// window and of that layer.
+pub(super) fn slide_upper(
+    fields: &Fields,
+    config: &mut DecoderConfig,
+    usual: Option<usize>,
+    first: usize,
+) -> Result<()> {
+    let window = window_if_used(fields, usual)?;
+    let first = fields.optional_number("max_window_layers")?.unwrap_or(first as f64);
+    let kinds = kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
+    // Without a window a list of kinds says nothing.
+    let sliding: Vec<bool> = kinds.into_iter().map(|slides| slides && window.is_some()).collect();
+    slide(fields, config, &sliding, window)
+}

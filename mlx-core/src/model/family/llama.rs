@@ -18,6 +18,24 @@ pub(super) fn llama(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
+/// IQuest Coder (its own `configuration_iquestcoder.py` is the reference): llama with other defaults, and windows as Qwen 2 has them.
+pub(super) fn iquestcoder(fields: &Fields) -> Result<DecoderConfig> {
+    if fields.has("clip_qkv") {
+        return Err(fields.error("clip_qkv", "is set; clipping is not supported"));
+    }
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        head_dim: Some(128),
+        max_position_embeddings: 16_384,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 500_000.0,
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    layers::slide_upper(fields, &mut config, None, 0)?;
+    Ok(config)
+}
+
 const MISTRAL: Defaults = Defaults { num_kv_heads: Some(8), max_position_embeddings: 131_072, ..LLAMA };
 
 /// Mistral and Ministral: layers see a window of 4096 positions unless config.json says otherwise.

@@ -55,8 +55,12 @@ pub(super) fn exaone4(fields: &Fields) -> Result<DecoderConfig> {
     let key = "sliding_window_pattern";
     let everywhere = fields.is_null(key) && !fields.has("layer_types");
     let window = layers::window(fields, Some(4096))?.filter(|_| !everywhere);
-    let usual = pattern(fields, key)?;
-    let sliding = layers::kinds(fields, config.layers.len(), |layer| window.is_some() && usual(layer))?;
+    // transformers writes the pattern 0 beside a window that is null.
+    let usual: Box<dyn Fn(usize) -> bool> = match window {
+        Some(_) => pattern(fields, key)?,
+        None => Box::new(|_| false),
+    };
+    let sliding = layers::kinds(fields, config.layers.len(), usual)?;
     layers::slide(fields, &mut config, &sliding, window)?;
     if window.is_some() {
         for layer in &mut config.layers {

@@ -14,7 +14,7 @@ const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embedding
 pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::read(fields, &QWEN)?;
     config.attention.biases.qkv = true;
-    upper_layers_slide(fields, &mut config)?;
+    layers::slide_upper(fields, &mut config, Some(4096), 28)?;
     Ok(config)
 }
 
@@ -23,23 +23,13 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &Defaults { head_dim: Some(128), ..QWEN })?;
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
-    upper_layers_slide(fields, &mut config)?;
+    layers::slide_upper(fields, &mut config, Some(4096), 28)?;
     Ok(config)
-}
-
-/// From layer `max_window_layers` on, layers see a window, if windows are used at all.
-fn upper_layers_slide(fields: &Fields, config: &mut DecoderConfig) -> Result<()> {
-    let window = layers::window_if_used(fields, Some(4096))?;
-    let first = fields.optional_number("max_window_layers")?.unwrap_or(28.0);
-    let kinds = layers::kinds(fields, config.layers.len(), |layer| layer as f64 >= first)?;
-    // Without a window a list of kinds says nothing.
-    let sliding: Vec<bool> = kinds.into_iter().map(|slides| slides && window.is_some()).collect();
-    layers::slide(fields, config, &sliding, window)
 }
 
 /// Hunyuan, dense: heads are normalized after rope.
 pub(super) fn hunyuan_v1_dense(fields: &Fields) -> Result<DecoderConfig> {
-    let defaults = Defaults { eps: ("rms_norm_eps", 1e-5), ..LLAMA };
+    let defaults = Defaults { eps: ("rms_norm_eps", 1e-5), has_dynamic_alpha: true, ..LLAMA };
     let mut config = base::with_biases(fields, &defaults)?;
     config.feed_forward.bias = false;
     if flag(fields, "use_qk_norm", true)? {

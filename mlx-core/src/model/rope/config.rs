@@ -85,12 +85,16 @@ pub struct RopeDefaults {
     pub max_position_embeddings: usize,
     /// The longest sequence before scaling; `None` for `max_position_embeddings`.
     pub original_max_position_embeddings: Option<usize>,
+    /// Whether `alpha` scales theta where the kind is `dynamic`; other families ignore it.
+    pub has_dynamic_alpha: bool,
 }
 
 /// A section about rope, and the fields outside of it that complete it.
 struct Section<'a> {
     fields: &'a Fields,
     inner: Option<Fields>,
+    /// Whether the section is about one kind of layer.
+    is_of_kind: bool,
     defaults: RopeDefaults,
 }
 
@@ -109,7 +113,7 @@ impl RopeConfig {
     pub fn read(fields: &Fields, head_dim: usize, defaults: RopeDefaults) -> Result<Self> {
         let scaling = fields.section("rope_scaling")?.filter(|section| section.keys().next().is_some());
         let inner = if scaling.is_some() { scaling } else { fields.section("rope_parameters")? };
-        Section { fields, inner, defaults }.read(head_dim)
+        Section { fields, inner, is_of_kind: false, defaults }.read(head_dim)
     }
 
     /// Reads what holds for layers of `kind`: `rope_parameters` may have a section for each kind.
@@ -119,7 +123,7 @@ impl RopeConfig {
             _ => None,
         };
         match of_kind {
-            Some(inner) => Section { fields, inner: Some(inner), defaults }.read(head_dim),
+            Some(inner) => Section { fields, inner: Some(inner), is_of_kind: true, defaults }.read(head_dim),
             None => Self::read(fields, head_dim, defaults),
         }
     }
@@ -130,7 +134,7 @@ impl RopeConfig {
         let own = fields.section("rope_parameters")?.filter(|section| section.has(kind));
         match own {
             Some(_) => Self::read_for(fields, kind, head_dim, defaults),
-            None => Section { fields, inner: None, defaults }.read(head_dim),
+            None => Section { fields, inner: None, is_of_kind: true, defaults }.read(head_dim),
         }
     }
 }
@@ -189,7 +193,8 @@ impl Section<'_> {
         match inner.optional_text(key)? {
             // Dynamic scaling starts beyond the context, which no sequence exceeds.
             // Parts for pictures ("mrope") say nothing about text.
-            None | Some("default" | "dynamic" | "mrope") => scale_theta(config, inner)?,
+            Some("dynamic") if self.defaults.has_dynamic_alpha => scale_theta(config, inner)?,
+            None | Some("default" | "dynamic" | "mrope") => {}
             Some("linear") => config.scaling = RopeScaling::Linear(inner.positive("factor")?),
             Some("llama3") => config.scaling = self.llama3(inner)?,
             Some("yarn" | "deepseek_yarn") => (config.scaling, config.attention_factor) = self.yarn(inner)?,
@@ -210,15 +215,17 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// The context before scaling. Families with a default of their own have the key outside of the section.
+    /// The context before scaling. The key outside of the section wins, but for sections about one kind of layer. Families with a
+    /// default of their own do not look inside.
     fn original_max_position_embeddings(&self, inner: &Fields) -> Result<f64> {
         let key = "original_max_position_embeddings";
-        let around = self.fields.optional_positive(key)?;
-        match (self.defaults.original_max_position_embeddings, inner.optional_positive(key)?) {
-            (Some(usual), _) => Ok(around.unwrap_or(usual as f64)),
-            (None, Some(length)) => Ok(length),
-            (None, None) => Ok(around.unwrap_or(self.defaults.max_position_embeddings as f64)),
-        }
+        let (around, inside) = (self.fields.optional_positive(key)?, inner.optional_positive(key)?);
+        let (given, usual) = match self.defaults.original_max_position_embeddings {
+            Some(usual) => (around, usual),
+            None if self.is_of_kind => (inside, self.defaults.max_position_embeddings),
+            None => (around.or(inside), self.defaults.max_position_embeddings),
+        };
+        Ok(given.unwrap_or(usual as f64))
     }
 
     fn llama3(&self, inner: &Fields) -> Result<RopeScaling> {
