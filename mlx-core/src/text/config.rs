@@ -20,8 +20,10 @@ pub(super) struct TokenizerConfig {
     /// Name to text: `bos_token` and so on, and `additional_special_tokens` as a list. Templates see these as
     /// variables.
     pub(super) special_tokens: Map<String, Value>,
-    /// Tokens to add to those of tokenizer.json, sorted by id.
+    /// The tokens of `added_tokens_decoder`, sorted by id; they replace those of tokenizer.json.
     pub(super) added_tokens: Vec<AddedToken>,
+    /// The other named special tokens. Those that tokenizer.json has, too, are as it describes them.
+    pub(super) named_tokens: Vec<AddedToken>,
     /// Whether encoding adds the BOS token; `None` leaves it to tokenizer.json.
     pub(super) add_bos: Option<bool>,
     /// Whether encoding adds the EOS token; `None` leaves it to tokenizer.json.
@@ -44,30 +46,43 @@ impl TokenizerConfig {
         // As in transformers, special_tokens_map.json only counts in folders without `added_tokens_decoder`.
         let legacy = !config.has("added_tokens_decoder");
         let (first, second) = if legacy { (map, config) } else { (config, map) };
-        let mut special_tokens = Map::new();
+        let (mut special_tokens, mut named) = (Map::new(), Vec::new());
         for name in NAMES {
-            if let Some(text) = special_token(first, name)?.or(special_token(second, name)?) {
-                special_tokens.insert(name.to_string(), text.into());
+            if let Some(token) = special_token(first, name)?.or(special_token(second, name)?) {
+                special_tokens.insert(name.to_string(), token.content.clone().into());
+                named.push(token);
             }
         }
         for name in LISTS {
             match config.get(name).or_else(|| map.get(name)) {
                 Some(Value::Array(tokens)) => {
-                    let texts: Vec<_> = tokens.iter().filter_map(token_text).collect();
+                    let tokens: Vec<_> = tokens.iter().filter_map(as_special).collect();
+                    let texts: Vec<_> = tokens.iter().map(|token| token.content.clone()).collect();
                     special_tokens.insert(name.to_string(), texts.into());
+                    named.extend(tokens);
                 }
                 // transformers also allows model-specific names, such as `image_token`.
                 Some(Value::Object(tokens)) => {
-                    let named = tokens
-                        .iter()
-                        .filter_map(|(name, token)| Some((name.clone(), token_text(token)?.into())));
-                    special_tokens.extend(named);
+                    for (name, token) in tokens.iter().filter_map(|(name, it)| Some((name, as_special(it)?)))
+                    {
+                        special_tokens.insert(name.clone(), token.content.clone().into());
+                        named.push(token);
+                    }
                 }
                 _ => {}
             }
         }
+        let mut added_tokens = added_tokens(config)?;
+        named.retain(|token| match added_tokens.iter_mut().find(|added| added.content == token.content) {
+            Some(added) => {
+                added.special = true;
+                false
+            }
+            None => true,
+        });
         Ok(Self {
-            added_tokens: added_tokens(config, &special_tokens)?,
+            added_tokens,
+            named_tokens: named,
             special_tokens,
             add_bos: config.optional_flag("add_bos_token")?,
             add_eos: config.optional_flag("add_eos_token")?,
@@ -92,18 +107,21 @@ pub(super) fn read_optional(path: &Path) -> Result<Option<String>> {
 }
 
 /// A special token is given as a string or as an object with `content`.
-fn token_text(value: &Value) -> Option<String> {
-    value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_string)
+fn as_special(value: &Value) -> Option<AddedToken> {
+    match value.as_str() {
+        Some(text) => Some(AddedToken::from(text, true)),
+        None => added_token(value, true),
+    }
 }
 
-/// The text of the special token under this key. An invalid one is an error, since it would be missing from every prompt.
-fn special_token(fields: &Fields, name: &str) -> Result<Option<String>> {
+/// The special token under this key. An invalid one is an error, since it would be missing from every prompt.
+fn special_token(fields: &Fields, name: &str) -> Result<Option<AddedToken>> {
     let wrong = || fields.error(name, "must be a string, or an object with the string `content`");
-    fields.get(name).map(|value| token_text(value).ok_or_else(wrong)).transpose()
+    fields.get(name).map(|value| as_special(value).ok_or_else(wrong)).transpose()
 }
 
-/// The tokens of `added_tokens_decoder` and the special tokens that are not among them.
-fn added_tokens(config: &Fields, special_tokens: &Map<String, Value>) -> Result<Vec<AddedToken>> {
+/// The tokens of `added_tokens_decoder`.
+fn added_tokens(config: &Fields) -> Result<Vec<AddedToken>> {
     let decoder = config.section("added_tokens_decoder")?;
     let mut numbered: Vec<(u64, AddedToken)> = Vec::new();
     for id in decoder.iter().flat_map(Fields::keys) {
@@ -113,35 +131,27 @@ fn added_tokens(config: &Fields, special_tokens: &Map<String, Value>) -> Result<
                 format_args!("has {id:?}, which is not a token id with a token"),
             )
         };
-        let token = decoder.as_ref().and_then(|tokens| added_token(tokens.get(id)?));
+        let token = decoder.as_ref().and_then(|tokens| tokens.get(id));
+        let token = token.and_then(|token| added_token(token, is_true(token, "special")));
         numbered.push((id.parse().map_err(|_| wrong())?, token.ok_or_else(wrong)?));
     }
     numbered.sort_by_key(|(id, _)| *id);
-    let mut tokens: Vec<AddedToken> = numbered.into_iter().map(|(_, token)| token).collect();
-    let named = special_tokens.values().flat_map(|value| match value {
-        Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect(),
-        text => text.as_str().into_iter().collect::<Vec<_>>(),
-    });
-    for text in named {
-        match tokens.iter_mut().find(|token| token.content == text) {
-            Some(token) => token.special = true,
-            None => tokens.push(AddedToken::from(text, true)),
-        }
-    }
-    Ok(tokens)
+    Ok(numbered.into_iter().map(|(_, token)| token).collect())
 }
 
-fn added_token(value: &Value) -> Option<AddedToken> {
-    let flag = |name, default| value.get(name).and_then(Value::as_bool).unwrap_or(default);
-    let special = flag("special", false);
+fn added_token(value: &Value, special: bool) -> Option<AddedToken> {
     Some(AddedToken {
         content: value.get("content")?.as_str()?.to_string(),
-        single_word: flag("single_word", false),
-        lstrip: flag("lstrip", false),
-        rstrip: flag("rstrip", false),
-        normalized: flag("normalized", !special),
+        single_word: is_true(value, "single_word"),
+        lstrip: is_true(value, "lstrip"),
+        rstrip: is_true(value, "rstrip"),
+        normalized: value.get("normalized").and_then(Value::as_bool).unwrap_or(!special),
         special,
     })
+}
+
+fn is_true(value: &Value, key: &str) -> bool {
+    value.get(key).and_then(Value::as_bool) == Some(true)
 }
 
 #[cfg(test)]
@@ -195,7 +205,9 @@ mod tests {
         assert_eq!((read.add_bos, read.add_eos), (Some(true), None));
         let added: Vec<_> =
             read.added_tokens.iter().map(|token| (token.content.as_str(), token.special)).collect();
-        assert_eq!(added, [("</s>", true), ("b", false), ("<s>", true), ("<unk>", true)]);
+        assert_eq!(added, [("</s>", true), ("b", false)]);
+        let named: Vec<_> = read.named_tokens.iter().map(|token| token.content.as_str()).collect();
+        assert_eq!(named, ["<s>", "<unk>"]);
     }
 
     #[test]
