@@ -77,6 +77,41 @@ fn a_conversation_in_a_file_continues() {
     assert_eq!(saved.matches("One more").count(), 2);
 }
 
+/// What `mlx` writes to standard output, in a terminal and in a pipe.
+fn both_ways(arguments: &[&str]) -> (String, String) {
+    let mut shell = Command::new("sh");
+    // A progress bar would write control sequences, too.
+    shell.args(["-c", "exec \"$@\" 2>/dev/null", "sh", env!("CARGO_BIN_EXE_mlx")]).args(arguments);
+    shell.env("TERM", "xterm").env("NO_COLOR", "1").env_remove("MLX_LOG");
+    let mut session = Session::spawn(shell).expect("the program starts");
+    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    let shown = session.expect(Eof).expect("the program ends");
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    piped.args(arguments);
+    let piped = mlx_tests::piped(piped, "").stdout;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(shown.as_bytes()), text(&piped))
+}
+
+#[test]
+fn a_models_words_are_no_commands_for_a_terminal() {
+    let model = model_folder("llama-spm-f32");
+    let model = model.to_str().expect("text");
+    // Token 30 is ESC.
+    let generate = ["generate", "-m", model, "--raw", "-p", "the", "--max-tokens", "3", "--temperature", "0"];
+    let escape = [&generate[..], &["--logit-bias", "30=100"]].concat();
+    let (shown, piped) = both_ways(&escape);
+    assert_eq!((shown.trim_end(), piped.as_str()), ("", "\x1b\x1b\x1b\n"));
+    let text = "the \u{1b}]0;title\u{7} \u{9b}2J\u{7f}\rwaves";
+    for format in ["text", "table", "json"] {
+        let (shown, piped) = both_ways(&["score", "-m", model, "-t", text, "--format", format]);
+        let obeyed = shown.replace("\r\n", "\n").chars().find(|it| it.is_control() && *it != '\n');
+        assert_eq!(obeyed, None, "{format}: {shown:?}");
+        assert!(shown.contains("perplexity"), "{shown:?}");
+        assert_eq!(format == "text", piped.contains('\u{1b}'), "{format}: {piped:?}");
+    }
+}
+
 #[test]
 fn thoughts_are_folded_until_they_are_asked_for() {
     let (home, model) = (tempfile::tempdir().expect("a temporary folder"), harmony::model());

@@ -32,14 +32,14 @@ impl Show {
     fn add(&mut self, event: &ChatEvent) -> Result<(), Failure> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Text(screen) => terminal::show(&screen.add(event)),
+            Self::Text(screen) => terminal::show_styled(&screen.add(event)),
         }
     }
 
     fn end(&mut self) -> Result<(), Failure> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Text(screen) => terminal::show(&screen.end()),
+            Self::Text(screen) => terminal::show_styled(&screen.end()),
         }
     }
 }

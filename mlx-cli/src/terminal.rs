@@ -4,11 +4,18 @@ use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlx_core::{Error, size};
+use mlx_options::printable;
 
 use crate::exit_code::Failure;
 
-/// Writes to standard output and flushes it, so that streamed tokens appear immediately.
+/// Writes to standard output and flushes it, so that streamed tokens appear immediately. On a terminal the text is made
+/// [`printable`]: it may come from a model or a file.
 pub(crate) fn show(text: &str) -> Result<(), Failure> {
+    if stdout().is_terminal() { show_styled(&printable(text)) } else { show_styled(text) }
+}
+
+/// Writes text with control sequences of this program to standard output. What comes from elsewhere must be [`printable`].
+pub(crate) fn show_styled(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::OutputClosed,
@@ -16,8 +23,13 @@ pub(crate) fn show(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Writes a line to standard error: an error, a note or a timing.
+/// Writes a line to standard error: an error, a note or a timing. On a terminal it is made [`printable`].
 pub(crate) fn note(line: &str) {
+    if stderr().is_terminal() { note_styled(&printable(line)) } else { note_styled(line) }
+}
+
+/// Writes a line with control sequences of this program. What comes from elsewhere must be [`printable`].
+pub(crate) fn note_styled(line: &str) {
     // A closed standard error cannot be reported.
     writeln!(stderr(), "{line}").ok();
 }
@@ -34,9 +46,10 @@ pub(crate) fn has_colors() -> bool {
     stdout().is_terminal() && !disabled && !dumb
 }
 
-/// The columns of the terminal that standard output goes to; 80 if it goes elsewhere.
-pub(crate) fn width() -> usize {
-    console::Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns))
+/// The columns of the terminal that standard output goes to; `None` if it goes elsewhere.
+pub(crate) fn columns() -> Option<usize> {
+    let columns = || console::Term::stdout().size_checked().map_or(80, |(_, columns)| usize::from(columns));
+    stdout().is_terminal().then(columns)
 }
 
 /// A progress bar for loading a model; shown on terminals only.
@@ -76,7 +89,7 @@ impl Bars {
 
     /// Adds a bar for a file of this size.
     pub(crate) fn file(&self, name: &str, bytes: u64) -> Bar {
-        let bar = self.0.add(ProgressBar::new(bytes).with_message(name.to_owned()));
+        let bar = self.0.add(ProgressBar::new(bytes).with_message(printable(name).into_owned()));
         bar.set_style(style("{msg:40!} {bar:20} {bytes} of {total_bytes} {bytes_per_sec} {prefix}"));
         Bar { bars: self.0.clone(), bar }
     }

@@ -1,4 +1,4 @@
-//! What the command line and the server share: engine flags, errors in their words, sizes and times for people, the log filter.
+//! What the command line and the server share: engine flags, errors in their words, sizes and times for people, the log filter, text for a terminal.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -6,9 +6,11 @@ mod describe;
 mod engine;
 mod human_units;
 mod log_filter;
+mod printable;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
 pub use describe::describe;
 pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs};
 pub use human_units::{ByteSize, Seconds};
 pub use log_filter::log_filter;
+pub use printable::{printable, printable_json};

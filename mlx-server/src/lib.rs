@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod fields;
 mod generation;
+mod log_writer;
 mod metrics;
 mod models;
 mod open_files;
@@ -44,6 +45,7 @@ use tower_http::cors::{AllowHeaders, CorsLayer};
 use args::ServeArgs;
 use config::{Config, StartError};
 use error::ApiError;
+use log_writer::LogWriter;
 pub use state::AppState;
 
 /// Everything between a connection and the endpoints: the outermost layer stands last.
@@ -107,7 +109,7 @@ fn start_log() -> Result<(), StartError> {
         .json()
         .flatten_event(true)
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogWriter)
         .try_init()
         .ok();
     // A panic on a guarded thread becomes the error of its request; every other panic is logged here.

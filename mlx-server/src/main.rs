@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use mlx_options::printable;
 use mlx_server::args::ServeArgs;
 
 /// Serve language models of this machine over OpenAI's HTTP API.
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", printable(&error.to_string()));
             ExitCode::FAILURE
         }
     }

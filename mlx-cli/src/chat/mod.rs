@@ -202,7 +202,7 @@ impl Chat {
             Line::Tokens if self.last.is_empty() => terminal::note("there is no answer yet"),
             Line::Tokens => {
                 let tokenizer = &self.session.engine().folder().tokenizer;
-                terminal::note(&tokens::table(&self.last, tokenizer, self.colors));
+                terminal::note_styled(&tokens::table(&self.last, tokenizer, self.colors));
             }
             Line::Params(None) => terminal::note(&params::show(self.session.options())),
             Line::Params(Some(text)) => self.change_params(&text)?,
@@ -231,7 +231,7 @@ impl Chat {
     ) -> Result<(), Failure> {
         let before = self.session.dropped();
         let colors = if self.colors { Colors::All } else { Colors::Nothing };
-        let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::width())));
+        let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::columns())));
         // The session records the answer when it has been read.
         let answer = start(&mut self.session)?;
         note_dropped(&before, &answer.dropped());
@@ -255,7 +255,7 @@ impl Chat {
             && let Ok(ContextFill { used, context, .. }) = self.session.fill()
         {
             let line = format!("{status}, context {} %", 100 * used / context.max(1));
-            terminal::note(&if self.colors { style::styled("\x1b[2m", &line) } else { line });
+            terminal::note_styled(&if self.colors { style::styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
     }

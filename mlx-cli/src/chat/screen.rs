@@ -1,9 +1,11 @@
 //! What an answer looks like: thoughts dimmed and folded to one line, text in color. Invariant: it makes text to be
 //! printed and prints nothing.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use mlx_core::chat::ChatEvent;
+use mlx_options::printable;
 
 use super::markdown::Painter;
 use super::style::styled;
@@ -37,8 +39,8 @@ pub(crate) struct Screen {
     painter: Option<Painter>,
     has_colors: bool,
     view: ThoughtView,
-    /// Columns of the terminal.
-    width: usize,
+    /// Columns of the terminal; `None` where the text goes elsewhere and stays as it is.
+    columns: Option<usize>,
     /// When the thought began that is being shown.
     begun: Option<Instant>,
     /// The latest words of it.
@@ -46,25 +48,26 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Text as it is, without thoughts: for pipes.
-    pub(crate) fn plain() -> Self {
-        Self::new(Colors::Nothing, ThoughtView::Hidden, 0)
-    }
-
-    /// Text and thoughts on a terminal that is so many columns wide.
-    pub(crate) fn new(colors: Colors, view: ThoughtView, width: usize) -> Self {
+    /// Text and thoughts on a terminal that is so many columns wide. Elsewhere the text stays as it is.
+    pub(crate) fn new(colors: Colors, view: ThoughtView, columns: Option<usize>) -> Self {
         let has_colors = colors != Colors::Nothing;
         // Without control sequences a line cannot be replaced.
         let view = if view == ThoughtView::Folded && !has_colors { ThoughtView::Hidden } else { view };
         let painter = (colors == Colors::All).then(Painter::new);
-        Self { painter, has_colors, view, width, begun: None, tail: String::new() }
+        Self { painter, has_colors, view, columns, begun: None, tail: String::new() }
     }
 
     /// What is to be printed for an event.
     pub(crate) fn add(&mut self, event: &ChatEvent) -> String {
         match event {
-            ChatEvent::Reasoning(text) => self.think(text),
-            ChatEvent::Text(text) => self.end_thought() + &self.paint(text),
+            ChatEvent::Reasoning(text) => {
+                let text = self.shown(text);
+                self.think(&text)
+            }
+            ChatEvent::Text(text) => {
+                let text = self.shown(text);
+                self.end_thought() + &self.paint(&text)
+            }
             // No parser gives calls of tools yet.
             _ => String::new(),
         }
@@ -74,6 +77,11 @@ impl Screen {
     pub(crate) fn end(&mut self) -> String {
         let rest = self.painter.as_mut().map(Painter::finish).unwrap_or_default();
         self.end_thought() + &rest
+    }
+
+    /// A model's words are no commands for a terminal.
+    fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.columns.is_some() { printable(text) } else { Cow::Borrowed(text) }
     }
 
     fn paint(&mut self, text: &str) -> String {
@@ -96,7 +104,8 @@ impl Screen {
             ThoughtView::Folded => {
                 self.begun.get_or_insert_with(Instant::now);
                 self.tail.extend(text.chars().map(|it| if it.is_control() { ' ' } else { it }));
-                self.tail = fitting_end(&self.tail, self.width.saturating_sub(THINKING.chars().count() + 1));
+                let columns = self.columns.unwrap_or(80);
+                self.tail = fitting_end(&self.tail, columns.saturating_sub(THINKING.chars().count() + 1));
                 format!("{CLEAR_LINE}{}", self.dimmed(&format!("{THINKING}{}", self.tail)))
             }
         }
@@ -149,13 +158,13 @@ mod tests {
 
     #[test]
     fn a_pipe_gets_the_answer_alone() {
-        assert_eq!(printed(Screen::plain(), &events()), "Yes.");
-        assert_eq!(printed(Screen::new(Colors::Nothing, ThoughtView::Folded, 80), &events()), "Yes.");
+        assert_eq!(printed(Screen::new(Colors::Nothing, ThoughtView::Hidden, None), &events()), "Yes.");
+        assert_eq!(printed(Screen::new(Colors::Nothing, ThoughtView::Folded, Some(80)), &events()), "Yes.");
     }
 
     #[test]
     fn a_thought_is_folded_to_the_line_that_it_was_shown_on() {
-        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, 24), &events());
+        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, Some(24)), &events());
         let (thought, answer) = out.rsplit_once('\n').expect("the thought ends its line");
         assert!(!thought.contains('\n') && answer.starts_with("Yes."), "{out:?}");
         assert!(thought.contains("Thinking… is, then that"), "{out:?}");
@@ -167,15 +176,27 @@ mod tests {
 
     #[test]
     fn a_thought_can_be_shown_whole() {
-        let out = printed(Screen::new(Colors::Nothing, ThoughtView::Whole, 80), &events());
+        let out = printed(Screen::new(Colors::Nothing, ThoughtView::Whole, Some(80)), &events());
         assert!(out.starts_with("Thinking…\nFirst\nthis, then that\nThought for"), "{out:?}");
         assert!(out.ends_with(" s\n\nYes."), "{out:?}");
     }
 
     #[test]
     fn a_thought_without_an_answer_ends_its_line_too() {
-        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, 80), &events()[..2]);
+        let out = printed(Screen::new(Colors::All, ThoughtView::Folded, Some(80)), &events()[..2]);
         assert!(out.ends_with('\n') && out.contains("Thought for"), "{out:?}");
+    }
+
+    #[test]
+    fn a_terminal_gets_no_commands_of_a_model_and_a_pipe_gets_its_bytes() {
+        let events =
+            [ChatEvent::Reasoning("a\x1b[2Jb".into()), ChatEvent::Text("c\x1b]0;d\x07\u{9b}e\r\n".into())];
+        for colors in [Colors::Nothing, Colors::Thoughts, Colors::All] {
+            let out = printed(Screen::new(colors, ThoughtView::Whole, Some(80)), &events);
+            assert!(out.contains("a[2Jb") && out.ends_with("c]0;de\n"), "{out:?}");
+        }
+        let piped = printed(Screen::new(Colors::Nothing, ThoughtView::Hidden, None), &events);
+        assert_eq!(piped, "c\x1b]0;d\x07\u{9b}e\r\n");
     }
 
     #[test]

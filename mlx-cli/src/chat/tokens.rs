@@ -2,14 +2,15 @@
 
 use mlx_core::engine::TokenOutput;
 use mlx_core::text::Tokenizer;
+use mlx_options::printable;
 
 use super::style::styled;
 
 /// One line a token: its probability, its text, and the likeliest others with theirs.
 pub(super) fn table(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
     let quoted = |id: u32| format!("{:?}", String::from_utf8_lossy(&tokenizer.token_bytes(id)));
-    let name =
-        |id: u32| tokenizer.token(id).filter(|_| tokenizer.is_special(id)).unwrap_or_else(|| quoted(id));
+    let special = |id: u32| tokenizer.token(id).filter(|_| tokenizer.is_special(id));
+    let name = |id: u32| special(id).map_or_else(|| quoted(id), |token| printable(&token).into_owned());
     let line = |token: &TokenOutput| {
         let Some(logprob) = &token.logprob else { return name(token.id) };
         let share = percent(logprob.logprob);

@@ -94,10 +94,10 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     let scored = args.score(&engine, &interrupt, &tokens)?;
     let output = match format {
         Format::Table => scored.table(),
-        Format::Text => {
-            let colors = args.output.is_none() && terminal::has_colors();
-            marked::page(&scored, if colors { &marked::COLORS } else { &marked::BRACKETS })
+        Format::Text if args.output.is_none() && terminal::has_colors() => {
+            return terminal::show_styled(&marked::page(&scored.printable(), &marked::COLORS));
         }
+        Format::Text => marked::page(&scored, &marked::BRACKETS),
         Format::Html => html::page(&scored, &args.title(), &engine),
         Format::Json => format!("{}\n", scored.json()),
     };

@@ -2,6 +2,7 @@
 
 use mlx_core::engine::PromptToken;
 use mlx_core::sampling::TokenLogprob;
+use mlx_options::printable;
 use serde_json::{Value, json};
 
 use crate::generate::top_to_json;
@@ -14,6 +15,14 @@ pub(super) struct Scored {
 }
 
 impl Scored {
+    /// The same for a terminal.
+    pub(super) fn printable(mut self) -> Self {
+        for token in &mut self.tokens {
+            token.text = printable(&token.text).into_owned();
+        }
+        self
+    }
+
     /// The sum of the log-probabilities.
     fn total(&self) -> f64 {
         self.logprobs().sum()
