@@ -3,7 +3,7 @@
 use mlx_core::ModelFolder;
 use mlx_core::engine::{Engine, EngineOptions, Event, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_tests::{device, engine, golden, greedy, model_copy, model_folder, run};
+use mlx_tests::{added, device, engine, golden, greedy, model_copy, model_folder, run};
 
 fn sampled(seed: u64, tokens: usize) -> RequestOptions {
     RequestOptions {
@@ -130,10 +130,13 @@ fn the_text_is_the_decoding_of_the_tokens() {
     let _turn = device();
     for name in ["llama-f32", "llama-spm-f32"] {
         let engine = engine(name);
+        let tokenizer = &engine.folder().tokenizer;
         for seed in 0..8 {
             let outcome = run(&engine, &[1, 40], &sampled(seed, 60));
-            let decoded = engine.folder().tokenizer.decode(&outcome.ids(), true);
-            assert_eq!(outcome.text, decoded, "{name}, seed {seed}");
+            assert_eq!(outcome.text, added(tokenizer, &[1, 40], &outcome.ids()), "{name}, seed {seed}");
+            let message = run(&engine, &[1, 40], &RequestOptions { is_message: true, ..sampled(seed, 60) });
+            assert_eq!(message.ids(), outcome.ids());
+            assert_eq!(message.text, tokenizer.decode(&outcome.ids(), true), "{name}, seed {seed}");
         }
     }
 }

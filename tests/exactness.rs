@@ -74,6 +74,7 @@ fn request(dice: &mut Dice, engine: &Engine) -> Request {
         slide: None,
         exact: None,
         constraint: None,
+        is_message: false,
     };
     Request { prompt, options }
 }

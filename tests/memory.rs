@@ -35,6 +35,21 @@ fn idle(engine: &Engine) -> EngineStats {
     }
 }
 
+/// What an engine has not checked would wait for memory for ever.
+#[test]
+fn an_engine_runs_only_requests_that_it_has_checked() {
+    let _turn = device();
+    let small = with_request_budget(MODEL, 300_000, EngineOptions::default());
+    let large = start(&EngineOptions::default()).expect("it loads");
+    let options = RequestOptions { logprobs: Some(20), ..greedy(40) };
+    let request = large.request(vec![7; 200], &options).expect("it fits into the large one");
+    assert!(small.request(vec![7; 200], &options).is_err(), "it does not fit into the small one");
+    let refused = small.submit(request.clone()).err().expect("it is refused").to_string();
+    assert!(refused.contains("another engine"), "{refused}");
+    assert_eq!(idle(&small).waiting, 0);
+    assert_eq!(collect(large.submit(request).expect("it runs")).tokens.len(), 40);
+}
+
 #[test]
 fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
     let _turn = device();

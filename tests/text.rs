@@ -2,7 +2,7 @@
 
 use mlx_core::chat::Message;
 use mlx_core::text::{ChatTemplate, TemplateInput, Tokenizer};
-use mlx_tests::{Dice, golden_folder, model_folder};
+use mlx_tests::{Dice, golden_folder, model_copy, model_folder};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -96,6 +96,69 @@ fn streamed_text_equals_the_reference() {
             }
         }
     }
+}
+
+/// The text of a continuation and its prompt's is the text of both: no space is lost, no character is broken.
+#[test]
+fn a_continuation_is_what_its_tokens_add_to_the_text() {
+    for (model, cases) in expected().tokenizers {
+        let tokenizer = tokenizer(&model);
+        let mut dice = Dice::new(7);
+        for case in cases {
+            let ids = case.ids_with_specials.as_ref().unwrap_or(&case.ids);
+            let (prompt, answer) = ids.split_at(dice.below(ids.len() + 1));
+            let mut detokenizer = tokenizer.detokenizer_after(prompt, true);
+            let mut added: String = answer.iter().map(|id| detokenizer.push(*id)).collect();
+            added.push_str(&detokenizer.finish());
+            let (before, whole) = (tokenizer.decode(prompt, true), &case.decoded_skipping_specials);
+            assert_eq!(added, mlx_tests::added(&tokenizer, prompt, answer), "{model}");
+            if let Some(rest) = whole.strip_prefix(&before) {
+                assert_eq!(added, rest, "{model}");
+            }
+        }
+    }
+}
+
+/// Special tokens that tokenizer_config.json only names are those of tokenizer.json, which may swallow white space.
+#[test]
+fn named_special_tokens_keep_what_tokenizer_json_says_about_them() {
+    let copy = model_copy("llama-spm-f32");
+    let edit = |name: &str, change: &dyn Fn(&mut Value)| {
+        let path = copy.path().join(name);
+        let mut value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
+        change(&mut value);
+        std::fs::write(&path, Value::to_string(&value)).expect("it can be written");
+    };
+    edit("tokenizer.json", &|file| {
+        let end = file["added_tokens"].as_array_mut().expect("a list").last_mut().expect("a token");
+        (end["rstrip"], end["lstrip"]) = (true.into(), true.into());
+    });
+    let encode = || Tokenizer::load(copy.path()).expect("it loads").encode("the  <|im_end|>  waves", false);
+    for named in [
+        Value::Null,
+        "<|im_end|>".into(),
+        serde_json::json!({"content": "<|im_end|>", "rstrip": false, "lstrip": false}),
+    ] {
+        for name in ["eos_token", "pad_token", "bos_token"] {
+            edit("tokenizer_config.json", &|config| {
+                config.as_object_mut().expect("an object").remove("added_tokens_decoder");
+                config[name] = named.clone();
+            });
+            let tokens = encode().expect("it encodes");
+            let tokenizer = Tokenizer::load(copy.path()).expect("it loads");
+            let end = tokenizer.id("<|im_end|>").expect("a token");
+            let place = tokens.iter().position(|id| *id == end).expect("the end is there");
+            assert_eq!(tokenizer.decode(&tokens[..place], false), "the", "{name}: {named}");
+            assert_eq!(tokenizer.decode(&tokens[place + 1..], false), "waves", "{name}: {named}");
+        }
+    }
+    // One that tokenizer.json does not have is as it is described.
+    edit("tokenizer_config.json", &|config| {
+        config["pad_token"] = serde_json::json!({"content": "[PAD]", "rstrip": true});
+    });
+    let tokenizer = Tokenizer::load(copy.path()).expect("it loads");
+    let tokens = tokenizer.encode("[PAD]  waves", false).expect("it encodes");
+    assert_eq!(tokenizer.decode(&tokens, true), "waves");
 }
 
 #[test]

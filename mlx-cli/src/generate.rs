@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use mlx_core::Result;
 use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
-use mlx_core::engine::{Engine, FinishReason, TokenOutput};
+use mlx_core::engine::{Engine, FinishReason, RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::text::TemplateInput;
 use mlx_options::PrefixCacheArgs;
@@ -92,8 +92,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::load_bar(),
     )?;
     let load_seconds = begin.elapsed().as_secs_f64();
-    let (tokens, parser) = prompt_tokens(&engine, args, &prompt)?;
-    let request = engine.request(tokens, &options)?;
+    let Prompt { tokens, parser, is_message } = read_prompt(&engine, args, &prompt)?;
+    let request = engine.request(tokens, &RequestOptions { is_message, ..options })?;
     let seed = request.seed();
     let stream = ChatStream::new(engine.submit(request)?, parser);
     let answer = answer::read_chat(stream.canceller(), stream, &interrupt, show(args.json))?;
@@ -114,29 +114,33 @@ fn show(json: bool) -> Show {
     if json {
         return Show::Nothing;
     }
-    let screen = if terminal::has_colors() {
-        Screen::new(Colors::Thoughts, ThoughtView::Folded, terminal::width())
-    } else {
-        Screen::plain()
-    };
-    Show::Text(Box::new(screen))
+    let colors = if terminal::has_colors() { Colors::Thoughts } else { Colors::Nothing };
+    Show::Text(Box::new(Screen::new(colors, ThoughtView::Folded, terminal::columns())))
 }
 
-/// The prompt, and the parser of what the model writes after it. Only a chat has thoughts.
-fn prompt_tokens(engine: &Engine, args: &GenerateArgs, prompt: &str) -> Result<(Vec<u32>, OutputParser)> {
+/// The prompt, and how to read what the model writes after it.
+struct Prompt {
+    tokens: Vec<u32>,
+    parser: OutputParser,
+    /// Whether the model answers a chat; else it continues the text.
+    is_message: bool,
+}
+
+/// Only a chat has thoughts.
+fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str) -> Result<Prompt> {
     let folder = engine.folder();
     let is_raw =
         args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && args.system.is_none());
     let extra = args.think.variables(folder.template.as_ref().filter(|_| !is_raw))?;
     if is_raw {
-        let ids = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
-        return Ok((ids, OutputParser::plain()));
+        let tokens = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
+        return Ok(Prompt { tokens, parser: OutputParser::plain(), is_message: false });
     }
     let system = args.system.as_deref().map(Message::system);
     let messages = system.into_iter().chain([Message::user(prompt)]).collect();
     let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
     let ChatPrompt { text, tokens, .. } = chat_prompt_within(engine, &input, None, ContextPolicy::Stop)?;
-    Ok((tokens, OutputParser::new(&folder.format, &text)))
+    Ok(Prompt { tokens, parser: OutputParser::new(&folder.format, &text), is_message: true })
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

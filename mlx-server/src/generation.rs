@@ -154,15 +154,13 @@ impl Choice {
     fn follow(&mut self, event: Event) -> Piece {
         let mut piece = Piece { choice: self.index, ..Piece::default() };
         match event {
-            Event::Prompt(token) => {
-                piece.prompt.push(Token { id: token.id, text: token.text, logprob: token.logprob });
-            }
+            Event::Prompt(token) => piece.prompt.push(Token { id: token.id, logprob: token.logprob }),
             // Only `vector` asks for one.
             Event::Embedding(_) => {}
             Event::Token(token) => {
                 self.tick();
                 piece.add(self.parser.token(&token));
-                piece.tokens.push(Token { id: token.id, text: token.text, logprob: token.logprob });
+                piece.tokens.push(Token { id: token.id, logprob: token.logprob });
             }
             Event::Done(finished) => {
                 self.ended = true;

@@ -41,7 +41,7 @@ pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Re
     let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
     let parser = OutputParser::new(&lease.engine.folder().format, &text);
     let mut job = request.job.clone();
-    job.options.slide = slide;
+    (job.options.slide, job.options.is_message) = (slide, true);
     let part = PromptPart { ids: tokens, echo: String::new() };
     let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
     prepared.dropped = Some(dropped.len()).filter(|_| request.policy != ContextPolicy::Stop);
@@ -129,15 +129,11 @@ fn start(
     let mut options = job.options.clone();
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for prompt in &prompts {
-        for choice in 0..job.choices {
-            // Each prompt is answered as if it had been sent alone.
-            let mut one = options.clone();
-            one.sampling.seed = options.sampling.seed.map(|seed| choice_seed(seed, choice as u64));
-            let request = lease.engine.request(prompt.ids.clone(), &one)?;
-            // Without a seed the first request has drawn one, and those of the others derive from it.
-            options.sampling.seed.get_or_insert(request.seed());
-            requests.push(request);
-        }
+        // Each prompt is answered as if it had been sent alone.
+        let first = lease.engine.request(prompt.ids.clone(), &options)?;
+        // Without a seed the first request has drawn one, and those of the others derive from it.
+        let seed = *options.sampling.seed.get_or_insert(first.seed());
+        requests.extend((0..job.choices as u64).map(|choice| first.with_seed(choice_seed(seed, choice))));
     }
     let seed = requests.first().map_or(0, GenerationRequest::seed);
     let exactness = requests.first().map_or(Exactness::Sampling, GenerationRequest::exactness);

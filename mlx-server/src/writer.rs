@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::generation::Piece;
 use crate::wire::answer::{Answer, PromptTokensDetails, UsageObject};
 use crate::wire::logprobs::Token;
+use crate::wire::offsets::TextOffsets;
 
 /// Which endpoint's objects are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +66,11 @@ pub(crate) struct Head {
     pub(crate) dropped: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Tally {
     usage: Usage,
-    /// Characters of text that belong to tokens so far.
-    offset: usize,
+    /// Where the tokens of a completion begin, if they are reported.
+    offsets: Option<TextOffsets>,
 }
 
 impl Writer {
@@ -82,7 +83,12 @@ impl Writer {
         prompts: Vec<PromptPart>,
         choices: usize,
     ) -> Self {
-        let tallies = vec![Tally::default(); prompts.len() * choices];
+        let tally = |prompt: &PromptPart| {
+            let is_reported = output_options.logprobs && form == Endpoint::Completion;
+            let offsets = is_reported.then(|| TextOffsets::new(&tokenizer, &prompt.ids, &prompt.echo));
+            vec![Tally { usage: Usage::default(), offsets }; choices]
+        };
+        let tallies = prompts.iter().flat_map(tally).collect();
         Self { form, output_options, head, tokenizer, prompts, tallies }
     }
 

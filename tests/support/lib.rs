@@ -16,6 +16,7 @@ use mlx_core::engine::{
     Engine, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
+use mlx_core::text::Tokenizer;
 use mlx_rs::Device;
 
 /// Locks the device. MLX is not safe under parallel tests, so every test that computes holds this lock. MLX's scheduler must not belong
@@ -153,6 +154,14 @@ pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
     let finished = last.expect("the last event is the end");
     text.push_str(&finished.delta);
     Outcome { prompt_tokens, embedding, tokens, text, finished }
+}
+
+/// What `answer` adds to the text of `prompt`. It may complete the character that the prompt ends within.
+pub fn added(tokenizer: &Tokenizer, prompt: &[u32], answer: &[u32]) -> String {
+    let before = tokenizer.decode(prompt, true);
+    let whole = tokenizer.decode(&[prompt, answer].concat(), true);
+    let same = before.chars().zip(whole.chars()).take_while(|(one, other)| one == other).count();
+    whole.chars().skip(same).collect()
 }
 
 /// A small deterministic random generator.

@@ -223,7 +223,7 @@ impl ChatSession {
 
     fn start(&mut self) -> Result<ChatStream> {
         let ChatPrompt { text, tokens, dropped, slide } = self.prompt(true)?;
-        let options = RequestOptions { slide, ..self.options.clone() };
+        let options = RequestOptions { slide, is_message: true, ..self.options.clone() };
         let request = self.engine.request(tokens, &options)?;
         let seed = request.seed();
         let generation = self.engine.submit(request)?;

@@ -1,7 +1,7 @@
 //! The engine as the rest of the program sees it: it starts the engine's thread, checks requests and submits them.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -31,6 +31,8 @@ pub struct Engine {
 
 /// The state that all clones share.
 pub(super) struct Shared {
+    /// Which engine this is; see [`GenerationRequest`].
+    id: u64,
     folder: Arc<ModelFolder>,
     spec: ModelSpec,
     /// How far results of requests that are not exact can be repeated.
@@ -101,6 +103,7 @@ impl Engine {
         let (messages, thread) = (Some(messages), Some(thread));
         let exact_level = OnceLock::new();
         let shared = Shared {
+            id: next_id(),
             folder,
             spec,
             exactness,
@@ -175,7 +178,7 @@ impl Engine {
         self.shared.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Checks a request against this model and its memory; see [`GenerationRequest::new`].
+    /// Checks a request against this model and its memory. This is the last place that may refuse it; what it lets through is run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
         let mut request = GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)?;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
@@ -183,10 +186,11 @@ impl Engine {
             Some(_) => Exactness::Approximate,
             None => self.exactness_of(request.limits.exact)?,
         };
+        request.checked_by = self.shared.id;
         self.shared.capacity.check(request)
     }
 
-    /// Puts a request in the queue. [`Error::Busy`]: the queue is full.
+    /// Puts a request of this engine in the queue. [`Error::Busy`]: the queue is full.
     pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
         let mut generations = self.submit_all(vec![request])?;
         generations.pop().ok_or_else(|| Error::EngineStopped("it returned no generation".into()))
@@ -200,6 +204,12 @@ impl Engine {
         }
         let Shared { gauges, max_waiting, .. } = self.shared.as_ref();
         let sender = self.messages()?;
+        if requests.iter().any(|request| request.checked_by != self.shared.id) {
+            return Err(Error::request(
+                "request",
+                "was checked by another engine; make it with this engine's own `request`",
+            ));
+        }
         let has_room = gauges.waiting_tokens.load(Ordering::Relaxed) < MOST_WAITING_TOKENS;
         let queued = |waiting: usize| (has_room && waiting < *max_waiting).then_some(waiting + 1);
         if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
@@ -220,6 +230,12 @@ impl Engine {
         sender.send(Message::Submit(submissions)).map_err(stopped)?;
         Ok(generations)
     }
+}
+
+/// A number from 1 that no other engine has.
+fn next_id() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl Drop for Shared {

@@ -1,5 +1,4 @@
-//! What a front end asks of the engine and what it gets back. Invariant: [`GenerationRequest::new`] is the last
-//! place that may refuse; what it lets through is run.
+//! What a front end asks of the engine and what it gets back.
 
 use super::constraint::ConstraintSpec;
 use super::options::{Client, Exactness, Priority};
@@ -8,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams, TokenLogprob};
+use crate::text::Detokenizer;
 
 /// The most stop strings a request may bring.
 pub const MAX_STOP_STRINGS: usize = 64;
@@ -55,6 +55,9 @@ pub struct RequestOptions {
     pub exact: Option<bool>,
     /// What the text must be. What cannot be enforced is refused.
     pub constraint: Option<ConstraintSpec>,
+    /// The answer is a message, a text of its own, as in a chat. Otherwise it continues the prompt: it is what its tokens add to the
+    /// prompt's text.
+    pub is_message: bool,
 }
 
 impl RequestOptions {
@@ -72,9 +75,11 @@ impl RequestOptions {
     }
 }
 
-/// A request that has been checked against a model.
-#[derive(Debug, Clone, PartialEq)]
+/// A request that an engine has checked against its model and its memory: [`Engine::request`](super::Engine::request) makes it.
+#[derive(Debug, Clone)]
 pub struct GenerationRequest {
+    /// The engine that has checked it and may run it; 0 before that.
+    pub(super) checked_by: u64,
     pub(super) prompt: Vec<u32>,
     pub(super) params: SamplingParams,
     pub(super) limits: Limits,
@@ -88,6 +93,8 @@ pub struct GenerationRequest {
     /// How far its result can be repeated, as far as is known before it runs.
     pub(super) exactness: Exactness,
     pub(super) constraint: Option<ConstraintSpec>,
+    /// Decodes the answer.
+    pub(super) detokenizer: Detokenizer,
 }
 
 /// What bounds a sequence, and how its rows are computed.
@@ -104,7 +111,7 @@ pub(super) struct Limits {
 
 impl GenerationRequest {
     /// Checks a request against the model that is to run it.
-    pub fn new(
+    pub(super) fn new(
         prompt: Vec<u32>,
         options: &RequestOptions,
         folder: &ModelFolder,
@@ -124,7 +131,12 @@ impl GenerationRequest {
         }
         // The context is a hard end of the text, never an error of a request that could start.
         let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
+        let detokenizer = match options.is_message || options.task != Task::Generate {
+            true => folder.tokenizer.detokenizer(true),
+            false => folder.tokenizer.detokenizer_after(&prompt, true),
+        };
         Ok(Self {
+            checked_by: 0,
             params: SamplingParams::resolve(&options.sampling, &folder.sampling)?,
             limits: Limits {
                 max_tokens: max_tokens.map_or(room, |tokens| tokens.min(room)),
@@ -141,6 +153,7 @@ impl GenerationRequest {
             client: options.client,
             exactness: Exactness::Sampling,
             constraint: options.constraint.clone(),
+            detokenizer,
             prompt,
         })
     }
@@ -148,6 +161,14 @@ impl GenerationRequest {
     /// The seed that the draws use, given or taken from the operating system.
     pub fn seed(&self) -> u64 {
         self.params.seed
+    }
+
+    /// The same request with another seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        let mut request = self.clone();
+        request.params.seed = seed;
+        request
     }
 
     /// How far the result can be repeated. A text that may outgrow the context is approximate from the start.

@@ -147,8 +147,8 @@ impl Sequence {
     ) -> Self {
         let history = TokenHistory::new(request.prompt);
         let stop = StopMatcher::new(&request.limits.stop);
-        let detokenizer = |skip_special| folder.tokenizer.detokenizer(skip_special);
-        let score = |top| PromptScore::new(top, detokenizer(false), outlet.sink.clone());
+        // A prompt is shown as it is, special tokens included.
+        let score = |top| PromptScore::new(top, folder.tokenizer.detokenizer(false), outlet.sink.clone());
         let mut sampler = Sampler::new(request.params, request.logprobs, &folder.token_table);
         let enforce =
             |spec: ConstraintSpec| spec.enforce(&folder.tokenizer, &request.limits.end_tokens, &history);
@@ -156,11 +156,10 @@ impl Sequence {
             sampler = sampler.with_constraint(constraint);
         }
         Self {
-            text: OutputText::new(detokenizer(true), stop, &history),
+            text: OutputText::new(request.detokenizer, stop, &history),
             history,
             sampler,
             limits: request.limits,
-            // A prompt is shown as it is, special tokens included.
             reader: PromptReader {
                 score: request.prompt_logprobs.map(score),
                 embedding: request.embed.map(Embedding::new),

@@ -48,6 +48,10 @@ impl Utf8 {
         text
     }
 
+    pub(super) fn drop_incomplete(&mut self) {
+        self.held.clear();
+    }
+
     pub(super) fn finish(&mut self) -> Option<String> {
         let incomplete = !std::mem::take(&mut self.held).is_empty();
         incomplete.then(|| REPLACEMENT.to_string())
@@ -89,6 +93,10 @@ impl ByteRun {
                 self.broken = true;
             }
         }
+    }
+
+    pub(super) fn drop_incomplete(&mut self) {
+        self.held.truncate(self.valid);
     }
 
     pub(super) fn end(&mut self, output: &mut Vec<String>) {

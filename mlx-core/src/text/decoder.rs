@@ -71,6 +71,22 @@ impl Chain {
         }
         tokens.concat()
     }
+
+    /// Whether no text is given before the end.
+    pub(super) fn holds_all(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(stage, Stage::CompleteText { .. }))
+    }
+
+    /// Drops the bytes that are not a whole character yet.
+    pub(super) fn drop_incomplete(&mut self) {
+        for stage in &mut self.stages {
+            match stage {
+                Stage::ByteLevel(bytes) => bytes.drop_incomplete(),
+                Stage::ByteFallback(run) => run.drop_incomplete(),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Appends the stages of `decoder`. `fused` means that the stages so far return parts of one text instead of tokens.

@@ -17,34 +17,75 @@ pub struct Detokenizer {
     tokenizer: Tokenizer,
     skip_special: bool,
     chain: Chain,
+    /// The end of the prompt's text, which the chain still holds: it is not part of what follows.
+    before: String,
 }
 
 impl Detokenizer {
     fn new(tokenizer: Tokenizer, skip_special: bool) -> Self {
         let chain = tokenizer.chain().clone();
-        Self { tokenizer, skip_special, chain }
+        Self { tokenizer, skip_special, chain, before: String::new() }
     }
 
     /// Takes the next token and gives the text that became certain, which may be none. An id that is not in
     /// the vocabulary has no text.
     pub fn push(&mut self, id: u32) -> String {
-        match self.tokenizer.token(id) {
-            Some(token) if self.skip_special && self.tokenizer.is_special_token(&token) => String::new(),
-            Some(token) => self.chain.push(token),
-            None => String::new(),
+        if self.skip_special && self.tokenizer.is_special(id) {
+            return String::new();
         }
+        let text = self.tokenizer.spelling(id).map(|token| self.chain.push(token)).unwrap_or_default();
+        self.after_prompt(text)
     }
 
     /// Gives the rest of the text, with U+FFFD for an incomplete character, and starts anew.
     pub fn finish(&mut self) -> String {
         let rest = self.chain.finish();
+        let rest = self.after_prompt(rest);
         self.reset();
         rest
+    }
+
+    /// The characters that are complete but not yet given, because a token that follows may still replace them. None for a decoder
+    /// that gives all text at the end.
+    pub fn uncertain(&self) -> String {
+        if self.chain.holds_all() {
+            return String::new();
+        }
+        let mut rest = self.clone();
+        rest.chain.drop_incomplete();
+        rest.finish()
+    }
+
+    /// Like [`push`](Self::push); also gives where the token begins: how many characters come between the text that was given before
+    /// and its own. A token that goes on with a character begins where the character does.
+    pub fn locate(&mut self, id: u32) -> (usize, String) {
+        let held = if self.chain.holds_all() { String::new() } else { self.clone().finish() };
+        let complete = self.uncertain();
+        let text = self.push(id);
+        let has_ended = text.len() > held.len() && text.starts_with(&held);
+        (if has_ended { held } else { complete }.chars().count(), text)
     }
 
     /// Forgets all tokens, as if none had been pushed: after a rollback push the whole history again.
     pub fn reset(&mut self) {
         self.chain = self.tokenizer.chain().clone();
+        self.before.clear();
+    }
+
+    /// What of `text` does not belong to the prompt. A token may change the end of the prompt's text, such as half a character; then the
+    /// whole character follows the prompt.
+    fn after_prompt(&mut self, text: String) -> String {
+        if self.before.is_empty() || text.is_empty() {
+            return text;
+        }
+        let common = text.chars().zip(self.before.chars()).take_while(|(one, other)| one == other);
+        let common = common.map(|(letter, _)| letter.len_utf8()).sum();
+        if common == text.len() {
+            self.before.drain(..common);
+        } else {
+            self.before.clear();
+        }
+        text[common..].to_owned()
     }
 }
 
@@ -60,6 +101,17 @@ impl Tokenizer {
     /// A detokenizer that decodes tokens one by one.
     pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
         Detokenizer::new(self.clone(), skip_special)
+    }
+
+    /// A detokenizer of the tokens after `prompt`: it gives what they add to its text. So the first word keeps the space before it,
+    /// which sentencepiece drops at the start of a text.
+    pub fn detokenizer_after(&self, prompt: &[u32], skip_special: bool) -> Detokenizer {
+        let mut detokenizer = self.detokenizer(skip_special);
+        for id in prompt {
+            detokenizer.push(*id);
+        }
+        detokenizer.before = detokenizer.chain.clone().finish();
+        detokenizer
     }
 }
 
@@ -149,6 +201,33 @@ mod tests {
                     given.extend(ids.get(end).map(|id| detokenizer.push(*id)));
                 }
                 prop_assert_eq!(Some(&tokenizer.decode(&ids, skip_special)), texts.last());
+            }
+        }
+
+        #[test]
+        fn a_continuation_is_what_its_tokens_add_to_the_text(
+            ids in prop::collection::vec(0..14_u32, 0..24),
+            cut in 0..24_usize,
+            skip_special: bool,
+        ) {
+            let (prompt, answer) = ids.split_at(cut.min(ids.len()));
+            for (decoder, tokens) in decoders() {
+                let tokenizer = tiny(&decoder, tokens, TokenizerConfig::default());
+                let before = decode_all(&tokenizer, prompt, skip_special);
+                let whole = decode_all(&tokenizer, &ids, skip_special);
+                let mut detokenizer = tokenizer.detokenizer_after(prompt, skip_special);
+                let mut given = String::new();
+                for id in answer {
+                    given.push_str(&detokenizer.push(*id));
+                    let shown = given.clone() + &detokenizer.uncertain();
+                    prop_assert!(!shown.contains('\u{FFFD}') || given.contains('\u{FFFD}'), "{}: {:?}", decoder, shown);
+                }
+                given.push_str(&detokenizer.finish());
+                match whole.strip_prefix(&before) {
+                    Some(added) => prop_assert_eq!(&given, added, "{}", decoder),
+                    // The answer changed the end of the prompt's text: what is the same in both is the prompt's.
+                    None => prop_assert!(whole.ends_with(&given) && before.starts_with(&whole[..whole.len() - given.len()]), "{:?} of {:?} after {:?}: {}", given, whole, before, decoder),
+                }
             }
         }
     }

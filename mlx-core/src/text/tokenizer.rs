@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
-use tokenizers::Tokenizer as Inner;
+use tokenizers::{AddedToken, Tokenizer as Inner};
 
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
@@ -65,6 +65,13 @@ impl Tokenizer {
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
         inner.add_tokens(config.added_tokens)?;
+        let known = inner.get_added_tokens_decoder();
+        let named = config.named_tokens.into_iter().map(|token| {
+            let own = inner.token_to_id(&token.content).and_then(|id| known.get(&id)).cloned();
+            AddedToken { special: true, ..own.unwrap_or(token) }
+        });
+        let named: Vec<AddedToken> = named.collect();
+        inner.add_tokens(named)?;
         let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
         let around = around(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
         let (chain, size) = (Chain::new(&inner), SizeBound::new(&inner));
@@ -122,6 +129,12 @@ impl Tokenizer {
         self.shared.inner.id_to_token(id)
     }
 
+    /// A token as the decoder takes it: an added token may have another spelling there.
+    pub(super) fn spelling(&self, id: u32) -> Option<String> {
+        let Shared { inner, .. } = self.shared.as_ref();
+        inner.get_added_vocabulary().simple_id_to_token(id).or_else(|| inner.id_to_token(id))
+    }
+
     /// The tokens by their bytes, without special tokens.
     pub(crate) fn index(&self) -> &TokenIndex {
         let ids = || self.shared.inner.get_vocab(true).into_values().filter(|id| !self.is_special(*id));
@@ -131,12 +144,13 @@ impl Tokenizer {
     /// The bytes of a token independent of its neighbors; empty if it is not in the vocabulary.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
         let decoder = self.shared.inner.get_decoder();
-        self.token(id).map(|token| token_bytes(decoder, &token)).unwrap_or_default()
+        self.spelling(id).map(|token| token_bytes(decoder, &token)).unwrap_or_default()
     }
 
     /// Whether `id` is a special token.
     pub fn is_special(&self, id: u32) -> bool {
-        self.token(id).is_some_and(|token| self.is_special_token(&token))
+        let added = self.shared.inner.get_added_vocabulary();
+        self.token(id).is_some_and(|token| added.is_special_token(&token))
     }
 
     /// The BOS token, as `tokenizer_config.json` names it.
@@ -161,10 +175,6 @@ impl Tokenizer {
 
     pub(super) fn chain(&self) -> &Chain {
         &self.shared.chain
-    }
-
-    pub(super) fn is_special_token(&self, token: &str) -> bool {
-        self.shared.inner.get_added_vocabulary().is_special_token(token)
     }
 }
 

@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::offsets::TextOffsets;
+
 /// JSON has no infinity; this is what OpenAI sends in its place.
 const LEAST: f32 = -9999.0;
 
@@ -14,8 +16,6 @@ const LEAST: f32 = -9999.0;
 pub(crate) struct Token {
     /// Its id.
     pub(crate) id: u32,
-    /// The text that it made certain.
-    pub(crate) text: String,
     /// Its log-probability and alternatives, if asked for.
     pub(crate) logprob: Option<TokenLogprob>,
 }
@@ -79,16 +79,23 @@ pub(crate) struct CompletionLogprobs {
     /// The likeliest tokens at each position, by text.
     #[schema(value_type = Vec<Option<Object>>)]
     pub(crate) top_logprobs: Vec<Option<Map<String, Value>>>,
-    /// Where each token begins in the text, in characters.
+    /// Where each token begins in the returned text, in characters.
     pub(crate) text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
-    /// Of these tokens, the first of which begins at `offset`; gives the offset of the next token, too.
-    pub(crate) fn new(tokens: &[Token], tokenizer: &Tokenizer, mut offset: usize) -> (Self, usize) {
+    /// Of the next tokens of a prompt and of its answer.
+    pub(crate) fn new(
+        prompt: &[Token],
+        answer: &[Token],
+        tokenizer: &Tokenizer,
+        offsets: &mut TextOffsets,
+    ) -> Self {
         let name = |id: u32| String::from_utf8_lossy(&tokenizer.token_bytes(id)).into_owned();
         let mut lists = Self::default();
-        for token in tokens {
+        lists.text_offset.extend(prompt.iter().map(|_| offsets.of_prompt()));
+        lists.text_offset.extend(answer.iter().map(|token| offsets.of_answer(token.id)));
+        for token in prompt.iter().chain(answer) {
             lists.tokens.push(name(token.id));
             lists.token_logprobs.push(token.logprob.as_ref().map(|it| it.logprob.max(LEAST)));
             lists.top_logprobs.push(token.logprob.as_ref().map(|it| {
@@ -96,9 +103,7 @@ impl CompletionLogprobs {
                 // Of two tokens with one text the likelier one is shown.
                 likeliest.rev().collect()
             }));
-            lists.text_offset.push(offset);
-            offset += token.text.chars().count();
         }
-        (lists, offset)
+        lists
     }
 }

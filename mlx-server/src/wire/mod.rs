@@ -7,6 +7,7 @@ pub(crate) mod embedding;
 pub(crate) mod logprobs;
 pub(crate) mod message;
 pub(crate) mod models;
+pub(crate) mod offsets;
 pub(crate) mod options;
 pub(crate) mod sampling;
 pub(crate) mod schema;

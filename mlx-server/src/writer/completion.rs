@@ -3,7 +3,7 @@
 use super::{Writer, json};
 use crate::generation::Piece;
 use crate::wire::answer::{CompletionAnswer, CompletionChoice};
-use crate::wire::logprobs::{CompletionLogprobs, Token};
+use crate::wire::logprobs::CompletionLogprobs;
 
 impl Writer {
     /// The chunk with the prompt, if the response shows it.
@@ -28,7 +28,7 @@ impl Writer {
         let choice = CompletionChoice {
             index: piece.choice,
             text: std::mem::take(&mut piece.content),
-            logprobs: self.completion_logprobs(&mut piece),
+            logprobs: self.completion_logprobs(&piece),
             finish_reason: piece.end.as_ref().map(|end| end.reason),
             token_ids: ids,
             prompt_token_ids: None,
@@ -43,9 +43,9 @@ impl Writer {
         json(&answer)
     }
 
-    fn completion_choice(&mut self, mut piece: Piece) -> CompletionChoice {
+    fn completion_choice(&mut self, piece: Piece) -> CompletionChoice {
         let ids = self.ids(&piece.tokens);
-        let logprobs = self.completion_logprobs(&mut piece);
+        let logprobs = self.completion_logprobs(&piece);
         let (prompt, _) = self.prompt_of(piece.choice);
         CompletionChoice {
             index: piece.choice,
@@ -58,15 +58,9 @@ impl Writer {
     }
 
     /// Of the prompt's tokens, if they were scored, and then of the answer's.
-    fn completion_logprobs(&mut self, piece: &mut Piece) -> Option<CompletionLogprobs> {
-        if !self.output_options.logprobs {
-            return None;
-        }
-        let mut tokens: Vec<Token> = std::mem::take(&mut piece.prompt);
-        tokens.append(&mut piece.tokens);
-        let offset = &mut self.tallies[piece.choice].offset;
-        let (lists, next) = CompletionLogprobs::new(&tokens, &self.tokenizer, *offset);
-        *offset = next;
+    fn completion_logprobs(&mut self, piece: &Piece) -> Option<CompletionLogprobs> {
+        let offsets = self.tallies[piece.choice].offsets.as_mut()?;
+        let lists = CompletionLogprobs::new(&piece.prompt, &piece.tokens, &self.tokenizer, offsets);
         Some(lists).filter(|lists| !lists.tokens.is_empty() || piece.end.is_none())
     }
 }
