@@ -291,7 +291,9 @@ fn iquestcoder_has_defaults_of_its_own() {
     };
     let silent = |config: &mut Value| {
         let keys = config.as_object_mut().expect("an object");
-        ["rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"].map(|key| keys.remove(key));
+        for key in ["rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"] {
+            keys.remove(key);
+        }
         config["model_type"] = json!("iquestcoder");
     };
     let plain = |config: &mut Value| {
@@ -325,7 +327,8 @@ fn the_context_before_scaling_that_stands_outside_of_the_rope_section_wins() {
         let with = |inside: usize, outside: Option<usize>| {
             let set = |config: &mut Value| {
                 let keys = config.as_object_mut().expect("an object");
-                ["rope_scaling", "rope_parameters"].map(|key| keys.remove(key));
+                keys.remove("rope_scaling");
+                keys.remove("rope_parameters");
                 config["rope_scaling"] = section.clone();
                 config["rope_scaling"][key] = json!(inside);
                 if let Some(outside) = outside {
