@@ -148,8 +148,8 @@ impl PrefixStore {
         let kept = Kept { bytes: state.bytes() as u64, shortest: state.shortest_cut(), value: state };
         self.trees[tier as usize].insert(tokens, kept);
         for tree in &mut self.trees {
-            let stale = std::iter::from_fn(|| tree.pop_stale()).count();
-            Gauges::add(&self.gauges.prefix_evictions, stale);
+            let evicted = std::iter::from_fn(|| tree.pop_stale()).count();
+            Gauges::add(&self.gauges.prefix_evictions, evicted);
         }
     }
 
