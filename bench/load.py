@@ -146,4 +146,5 @@ def main():
     print(json.dumps(figures))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -110,6 +110,7 @@ def topics(kit):
     yield Topic("graph", "Operations a layer", [kit.ours("graph", *families), kit.peer("mlx_lm_graph.py", *families)], turns=1)
     yield start(kit)
     yield served(kit, small)
+    yield greedy(kit, small)
     yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "guide/model")], turns=1)
 
 
@@ -142,3 +143,8 @@ def served(kit, model):
     theirs = [*clients, kit.python, "-m", "mlx_lm", "server", "--model", model, "--port", "{port}"]
     contestants = [Contestant("ours", mine), Contestant("ours again", mine), Contestant("mlx_lm.server, same BLAS", theirs, kit.same_blas())]
     return Topic("server", "The server", contestants)
+
+
+def greedy(kit, model):
+    mine = [kit.python, ROOT / "bench/greedy.py", "--", ROOT / "target/release/mlx-server", "-m", f"lm={model}", "--port", "{port}", "--preload"]
+    return Topic("greedy", "Small requests beside greedy clients", [Contestant("ours", mine)], turns=1)

@@ -4,7 +4,7 @@ use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::chat::{ChatSession, ContextPolicy, Message, Role, StreamEvent, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
-use mlx_core::text::TemplateInput;
+use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
@@ -93,7 +93,7 @@ fn evicted_turns_leave_an_exact_chat_of_200_turns() {
         // A new session with the same visible messages on an engine with an empty cache.
         let messages = seen.clone();
         let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
-        let prompt = chat_prompt(&engine, &input).expect("it renders");
+        let prompt = chat_prompt(&engine, &input, NO_PAUSE).expect("it renders");
         let fresh = run(&engine, &prompt.tokens, &drawn(12));
         assert_eq!((fresh.ids(), &fresh.text), (outcome.ids(), &outcome.text), "turn {turn}");
         assert_ne!(outcome.finished.exactness, Exactness::Approximate);

@@ -2,7 +2,7 @@
 
 use mlx_core::chat::{Answer, ChatEvent, ChatSession, Message, StreamEvent, chat_prompt};
 use mlx_core::engine::Engine;
-use mlx_core::text::TemplateInput;
+use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_tests::{device, engine, greedy};
 
 /// Reads an answer to its end, which makes it a message of its session.
@@ -14,7 +14,7 @@ fn text(mut answer: Answer) -> String {
 fn prompt(engine: &Engine, messages: &[Message]) -> Vec<u32> {
     let messages = messages.to_vec();
     let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
-    chat_prompt(engine, &input).expect("it renders").tokens
+    chat_prompt(engine, &input, NO_PAUSE).expect("it renders").tokens
 }
 
 #[test]

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use mlx_core::cache::{list_saved, remove_all_saved, remove_saved};
 use mlx_core::chat::{Message, chat_prompt};
 use mlx_core::engine::{Engine, RequestOptions};
-use mlx_core::text::TemplateInput;
+use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_core::{Error, Result, size};
 use mlx_options::PrefixCacheArgs;
 
@@ -127,7 +127,7 @@ fn instructions(engine: &Engine, text: String) -> Result<Vec<u32>> {
     let prompt = |first: &str| {
         let messages = vec![system.clone(), Message::user(first)];
         let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
-        Ok::<_, Error>(chat_prompt(engine, &input)?.tokens)
+        Ok::<_, Error>(chat_prompt(engine, &input, NO_PAUSE)?.tokens)
     };
     let (mut one, other) = (prompt("A")?, prompt("1")?);
     let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();

@@ -38,9 +38,12 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_)
-            | Self::Error(Error::Request { .. } | Error::Option { .. } | Error::Environment { .. }) => {
-                ExitCode::from(2)
-            }
+            | Self::Error(
+                Error::Request { .. }
+                | Error::ContextLength { .. }
+                | Error::Option { .. }
+                | Error::Environment { .. },
+            ) => ExitCode::from(2),
             Self::Error(_) | Self::Reported => ExitCode::from(1),
             Self::Interrupted => ExitCode::from(130),
             Self::OutputClosed => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use mlx_core::Result;
 use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
 use mlx_core::engine::{Engine, FinishReason, RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
-use mlx_core::text::TemplateInput;
+use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
@@ -139,7 +139,8 @@ fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str) -> Result<Pro
     let system = args.system.as_deref().map(Message::system);
     let messages = system.into_iter().chain([Message::user(prompt)]).collect();
     let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
-    let ChatPrompt { text, tokens, .. } = chat_prompt_within(engine, &input, None, ContextPolicy::Stop)?;
+    let ChatPrompt { text, tokens, .. } =
+        chat_prompt_within(engine, &input, None, ContextPolicy::Stop, NO_PAUSE)?;
     Ok(Prompt { tokens, parser: OutputParser::new(&folder.format, &text), is_message: true })
 }
 

@@ -62,6 +62,14 @@ pub enum Error {
         /// The value and the values that are allowed.
         message: String,
     },
+    /// A prompt does not fit the model's context; nothing was started.
+    #[error("{field}: {message}")]
+    ContextLength {
+        /// The field, by its public name.
+        field: &'static str,
+        /// How many tokens it has, and how many fit.
+        message: String,
+    },
     /// An option of an engine, a conversion or a download has a value that cannot be used.
     #[error("{name}: {message}")]
     Option {
@@ -109,6 +117,9 @@ pub enum Error {
     /// MLX reported an error.
     #[error("mlx: {0}")]
     Mlx(String),
+    /// The client of a request has left.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// The engine has stopped and takes no more requests.
     #[error("the engine has stopped: {0}")]
     EngineStopped(String),
@@ -146,6 +157,11 @@ impl Error {
     /// An [`Error::Request`] about `field`.
     pub fn request(field: &'static str, message: impl Into<String>) -> Self {
         Self::Request { field, message: message.into() }
+    }
+
+    /// An [`Error::ContextLength`] about `field`.
+    pub(crate) fn context_length(field: &'static str, message: impl Into<String>) -> Self {
+        Self::ContextLength { field, message: message.into() }
     }
 
     /// An [`Error::Option`] about the option of that name.

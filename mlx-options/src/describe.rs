@@ -5,7 +5,9 @@ use mlx_core::Error;
 /// What to show of an error to the user of a command line.
 pub fn describe(error: &Error) -> String {
     match error {
-        Error::Request { field: name, message } | Error::Option { name, message } => {
+        Error::Request { field: name, message }
+        | Error::ContextLength { field: name, message }
+        | Error::Option { name, message } => {
             format!("{} {message}", flag(name))
         }
         Error::Environment { variable, message } => format!("{variable} {message}"),

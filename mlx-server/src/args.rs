@@ -116,6 +116,10 @@ pub struct LimitArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MAX_BODY")]
     max_body: Option<ByteSize>,
 
+    /// Memory for the bodies of all requests and what is read from them; further requests get 429 [default: 256MiB]
+    #[arg(long, value_name = "SIZE", env = "MLX_BODY_MEMORY")]
+    body_memory: Option<ByteSize>,
+
     /// Answers of one request, prompts times n, at most [default: 128]
     #[arg(long, value_name = "N", env = "MLX_MAX_CHOICES")]
     max_choices: Option<usize>,

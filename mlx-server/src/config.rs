@@ -94,6 +94,8 @@ pub struct LimitConfig {
     pub max_connections: usize,
     /// The largest body.
     pub max_body: ByteSize,
+    /// Memory for the bodies of all requests together.
+    pub body_memory: ByteSize,
     /// The most answers of one request.
     pub max_choices: usize,
     /// The most texts of one request for embeddings.
@@ -115,6 +117,7 @@ impl Default for LimitConfig {
         Self {
             max_connections: 1024,
             max_body: ByteSize(16 << 20),
+            body_memory: ByteSize(256 << 20),
             max_choices: 128,
             max_inputs: 2048,
             header_timeout: Seconds(30.0),
@@ -218,6 +221,9 @@ impl Config {
             if count == 0 {
                 return say(flag, "is 0; at least one must be allowed");
             }
+        }
+        if self.limits.body_memory.0 < self.limits.max_body.0 {
+            return say("--body-memory", "is less than --max-body; the largest body must fit");
         }
         let positive = [
             ("--header-timeout", self.limits.header_timeout),
@@ -345,6 +351,7 @@ mod tests {
             (&["--prompt-cache-size", "1GB"], "--prompt-cache-dir"),
             (&["--prompt-cache-dir", "a", "--prefix-cache", "0"], "--prefix-cache"),
             (&["--max-body", "much"], "--max-body"),
+            (&["--max-body", "2GB"], "--body-memory"),
             (&["--config", "no-such-file.toml"], "no-such-file.toml"),
             (&["--api-key-file", "no-such-file"], "no-such-file"),
         ] {

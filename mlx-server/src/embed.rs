@@ -12,6 +12,7 @@ use crate::state::AppState;
 use crate::wire::embedding::{
     EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
 };
+use crate::work::Turn;
 
 /// Running generations that give vectors.
 pub(crate) struct Embeddings {
@@ -23,17 +24,23 @@ pub(crate) struct Embeddings {
     pub(crate) exactness: &'static str,
 }
 
+/// Refuses more texts than are taken at once, before any of them is looked at.
+pub(crate) fn check_amount(state: &AppState, request: &EmbeddingRequest) -> Result<(), ApiError> {
+    let (most, count) = (state.config.limits.max_inputs, request.inputs.len());
+    if count <= most {
+        return Ok(());
+    }
+    Err(ApiError::field("input", format!("has {count} texts; at most {most} are taken at once")))
+}
+
 /// Submits the texts of a request to the engine. It computes for a while, so it belongs on a blocking thread.
 pub(crate) fn start(
     state: &AppState,
     lease: &Lease,
     request: &EmbeddingRequest,
     client: Client,
+    turn: &Turn,
 ) -> Result<Embeddings, ApiError> {
-    let (most, count) = (state.config.limits.max_inputs, request.inputs.len());
-    if count > most {
-        return Err(ApiError::field("input", format!("has {count} texts; at most {most} are taken at once")));
-    }
     let hidden = lease.engine.spec().hidden_size;
     let dimensions = request.dimensions.unwrap_or(hidden);
     if dimensions > hidden {
@@ -46,7 +53,8 @@ pub(crate) fn start(
         client,
         ..RequestOptions::default()
     };
-    let one = |input| lease.engine.request(prepare::ids(lease, input)?, &options).map_err(ApiError::from);
+    let one =
+        |input| lease.engine.request(prepare::ids(lease, input, turn)?, &options).map_err(ApiError::from);
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease)?;

@@ -76,7 +76,7 @@ impl ApiError {
 
     /// A body of more than `limit` bytes.
     pub(crate) fn body_too_large(limit: ByteSize) -> Self {
-        let message = format!("the body is larger than {limit}");
+        let message = format!("the body is larger than --max-body, {limit}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     }
 
@@ -152,6 +152,9 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             Error::Request { field, message } => Self::field(field, message),
+            Error::ContextLength { field, message } => {
+                Self { code: "context_length_exceeded", ..Self::field(field, message) }
+            }
             Error::Busy { retry_after, .. } => Self::busy(error.to_string(), retry_after),
             Error::EngineStopped(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "engine_stopped", error.to_string())

@@ -3,11 +3,12 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::field_value::{FieldValue, kind};
 
 /// The fields of an object that have not been taken yet. As in OpenAI's API, `null` is an absent field.
 #[derive(Debug, Default, PartialEq)]
@@ -47,10 +48,9 @@ impl Fields {
     }
 
     /// Takes a field.
-    pub(crate) fn take<T: DeserializeOwned>(&mut self, field: &str) -> Result<Option<T>, ApiError> {
+    pub(crate) fn take<T: FieldValue>(&mut self, field: &str) -> Result<Option<T>, ApiError> {
         let Some(value) = self.value(field) else { return Ok(None) };
-        let wrong = |error: serde_json::Error| ApiError::field(self.name(field), error.to_string());
-        serde_json::from_value(value).map(Some).map_err(wrong)
+        T::read(value).map(Some).map_err(|why| ApiError::field(self.name(field), why))
     }
 
     /// Takes a field that only accepts the values in `allowed`.
@@ -85,18 +85,6 @@ impl Fields {
                 Err(ApiError::unsupported(name, message))
             }
         }
-    }
-}
-
-/// The kind of a value, for an error message.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

@@ -4,12 +4,14 @@
 
 pub mod args;
 mod auth;
+mod body_memory;
 mod client;
 pub mod config;
 mod connection;
 mod embed;
 mod error;
 mod exchange;
+mod field_value;
 mod fields;
 mod generation;
 mod log_writer;
@@ -27,6 +29,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod wire;
+mod work;
 mod writer;
 
 use std::time::Duration;

@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use mlx_core::Error;
 use mlx_core::chat::{ChatPrompt, ContextPolicy, OutputParser, chat_prompt, chat_prompt_within};
 use mlx_core::engine::{Exactness, GenerationRequest};
 use mlx_core::sampling::choice_seed;
-use mlx_core::text::TemplateInput;
+use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
 
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -16,6 +17,7 @@ use crate::state::AppState;
 use crate::wire::chat::{ChatRequest, Conversation};
 use crate::wire::completion::{CompletionRequest, Prompt};
 use crate::wire::options::{GenerationSpec, StreamOptions};
+use crate::work::Turn;
 use crate::writer::{Endpoint, Head, OutputOptions, PromptPart, Writer};
 
 /// Running generations, and the writer of their answer.
@@ -33,18 +35,23 @@ pub(crate) struct Prepared {
 }
 
 /// Starts the generations of a chat.
-pub(crate) fn chat(state: &AppState, lease: &Lease, request: &ChatRequest) -> Result<Prepared, ApiError> {
-    let in_chat = |error: ApiError| error.in_chat(request.limit_name);
+pub(crate) fn chat(
+    state: &AppState,
+    lease: &Lease,
+    request: ChatRequest,
+    turn: &Turn,
+) -> Result<Prepared, ApiError> {
+    let ChatRequest { mut job, conversation, limit_name, policy } = request;
+    let in_chat = |error: ApiError| error.in_chat(limit_name);
     expect_template(lease)?;
-    let (input, limit) = (template_input(&request.conversation, true), request.job.options.max_tokens);
-    let prompt = chat_prompt_within(&lease.engine, &input, limit, request.policy);
+    let (input, limit) = (template_input(conversation, true), job.options.max_tokens);
+    let prompt = chat_prompt_within(&lease.engine, &input, limit, policy, &|| turn.pause());
     let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
     let parser = OutputParser::new(&lease.engine.folder().format, &text);
-    let mut job = request.job.clone();
     (job.options.slide, job.options.is_message) = (slide, true);
     let part = PromptPart { ids: tokens, echo: String::new() };
     let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
-    prepared.dropped = Some(dropped.len()).filter(|_| request.policy != ContextPolicy::Stop);
+    prepared.dropped = Some(dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     prepared.writer.note_dropped(prepared.dropped);
     Ok(prepared)
 }
@@ -54,49 +61,50 @@ pub(crate) fn completion(
     state: &AppState,
     lease: &Lease,
     request: &CompletionRequest,
+    turn: &Turn,
 ) -> Result<Prepared, ApiError> {
     let part = |prompt: &Prompt| -> Result<PromptPart, ApiError> {
+        let ids = ids(lease, prompt, turn)?;
         let echo = match prompt {
             _ if !request.echo => String::new(),
             Prompt::Text(text) => text.clone(),
             Prompt::Ids(ids) => lease.engine.folder().tokenizer.decode(ids, false),
         };
-        Ok(PromptPart { ids: ids(lease, prompt)?, echo })
+        Ok(PromptPart { ids, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
     start(state, lease, &request.job, Endpoint::Completion, prompts, &OutputParser::plain())
 }
 
-/// The tokens of a text, with the special tokens that the model expects around it.
-pub(crate) fn ids(lease: &Lease, prompt: &Prompt) -> Result<Vec<u32>, ApiError> {
+/// The tokens of a text, with the special tokens that the model expects around it. More than the context holds are refused.
+pub(crate) fn ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
+    let context = lease.engine.spec().context_length;
+    let too_long = |count: &str| {
+        let message = format!("has {count} tokens; the model's context holds {context}");
+        ApiError::from(Error::ContextLength { field: "prompt", message })
+    };
     match prompt {
         Prompt::Text(text) => {
-            check_size(lease, text)?;
-            Ok(lease.engine.folder().tokenizer.encode(text, true)?)
+            let limit = EncodeLimit { tokens: context, pause: &|| turn.pause() };
+            match lease.engine.folder().tokenizer.encode_within(text, true, &limit)? {
+                Encoded::Whole(ids) => Ok(ids),
+                Encoded::AtLeast(fewest) => Err(too_long(&format!("at least {fewest}"))),
+            }
         }
+        Prompt::Ids(ids) if ids.len() > context => Err(too_long(&ids.len().to_string())),
         Prompt::Ids(ids) => Ok(ids.clone()),
     }
-}
-
-/// Refuses a text that is far too long before it is tokenized, which would take a while.
-fn check_size(lease: &Lease, text: &str) -> Result<(), ApiError> {
-    let (fewest, context) =
-        (lease.engine.folder().tokenizer.fewest_tokens(text), lease.engine.spec().context_length);
-    if fewest <= context {
-        return Ok(());
-    }
-    let message = format!("has at least {fewest} tokens; the model's context holds {context}");
-    Err(ApiError::field("prompt", message))
 }
 
 /// The prompt of a conversation, whether it fits or not.
 pub(crate) fn render(
     model: &Loaded,
-    conversation: &Conversation,
+    conversation: Conversation,
     answer: bool,
+    turn: &Turn,
 ) -> Result<ChatPrompt, ApiError> {
     expect_template(model)?;
-    let prompt = chat_prompt(&model.engine, &template_input(conversation, answer));
+    let prompt = chat_prompt(&model.engine, &template_input(conversation, answer), &|| turn.pause());
     prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
@@ -108,11 +116,11 @@ fn expect_template(model: &Loaded) -> Result<(), ApiError> {
     Err(ApiError::field("model", message))
 }
 
-fn template_input(conversation: &Conversation, answer: bool) -> TemplateInput {
+fn template_input(conversation: Conversation, answer: bool) -> TemplateInput {
     TemplateInput {
-        messages: conversation.messages.clone(),
+        messages: conversation.messages,
         add_generation_prompt: answer,
-        extra: conversation.variables.clone(),
+        extra: conversation.variables,
         ..TemplateInput::default()
     }
 }
@@ -125,7 +133,6 @@ fn start(
     prompts: Vec<PromptPart>,
     parser: &OutputParser,
 ) -> Result<Prepared, ApiError> {
-    check_amount(state, prompts.len(), job.choices)?;
     let mut options = job.options.clone();
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for prompt in &prompts {
@@ -145,7 +152,8 @@ fn start(
     Ok(Prepared { choices, writer, stream: job.stream, exactness: exactness.as_str(), dropped: None })
 }
 
-fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), ApiError> {
+/// Refuses more answers than are given at once, before any prompt is looked at.
+pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> Result<(), ApiError> {
     let most = state.config.limits.max_choices;
     if prompts.saturating_mul(choices) <= most {
         return Ok(());

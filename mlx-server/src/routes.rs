@@ -9,6 +9,7 @@ pub(crate) mod models;
 pub(crate) mod operation;
 mod response;
 pub(crate) mod text;
+mod token_list;
 
 use axum::Router;
 use axum::extract::Request;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::body_memory::BodyMemory;
 use crate::config::{Config, StartError};
 use crate::metrics::Metrics;
 use crate::models::Models;
+use crate::work::HostWork;
 
 /// The state shared by all requests; clones are cheap.
 #[derive(Clone)]
@@ -22,8 +23,10 @@ pub struct Shared {
     pub(crate) models: Arc<Models>,
     /// The metrics.
     pub(crate) metrics: Metrics,
-    /// Limits concurrent tokenization to the number of processors, so that many requests cannot starve the engine's thread.
-    pub(crate) permits: Arc<Semaphore>,
+    /// Where requests compute on the host.
+    pub(crate) host: HostWork,
+    /// The memory of their bodies.
+    pub(crate) bodies: BodyMemory,
     /// The shutdown signals.
     pub shutdown: Shutdown,
     /// Whether preloading is complete.
@@ -43,11 +46,11 @@ impl AppState {
     /// The state of a new server.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let models = Models::open(&config.models, config.engine_options())?;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
-            permits: Arc::new(Semaphore::new(processors)),
+            host: HostWork::default(),
+            bodies: BodyMemory::new(config.limits.body_memory),
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,

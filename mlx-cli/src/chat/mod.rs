@@ -143,7 +143,9 @@ impl Chat {
             // An interruption ends the answer, not the chat.
             Ok(()) | Err(Failure::Interrupted) => {}
             // Here fields are set by their names, not by flags.
-            Err(Failure::Error(error @ Error::Request { .. })) => self.complain(&error.to_string()),
+            Err(Failure::Error(error @ (Error::Request { .. } | Error::ContextLength { .. }))) => {
+                self.complain(&error.to_string());
+            }
             Err(Failure::Error(error)) => self.complain(&describe(&error)),
             Err(Failure::Usage(message)) => self.complain(&message),
             Err(Failure::Reported) => self.failed = true,

@@ -8,7 +8,7 @@ use super::message::Message;
 use super::turns::{Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::text::TemplateInput;
+use crate::text::{EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput};
 
 /// What happens to a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,39 +64,42 @@ impl ChatPrompt {
     }
 }
 
-/// The prompt of a conversation under a policy; an answer may have `max_tokens`.
+/// The prompt of a conversation under a policy; an answer may have `max_tokens`. `pause` is asked during the work.
 pub fn chat_prompt_within(
     engine: &Engine,
     input: &TemplateInput,
     max_tokens: Option<usize>,
     policy: ContextPolicy,
+    pause: Pause,
 ) -> Result<ChatPrompt> {
     let context = engine.spec().context_length;
+    let renderer = Renderer::new(engine, pause);
     if policy == ContextPolicy::Stop {
-        return match render_within(engine, input, context)? {
+        return match renderer.within(input, context)? {
             Counted::Tokens(prompt) => Ok(ChatPrompt::whole(prompt)),
-            Counted::AtLeast(fewest) => {
-                let message = format!("has at least {fewest} tokens; the model's context holds {context}");
-                Err(Error::request("prompt", message))
-            }
+            Counted::AtLeast(fewest) => Err(Error::context_length(
+                "prompt",
+                format!("has at least {fewest} tokens; the model's context holds {context}"),
+            )),
         };
     }
     let of = |messages: &[Message]| TemplateInput { messages: messages.to_vec(), ..input.clone() };
     let limit = context - reserved_for_answer(context, max_tokens);
-    let fitted = fit(&input.messages, limit, |messages| render_within(engine, &of(messages), limit))?;
+    let fitted = fit(&input.messages, limit, |messages| renderer.within(&of(messages), limit))?;
     let Rendered { text, tokens } = fitted.prompt;
     let slide = match policy {
         ContextPolicy::Slide => {
-            Some(head_tokens(&input.messages, &tokens, |messages| Ok(render(engine, &of(messages))?.tokens))?)
+            let all = |messages: &[Message]| Ok(renderer.whole(&of(messages))?.tokens);
+            Some(head_tokens(&input.messages, &tokens, all)?)
         }
         _ => None,
     };
     Ok(ChatPrompt { text, tokens, dropped: fitted.dropped, slide })
 }
 
-/// The prompt of a conversation, whether it fits or not.
-pub fn chat_prompt(engine: &Engine, input: &TemplateInput) -> Result<ChatPrompt> {
-    render(engine, input).map(ChatPrompt::whole)
+/// The prompt of a conversation, whether it fits or not. `pause` is asked during the work.
+pub fn chat_prompt(engine: &Engine, input: &TemplateInput, pause: Pause) -> Result<ChatPrompt> {
+    Renderer::new(engine, pause).whole(input).map(ChatPrompt::whole)
 }
 
 /// The tokens that stay free for an answer: `max_tokens`, by default a quarter of the context, and never more than half of it.
@@ -104,28 +107,41 @@ fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
     max_tokens.unwrap_or(context / 4).clamp(1, (context / 2).max(1))
 }
 
-fn render(engine: &Engine, input: &TemplateInput) -> Result<Rendered> {
-    let text = render_text(engine, input)?;
-    let tokens = engine.folder().tokenizer.encode_chat(&text)?;
-    Ok(Rendered { text, tokens })
+/// Turns conversations into prompts, all of them within the limits of one request.
+struct Renderer<'a> {
+    engine: &'a Engine,
+    limits: RenderLimits,
+    pause: Pause<'a>,
 }
 
-/// The same, but a text that certainly has more than `limit` tokens is not tokenized, which would take a while.
-fn render_within(engine: &Engine, input: &TemplateInput, limit: usize) -> Result<Counted> {
-    let (text, tokenizer) = (render_text(engine, input)?, &engine.folder().tokenizer);
-    let fewest = tokenizer.fewest_tokens(&text);
-    if fewest > limit {
-        return Ok(Counted::AtLeast(fewest));
+impl<'a> Renderer<'a> {
+    fn new(engine: &'a Engine, pause: Pause<'a>) -> Self {
+        Self { engine, limits: RenderLimits::default(), pause }
     }
-    let tokens = tokenizer.encode_chat(&text)?;
-    Ok(Counted::Tokens(Rendered { text, tokens }))
-}
 
-fn render_text(engine: &Engine, input: &TemplateInput) -> Result<String> {
-    let folder = engine.folder();
-    let template =
-        folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;
-    template.render(input)
+    fn text(&self, input: &TemplateInput) -> Result<String> {
+        let folder = self.engine.folder();
+        let template =
+            folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;
+        template.render_within(input, &self.limits, self.pause)
+    }
+
+    fn whole(&self, input: &TemplateInput) -> Result<Rendered> {
+        let text = self.text(input)?;
+        let limit = EncodeLimit { pause: self.pause, ..EncodeLimit::NONE };
+        let tokens = self.engine.folder().tokenizer.encode_chat_within(&text, &limit)?.whole()?;
+        Ok(Rendered { text, tokens })
+    }
+
+    /// The same, but a text that has more tokens than these is not tokenized to its end.
+    fn within(&self, input: &TemplateInput, tokens: usize) -> Result<Counted> {
+        let text = self.text(input)?;
+        let limit = EncodeLimit { tokens, pause: self.pause };
+        Ok(match self.engine.folder().tokenizer.encode_chat_within(&text, &limit)? {
+            Encoded::Whole(tokens) => Counted::Tokens(Rendered { text, tokens }),
+            Encoded::AtLeast(fewest) => Counted::AtLeast(fewest),
+        })
+    }
 }
 
 /// The number of first tokens that stay the same whatever follows the system prompt.

@@ -11,7 +11,7 @@ use super::stream::{ChatStream, StreamEvent};
 use crate::atomic_write::write_atomically;
 use crate::engine::{Canceller, Engine, Event, FinishReason, RequestOptions};
 use crate::error::{Error, Result};
-use crate::text::{ChatTemplate, TemplateInput};
+use crate::text::{ChatTemplate, NO_PAUSE, TemplateInput};
 
 /// A conversation with a model.
 pub struct ChatSession {
@@ -243,9 +243,9 @@ impl ChatSession {
         };
         // A conversation that is only counted may be too long.
         if !answer && self.policy == ContextPolicy::Stop {
-            return chat_prompt(&self.engine, &input);
+            return chat_prompt(&self.engine, &input, NO_PAUSE);
         }
-        chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy)
+        chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
     }
 
     /// Adds an answer. An empty one counts, too, if the model ended it: the model had nothing to say, and the question stays. If it was

@@ -112,7 +112,7 @@ fn too_long(
     let message = format!(
         "have {least} with nothing but the system prompt and the latest turn; {limit} fit beside an answer"
     );
-    Error::request("messages", message)
+    Error::context_length("messages", message)
 }
 
 /// Where the rest of the conversation may begin, in rising order: the turns after which another stride of text is dropped, and all turns

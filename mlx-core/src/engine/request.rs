@@ -208,7 +208,7 @@ fn check_prompt(
     if slide.is_none() && prompt.len() + answer > spec.context_length {
         let message =
             format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context_length);
-        return Err(Error::request("prompt", message));
+        return Err(Error::context_length("prompt", message));
     }
     match prompt.iter().find(|&&token| token as usize >= spec.vocab_size) {
         None => Ok(()),

@@ -9,7 +9,7 @@ pub(super) fn spelled_bytes(token: &str) -> Vec<u8> {
 }
 
 /// GPT-2's alphabet: printable bytes are themselves, the other 68 are mapped in order to U+0100 and up.
-fn spelled_byte(letter: char) -> Option<u8> {
+pub(super) fn spelled_byte(letter: char) -> Option<u8> {
     let code = u32::from(letter);
     let byte = match code {
         0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => code,

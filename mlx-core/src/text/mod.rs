@@ -2,20 +2,27 @@
 //!
 //! Invariant: nothing here imports `mlx_rs`.
 
+mod added;
 mod bytes;
 mod config;
 mod decoder;
 pub mod detokenizer;
+mod divisions;
+mod encoded;
 mod guarded;
+mod normalization;
 mod pause;
+mod pipeline;
 mod size_bound;
 pub mod stop;
 pub mod template;
 mod token_bytes;
 mod token_index;
 pub mod tokenizer;
+mod words;
 
 pub use detokenizer::Detokenizer;
+pub use encoded::{EncodeLimit, Encoded};
 pub use guarded::GUARDED_THREAD;
 pub use pause::{NO_PAUSE, Pause};
 pub use stop::{StopMatcher, StopOutput};

@@ -8,7 +8,9 @@ use tokenizers::{AddedToken, Tokenizer as Inner};
 
 use super::config::TokenizerConfig;
 use super::decoder::Chain;
+use super::encoded::{EncodeLimit, Encoded, Stop};
 use super::guarded::guarded;
+use super::pipeline::Pipeline;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use super::token_index::TokenIndex;
@@ -17,6 +19,11 @@ use crate::error::{Error, Result};
 /// Size of the word cache that each thread keeps. The library's default of ten thousand words, of up to 256 letters each, would
 /// cost megabytes per thread of a server.
 const CACHED_WORDS: usize = 1000;
+/// Longer texts are refused where the tokenizer has a step that cannot be done piece by piece.
+const LONGEST_WHOLE: usize = 1 << 20;
+
+/// The special tokens before and after a text.
+type Frame = (Vec<u32>, Vec<u32>);
 
 /// A tokenizer, ready to share between threads; clones are cheap.
 #[derive(Debug, Clone)]
@@ -29,8 +36,10 @@ struct Shared {
     inner: Inner,
     chain: Chain,
     special_tokens: Map<String, Value>,
-    /// The special tokens around every text, where `tokenizer_config.json` overrides tokenizer.json.
-    around: Option<(Vec<u32>, Vec<u32>)>,
+    /// How texts are encoded; without it the tokenizers crate does all of it at once.
+    pipeline: Option<Pipeline>,
+    /// The special tokens around every text; without them the tokenizers crate adds what tokenizer.json says.
+    frame: Option<Frame>,
     size: Option<SizeBound>,
     /// Made when a constraint first needs it.
     index: OnceLock<TokenIndex>,
@@ -73,26 +82,49 @@ impl Tokenizer {
         let named: Vec<AddedToken> = named.collect();
         inner.add_tokens(named)?;
         let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
-        let around = around(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
-        let (chain, size) = (Chain::new(&inner), SizeBound::new(&inner));
-        let special_tokens = config.special_tokens;
-        Ok(Self {
-            shared: Arc::new(Shared { inner, chain, special_tokens, around, size, index: OnceLock::new() }),
-        })
+        let frame = frame(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
+        let (chain, size, pipeline) = (Chain::new(&inner), SizeBound::new(&inner), Pipeline::new(&inner));
+        let (special_tokens, index) = (config.special_tokens, OnceLock::new());
+        Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens, pipeline, frame, size, index }) })
     }
 
     /// Encodes `text`; `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
     /// Special tokens spelled out in `text` are encoded as such.
     pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>> {
-        let around = self.shared.around.as_ref().filter(|_| add_special_tokens);
-        let encoding = self
-            .shared
-            .inner
-            .encode_fast(text, add_special_tokens && around.is_none())
-            .map_err(|error| Error::Tokenizer(error.to_string()))?;
-        Ok(match around {
-            Some((before, after)) => [before, encoding.get_ids(), after].concat(),
-            None => encoding.get_ids().to_vec(),
+        self.encode_within(text, add_special_tokens, &EncodeLimit::NONE)?.whole()
+    }
+
+    /// The same within a limit.
+    pub fn encode_within(
+        &self,
+        text: &str,
+        add_special_tokens: bool,
+        limit: &EncodeLimit,
+    ) -> Result<Encoded> {
+        match self.ids(text, add_special_tokens, limit) {
+            Ok(ids) if ids.len() > limit.tokens => Ok(Encoded::AtLeast(ids.len())),
+            Ok(ids) => Ok(Encoded::Whole(ids)),
+            Err(Stop::Limit(fewest)) => Ok(Encoded::AtLeast(fewest)),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    fn ids(&self, text: &str, framed: bool, limit: &EncodeLimit) -> Result<Vec<u32>, Stop> {
+        let fewest = self.fewest_tokens(text);
+        if fewest > limit.tokens {
+            return Err(Stop::Limit(fewest));
+        }
+        let Shared { inner, pipeline, frame, .. } = self.shared.as_ref();
+        let frame = frame.as_ref().filter(|_| framed);
+        // Without a known frame only the tokenizers crate can make it.
+        let frame_is_left = framed && frame.is_none();
+        let ids = match pipeline.as_ref().filter(|_| !frame_is_left) {
+            Some(pipeline) => pipeline.encode(inner.get_model(), text, limit)?,
+            None => encode_whole(inner, text, frame_is_left)?,
+        };
+        Ok(match frame {
+            Some((before, after)) => [before, &ids, after].map(Vec::as_slice).concat(),
+            None => ids,
         })
     }
 
@@ -104,14 +136,22 @@ impl Tokenizer {
     /// Encodes a rendered chat. The template writes the special tokens itself; only a missing BOS token is added, as
     /// llama.cpp does.
     pub fn encode_chat(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = self.encode(text, false)?;
+        self.encode_chat_within(text, &EncodeLimit::NONE)?.whole()
+    }
+
+    /// The same within a limit.
+    pub fn encode_chat_within(&self, text: &str, limit: &EncodeLimit) -> Result<Encoded> {
+        let mut ids = match self.encode_within(text, false, limit)? {
+            Encoded::Whole(ids) => ids,
+            too_many @ Encoded::AtLeast(_) => return Ok(too_many),
+        };
         let missing = self.bos_id().filter(|first| ids.first() != Some(first));
         if let Some(first) = missing
             && self.encode("", true)?.first() == Some(&first)
         {
             ids.insert(0, first);
         }
-        Ok(ids)
+        Ok(if ids.len() > limit.tokens { Encoded::AtLeast(ids.len()) } else { Encoded::Whole(ids) })
     }
 
     /// The number of tokens, including added ones. A model may have more logits.
@@ -178,27 +218,44 @@ impl Tokenizer {
     }
 }
 
-/// The special tokens to put around a text if `tokenizer_config.json` sets them: whether to add BOS and EOS, with their
-/// ids. A side that it does not set follows tokenizer.json.
-fn around(
-    inner: &Inner,
-    [bos, eos]: [(Option<bool>, Option<u32>); 2],
-) -> tokenizers::Result<Option<(Vec<u32>, Vec<u32>)>> {
-    let sample = inner.encode_fast("a", false)?;
-    let framed = inner.encode_fast("a", true)?;
-    if bos.0.is_none() && eos.0.is_none() {
+/// Encodes a text at once.
+fn encode_whole(inner: &Inner, text: &str, framed: bool) -> Result<Vec<u32>> {
+    if text.len() > LONGEST_WHOLE {
+        let message = format!(
+            "this model's tokenizer takes at most {LONGEST_WHOLE} bytes at once, and the text has {}",
+            text.len()
+        );
+        return Err(Error::Tokenizer(message));
+    }
+    let encoding = inner.encode_fast(text, framed).map_err(|error| Error::Tokenizer(error.to_string()))?;
+    Ok(encoding.get_ids().to_vec())
+}
+
+/// The special tokens to put around a text: for BOS and EOS, whether `tokenizer_config.json` adds them, with their ids; a side that it
+/// does not set follows tokenizer.json. `None` if it sets neither, and tokenizer.json does more than to add tokens on both sides.
+fn frame(inner: &Inner, [bos, eos]: [(Option<bool>, Option<u32>); 2]) -> tokenizers::Result<Option<Frame>> {
+    let own = match (frame_of(inner, "a")?, frame_of(inner, "b a")?) {
+        (one, other) if one == other => one,
+        _ => None,
+    };
+    if own.is_none() && bos.0.is_none() && eos.0.is_none() {
         return Ok(None);
     }
-    let (sample, framed) = (sample.get_ids(), framed.get_ids());
-    let start = framed.windows(sample.len().max(1)).position(|window| window == sample);
-    let (before, after) =
-        start.map_or((&[][..], &[][..]), |start| (&framed[..start], &framed[start + sample.len()..]));
-    let side = |(enabled, id): (Option<bool>, Option<u32>), own: &[u32]| match enabled {
+    let (before, after) = own.unwrap_or_default();
+    let side = |(enabled, id): (Option<bool>, Option<u32>), own: Vec<u32>| match enabled {
         Some(true) => id.into_iter().collect(),
         Some(false) => Vec::new(),
-        None => own.to_vec(),
+        None => own,
     };
     Ok(Some((side(bos, before), side(eos, after))))
+}
+
+/// The special tokens that tokenizer.json puts around this text.
+fn frame_of(inner: &Inner, text: &str) -> tokenizers::Result<Option<Frame>> {
+    let (plain, framed) = (inner.encode_fast(text, false)?, inner.encode_fast(text, true)?);
+    let (plain, framed) = (plain.get_ids(), framed.get_ids());
+    let start = framed.windows(plain.len().max(1)).position(|window| window == plain);
+    Ok(start.map(|start| (framed[..start].to_vec(), framed[start + plain.len()..].to_vec())))
 }
 
 /// The error for a folder without tokenizer.json.

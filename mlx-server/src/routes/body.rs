@@ -1,60 +1,103 @@
-//! The body of a request: reading it within its limits, and parsing it where that blocks no other request.
+//! The body of a request: reading it within its limits, and working on it where that blocks no other request.
 
-use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
+use mlx_options::ByteSize;
 
+use crate::body_memory::{Charge, parsed_bytes};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::state::AppState;
+use crate::work::{SHORT, Turn};
 
-/// Bodies from this size on are parsed on a blocking thread.
-const LARGE_BODY: usize = 64 << 10;
+/// How long the rest of a refused body is read.
+const REST: Duration = Duration::from_secs(2);
+
+/// What a request that was read holds until it is answered: its memory, and its place among the computations.
+pub(super) struct Job {
+    state: AppState,
+    charge: Charge,
+    bytes: usize,
+}
+
+impl Job {
+    /// Runs a long computation for the request. It is cancelled if the client leaves.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Turn) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        self.state.host.run(self.bytes, work).await
+    }
+
+    /// The request now holds so many bytes.
+    pub(super) fn holds(&mut self, bytes: usize) -> Result<(), ApiError> {
+        self.charge.set(bytes as u64)
+    }
+}
 
 /// Reads and parses the body of a request.
 pub(super) async fn read<T: Send + 'static>(
     state: &AppState,
     request: Request,
     read: fn(Fields) -> Result<T, ApiError>,
-) -> Result<T, ApiError> {
+) -> Result<(T, Job), ApiError> {
     let limits = &state.config.limits;
-    let limit = usize::try_from(limits.max_body.0).unwrap_or(usize::MAX);
-    let body = Limited::new(request.into_body(), limit).collect();
-    let body = match tokio::time::timeout(limits.body_timeout.duration(), body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            let message = format!("the body is larger than {}", limits.max_body);
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message));
+    let mut charge = state.bodies.charge();
+    let body =
+        collect(request.into_body(), limits.max_body, limits.body_timeout.duration(), &mut charge).await?;
+    let bytes = body.len();
+    let parse = move || -> Result<_, ApiError> {
+        if bytes >= SHORT {
+            charge.set(parsed_bytes(&body))?;
         }
-        Ok(Err(error)) => return Err(ApiError::body(format!("reading the body failed: {error}"))),
+        Ok((Fields::parse(&body).and_then(read)?, charge))
+    };
+    let (request, charge) =
+        if bytes < SHORT { parse()? } else { state.host.run(bytes, move |_| parse()).await? };
+    Ok((request, Job { state: state.clone(), charge, bytes }))
+}
+
+/// The bytes of a body, each charged before it is kept.
+async fn collect(
+    mut body: Body,
+    most: ByteSize,
+    patience: Duration,
+    charge: &mut Charge,
+) -> Result<Vec<u8>, ApiError> {
+    let limit = usize::try_from(most.0).unwrap_or(usize::MAX);
+    if body.size_hint().lower() > most.0 {
+        return Err(ApiError::body_too_large(most));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower()).unwrap_or(0));
+    let all = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| ApiError::body(format!("reading the body failed: {error}")))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > limit {
+                return Err(ApiError::body_too_large(most));
+            }
+            charge.set((bytes.len() + data.len()) as u64)?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok(())
+    };
+    let outcome = tokio::time::timeout(patience, all).await;
+    let error = match outcome {
+        Ok(Ok(())) => return Ok(bytes),
+        Ok(Err(error)) => error,
         Err(_) => {
-            let message = "the body did not arrive in time";
+            let message = "the body did not arrive within --body-timeout";
             return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message));
         }
     };
-    if body.len() < LARGE_BODY {
-        return Fields::parse(&body).and_then(read);
-    }
-    blocking(state, move || Fields::parse(&body).and_then(read)).await
-}
-
-/// Runs long computations on a blocking thread once a permit is free. A client that disconnects earlier gives up its
-/// place in the queue.
-pub(super) async fn blocking<T: Send + 'static>(
-    state: &AppState,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let permit = Arc::clone(&state.permits).acquire_owned().await;
-    let work = move || {
-        // The permit is held until the work ends, even if the client has disconnected.
-        let _permit = permit;
-        work()
-    };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        // The panic has been logged already.
-        Err(_) => Err(ApiError::failed("internal error while preparing the request; see the server's log")),
-    }
+    drop(bytes);
+    charge.set(0)?;
+    // A client that still sends would not read the answer.
+    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+    tokio::time::timeout(patience.min(REST), rest).await.ok();
+    Err(error)
 }

@@ -3,8 +3,9 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::body::{blocking, read};
-use super::response::{answer, json};
+use super::body::read;
+use super::response::{answer, to_json};
+use super::token_list::token_list;
 use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
@@ -26,12 +27,14 @@ use crate::wire::text::RenderResponse;
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (log, client) = (LogUser::of(&request), client::of_request(&request));
-    let mut request = read(&state, request, ChatRequest::read).await?;
+    let (mut request, job) = read(&state, request, ChatRequest::read).await?;
     request.job.options.client = client;
     log.note(request.job.user.as_deref());
+    prepare::check_amount(&state, 1, request.job.choices)?;
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();
-    let prepared = blocking(&state, move || prepare::chat(&shared, &lease, &request)).await?;
+    let prepared = job.run(move |turn| prepare::chat(&shared, &lease, request, turn)).await?;
+    drop(job);
     answer(&state, prepared).await
 }
 
@@ -46,11 +49,14 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     )
 )]
 pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let request = read(&state, request, RenderRequest::read).await?;
+    let (request, mut job) = read(&state, request, RenderRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let rendered = blocking(&state, move || {
-        let prompt = prepare::render(&lease, &request.conversation, request.generation_prompt)?;
-        Ok(RenderResponse { count: prompt.tokens.len(), prompt: prompt.text, tokens: prompt.tokens })
+    let rendered = job.run(move |turn| {
+        let prompt = prepare::render(&lease, request.conversation, request.generation_prompt, turn)?;
+        let opening = [b"{\"prompt\":".to_vec(), to_json(&prompt.text), b",".to_vec()].concat();
+        Ok((opening, prompt.tokens))
     });
-    Ok(json(rendered.await?))
+    let (opening, tokens) = rendered.await?;
+    job.holds(opening.len() + size_of_val(tokens.as_slice()))?;
+    Ok(token_list(opening, tokens, None, job))
 }

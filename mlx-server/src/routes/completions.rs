@@ -3,7 +3,7 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::body::{blocking, read};
+use super::body::read;
 use super::response::answer;
 use crate::client;
 use crate::error::{ApiError, ErrorResponse};
@@ -25,11 +25,13 @@ use crate::wire::completion::CompletionRequest;
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (log, client) = (LogUser::of(&request), client::of_request(&request));
-    let mut request = read(&state, request, CompletionRequest::read).await?;
+    let (mut request, job) = read(&state, request, CompletionRequest::read).await?;
     request.job.options.client = client;
     log.note(request.job.user.as_deref());
+    prepare::check_amount(&state, request.prompts.len(), request.job.choices)?;
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();
-    let prepared = blocking(&state, move || prepare::completion(&shared, &lease, &request)).await?;
+    let prepared = job.run(move |turn| prepare::completion(&shared, &lease, &request, turn)).await?;
+    drop(job);
     answer(&state, prepared).await
 }

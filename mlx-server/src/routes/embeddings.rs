@@ -3,7 +3,7 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::body::{blocking, read};
+use super::body::read;
 use super::response::{exactness, json};
 use crate::error::{ApiError, ErrorResponse};
 use crate::request_log::LogUser;
@@ -23,11 +23,13 @@ use crate::{client, embed};
 )]
 pub(crate) async fn embed(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (log, client) = (LogUser::of(&request), client::of_request(&request));
-    let request = read(&state, request, EmbeddingRequest::read).await?;
+    let (request, job) = read(&state, request, EmbeddingRequest::read).await?;
     log.note(request.user.as_deref());
+    embed::check_amount(&state, &request)?;
     let lease = state.models.lease(request.model.as_deref()).await?;
     let (encoding, shared) = (request.encoding, state.clone());
-    let embeddings = blocking(&state, move || embed::start(&shared, &lease, &request, client)).await?;
+    let embeddings = job.run(move |turn| embed::start(&shared, &lease, &request, client, turn)).await?;
+    drop(job);
     let name = embeddings.exactness;
     Ok(exactness(json(embeddings.list(encoding).await?), name))
 }

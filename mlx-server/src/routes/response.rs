@@ -1,15 +1,21 @@
 //! The responses of the endpoints: JSON, or a stream of events.
 
+use std::convert::Infallible;
+
+use axum::body::Body;
 use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
+use futures_util::stream;
 
+use super::body::Job;
 use crate::error::ApiError;
 use crate::generation::{Choice, Piece};
 use crate::prepare::Prepared;
 use crate::request_log;
 use crate::state::AppState;
-use crate::stream;
+use crate::stream as events;
 use crate::wire::Json;
 
 /// The response to a request whose generations are running.
@@ -18,7 +24,7 @@ pub(super) async fn answer(state: &AppState, prepared: Prepared) -> Result<Respo
     let seed = writer.seed();
     let keep_alive = state.config.limits.keep_alive.duration();
     let (kind, body) = if let Some(options) = stream {
-        ("text/event-stream", stream::body(choices, writer, options, keep_alive))
+        ("text/event-stream", events::body(choices, writer, options, keep_alive))
     } else {
         // In parallel: the first failure cancels the others.
         let pieces: Vec<Piece> = try_join_all(choices.into_iter().map(Choice::whole)).await?;
@@ -48,4 +54,24 @@ pub(super) fn exactness(mut response: Response, name: &'static str) -> Response 
 /// A response whose body is JSON.
 pub(super) fn json<T: serde::Serialize>(value: T) -> Response {
     Json(value).into_response()
+}
+
+/// A value as JSON.
+pub(super) fn to_json<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    // Every value here has a form in JSON.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// A response whose body is JSON that is made part by part as the client reads it. Meanwhile `job` keeps its memory.
+pub(super) fn in_parts(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, job: Job) -> Response {
+    let parts = parts.map(move |part| {
+        let _kept = &job;
+        Ok::<_, Infallible>(part)
+    });
+    written(Body::from_stream(stream::iter(parts)))
+}
+
+/// A response whose body is JSON that is written already.
+pub(super) fn written(json: impl Into<Body>) -> Response {
+    ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json.into()).into_response()
 }

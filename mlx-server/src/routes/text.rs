@@ -2,14 +2,17 @@
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use mlx_core::text::Tokenizer;
-use serde_json::{Value, json};
+use mlx_core::text::{EncodeLimit, Encoded};
 
-use super::body::{blocking, read};
-use super::response::json as respond;
+use super::body::read;
+use super::response::{in_parts, to_json};
+use super::token_list::token_list;
 use crate::error::{ApiError, ErrorResponse};
 use crate::state::AppState;
 use crate::wire::text::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
+
+/// Tokens that become text between two pauses.
+const TOKENS_AT_ONCE: usize = 4 << 10;
 
 /// Tokenizes a text.
 #[utoipa::path(
@@ -22,17 +25,18 @@ use crate::wire::text::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, 
     )
 )]
 pub(crate) async fn tokenize(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
-    let request = read(&state, request, TokenizeRequest::read).await?;
+    let (request, mut job) = read(&state, request, TokenizeRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let response = blocking(&state, move || {
-        let tokenizer = &lease.engine.folder().tokenizer;
-        let ids = tokenizer
-            .encode(&request.content, request.add_special)
-            .map_err(|error| ApiError::from(error).renamed("prompt", "content"))?;
-        let show = |id: &u32| if request.with_pieces { with_piece(tokenizer, *id) } else { json!(id) };
-        Ok(TokenizeResponse { tokens: ids.iter().map(show).collect(), count: ids.len() })
+    let tokenizer = lease.engine.folder().tokenizer.clone();
+    let pieces = request.with_pieces.then(|| tokenizer.clone());
+    let tokens = job.run(move |turn| {
+        let limit = EncodeLimit { pause: &|| turn.pause(), ..EncodeLimit::NONE };
+        let ids = tokenizer.encode_within(&request.content, request.add_special, &limit);
+        ids.and_then(Encoded::whole).map_err(|error| ApiError::from(error).renamed("prompt", "content"))
     });
-    Ok(respond(response.await?))
+    let tokens = tokens.await?;
+    job.holds(size_of_val(tokens.as_slice()))?;
+    Ok(token_list(b"{".to_vec(), tokens, pieces, job))
 }
 
 /// Decodes tokens to a text.
@@ -49,24 +53,29 @@ pub(crate) async fn detokenize(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let request = read(&state, request, DetokenizeRequest::read).await?;
+    let (request, mut job) = read(&state, request, DetokenizeRequest::read).await?;
     let lease = state.models.lease(request.model.as_deref()).await?;
-    let response = blocking(&state, move || {
-        let folder = lease.engine.folder();
+    let longest = state.config.limits.max_body;
+    let response = job.run(move |turn| {
         let last = lease.engine.spec().vocab_size;
         if let Some(id) = request.tokens.iter().find(|id| **id as usize >= last) {
             let message = format!("contains token id {id}, but the model's largest id is {}", last - 1);
             return Err(ApiError::field("tokens", message));
         }
-        Ok(DetokenizeResponse { content: folder.tokenizer.decode(&request.tokens, request.skip_special) })
+        let mut detokenizer = lease.engine.folder().tokenizer.detokenizer(request.skip_special);
+        let mut content = String::new();
+        for tokens in request.tokens.chunks(TOKENS_AT_ONCE) {
+            content.extend(tokens.iter().map(|id| detokenizer.push(*id)));
+            turn.pause()?;
+            if content.len() as u64 > longest.0 {
+                let message = format!("stand for a text of more than --max-body, {longest}");
+                return Err(ApiError::field("tokens", message));
+            }
+        }
+        content.push_str(&detokenizer.finish());
+        Ok(to_json(&DetokenizeResponse { content }))
     });
-    Ok(respond(response.await?))
-}
-
-fn with_piece(tokenizer: &Tokenizer, id: u32) -> Value {
-    let bytes = tokenizer.token_bytes(id);
-    match std::str::from_utf8(&bytes) {
-        Ok(text) => json!({ "id": id, "piece": text }),
-        Err(_) => json!({ "id": id, "piece": bytes }),
-    }
+    let response = response.await?;
+    job.holds(response.len())?;
+    Ok(in_parts(std::iter::once(response), job))
 }

@@ -48,13 +48,13 @@ const REFUSED: [(&str, &str); 10] = [
 field_group! {
     /// The fields that only a chat has.
     pub(crate) struct ChatFields {
-        /// The newer name of `max_tokens`.
+        /// The newer name of `max_tokens`; if both are given, they must be equal.
         #[schema(minimum = 0, example = 6)]
         pub(crate) max_completion_tokens: usize,
         /// Give the log-probability of each token.
         #[schema(example = true)]
         pub(crate) logprobs: bool,
-        /// With `logprobs`: this many of the likeliest tokens at each position, too.
+        /// Only with `logprobs: true`: this many of the likeliest tokens at each position, too.
         #[schema(minimum = 0, maximum = 20, example = 2)]
         pub(crate) top_logprobs: usize,
         /// Variables for the model's chat template, such as `enable_thinking`.

@@ -10,7 +10,8 @@ use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{merged, register};
 use crate::error::ApiError;
-use crate::fields::{Fields, field_group, kind};
+use crate::field_value::{kind, whole};
+use crate::fields::{Fields, field_group};
 
 field_group! {
     /// The fields that only completions have.
@@ -129,7 +130,8 @@ fn one_of_many(prompt: Value, place: &str) -> Result<Prompt, ApiError> {
 /// A list of token ids.
 pub(crate) fn ids(value: &Value, place: &str) -> Result<Vec<u32>, ApiError> {
     let wrong = || ApiError::field(place, "must be a list of token ids");
-    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong);
+    let id =
+        |id: &Value| id.as_number().and_then(whole).and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong);
     value.as_array().ok_or_else(wrong)?.iter().map(id).collect()
 }
 

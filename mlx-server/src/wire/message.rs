@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::fields::{Fields, field_group, kind};
+use crate::field_value::kind;
+use crate::fields::{Fields, field_group};
 
 field_group! {
     /// One message of a conversation.
@@ -15,18 +16,18 @@ field_group! {
         /// The author: system, developer (the same), user, assistant, or tool for the result of a call.
         #[schema(required = true, value_type = String, pattern = "^(system|developer|user|assistant|tool)$")]
         pub(crate) role: String,
-        /// A text, or parts of type `text`, which are joined by line ends. An assistant's message with `tool_calls` needs
-        /// none.
+        /// A text, or parts of type `text`, which are joined by line ends. Only an assistant's message with `tool_calls` may do
+        /// without.
         #[schema(value_type = String)]
         pub(crate) content: Value,
-        /// What the assistant thought before it; the model's chat template decides whether it shows it to the model.
+        /// Only in a message of role assistant: what it thought before; the model's chat template decides whether it shows it to the model.
         pub(crate) reasoning_content: String,
-        /// The assistant's calls of tools.
+        /// Only in a message of role assistant: its calls of tools.
         #[schema(value_type = Vec<ToolCallObject>)]
         pub(crate) tool_calls: Value,
-        /// In a message of role tool: the id of the call that it answers.
+        /// Only in a message of role tool, which needs it: the id of the call that it answers.
         pub(crate) tool_call_id: String,
-        /// In a message of role tool: the name of the tool.
+        /// Only in a message of role tool: the name of the tool.
         pub(crate) name: String,
     }
 }
@@ -60,6 +61,9 @@ const REFUSED: [(&str, &str); 3] = [
     ("refusal", "give it as content"),
 ];
 
+/// The most messages of a conversation. Each takes a thousand times the memory of its shortest text while a template is rendered.
+const MOST: usize = 1 << 16;
+
 /// Reads `messages`.
 pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat::Message>, ApiError> {
     let Some(messages) = messages else {
@@ -68,6 +72,10 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat::Message>, ApiErr
     match messages {
         Value::Array(messages) if messages.is_empty() => {
             Err(ApiError::field("messages", "is empty; give at least one message"))
+        }
+        Value::Array(messages) if messages.len() > MOST => {
+            let message = format!("has {} messages; at most {MOST} are taken", messages.len());
+            Err(ApiError::field("messages", message))
         }
         Value::Array(messages) => {
             messages.into_iter().enumerate().map(|(index, message)| read_one(index, message)).collect()
@@ -227,6 +235,9 @@ mod tests {
             assert_eq!(one(&message).expect_err(name).param(), Some(name));
         }
         assert_eq!(read(Some(json!([]))).expect_err("empty").param(), Some("messages"));
+        // Counted before the first of them is read.
+        let many = read(Some(vec![json!(5); MOST + 1].into())).expect_err("too many");
+        assert_eq!(many.param(), Some("messages"));
         assert_eq!(read(None).expect_err("missing").param(), Some("messages"));
     }
 }

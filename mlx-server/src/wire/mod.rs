@@ -17,7 +17,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
+
+use crate::field_value::FieldValue;
 
 /// A response whose body is JSON.
 #[derive(Debug)]
@@ -38,12 +41,22 @@ impl<T: Serialize> IntoResponse for Json<T> {
 
 /// One value, or a list of them.
 #[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "it must be a string or a list of strings")]
+#[serde(untagged)]
 pub(crate) enum OneOrMany {
     /// A single one.
     One(String),
     /// Any number.
     Many(Vec<String>),
+}
+
+impl FieldValue for OneOrMany {
+    fn read(value: Value) -> Result<Self, String> {
+        match value {
+            Value::String(one) => Ok(Self::One(one)),
+            list @ Value::Array(_) => Vec::read(list).map(Self::Many),
+            other => String::read(other).map(Self::One).map_err(|why| format!("{why} or a list of strings")),
+        }
+    }
 }
 
 impl OneOrMany {

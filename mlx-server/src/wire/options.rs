@@ -22,13 +22,13 @@ field_group! {
         /// Continue after a token that ends the text.
         #[schema(example = true)]
         pub(crate) ignore_eos: bool,
-        /// The number of answers to each prompt.
+        /// The number of answers to each prompt; with those to all prompts, at most the server's `--max-choices`.
         #[schema(minimum = 1, example = 2)]
         pub(crate) n: usize,
         /// Stream the answer as server-sent events.
         #[schema(example = true)]
         pub(crate) stream: bool,
-        /// With `stream`: what the stream contains besides the answer.
+        /// Only with `stream: true`: what the stream contains besides the answer.
         #[schema(value_type = StreamOptions)]
         pub(crate) stream_options: Value,
         /// Also give the token ids of prompt and answer.

@@ -6,6 +6,7 @@ use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions
 use serde_json::Number;
 
 use crate::error::ApiError;
+use crate::field_value;
 use crate::fields::{Fields, field_group};
 
 field_group! {
@@ -112,6 +113,10 @@ fn bias(given: BTreeMap<String, f32>) -> Result<Vec<(u32, f32)>, ApiError> {
 }
 
 fn whole(seed: &Number) -> Result<u64, ApiError> {
-    let whole = seed.as_u64().or_else(|| seed.as_i64().map(i64::cast_unsigned));
-    whole.ok_or_else(|| ApiError::field("seed", format!("is {seed}; it must be a 64-bit whole number")))
+    let whole = field_value::whole(seed);
+    let seed_of =
+        |whole: i128| u64::try_from(whole).ok().or_else(|| Some(i64::try_from(whole).ok()?.cast_unsigned()));
+    whole
+        .and_then(seed_of)
+        .ok_or_else(|| ApiError::field("seed", format!("is {seed}; it must be a 64-bit whole number")))
 }

@@ -1,7 +1,9 @@
 //! The schemas of requests: groups of fields become one object that allows no other fields.
 
 use serde_json::Value;
-use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, Object, ObjectBuilder, SchemaType};
+use utoipa::openapi::schema::{
+    AdditionalProperties, AnyOfBuilder, ArrayBuilder, Object, ObjectBuilder, SchemaType, Type,
+};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -42,13 +44,60 @@ impl Merged {
     /// The finished object.
     pub(crate) fn build(mut self, required: &[&str]) -> RefOr<Schema> {
         self.0.required = required.iter().map(ToString::to_string).collect();
+        allow_null(&mut self.0);
         self.0.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
         RefOr::T(Schema::Object(self.0))
     }
 }
 
+/// In every field that may be absent, null is the same as absent.
+fn allow_null(object: &mut Object) {
+    let properties = std::mem::take(&mut object.properties).into_iter();
+    let required = &object.required;
+    let change = |(name, property): (String, RefOr<Schema>)| {
+        let changed = if required.contains(&name) { property } else { or_null(property) };
+        (name, changed)
+    };
+    object.properties = properties.map(change).collect();
+}
+
+fn or_null(schema: RefOr<Schema>) -> RefOr<Schema> {
+    match schema {
+        RefOr::T(Schema::Object(mut object)) => {
+            if let Some(values) = object.enum_values.as_mut().filter(|values| !values.contains(&Value::Null))
+            {
+                values.push(Value::Null);
+            }
+            object.schema_type = with_null(object.schema_type);
+            RefOr::T(Schema::Object(object))
+        }
+        RefOr::T(Schema::Array(mut array)) => {
+            array.schema_type = with_null(array.schema_type);
+            RefOr::T(Schema::Array(array))
+        }
+        other => {
+            let null = ObjectBuilder::new().schema_type(Type::Null);
+            RefOr::T(Schema::AnyOf(AnyOfBuilder::new().item(other).item(null).build()))
+        }
+    }
+}
+
+fn with_null(schema_type: SchemaType) -> SchemaType {
+    let types = match schema_type {
+        SchemaType::AnyValue => return SchemaType::AnyValue,
+        SchemaType::Type(one) => vec![one],
+        SchemaType::Array(types) => types,
+    };
+    let others = types.into_iter().filter(|one| *one != Type::Null);
+    SchemaType::Array(others.chain([Type::Null]).collect())
+}
+
 /// Adds an object to the document's components, with those it refers to.
 pub(crate) fn register<T: ToSchema + PartialSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-    schemas.push((T::name().into_owned(), T::schema()));
+    let mut schema = T::schema();
+    if let RefOr::T(Schema::Object(object)) = &mut schema {
+        allow_null(object);
+    }
+    schemas.push((T::name().into_owned(), schema));
     T::schemas(schemas);
 }

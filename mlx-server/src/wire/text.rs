@@ -72,7 +72,8 @@ impl PartialSchema for TokenizeRequest {
 impl ToSchema for TokenizeRequest {}
 
 /// The tokens of a text.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes what `token_list` writes")]
 pub(crate) struct TokenizeResponse {
     /// Token ids, or objects with `id` and `piece`.
     pub(crate) tokens: Vec<Value>,
@@ -134,7 +135,8 @@ pub(crate) struct DetokenizeResponse {
 }
 
 /// A rendered conversation.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it describes what `token_list` writes")]
 pub(crate) struct RenderResponse {
     /// The text that the chat template gives.
     pub(crate) prompt: String,

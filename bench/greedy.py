@@ -1,0 +1,126 @@
+"""How long small requests wait while one client sends the largest of everything that is allowed.
+
+    python bench/greedy.py [--requests 200] -- SERVER COMMAND WITH {port}
+
+A small client sends short chats, texts to tokenize and embeddings, one after the other; first alone, then beside each greedy client.
+The figures come as one line of JSON. Nothing but Python is needed.
+"""
+
+import argparse
+import http.client
+import json
+import threading
+import time
+
+from load import free_port, resident, server, share
+
+LARGEST = 16 << 20
+MEGABYTE = 1 << 20
+
+
+def text(bytes, part="The keeper counts the waves. "):
+    return (part * (bytes // len(part) + 1))[:bytes]
+
+
+def body(value):
+    encoded = json.dumps(value).encode()
+    assert len(encoded) <= LARGEST, len(encoded)
+    return encoded
+
+
+def greedy():
+    """Each kind of request at its largest: a name, a path and a body."""
+    most = LARGEST - 1000
+    user = lambda content: [{"role": "user", "content": content}]
+    yield "words to tokenize", "/tokenize", body({"content": text(most), "with_pieces": True})
+    yield "a letter to tokenize", "/tokenize", body({"content": "a" * most})
+    yield "words to render", "/v1/chat/render", body({"messages": user(text(most))})
+    yield "a chat of words", "/v1/chat/completions", body({"messages": user(text(most)), "max_tokens": 1})
+    yield "a chat of spaces", "/v1/chat/completions", body({"messages": user(" " * most), "max_tokens": 1})
+    yield "a prompt of words", "/v1/completions", body({"prompt": text(most), "max_tokens": 1})
+    yield "many prompts", "/v1/completions", body({"prompt": ["a"] * 300_000, "max_tokens": 1})
+    yield "many texts to embed", "/v1/embeddings", body({"input": ["a"] * 300_000})
+    yield "many messages", "/v1/chat/completions", body({"messages": user("a") * 400_000, "max_tokens": 1})
+    yield "many numbers", "/detokenize", body({"tokens": [5] * 5_000_000})
+    yield "many tokens", "/detokenize", body({"tokens": [300] * 1_000_000})
+
+
+def small(number):
+    word = f"wave {number}"
+    chat = {"messages": [{"role": "user", "content": word}], "max_tokens": 1, "temperature": 0}
+    return [("/tokenize", {"content": word}), ("/v1/chat/completions", chat), ("/v1/embeddings", {"input": word})][number % 3]
+
+
+def measure(port, requests):
+    """Seconds of each small request."""
+    connection, waits = http.client.HTTPConnection("127.0.0.1", port, timeout=300), []
+    for number in range(requests):
+        path, value = small(number)
+        begin = time.perf_counter()
+        connection.request("POST", path, json.dumps(value), {"content-type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read()
+        if response.status != 200:
+            raise RuntimeError(f"status {response.status}: {answer[:200]!r}")
+        waits.append(time.perf_counter() - begin)
+    return waits
+
+
+class Greedy:
+    """Clients that send the same large request again and again."""
+
+    def __init__(self, port, path, body, clients=2):
+        self.port, self.path, self.body = port, path, body
+        self.ending, self.answers, self.statuses = threading.Event(), 0, set()
+        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
+
+    def run(self):
+        while not self.ending.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+            try:
+                connection.request("POST", self.path, self.body, {"content-type": "application/json"})
+                response = connection.getresponse()
+                self.statuses.add(response.status)
+                while response.read(MEGABYTE):
+                    pass
+                self.answers += 1
+            except (OSError, http.client.HTTPException):
+                self.statuses.add("cut off")
+            finally:
+                connection.close()
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        time.sleep(0.5)
+        return self
+
+    def __exit__(self, *error):
+        self.ending.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=200, help="small requests beside each greedy client")
+    parser.add_argument("--only", default="", help="greedy clients whose names begin with this")
+    parser.add_argument("server", nargs="+", help="the server's command, with {port} where its port belongs")
+    arguments = parser.parse_args()
+    port, figures = free_port(), {}
+    with server(arguments.server, port) as process:
+        measure(port, 30)
+        alone = share(measure(port, 3 * arguments.requests), 0.99)
+        figures |= {"alone, p99 ms": alone, "alone, resident MB": resident(process)}
+        for name, path, encoded in greedy():
+            if not name.startswith(arguments.only):
+                continue
+            with Greedy(port, path, encoded) as others:
+                waits = measure(port, arguments.requests)
+                held = resident(process)
+            figures |= {f"{name}, p99 ms": share(waits, 0.99), f"{name}, p99 / alone": share(waits, 0.99) / alone}
+            figures |= {f"{name}, resident MB": held, f"{name}, answers of {sorted(map(str, others.statuses))}": others.answers}
+    print(json.dumps(figures))
+
+
+main()

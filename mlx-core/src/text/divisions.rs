@@ -1,0 +1,224 @@
+//! Places where a word can be divided without changing its tokens.
+//!
+//! Byte-pair encoding joins neighbours into tokens of the vocabulary. No token holds the letters `a` and `b` side by side? Then no
+//! token ever spans the place between them, so what stands before it and what stands after it are encoded independently.
+//! Each of the two letters must be a token by itself, or become tokens of bytes that are never joined: other letters may vanish.
+
+use std::collections::{HashMap, HashSet};
+
+use tokenizers::ModelWrapper;
+
+use super::bytes::byte_token;
+use super::encoded::Stop;
+use crate::error::Error;
+
+/// Bytes of a part, at least.
+const PART: usize = 512;
+/// A part that is longer is refused: encoding it takes a hundred times its memory, and cannot be paused.
+pub(super) const LONGEST_PART: usize = 1 << 20;
+
+/// Bytes between two looks at an unfinished part.
+const LOOK: usize = 4 << 10;
+/// Neighbours of which nothing is known.
+const ENDLESS: usize = usize::MAX;
+
+/// What is known of a word.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Division<'a> {
+    /// The next part, encoded by itself.
+    Part(&'a str),
+    /// The next part has so many bytes and at least so many tokens, and goes on.
+    Unfinished {
+        /// The bytes seen so far.
+        bytes: usize,
+        /// A lower bound of its tokens.
+        tokens: usize,
+    },
+}
+
+/// What a vocabulary says about neighbours.
+#[derive(Debug)]
+pub(super) struct Divisions {
+    /// Letters that are tokens.
+    letters: HashSet<char>,
+    /// All other letters become tokens of bytes, which nothing joins.
+    in_bytes: bool,
+    /// The letters of the longest token in which two letters are neighbours.
+    longest: HashMap<(char, char), usize>,
+}
+
+impl Divisions {
+    /// `None` if the model does more than joining neighbours.
+    pub(super) fn new(model: &ModelWrapper) -> Option<Self> {
+        let ModelWrapper::BPE(model) = model else { return None };
+        let is_random = model.dropout.is_some_and(|share| share > 0.0);
+        if is_random || model.continuing_subword_prefix.is_some() || model.end_of_word_suffix.is_some() {
+            return None;
+        }
+        let (mut letters, mut longest) = (HashSet::new(), HashMap::new());
+        let (mut bytes, mut joined) = (HashSet::new(), false);
+        for token in model.get_vocab().into_keys() {
+            match byte_token(&token) {
+                Some(byte) => drop(bytes.insert(byte)),
+                None => joined |= token.contains("<0x"),
+            }
+            let spelled: Vec<char> = token.chars().collect();
+            if let [letter] = spelled[..] {
+                letters.insert(letter);
+            }
+            for pair in spelled.windows(2) {
+                let length = longest.entry((pair[0], pair[1])).or_default();
+                *length = spelled.len().max(*length);
+            }
+        }
+        let in_bytes = model.byte_fallback && bytes.len() == 256 && !joined;
+        Some(Self { letters, in_bytes, longest })
+    }
+
+    /// Divides a word, and gives its parts in their order.
+    pub(super) fn parts(
+        &self,
+        word: &str,
+        mut each: impl FnMut(Division) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let (mut start, mut last, mut seen) = (0, None, 0);
+        let mut bound = Bound::default();
+        for (place, letter) in word.char_indices() {
+            let longest = last.map_or(ENDLESS, |last| self.longest(last, letter));
+            if longest == 1 && place - start >= PART {
+                each(Division::Part(&word[start..place]))?;
+                (start, bound) = (place, Bound::default());
+            }
+            bound.add(longest);
+            if place - seen >= LOOK {
+                seen = place;
+                each(Division::Unfinished { bytes: place - start, tokens: bound.tokens() })?;
+            }
+            if place - start > LONGEST_PART {
+                return Err(too_long());
+            }
+            last = Some(letter);
+        }
+        each(Division::Part(&word[start..]))
+    }
+
+    /// The letters of the longest token in which these two are neighbours; 1: there is none, so a word can be divided between them.
+    fn longest(&self, first: char, second: char) -> usize {
+        match [first, second].map(|letter| self.letters.contains(&letter)) {
+            [true, true] => self.longest.get(&(first, second)).copied().unwrap_or(1),
+            _ if self.in_bytes => 1,
+            _ => ENDLESS,
+        }
+    }
+}
+
+/// A lower bound of the tokens of a part. A token of `n` letters holds pairs of neighbours that occur in tokens of `n` letters or more;
+/// so if each letter counts as one part of the longest token that its pairs occur in, those of a token count as one or less.
+#[derive(Debug, Default)]
+struct Bound {
+    sum: f64,
+    /// The longest token with the last pair; 0 before the first letter.
+    last: usize,
+}
+
+impl Bound {
+    /// Takes the next letter and counts the one before it; `longest` is that of the pair of the two.
+    fn add(&mut self, longest: usize) {
+        if self.last > 0 {
+            self.sum += 1.0 / self.last.max(longest) as f64;
+        }
+        self.last = longest;
+    }
+
+    fn tokens(&self) -> usize {
+        self.sum as usize
+    }
+}
+
+fn too_long() -> Stop {
+    let message = format!(
+        "more than {LONGEST_PART} bytes stand together that may belong to one token; put spaces between them"
+    );
+    Stop::Failed(Error::Tokenizer(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn divisions(tokens: &[&str], settings: &Value) -> Option<Divisions> {
+        let vocabulary: serde_json::Map<_, _> =
+            tokens.iter().enumerate().map(|(id, token)| ((*token).to_owned(), id.into())).collect();
+        let mut model = json!({"type": "BPE", "vocab": vocabulary, "merges": []});
+        model.as_object_mut()?.extend(settings.as_object()?.clone());
+        Divisions::new(&serde_json::from_value(model).expect("a model"))
+    }
+
+    #[test]
+    fn words_are_divided_where_no_token_reaches() {
+        let divisions = divisions(&["a", "b", "ab", "aa", "é"], &json!({})).expect("it is known");
+        let word = format!("{}{}{}", "ab".repeat(400), "aé".repeat(400), "aa☃a☃".repeat(400));
+        let mut parts = Vec::new();
+        let mut take = |division: Division| {
+            if let Division::Part(part) = division {
+                parts.push(part.to_owned());
+            }
+            Ok(())
+        };
+        divisions.parts(&word, &mut take).expect("it is short");
+        assert_eq!(parts.concat(), word);
+        for (left, right) in parts.iter().zip(&parts[1..]) {
+            let place = format!(
+                "{}{}",
+                left.chars().last().expect("a letter"),
+                right.chars().next().expect("a letter")
+            );
+            assert!(["ba", "aé", "éa"].contains(&place.as_str()), "{place}");
+        }
+        assert!(parts.len() >= 3, "{}", parts.len());
+    }
+
+    #[test]
+    fn a_part_has_at_least_the_tokens_of_its_bound() {
+        let divisions = divisions(&["a", "aa", "aaaa"], &json!({})).expect("it is known");
+        let mut bound = Bound::default();
+        for _ in 0..4000 {
+            bound.add(divisions.longest('a', 'a'));
+        }
+        assert_eq!(bound.tokens(), 999, "tokens of four letters");
+        assert_eq!(divisions.longest('a', 'b'), ENDLESS, "b may have no token");
+    }
+
+    #[test]
+    fn letters_that_become_bytes_are_divided() {
+        let bytes: Vec<String> = (0..256).map(|byte| format!("<0x{byte:02X}>")).collect();
+        let tokens = |more: &[&'static str]| {
+            let all: Vec<&str> =
+                bytes.iter().map(String::as_str).chain(["a"]).chain(more.iter().copied()).collect();
+            let divisions = divisions(&all, &json!({"byte_fallback": true})).expect("it is known");
+            divisions.longest('🦀', '🦀')
+        };
+        assert_eq!(tokens(&[]), 1);
+        assert_eq!(tokens(&["<0x41>a"]), ENDLESS, "a token that joins a byte");
+    }
+
+    #[test]
+    fn a_part_that_is_too_long_is_refused() {
+        let divisions = divisions(&["a", "aa"], &json!({})).expect("it is known");
+        let outcome = divisions.parts(&"a".repeat(LONGEST_PART + 2), |_| Ok(()));
+        assert!(matches!(outcome, Err(Stop::Failed(Error::Tokenizer(_)))));
+    }
+
+    #[test]
+    fn models_that_do_more_are_not_divided() {
+        for settings in [
+            json!({"dropout": 0.5}),
+            json!({"continuing_subword_prefix": "##"}),
+            json!({"end_of_word_suffix": "</w>"}),
+        ] {
+            assert!(divisions(&["a", "b"], &settings).is_none(), "{settings}");
+        }
+    }
+}

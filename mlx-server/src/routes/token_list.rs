@@ -1,0 +1,45 @@
+//! Lists of tokens as JSON, written as the client reads them: a list may be ten times as large as its text.
+
+use std::iter::once;
+
+use axum::response::Response;
+use mlx_core::text::Tokenizer;
+use serde_json::json;
+
+use super::body::Job;
+use super::response::{in_parts, to_json, written};
+
+/// Tokens of a part of the list.
+const PART: usize = 1 << 10;
+
+/// An object that begins with `opening` and goes on with `tokens` and `count`. With a tokenizer each token has its text, or its bytes where
+/// they are not whole characters.
+pub(super) fn token_list(opening: Vec<u8>, ids: Vec<u32>, pieces: Option<Tokenizer>, job: Job) -> Response {
+    let count = ids.len();
+    let begin = [opening, b"\"tokens\":[".to_vec()].concat();
+    let end = format!("],\"count\":{count}}}").into_bytes();
+    let part = move |start: usize| {
+        let mut part = Vec::new();
+        for (place, id) in (start..).zip(&ids[start..count.min(start + PART)]) {
+            if place > 0 {
+                part.push(b',');
+            }
+            match &pieces {
+                None => part.extend_from_slice(id.to_string().as_bytes()),
+                Some(tokenizer) => part.extend(with_piece(tokenizer, *id)),
+            }
+        }
+        part
+    };
+    let parts = (0..count).step_by(PART).map(part);
+    let all = once(begin).chain(parts).chain(once(end));
+    if count > PART { in_parts(all, job) } else { written(all.collect::<Vec<_>>().concat()) }
+}
+
+fn with_piece(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let bytes = tokenizer.token_bytes(id);
+    to_json(&match std::str::from_utf8(&bytes) {
+        Ok(text) => json!({ "id": id, "piece": text }),
+        Err(_) => json!({ "id": id, "piece": bytes }),
+    })
+}

@@ -1,0 +1,180 @@
+//! Long computations of requests on the processors of the host: JSON, templates, tokens. Short ones are done at once; long ones take
+//! turns in what is left, so that they delay neither short ones nor the engine. Invariant: work ends soon after its client has left.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mlx_core::Error;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::ApiError;
+
+/// Work on fewer bytes is short.
+pub(crate) const SHORT: usize = 64 << 10;
+/// Work on fewer bytes does not wait for the start of longer work.
+const MIDDLE: usize = 1 << 20;
+/// Long computations that may have begun, of fewer and of more bytes than that. Each holds a thread.
+const BEGUN: [usize; 2] = [16, 4];
+/// Short work that takes longer goes on as long work.
+const SHORT_TIME: Duration = Duration::from_millis(50);
+/// How long a turn is.
+const TURN: Duration = Duration::from_millis(10);
+
+/// Where computations wait for a processor.
+pub(crate) struct HostWork {
+    short: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+    begun: [Arc<Semaphore>; 2],
+}
+
+impl Default for HostWork {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            short: Arc::new(Semaphore::new(processors)),
+            turns: Arc::new(Semaphore::new((processors / 2).max(1))),
+            begun: BEGUN.map(|count| Arc::new(Semaphore::new(count))),
+        }
+    }
+}
+
+impl HostWork {
+    /// Runs work on so many bytes on a thread of its own. If the future is dropped, because the client has left, the work is cancelled.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce(&Turn) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let cancelled = CancellationToken::new();
+        let _cancels = cancelled.clone().drop_guard();
+        let is_short = bytes < SHORT;
+        let begun = match bytes {
+            0..SHORT => None,
+            SHORT..MIDDLE => Some(take(&self.begun[0]).await),
+            _ => Some(take(&self.begun[1]).await),
+        };
+        let permit = take(if is_short { &self.short } else { &self.turns }).await;
+        let (turns, runtime) = (Arc::clone(&self.turns), Handle::current());
+        let place = Place { permit, is_short, since: Instant::now() };
+        let turn = Turn { place: Mutex::new(place), turns, cancelled, runtime };
+        let work = move || {
+            // Held until the work ends, even if the client has left.
+            let _begun = begun;
+            work(&turn)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            // The panic has been logged already.
+            Err(_) => {
+                Err(ApiError::failed("internal error while preparing the request; see the server's log"))
+            }
+        }
+    }
+}
+
+/// A place among the computations that run.
+struct Place {
+    /// `None` only if the semaphore is closed, which never happens.
+    permit: Option<OwnedSemaphorePermit>,
+    is_short: bool,
+    since: Instant,
+}
+
+/// What a computation holds while it runs.
+pub(crate) struct Turn {
+    place: Mutex<Place>,
+    turns: Arc<Semaphore>,
+    cancelled: CancellationToken,
+    runtime: Handle,
+}
+
+impl Turn {
+    /// Lets others work if it is their turn; an error if the client has left.
+    pub(crate) fn pause(&self) -> Result<(), Error> {
+        if self.cancelled.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = if place.is_short { SHORT_TIME } else { TURN };
+        if place.since.elapsed() < length {
+            return Ok(());
+        }
+        // Given back first, so that the longest waiting one is next.
+        place.permit = None;
+        let next = async {
+            tokio::select! {
+                permit = take(&self.turns) => Ok(permit),
+                () = self.cancelled.cancelled() => Err(Error::Cancelled),
+            }
+        };
+        *place = Place { permit: self.runtime.block_on(next)?, is_short: false, since: Instant::now() };
+        Ok(())
+    }
+}
+
+async fn take(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(semaphore).acquire_owned().await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime")
+    }
+
+    fn one_processor() -> Arc<HostWork> {
+        let one = || Arc::new(Semaphore::new(1));
+        Arc::new(HostWork { short: one(), turns: one(), begun: [one(), one()] })
+    }
+
+    /// Works until it is cancelled.
+    fn endless(turn: &Turn) -> Result<(), ApiError> {
+        loop {
+            turn.pause()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn short_work_passes_long_work() {
+        let (runtime, host) = (runtime(), one_processor());
+        let long = Arc::clone(&host);
+        let long = runtime.spawn(async move { long.run(16 << 20, endless).await });
+        for _ in 0..20 {
+            let middle = runtime.block_on(host.run(SHORT, |_| Ok(2)));
+            assert_eq!((runtime.block_on(host.run(10, |_| Ok(1))), middle), (Ok(1), Ok(2)));
+        }
+        long.abort();
+    }
+
+    #[test]
+    fn short_work_that_takes_long_makes_room() {
+        let (runtime, host) = (runtime(), one_processor());
+        let long = Arc::clone(&host);
+        let long = runtime.spawn(async move { long.run(10, endless).await });
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(runtime.block_on(host.run(10, |_| Ok(1))), Ok(1));
+        long.abort();
+    }
+
+    #[test]
+    fn work_ends_when_nobody_waits_for_it() {
+        let (runtime, host) = (runtime(), one_processor());
+        let (ended, end) = mpsc::channel();
+        let work = move |turn: &Turn| {
+            let outcome = endless(turn);
+            ended.send(outcome.is_err()).ok();
+            outcome
+        };
+        let task = runtime.spawn(async move { host.run(16 << 20, work).await });
+        std::thread::sleep(Duration::from_millis(30));
+        task.abort();
+        assert_eq!(end.recv_timeout(Duration::from_secs(5)), Ok(true));
+    }
+}
