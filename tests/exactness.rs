@@ -144,7 +144,8 @@ fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
     outcomes.into_inner().expect("no worker panics").into_iter().map(|it| it.expect("all ran")).collect()
 }
 
-/// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations.
+/// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations,
+/// states of constant size.
 fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
     let kinds = [
@@ -156,6 +157,8 @@ fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
         "cohere2-f32",
         "phi3-long-f32",
         "apertus-f32",
+        "lfm2-f32",
+        "qwen3_5-f32",
         "llama-mixed-f32",
         "llama-mxfp4-bf16",
     ];
@@ -210,7 +213,7 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
             restores += stats.prefix_restores;
         }
     }
-    // How often depends on the moment, and caches with windows are not saved, so one model alone may see none.
+    // How often depends on the moment, and one model alone may see none.
     assert!(runs == 0 || preemptions > 0, "no request was preempted, so preemption was not tested");
     assert!(runs == 0 || restores > 0, "nothing was restored from disk, so restoring was not tested");
 }

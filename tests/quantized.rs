@@ -154,7 +154,7 @@ fn values(array: &Array) -> Vec<f32> {
 #[test]
 fn a_quantized_stack_is_dequantized_like_each_of_its_matrices() {
     let _turn = device();
-    for name in QUANTIZED {
+    for name in QUANTIZED.into_iter().filter(|name| name.starts_with("llama")) {
         let path = model_folder(name);
         let quantization = Fields::read(&path.join("config.json")).expect("a config");
         let recipe = QuantizationConfig::read(&quantization).expect("a recipe");

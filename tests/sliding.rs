@@ -1,7 +1,8 @@
-//! Sliding windows: a layer drops positions outside of its window, which saves memory and changes no result.
+//! Layers that do not keep every position: those with a sliding window drop what is outside of it, recurrent ones keep a state of
+//! constant size. That saves memory and changes no result.
 
 use mlx_core::array::Rows;
-use mlx_core::cache::{Rollback, SequenceState, Variant};
+use mlx_core::cache::{Rollback, SequenceState, Variant, layer_capacity};
 use mlx_core::model::{self, Batch, Model};
 use mlx_core::weights::WeightPolicy;
 use mlx_tests::{Dice, device, model_folder};
@@ -71,8 +72,9 @@ fn a_cache_is_truncated_exactly_or_refuses() {
             let mut cache = model.new_state(Variant::default());
             prefill(model.as_ref(), &mut cache, &tokens[..length]);
             let fork = cache.fork(back).expect("the copy is made");
-            assert_eq!(fork.is_some(), cache.reaches(back), "{name}");
-            assert_eq!(cache.rollback(back) == Rollback::Done, cache.reaches(back), "{name}");
+            let goes_back = cache.nearest(back) == back;
+            assert_eq!(fork.is_some(), goes_back, "{name}");
+            assert_eq!(cache.rollback(back) == Rollback::Done, goes_back, "{name}");
             let Some(mut fork) = fork else {
                 assert_eq!(cache.offset(), length, "{name}: nothing was changed");
                 refused += 1;
@@ -92,17 +94,16 @@ fn a_cache_is_truncated_exactly_or_refuses() {
 }
 
 #[test]
-fn a_cache_reaches_to_its_own_length() {
+fn a_cache_goes_back_to_its_own_length() {
     let _turn = device();
     let model = load("mistral-f32");
     let mut cache = model.new_state(Variant::default());
-    assert!(cache.reaches(0));
     prefill(model.as_ref(), &mut cache, &text(150));
     let mut copy = cache.fork(150).expect("the copy is made").expect("it reaches so far");
     assert!(copy.bytes() <= cache.bytes());
     assert_eq!(pass(model.as_ref(), &mut copy, &[5]), pass(model.as_ref(), &mut cache, &[5]));
     assert!(
-        !cache.reaches(3)
+        cache.nearest(3) == 0
             && cache.rollback(3) == Rollback::StartOver
             && cache.fork(3).expect("no copy is made").is_none()
     );
@@ -112,17 +113,17 @@ fn a_cache_reaches_to_its_own_length() {
 #[test]
 fn a_state_returns_to_its_checkpoint() {
     let _turn = device();
-    for name in ["mistral-f32", "gemma3_text-f32", "llama-f32"] {
+    for name in ["mistral-f32", "gemma3_text-f32", "lfm2-f32", "qwen3_5-f32", "llama-f32"] {
         let model = load(name);
         let tokens = text(240);
         let mut straight = model.new_state(Variant::default());
         prefill(model.as_ref(), &mut straight, &tokens[..70]);
         let mut state = model.new_state(Variant::default());
         prefill(model.as_ref(), &mut state, &tokens[..70]);
-        state.checkpoint();
+        state.checkpoint(false).expect("a copy of the window");
         prefill(model.as_ref(), &mut state, &tokens);
         let windows = name != "llama-f32";
-        // A layer with a window goes back to the checkpoint, the others to any length.
+        // Layers with a window or a state of constant size go back to the checkpoint, the others to any length.
         let expected = if windows { Rollback::Earlier(70) } else { Rollback::Done };
         assert_eq!(state.rollback(75), expected, "{name}");
         if !windows {
@@ -133,8 +134,61 @@ fn a_state_returns_to_its_checkpoint() {
             let expected = pass(model.as_ref(), &mut straight, &[token]);
             assert_eq!(pass(model.as_ref(), &mut state, &[token]), expected, "{name}");
         }
-        // A checkpoint can be used once.
         prefill(model.as_ref(), &mut state, &tokens);
         assert_eq!(state.rollback(3) == Rollback::StartOver, windows, "{name}");
+    }
+}
+
+/// What `mlx inspect` and the scheduler reckon is what states take, whatever their length.
+#[test]
+fn a_recurrent_state_takes_what_was_reckoned_at_any_length() {
+    let _turn = device();
+    for name in ["lfm2-f32", "qwen3_5-f32"] {
+        let model = load(name);
+        let footprint = model.spec().footprint;
+        for length in [1, 63, 150, 240] {
+            let mut state = model.new_state(Variant::default());
+            prefill(model.as_ref(), &mut state, &text(length));
+            let positions = layer_capacity(None, length, 1) as u64;
+            assert_eq!(
+                state.bytes() as u64,
+                footprint.fixed + positions * footprint.per_token,
+                "{name}, {length}"
+            );
+            state.checkpoint(false).expect("a handle");
+            assert_eq!(state.checkpoint_bytes() as u64, footprint.checkpoint(), "{name}, {length}");
+            assert_eq!(footprint.checkpoint(), footprint.fixed, "{name}");
+        }
+    }
+}
+
+/// The chunked form of a prompt and the steps behind it go on with each other's states, whatever the rows beside them are.
+#[test]
+fn rows_of_other_sequences_never_reach_a_recurrent_state() {
+    let _turn = device();
+    for name in ["lfm2-f32", "qwen3_5-f32"] {
+        let model = load(name);
+        let (tokens, other) = (text(120), text(97));
+        let alone = |cuts: &[usize]| {
+            let mut state = model.new_state(Variant::default());
+            let mut last = Vec::new();
+            for pair in cuts.windows(2) {
+                last = pass(model.as_ref(), &mut state, &tokens[pair[0]..pair[1]]);
+            }
+            last
+        };
+        let (mut one, mut two) = (model.new_state(Variant::default()), model.new_state(Variant::default()));
+        pass(model.as_ref(), &mut one, &tokens[..119]);
+        pass(model.as_ref(), &mut two, &other);
+        let rows = [(other[5], other.len()), (tokens[119], 119)];
+        let batch = Batch::decode(&rows).per_span().padded(8).expect("padding");
+        let hidden = model.forward(batch, &mut [&mut two, &mut one]).expect("the pass runs");
+        let logits = Rows::new(&model.logits(&hidden).expect("the head runs")).expect("rows");
+        let width = logits.width();
+        let row: Vec<f32> = logits.values().expect("values")[width..2 * width].to_vec();
+        let expected: Vec<f32> = alone(&[0, 119, 120]).iter().map(|bits| f32::from_bits(*bits)).collect();
+        let spread = expected.iter().fold(0.0, |most: f32, it| most.max(it.abs()));
+        let worst = row.iter().zip(&expected).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-4 * spread, "{name}: {worst}");
     }
 }

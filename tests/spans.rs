@@ -182,7 +182,7 @@ fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {
                 let length = ours[back].offset() - dice.below(2);
                 let copied = dice.below(6);
                 for states in [&mut ours, &mut theirs] {
-                    if states[back].reaches(length) {
+                    if states[back].nearest(length) == length {
                         assert_eq!(states[back].rollback(length), Rollback::Done);
                     }
                     let copy = states[copied].fork(states[copied].offset()).expect("it is copied");

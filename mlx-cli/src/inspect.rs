@@ -61,6 +61,7 @@ fn to_json(found: &Inspection) -> Value {
         "device_dtype": spec.dtype,
         "device_bytes": spec.weight_bytes,
         "cache_bytes_per_token": spec.footprint.per_token,
+        "state_bytes_per_sequence": spec.footprint.fixed,
         "memory_budget": room.budget,
         "bytes_for_sequences": room.shared,
         "longest_sequence": room.longest,
@@ -100,6 +101,7 @@ fn to_text(found: &Inspection) -> String {
             format!("{}, computing in {} on the {device}", size(spec.weight_bytes), spec.dtype),
         ),
         ("a token's cache", size(spec.footprint.per_token)),
+        ("fixed state", format!("{} for each sequence", size(spec.footprint.fixed))),
         ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
         ("what fits", fits),
     ]);

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use half::{bf16, f16};
-use mlx_rs::ops::concatenate;
+use mlx_rs::ops::{add, concatenate};
 use mlx_rs::transforms::async_eval;
 use mlx_rs::{Array, ArrayElement, Dtype};
 use safetensors::Dtype as FileDtype;
@@ -59,6 +59,14 @@ pub fn floats(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Re
     let known =
         |dtype| float_dtype(dtype).ok_or_else(|| Error::Array(format!("{dtype:?} is not a float type")));
     Ok(from_bytes(bytes, known(from)?, shape)?.as_dtype(known(to)?)?)
+}
+
+/// The same with 1 added in type `from`.
+pub fn plus_one(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
+    let floats = floats(bytes, from, from, shape)?;
+    let sum = add(&floats, scalar_like(1.0, &floats)?)?;
+    let known = float_dtype(to).ok_or_else(|| Error::Array(format!("{to:?} is not a float type")))?;
+    Ok(sum.as_dtype(known)?)
 }
 
 /// The elements of an array of floats or packed words, little-endian and row by row, with their type in files; waits until they are computed.

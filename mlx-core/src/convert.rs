@@ -1,6 +1,7 @@
 //! Converts a model folder: quantizes matrices, casts floats, splits files. Invariant: only a part of one tensor is in memory at a
 //! time, and the result equals that of mlx-lm.
 
+mod adapt;
 mod options;
 mod output;
 mod plan;
@@ -63,8 +64,8 @@ pub fn convert(
     let config = read_config(source, options)?;
     // Nothing is loaded, so the policy for the device does not matter.
     let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
-    let (family, mut checkpoint) = model::tensors(source, policy)?;
-    let units = plan::plan(&checkpoint, &family, options)?;
+    let (family, prepared, mut checkpoint) = model::tensors(source, policy)?;
+    let units = plan::plan(&checkpoint, (&family, &prepared), options)?;
     let config = settings::changed(config, &units, options.scheme, options.dtype);
     let report = Report {
         quantized: units.iter().filter(|unit| unit.scheme.is_some()).count(),
@@ -159,12 +160,17 @@ impl Conversion<'_, '_> {
 
 /// Converts rows of a unit from type `from` to the bytes of each of its tensors.
 fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit) -> Result<Vec<Vec<u8>>> {
-    if unit.scheme.is_none() && from == unit.dtype {
+    if unit.scheme.is_none() && from == unit.dtype && !unit.adds_one {
         return Ok(vec![bytes]);
     }
     let inputs = unit.inputs();
     let rows = bytes.len() * 8 / from.bitsize() / inputs;
-    let floats = array::floats(&bytes, from, unit.dtype, &[rows as i32, inputs as i32])?;
+    let shape = [rows as i32, inputs as i32];
+    let floats = if unit.adds_one {
+        array::plus_one(&bytes, from, unit.dtype, &shape)?
+    } else {
+        array::floats(&bytes, from, unit.dtype, &shape)?
+    };
     match unit.scheme {
         Some(scheme) => QuantizedMatrix::quantize(&floats, scheme)?.to_bytes(),
         None => Ok(vec![array::to_bytes(&floats)?.1]),

@@ -49,7 +49,7 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 42] = [
+pub const FAMILIES: [&str; 48] = [
     "apertus-f32",
     "cohere-f32",
     "cohere2-f32",
@@ -71,6 +71,7 @@ pub const FAMILIES: [&str; 42] = [
     "hunyuan_v1_dense-f32",
     "internlm2-f32",
     "internlm3-f32",
+    "lfm2-f32",
     "minicpm-f32",
     "minimax_m2-f32",
     "ministral-f32",
@@ -85,8 +86,13 @@ pub const FAMILIES: [&str; 42] = [
     "phimoe-f32",
     "qwen2-f32",
     "qwen2_moe-f32",
+    "qwen2_vl-f32",
+    "qwen2_5_vl-f32",
     "qwen3-f32",
+    "qwen3_5-f32",
     "qwen3_moe-f32",
+    "qwen3_vl-f32",
+    "qwen3_vl_moe-f32",
     "seed_oss-f32",
     "smollm3-f32",
     "stablelm-f32",
@@ -95,7 +101,7 @@ pub const FAMILIES: [&str; 42] = [
 ];
 
 /// The mixtures of experts among them.
-pub const MIXTURES: [&str; 12] = [
+pub const MIXTURES: [&str; 13] = [
     "dots1-f32",
     "ernie4_5_moe-f32",
     "glm4_moe-f32",
@@ -108,10 +114,11 @@ pub const MIXTURES: [&str; 12] = [
     "phimoe-f32",
     "qwen2_moe-f32",
     "qwen3_moe-f32",
+    "qwen3_vl_moe-f32",
 ];
 
 /// The quantized checkpoints.
-pub const QUANTIZED: [&str; 7] = [
+pub const QUANTIZED: [&str; 8] = [
     "llama-q4-f16",
     "llama-q8-bf16",
     "llama-tied-q4-f32",
@@ -119,6 +126,7 @@ pub const QUANTIZED: [&str; 7] = [
     "llama-mxfp4-bf16",
     "llama-mxfp8-f32",
     "llama-nvfp4-f16",
+    "qwen3_5-q4-f32",
 ];
 
 /// Reads `expected/NAME.json`.

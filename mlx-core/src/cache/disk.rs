@@ -2,17 +2,21 @@
 //! prefixes are one file. Invariant: no arrays; blocks of other models and damaged blocks are never returned.
 
 mod block;
+mod file;
 mod folder;
 mod quota;
+mod snapshot;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-pub(crate) use block::{BLOCK, Block, Layer, Place};
+pub(crate) use block::Block;
+pub(crate) use file::{BLOCK, Layer, Place};
+pub(crate) use snapshot::Snapshot;
 
-use block::{Damage, Key};
-use writer::Writer;
+use file::{Damage, Key};
+use writer::{Content, Writer};
 
 use crate::error::{Error, Result};
 
@@ -82,6 +86,10 @@ impl DiskCache {
         self.roots[tier as usize]
     }
 
+    fn state_path(&self, tier: Tier, key: Key) -> PathBuf {
+        folder::state_path_of(&self.folder, self.root(tier), key)
+    }
+
     fn path(&self, tier: Tier, key: Key) -> PathBuf {
         folder::path_of(&self.folder, self.root(tier), key)
     }
@@ -117,6 +125,57 @@ impl DiskCache {
         (blocks, 0)
     }
 
+    /// The end of the last of the first `positions` that were found behind which a checkpoint is saved; 0 if there is none.
+    pub(crate) fn last_state(&self, saved: &Saved, positions: usize) -> usize {
+        let has = |key: &Key| self.state_path(saved.tier, *key).exists();
+        let keys = &saved.keys[..saved.keys.len().min(positions / BLOCK)];
+        keys.iter().rposition(has).map_or(0, |block| (block + 1) * BLOCK)
+    }
+
+    /// Reads the checkpoint behind the first `positions` of what was found for `tokens`; `Err` with the number of damaged files, which
+    /// are removed.
+    pub(crate) fn load_state(
+        &self,
+        saved: &Saved,
+        tokens: &[u32],
+        positions: usize,
+    ) -> Result<Snapshot, usize> {
+        let blocks = positions / BLOCK;
+        let key = *saved.keys.get(blocks.wrapping_sub(1)).ok_or(0usize)?;
+        let parent = blocks.checked_sub(2).map_or(self.root(saved.tier), |before| saved.keys[before]);
+        let place =
+            Place { parent, start: positions - BLOCK, tokens: tokens[positions - BLOCK..positions].to_vec() };
+        let path = self.state_path(saved.tier, key);
+        // It may have been removed since it was found.
+        let bytes = std::fs::read(&path).map_err(|_| 0usize)?;
+        let read = Snapshot::read(&bytes, &place).map_err(|Damage(why)| {
+            tracing::warn!(path = %path.display(), why, "a saved checkpoint is damaged or foreign; it was removed");
+            folder::remove(&path).ok();
+            1usize
+        })?;
+        self.writer.touch(vec![path]);
+        Ok(read)
+    }
+
+    /// Whether the checkpoint behind the last block of `tokens` is saved.
+    pub(crate) fn has_state(&self, tier: Tier, tokens: &[u32]) -> bool {
+        self.root(tier).chain(tokens).last().is_some_and(|key| self.state_path(tier, *key).exists())
+    }
+
+    /// Saves a checkpoint behind `tokens`, whose length is a multiple of a block; false if nothing can be saved any more.
+    pub(crate) fn save_state(&self, tier: Tier, tokens: &[u32], layers: Vec<Vec<Layer>>) -> bool {
+        let place = self.last_place(tier, tokens);
+        let path = self.state_path(tier, place.parent.then(&place.tokens));
+        self.writer.write(path, Content::Snapshot(Snapshot { place, layers }))
+    }
+
+    /// The place of the last block of `tokens`, whose length is a multiple of a block.
+    fn last_place(&self, tier: Tier, tokens: &[u32]) -> Place {
+        let start = tokens.len().saturating_sub(BLOCK);
+        let parent = self.root(tier).chain(&tokens[..start]).last().copied().unwrap_or(self.root(tier));
+        Place { parent, start, tokens: tokens[start..].to_vec() }
+    }
+
     /// Whether the last block of `tokens` is saved.
     pub(crate) fn has(&self, tier: Tier, tokens: &[u32]) -> bool {
         self.root(tier).chain(tokens).last().is_some_and(|key| self.path(tier, *key).exists())
@@ -129,10 +188,9 @@ impl DiskCache {
 
     /// Saves the layers of the last block of `tokens`, whose length is a multiple of a block; false if nothing can be saved any more.
     pub(crate) fn save(&self, tier: Tier, tokens: &[u32], layers: Vec<Layer>) -> bool {
-        let start = tokens.len().saturating_sub(BLOCK);
-        let parent = self.root(tier).chain(&tokens[..start]).last().copied().unwrap_or(self.root(tier));
-        let place = Place { parent, start, tokens: tokens[start..].to_vec() };
-        self.writer.write(self.path(tier, parent.then(&place.tokens)), Block { place, layers })
+        let place = self.last_place(tier, tokens);
+        let path = self.path(tier, place.parent.then(&place.tokens));
+        self.writer.write(path, Content::Block(Block { place, layers }))
     }
 }
 
@@ -186,7 +244,9 @@ pub fn remove_saved(folder: &Path, name: &str) -> Result<usize> {
     let paths = |texts: &[SavedPrefix]| -> BTreeSet<PathBuf> {
         let of_text = |text: &SavedPrefix| {
             let model = Key::root(u128::from_str_radix(&text.model, 16).unwrap_or_default());
-            model.chain(&text.tokens).into_iter().map(move |key| folder::path_of(folder, model, key))
+            let paths =
+                move |key| [folder::path_of(folder, model, key), folder::state_path_of(folder, model, key)];
+            model.chain(&text.tokens).into_iter().flat_map(paths).filter(|path| path.exists())
         };
         texts.iter().flat_map(of_text).collect()
     };

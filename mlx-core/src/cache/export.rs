@@ -1,34 +1,32 @@
-//! States from and to host memory, block by block: what is saved on disk and restored from it.
+//! States from and to host memory: what is saved on disk and restored from it. Layers that keep every position go block by block, the
+//! others as checkpoints.
 
 use std::ops::Range;
 
+use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 
-use super::disk::{Block, Layer};
-use super::layer::LayerState;
+use super::disk::{Block, Layer, Snapshot};
+use super::layer::{LayerCheckpoint, LayerState};
 use super::sequence::SequenceState;
 use crate::array::{float_dtype, from_bytes, to_bytes};
 use crate::error::{Error, Result};
 
 impl SequenceState {
-    /// Some positions of all layers; `None` if a layer does not have all of them as they were computed.
+    /// Some positions of the layers that keep all of them; `None` if one does not have them as they were computed.
     pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
-        let layer = |cache: &LayerState| {
-            let Some(part) = cache.part(range.clone())? else { return Ok(None) };
-            let (dtype, bytes) = to_bytes(&part)?;
-            let shape = part.shape().iter().map(|&size| size as usize).collect();
-            Ok(Some(Layer { dtype, shape, bytes }))
-        };
-        self.layers.iter().map(layer).collect()
+        let layer = |cache: &LayerState| cache.part(range.clone())?.map(|part| layer(&part)).transpose();
+        self.layers.iter().filter(|layer| layer.keeps_all()).map(layer).collect()
     }
 
-    /// Fills an empty state with blocks that follow one another: one layer after the other, so that no more than one is in memory
-    /// twice.
+    /// Fills the layers of an empty state that keep every position with blocks that follow one another: one layer after the other, so
+    /// that no more than one is in memory twice.
     pub(crate) fn import(&mut self, blocks: &[Block]) -> Result<()> {
-        if blocks.iter().any(|block| block.layers.len() != self.layers.len()) {
+        let mut caches: Vec<_> = self.layers.iter_mut().filter(|layer| layer.keeps_all()).collect();
+        if blocks.iter().any(|block| block.layers.len() != caches.len()) {
             return Err(Error::Cache("saved blocks have another number of layers".into()));
         }
-        for (index, cache) in self.layers.iter_mut().enumerate() {
+        for (index, cache) in caches.iter_mut().enumerate() {
             let parts: Vec<_> =
                 blocks.iter().map(|block| array(&block.layers[index])).collect::<Result<_>>()?;
             cache.append(&concatenate(&parts, 2)?)?;
@@ -38,9 +36,36 @@ impl SequenceState {
         }
         Ok(())
     }
+
+    /// What the other layers hold at `length`, that of the state or of a checkpoint; `None` if it is neither.
+    pub(crate) fn export_checkpoint(&self, length: usize) -> Result<Option<Vec<Vec<Layer>>>> {
+        let Some(checkpoint) = self.checkpoint_at(length)? else { return Ok(None) };
+        let others = checkpoint.iter().filter(|layer| !matches!(layer, LayerCheckpoint::Length));
+        let saved = |arrays: Vec<Array>| arrays.iter().map(layer).collect();
+        others.map(|layer| saved(layer.contents()?)).collect::<Result<_>>().map(Some)
+    }
+
+    /// Fills the other layers with what they held at `length`.
+    pub(crate) fn import_checkpoint(&mut self, snapshot: &Snapshot, length: usize) -> Result<()> {
+        let mut others: Vec<_> = self.layers.iter_mut().filter(|layer| !layer.keeps_all()).collect();
+        if others.len() != snapshot.layers.len() {
+            return Err(Error::Cache("a saved checkpoint has another number of layers".into()));
+        }
+        for (layer, saved) in others.iter_mut().zip(&snapshot.layers) {
+            let arrays: Vec<Array> = saved.iter().map(array).collect::<Result<_>>()?;
+            layer.fill(arrays, length)?;
+        }
+        Ok(())
+    }
 }
 
-fn array(layer: &Layer) -> Result<mlx_rs::Array> {
+fn layer(array: &Array) -> Result<Layer> {
+    let (dtype, bytes) = to_bytes(array)?;
+    let shape = array.shape().iter().map(|&size| size as usize).collect();
+    Ok(Layer { dtype, shape, bytes })
+}
+
+fn array(layer: &Layer) -> Result<Array> {
     let dtype = float_dtype(layer.dtype)
         .ok_or_else(|| Error::Cache(format!("a saved block has type {:?}", layer.dtype)))?;
     let shape: Vec<i32> = layer.shape.iter().map(|&size| size as i32).collect();

@@ -1,8 +1,4 @@
 //! The state of one layer of one sequence, by kind.
-//!
-//! A recurrent layer will be a further kind. Its mixer updates it in place of [`LayerState::append`]; it implements `len`,
-//! `arrays`, `fork` (at its own length alone), `shortest_cut` (its own length), and [`LayerState::checkpoint`] and
-//! [`LayerState::restore`] with handles of the arrays that the next update replaces.
 
 use std::ops::Range;
 
@@ -11,6 +7,7 @@ use mlx_rs::Array;
 use super::capacity::capacity;
 use super::full::FullCache;
 use super::quantized::QuantizedCache;
+use super::recurrent::RecurrentState;
 use super::sliding::{SlidingCache, sliding_capacity};
 use crate::error::{Error, Result};
 
@@ -28,14 +25,19 @@ pub enum LayerState {
     Sliding(SlidingCache),
     /// Keys and values of every position, quantized.
     Quantized(QuantizedCache),
+    /// Of constant size.
+    Recurrent(RecurrentState),
 }
 
 /// What a layer needs to return to the length at which this was taken.
+#[derive(Clone)]
 pub(super) enum LayerCheckpoint {
     /// Nothing: the layer can be cut to any length.
     Length,
-    /// A handle of the buffer. The layer's next append copies the buffer.
+    /// What the next row sees, in a buffer of its own.
     Sliding(SlidingCache),
+    /// Handles of arrays that the next update replaces.
+    Recurrent(RecurrentState),
 }
 
 impl LayerState {
@@ -47,10 +49,23 @@ impl LayerState {
         }
     }
 
+    /// An empty state of constant size.
+    pub(crate) fn recurrent() -> Self {
+        Self::Recurrent(RecurrentState::default())
+    }
+
+    /// The state of a recurrent layer.
+    pub(crate) fn as_recurrent(&mut self) -> Result<&mut RecurrentState> {
+        match self {
+            Self::Recurrent(state) => Ok(state),
+            _ => Err(Error::Cache("a layer that attends has no state of constant size".into())),
+        }
+    }
+
     /// The same, empty, with quantized positions where it keeps all of them.
     pub(super) fn quantized(self, bits: u8) -> Self {
         match self {
-            Self::Sliding(cache) => Self::Sliding(cache),
+            Self::Sliding(_) | Self::Recurrent(_) => self,
             Self::Full(_) | Self::Quantized(_) => Self::Quantized(QuantizedCache::new(bits)),
         }
     }
@@ -62,6 +77,7 @@ impl LayerState {
             Self::Full(cache) => cache.append(added),
             Self::Sliding(cache) => cache.append(added),
             Self::Quantized(cache) => cache.append(added),
+            Self::Recurrent(_) => Err(Error::Cache("a recurrent layer keeps no keys and values".into())),
         }
     }
 
@@ -71,7 +87,13 @@ impl LayerState {
             Self::Full(cache) => cache.len(),
             Self::Sliding(cache) => cache.len(),
             Self::Quantized(cache) => cache.len(),
+            Self::Recurrent(state) => state.len(),
         }
+    }
+
+    /// Whether it keeps every position.
+    pub(super) fn keeps_all(&self) -> bool {
+        matches!(self, Self::Full(_) | Self::Quantized(_))
     }
 
     /// The shortest length that it can be cut to without a checkpoint.
@@ -79,6 +101,7 @@ impl LayerState {
         match self {
             Self::Full(_) | Self::Quantized(_) => 0,
             Self::Sliding(cache) => cache.shortest_cut(),
+            Self::Recurrent(state) => state.len(),
         }
     }
 
@@ -88,15 +111,18 @@ impl LayerState {
             Self::Full(cache) => cache.truncate(length),
             Self::Sliding(cache) => cache.truncate(length),
             Self::Quantized(cache) => cache.truncate(length),
+            // It was not longer.
+            Self::Recurrent(_) => {}
         }
     }
 
     /// What it needs to return to its present length later.
-    pub(super) fn checkpoint(&self) -> LayerCheckpoint {
-        match self {
+    pub(super) fn checkpoint(&self) -> Result<LayerCheckpoint> {
+        Ok(match self {
             Self::Full(_) | Self::Quantized(_) => LayerCheckpoint::Length,
-            Self::Sliding(cache) => LayerCheckpoint::Sliding(cache.clone()),
-        }
+            Self::Sliding(cache) => LayerCheckpoint::Sliding(cache.fork(cache.len())?),
+            Self::Recurrent(state) => LayerCheckpoint::Recurrent(state.clone()),
+        })
     }
 
     /// Returns to a checkpoint that was taken at `length`.
@@ -104,6 +130,16 @@ impl LayerState {
         match checkpoint {
             LayerCheckpoint::Length => self.truncate(length),
             LayerCheckpoint::Sliding(cache) => *self = Self::Sliding(cache),
+            LayerCheckpoint::Recurrent(state) => *self = Self::Recurrent(state),
+        }
+    }
+
+    /// The first `length` positions in a state of its own, with the help of a checkpoint that was taken there.
+    pub(super) fn fork_at(&self, checkpoint: &LayerCheckpoint, length: usize) -> Result<Self> {
+        match checkpoint {
+            LayerCheckpoint::Length => self.fork(length),
+            LayerCheckpoint::Sliding(cache) => cache.fork(length).map(Self::Sliding),
+            LayerCheckpoint::Recurrent(state) => Ok(Self::Recurrent(state.clone())),
         }
     }
 
@@ -113,6 +149,7 @@ impl LayerState {
             Self::Full(cache) => cache.fork(length).map(Self::Full),
             Self::Sliding(cache) => cache.fork(length).map(Self::Sliding),
             Self::Quantized(cache) => cache.fork(length).map(Self::Quantized),
+            Self::Recurrent(state) => Ok(Self::Recurrent(state.clone())),
         }
     }
 
@@ -126,9 +163,9 @@ impl LayerState {
         match self {
             Self::Full(cache) => cache.shift(kept, dropped, rotate),
             Self::Quantized(cache) => cache.shift(kept, dropped, rotate),
-            Self::Sliding(_) => {
-                Err(Error::Cache("a layer with a sliding window cannot keep the first tokens".into()))
-            }
+            Self::Sliding(_) | Self::Recurrent(_) => Err(Error::Cache(
+                "a layer that keeps no early positions cannot drop those behind them".into(),
+            )),
         }
     }
 
@@ -136,9 +173,19 @@ impl LayerState {
     pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
         match self {
             Self::Full(cache) => cache.part(range),
-            // Quantized positions would lose precision twice, and a window has lost its first positions.
-            Self::Quantized(_) | Self::Sliding(_) => Ok(None),
+            // Quantized positions would lose precision twice; the others have lost their first positions.
+            Self::Quantized(_) | Self::Sliding(_) | Self::Recurrent(_) => Ok(None),
         }
+    }
+
+    /// Fills an empty state that does not keep every position with the [contents](LayerCheckpoint::contents) of a checkpoint at `length`.
+    pub(super) fn fill(&mut self, mut arrays: Vec<Array>, length: usize) -> Result<()> {
+        match self {
+            Self::Recurrent(state) => *state = RecurrentState::from_arrays(arrays.into_iter(), length),
+            Self::Sliding(cache) => cache.fill(arrays.pop(), length)?,
+            Self::Full(_) | Self::Quantized(_) => {}
+        }
+        Ok(())
     }
 
     /// Handles of what holds its positions on the device; other sequences may be in it, too.
@@ -147,6 +194,7 @@ impl LayerState {
             Self::Full(cache) => cache.array().into_iter().collect(),
             Self::Sliding(cache) => cache.array().into_iter().cloned().collect(),
             Self::Quantized(cache) => cache.arrays().into_iter().flatten().cloned().collect(),
+            Self::Recurrent(state) => state.arrays().cloned().collect(),
         }
     }
 
@@ -155,6 +203,7 @@ impl LayerState {
         match self {
             Self::Full(cache) => cache.bytes(),
             Self::Sliding(_) | Self::Quantized(_) => self.arrays().iter().map(Array::nbytes).sum(),
+            Self::Recurrent(state) => state.bytes(),
         }
     }
 
@@ -165,11 +214,30 @@ impl LayerState {
 }
 
 impl LayerCheckpoint {
-    /// Bytes of device memory that it may hold beside the layer's own.
+    /// Bytes of device memory that it holds, some of which may be the layer's own, too.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Length => 0,
             Self::Sliding(cache) => cache.array().map_or(0, Array::nbytes),
+            Self::Recurrent(state) => state.bytes(),
+        }
+    }
+
+    /// What [`LayerState::fill`] needs.
+    pub(super) fn contents(&self) -> Result<Vec<Array>> {
+        match self {
+            Self::Length => Ok(Vec::new()),
+            Self::Sliding(cache) => Ok(cache.newest()?.into_iter().collect()),
+            Self::Recurrent(state) => Ok(state.arrays().cloned().collect()),
+        }
+    }
+
+    /// Handles of what it holds on the device.
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        match self {
+            Self::Length => Vec::new(),
+            Self::Sliding(cache) => cache.array().into_iter().cloned().collect(),
+            Self::Recurrent(state) => state.arrays().cloned().collect(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod buffer;
 mod capacity;
+mod checkpoints;
 mod disk;
 mod export;
 mod full;
@@ -9,17 +10,19 @@ mod layer;
 mod pool;
 mod prefix;
 mod quantized;
+mod recurrent;
 mod sequence;
 mod sliding;
 mod slot;
 mod variant;
 
 pub use capacity::capacity;
-pub(crate) use disk::{BLOCK, Block, DiskCache, Saved, Tier};
+pub(crate) use disk::{BLOCK, Block, DiskCache, Saved, Snapshot, Tier};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
 pub use layer::{LayerState, layer_capacity};
 pub(crate) use pool::{Bucket, append_rows};
 pub(crate) use prefix::{Clock, Found, Hit, Kept, PrefixTree};
 pub(crate) use quantized::GROUP;
+pub(crate) use recurrent::RecurrentState;
 pub use sequence::{Rollback, SequenceState};
 pub use variant::Variant;

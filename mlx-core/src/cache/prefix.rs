@@ -1,6 +1,8 @@
 //! A radix tree of token sequences with a value for each, which finds the longest common prefix and evicts the least recently used
 //! value. Invariant: pure; it sees ids, lengths and bytes, and values are opaque.
 
+mod stops;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -49,6 +51,8 @@ struct Node<T> {
     entry: Option<Entry<T>>,
     /// The shortest length that a value at or below this node can be truncated to.
     shortest: usize,
+    /// Shorter lengths on the edge that values at or below this node can go back to, with their nodes.
+    stops: BTreeMap<usize, Vec<usize>>,
 }
 
 #[derive(Debug)]
@@ -68,6 +72,14 @@ pub(crate) struct Kept<T> {
     pub(crate) bytes: u64,
     /// The shortest length that it can be truncated to: 0 for a cache of every position, its own length if it cannot be truncated.
     pub(crate) shortest: usize,
+    /// Shorter lengths that it can go back to, rising.
+    pub(crate) stops: Vec<usize>,
+}
+
+impl<T> Kept<T> {
+    fn goes_back_to(&self, length: usize) -> bool {
+        length >= self.shortest || self.stops.contains(&length)
+    }
 }
 
 /// The result of a search.
@@ -106,7 +118,15 @@ impl<T> Default for PrefixTree<T> {
 
 impl<T> Node<T> {
     fn new(edge: Vec<u32>, parent: usize, depth: usize) -> Self {
-        Self { edge, parent, children: BTreeMap::new(), depth, entry: None, shortest: usize::MAX }
+        Self {
+            edge,
+            parent,
+            children: BTreeMap::new(),
+            depth,
+            entry: None,
+            shortest: usize::MAX,
+            stops: BTreeMap::new(),
+        }
     }
 }
 
@@ -138,13 +158,13 @@ impl<T> PrefixTree<T> {
         let (place, looked_at) = self.walk(prompt);
         let differs = self.differs(&place, prompt);
         let mut found = Found { hit: None, common: place.depth, differs, looked_at };
-        if let Some((node, length)) = self.usable(&place, allowed) {
-            found.hit = self.touch(self.cuttable_below(node), length);
+        if let Some((entry, length)) = self.usable(&place, allowed) {
+            found.hit = self.touch(entry, length);
         }
         found
     }
 
-    /// The node with an entry below it that can be truncated to the longest allowed part of the path to `place`, and that length.
+    /// The entry that can be cut to the longest part of the path to `place`, as far as is allowed, and that length.
     fn usable(&self, place: &Place, allowed: impl Fn(usize) -> usize) -> Option<(usize, usize)> {
         // All entries below a node share the tokens up to it with the prompt; towards the root there are fewer.
         let (mut node, mut depth) = (place.node, place.depth);
@@ -153,8 +173,13 @@ impl<T> PrefixTree<T> {
             if length == 0 {
                 return None;
             }
-            if self.nodes[node].shortest <= length {
-                return Some((node, length));
+            let here = &self.nodes[node];
+            if here.shortest <= length {
+                return Some((self.cuttable_below(node), length));
+            }
+            let mut stops = here.stops.range(..=length).rev();
+            if let Some((&stop, entries)) = stops.find(|(stop, _)| allowed(**stop) == **stop) {
+                return Some((*entries.last()?, stop));
             }
             if node == ROOT {
                 return None;
@@ -170,26 +195,35 @@ impl<T> PrefixTree<T> {
         (entry.id == hit.id).then_some(&entry.kept.value)
     }
 
-    /// A value that starts with `tokens` and can be truncated to them. Does not count as a use.
+    /// A value whose tokens start with `tokens`. Does not count as a use.
     pub(crate) fn peek(&self, tokens: &[u32]) -> Option<&T> {
         let (place, _) = self.walk(tokens);
-        let is_there = place.depth == tokens.len() && self.nodes[place.node].shortest <= tokens.len();
         let entry = self.nodes[self.cuttable_below(place.node)].entry.as_ref();
-        entry.filter(|_| is_there).map(|entry| &entry.kept.value)
+        entry.filter(|_| place.depth == tokens.len()).map(|entry| &entry.kept.value)
+    }
+
+    /// A value that starts with `tokens` and can be cut to them.
+    fn covers(&self, place: &Place, tokens: &[u32]) -> bool {
+        let node = &self.nodes[place.node];
+        let length = tokens.len();
+        place.depth == length && (node.shortest <= length || node.stops.contains_key(&length))
     }
 
     /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries that it can be truncated to, or itself if an
     /// existing entry can be truncated to it.
     pub(crate) fn insert(&mut self, tokens: &[u32], mut kept: Kept<T>) -> Vec<T> {
         let (place, _) = self.walk(tokens);
-        let is_there = place.depth == tokens.len() && self.nodes[place.node].shortest <= tokens.len();
-        if tokens.is_empty() || is_there {
+        if tokens.is_empty() || self.covers(&place, tokens) {
             return vec![kept.value];
         }
         kept.shortest = kept.shortest.min(tokens.len());
+        kept.stops.retain(|&stop| stop > 0 && stop < kept.shortest);
         let at = self.branch(&place);
         let node = self.grow(at, &tokens[place.depth..]);
-        let superseded = self.superseded(node, kept.shortest);
+        let superseded = self.superseded(node, &kept);
+        for &stop in &kept.stops {
+            self.note(node, stop);
+        }
         let now = self.clock.tick();
         self.order.insert(now, node);
         self.bytes += kept.bytes;
@@ -270,6 +304,8 @@ impl<T> PrefixTree<T> {
         let head = std::mem::replace(&mut self.nodes[place.node].edge, tail);
         let middle = self.add(head, parent);
         let (first, below) = (self.nodes[place.node].edge[0], self.nodes[place.node].shortest);
+        let behind = self.nodes[place.node].stops.split_off(&(place.depth + 1));
+        self.nodes[middle].stops = std::mem::replace(&mut self.nodes[place.node].stops, behind);
         self.nodes[middle].children.insert(first, place.node);
         self.nodes[middle].shortest = below;
         self.nodes[place.node].parent = middle;
@@ -295,12 +331,12 @@ impl<T> PrefixTree<T> {
         place
     }
 
-    /// Entries on the path to `node` that a value with this `shortest` length makes redundant.
-    fn superseded(&self, node: usize, shortest: usize) -> Vec<usize> {
+    /// Entries on the path to `node` that this value makes redundant.
+    fn superseded<V>(&self, node: usize, kept: &Kept<V>) -> Vec<usize> {
         let mut found = Vec::new();
         let mut above = self.nodes[node].parent;
-        while above != ROOT && self.nodes[above].depth >= shortest {
-            if self.nodes[above].entry.is_some() {
+        while above != ROOT {
+            if self.nodes[above].entry.is_some() && kept.goes_back_to(self.nodes[above].depth) {
                 found.push(above);
             }
             above = self.nodes[above].parent;
@@ -313,6 +349,9 @@ impl<T> PrefixTree<T> {
         let Entry { kept, used, .. } = self.nodes[node].entry.take()?;
         self.order.remove(&used);
         self.bytes -= kept.bytes;
+        for &stop in &kept.stops {
+            self.forget(node, stop);
+        }
         let mut node = node;
         while node != ROOT && self.nodes[node].entry.is_none() && self.nodes[node].children.is_empty() {
             let parent = self.nodes[node].parent;
@@ -337,6 +376,8 @@ impl<T> PrefixTree<T> {
         let only = children.values().next().filter(|_| children.len() == 1 && entry.is_none());
         let (Some(&child), parent, true) = (only, *parent, node != ROOT) else { return node };
         let mut edge = std::mem::take(&mut self.nodes[node].edge);
+        let mut stops = std::mem::take(&mut self.nodes[node].stops);
+        self.nodes[child].stops.append(&mut stops);
         self.nodes[parent].children.insert(edge[0], child);
         edge.append(&mut self.nodes[child].edge);
         (self.nodes[child].edge, self.nodes[child].parent) = (edge, parent);

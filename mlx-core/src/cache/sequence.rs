@@ -3,6 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::transforms::{async_eval, eval};
 
+use super::checkpoints::Checkpoints;
 use super::layer::{LayerCheckpoint, LayerState};
 use super::variant::Variant;
 use crate::error::Result;
@@ -14,13 +15,7 @@ pub struct SequenceState {
     variant: Variant,
     /// Positions that context shifts removed.
     dropped: usize,
-    checkpoint: Option<Checkpoint>,
-}
-
-/// A length that the state can return to.
-struct Checkpoint {
-    length: usize,
-    layers: Vec<LayerCheckpoint>,
+    checkpoints: Checkpoints,
 }
 
 /// How far a state went back.
@@ -38,7 +33,7 @@ pub enum Rollback {
 impl SequenceState {
     /// An empty state of these layers, for passes of this variant.
     pub(crate) fn new(layers: Vec<LayerState>, variant: Variant) -> Self {
-        Self { layers, variant, dropped: 0, checkpoint: None }
+        Self { layers, variant, dropped: 0, checkpoints: Checkpoints::default() }
     }
 
     /// The same, empty, with keys and values quantized to so many bits in all layers that keep every position.
@@ -71,7 +66,7 @@ impl SequenceState {
         dropped: usize,
         rotate: impl Fn(usize, &Array) -> Result<Array>,
     ) -> Result<()> {
-        self.checkpoint = None;
+        self.checkpoints.clear();
         for (index, layer) in self.layers.iter_mut().enumerate() {
             layer.shift(kept, dropped, |keys| rotate(index, keys))?;
         }
@@ -80,7 +75,7 @@ impl SequenceState {
     }
 
     /// The shortest length that it can be cut to without a checkpoint: 0 if it has all positions. A layer with a sliding window has
-    /// dropped what its next row does not see; after a context shift a state cannot be cut at all.
+    /// dropped what its next row does not see, a recurrent one cannot be cut; after a context shift no state can.
     pub fn shortest_cut(&self) -> usize {
         if self.dropped > 0 {
             return usize::MAX;
@@ -88,57 +83,95 @@ impl SequenceState {
         self.layers.iter().map(LayerState::shortest_cut).max().unwrap_or(0)
     }
 
-    /// Whether the state can be cut to `length` positions without a checkpoint.
-    pub fn reaches(&self, length: usize) -> bool {
-        length >= self.shortest_cut()
+    /// The longest length up to `length` that it can go back to: that length itself, or a checkpoint before it, or 0, a new state.
+    pub fn nearest(&self, length: usize) -> usize {
+        if length >= self.shortest_cut() {
+            return length.min(self.offset());
+        }
+        self.checkpoints.last_until(length).map_or(0, |checkpoint| checkpoint.length)
     }
 
-    /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes. There is one
-    /// checkpoint; it takes the place of an older one. It costs nothing in layers that can be cut; a layer with a window is copied once, by its
-    /// next append.
-    pub fn checkpoint(&mut self) {
-        let layers = self.layers.iter().map(LayerState::checkpoint).collect();
-        self.checkpoint = (self.dropped == 0).then(|| Checkpoint { length: self.offset(), layers });
+    /// Whether [`nearest`](Self::nearest) needs checkpoints to go back any further than a pass or two.
+    pub fn needs_checkpoints(&self) -> bool {
+        self.layers.iter().any(|layer| !layer.keeps_all())
     }
 
-    /// Goes back to the first `length` positions, or to a checkpoint before them. A state can always go back to where its last
-    /// pass began.
+    /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes; a `marked`
+    /// checkpoint stays where others are thinned. It costs nothing in layers that can be cut, and a copy of the window in layers with one.
+    pub fn checkpoint(&mut self, marked: bool) -> Result<()> {
+        if self.dropped == 0 && self.offset() > 0 && self.needs_checkpoints() {
+            let layers = self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>()?;
+            self.checkpoints.push(self.offset(), layers, marked);
+        }
+        Ok(())
+    }
+
+    /// What its layers need to go back to `length`, its own or that of a checkpoint; `None` if it is neither.
+    pub(super) fn checkpoint_at(&self, length: usize) -> Result<Option<Vec<LayerCheckpoint>>> {
+        if length == self.offset() {
+            return self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>().map(Some);
+        }
+        Ok(self.checkpoints.last_until(length).filter(|it| it.length == length).map(|it| it.layers.clone()))
+    }
+
+    /// The lengths of its checkpoints, rising.
+    pub fn checkpoints(&self) -> impl Iterator<Item = usize> {
+        self.checkpoints.lengths()
+    }
+
+    /// The bytes of its checkpoints, some of which may be the state's own, too.
+    pub fn checkpoint_bytes(&self) -> usize {
+        self.checkpoints.bytes()
+    }
+
+    /// Drops all checkpoints; gives their bytes.
+    pub fn drop_checkpoints(&mut self) -> usize {
+        let bytes = self.checkpoints.bytes();
+        self.checkpoints.clear();
+        bytes
+    }
+
+    /// Drops the checkpoint that is missed the least; gives its length and bytes.
+    pub fn thin(&mut self) -> Option<(usize, usize)> {
+        self.checkpoints.thin()
+    }
+
+    /// Goes back to the first `length` positions, or to a checkpoint before them.
     pub fn rollback(&mut self, length: usize) -> Rollback {
-        if self.reaches(length) {
+        if length >= self.shortest_cut() {
             for layer in &mut self.layers {
                 layer.truncate(length);
             }
-            self.checkpoint.take_if(|checkpoint| checkpoint.length > length);
+            self.checkpoints.cut(length);
             return Rollback::Done;
         }
-        match self.checkpoint.take_if(|checkpoint| checkpoint.length <= length) {
-            Some(checkpoint) => self.restore(checkpoint, length),
-            None => Rollback::StartOver,
+        let Some(checkpoint) = self.checkpoints.last_until(length) else { return Rollback::StartOver };
+        let found = checkpoint.length;
+        for (layer, checkpoint) in self.layers.iter_mut().zip(&checkpoint.layers) {
+            layer.restore(checkpoint.clone(), found);
         }
+        self.checkpoints.cut(found);
+        if found == length { Rollback::Done } else { Rollback::Earlier(found) }
     }
 
-    fn restore(&mut self, Checkpoint { length, layers }: Checkpoint, wanted: usize) -> Rollback {
-        for (layer, checkpoint) in self.layers.iter_mut().zip(layers) {
-            layer.restore(checkpoint, length);
-        }
-        if length == wanted { Rollback::Done } else { Rollback::Earlier(length) }
-    }
-
-    /// A state of its own that goes on after the first `length` positions of this one, with the same bits; `None` if this one does
-    /// not [reach](Self::reaches) so far back. At a length that this one does not have yet, a copy of all of it.
+    /// A state of its own that goes on after the first `length` positions of this one, with the same bits and with the checkpoints up
+    /// to there; `None` if this one cannot [go back](Self::nearest) there. At a length that this one does not have yet, a copy of all of it.
     pub fn fork(&self, length: usize) -> Result<Option<Self>> {
-        if !self.reaches(length) {
-            return Ok(None);
-        }
-        let layers = self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?;
-        Ok(Some(Self::new(layers, self.variant)))
+        let layers: Vec<LayerState> = if length >= self.shortest_cut() {
+            self.layers.iter().map(|layer| layer.fork(length)).collect::<Result<_>>()?
+        } else {
+            let checkpoint = self.checkpoints.last_until(length).filter(|it| it.length == length);
+            let Some(checkpoint) = checkpoint else { return Ok(None) };
+            let pairs = self.layers.iter().zip(&checkpoint.layers);
+            pairs.map(|(layer, it)| layer.fork_at(it, length)).collect::<Result<_>>()?
+        };
+        let checkpoints = self.checkpoints.until(length);
+        Ok(Some(Self { checkpoints, ..Self::new(layers, self.variant) }))
     }
 
-    /// The bytes of device memory that it holds, with what a checkpoint may hold beside it.
+    /// The bytes of device memory that its layers hold; [checkpoints](Self::checkpoint_bytes) hold others.
     pub fn bytes(&self) -> usize {
-        let held = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.layers);
-        self.layers.iter().map(LayerState::bytes).sum::<usize>()
-            + held.map(LayerCheckpoint::bytes).sum::<usize>()
+        self.layers.iter().map(LayerState::bytes).sum()
     }
 
     /// Starts to compute what is pending and returns at once.
@@ -161,6 +194,6 @@ impl SequenceState {
     }
 
     fn arrays(&self) -> Vec<Array> {
-        self.layers.iter().flat_map(LayerState::arrays).collect()
+        self.layers.iter().flat_map(LayerState::arrays).chain(self.checkpoints.arrays()).collect()
     }
 }

@@ -5,7 +5,7 @@ use mlx_rs::Array;
 
 use super::buffer::Buffer;
 use super::capacity::capacity;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A full buffer makes room for at least this many positions, so that it is seldom moved.
 const SPARE: usize = 64;
@@ -58,6 +58,25 @@ impl SlidingCache {
         self.buffer = Some(buffer);
         self.length = end;
         Ok(view)
+    }
+
+    /// Fills an empty state with the newest of the first `length` positions, `[1, 2 H, n, D]`.
+    pub(super) fn fill(&mut self, newest: Option<Array>, length: usize) -> Result<()> {
+        let kept = newest.as_ref().map_or(0, |newest| newest.dim(2) as usize);
+        if kept > length || self.oldest(length) < length - kept {
+            return Err(Error::Cache("a saved window lacks positions".into()));
+        }
+        self.buffer =
+            newest.map(|newest| Buffer::from_array(newest).moved(0..kept, kept + SPARE)).transpose()?;
+        (self.first, self.length) = (length - kept, length);
+        Ok(())
+    }
+
+    /// The newest positions alone, `[1, 2 H, n, D]`.
+    pub(super) fn newest(&self) -> Result<Option<Array>> {
+        let places = 0..self.length - self.first;
+        let filled = self.buffer.as_ref().filter(|_| !places.is_empty());
+        filled.map(|buffer| buffer.part(places.clone())).transpose()
     }
 
     /// The shortest length whose next row has all positions that it sees.

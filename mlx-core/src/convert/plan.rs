@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use safetensors::Dtype;
 
+use super::adapt::Adaptation;
 use super::{ConvertOptions, Rule};
 use crate::array::float_dtype;
 use crate::error::{Error, Result};
+use crate::model::DecoderConfig;
 use crate::quantization::QuantScheme;
 use crate::weights::{Checkpoint, Entry};
 
@@ -22,6 +24,8 @@ pub(super) struct Unit {
     pub(super) shape: Vec<usize>,
     /// The type of its floats.
     pub(super) dtype: Dtype,
+    /// Whether 1 is added to its numbers.
+    pub(super) adds_one: bool,
     /// How it is quantized.
     pub(super) scheme: Option<QuantScheme>,
 }
@@ -79,8 +83,13 @@ impl Unit {
     }
 }
 
-/// Plans all tensors of `checkpoint`, a model of this family.
-pub(super) fn plan(checkpoint: &Checkpoint, family: &str, options: &ConvertOptions) -> Result<Vec<Unit>> {
+/// Plans all tensors of `checkpoint`, a model of this family with this prepared config.
+pub(super) fn plan(
+    checkpoint: &Checkpoint,
+    (family, config): (&str, &DecoderConfig),
+    options: &ConvertOptions,
+) -> Result<Vec<Unit>> {
+    let adaptation = Adaptation::new(family, config);
     if let Some((name, entry)) = checkpoint.entries().iter().find(|(_, entry)| entry.shape.contains(&0)) {
         return Err(
             checkpoint.error(entry, format!("tensor {name} has shape {:?} and is empty", entry.shape))
@@ -92,7 +101,7 @@ pub(super) fn plan(checkpoint: &Checkpoint, family: &str, options: &ConvertOptio
         // mlx-lm supports experts only as a stack.
         match expert(name).filter(|_| options.scheme.is_some()) {
             Some((stack, index)) => drop(stacks.entry(stack).or_default().insert(index, entry.clone())),
-            None => units.push(plain(name.clone(), vec![entry.clone()], entry.shape.clone(), options)),
+            None => units.push(adapted(name, entry, adaptation, options)),
         }
     }
     for (name, experts) in stacks {
@@ -104,7 +113,7 @@ pub(super) fn plan(checkpoint: &Checkpoint, family: &str, options: &ConvertOptio
             return Err(Error::file(checkpoint.main_file(), message));
         }
         let shape = [&[experts.len()], shape.as_slice()].concat();
-        units.push(plain(name, experts.into_values().collect(), shape, options));
+        units.push(plain(adaptation.name(&name), experts.into_values().collect(), shape, options));
     }
     units.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(default) = options.scheme {
@@ -124,7 +133,15 @@ pub(super) fn plan(checkpoint: &Checkpoint, family: &str, options: &ConvertOptio
 fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
-    Unit { name, sources, shape, dtype, scheme: None }
+    Unit { name, sources, shape, dtype, adds_one: false, scheme: None }
+}
+
+/// A tensor as mlx-lm writes it.
+fn adapted(name: &str, entry: &Entry, adaptation: Adaptation, options: &ConvertOptions) -> Unit {
+    let shape = Adaptation::shape(name, &entry.shape);
+    let unit = plain(adaptation.name(name), vec![entry.clone()], shape, options);
+    let dtype = if adaptation.keeps_type(name) { entry.dtype } else { unit.dtype };
+    Unit { adds_one: adaptation.adds_one(name, &entry.shape), dtype, ..unit }
 }
 
 /// The name in mlx-lm of the stack that a tensor of a single expert belongs to, and the index of the expert.

@@ -68,7 +68,7 @@ impl EngineLoop {
     ) -> Result<Self> {
         let limit = options.prefix_cache.unwrap_or(capacity.shared() / 4);
         let scheduler = Scheduler::new(options.max_running, capacity.shared(), device.shapes());
-        let prefixes = Prefixes::new(limit, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
+        let prefixes = Prefixes::new(limit, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
         let mut engine = Self {
             device,
             folder,
@@ -130,7 +130,8 @@ impl EngineLoop {
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
         }
         self.shift_full_states(&mut plan);
-        let mut work = Work::new();
+        let free = self.scheduler.ledger().free();
+        let mut work = Work::new(self.prefixes.checkpoint_room(&plan, &mut self.sequences, free));
         self.device.start_prefill(&plan, &mut self.sequences, &mut work);
         if self.device.pipelined() {
             self.device.start_decode(&plan, &mut self.sequences, &mut work);
@@ -190,9 +191,10 @@ impl EngineLoop {
         for &id in &changes.preempt {
             self.preempt(id);
         }
-        let find = |id: &u64| self.prefixes.find(*id, self.sequences.get(*id), &self.device);
+        let Self { prefixes, sequences, device, scheduler, .. } = self;
+        let find = |id: &u64| prefixes.find(*id, sequences.get_mut(*id), device);
         let known: Vec<_> = changes.admit.iter().map(find).collect();
-        self.prefixes.make_room(self.scheduler.ledger().free());
+        prefixes.make_room(sequences, scheduler.ledger().free());
         for (&id, known) in changes.admit.iter().zip(known) {
             self.prefixes.start(id, known, &mut self.sequences, &self.device);
         }
@@ -361,7 +363,7 @@ impl EngineLoop {
     /// Keeps the states of ended sequences for later requests. Nothing may be pending on the device.
     fn retire(&mut self) {
         for sequence in std::mem::take(&mut self.retired) {
-            let free = self.scheduler.ledger().free();
+            let free = Prefixes::left(&self.sequences, self.scheduler.ledger().free());
             self.prefixes.keep(sequence, &self.device, &self.capacity, free);
         }
     }
@@ -378,7 +380,7 @@ impl EngineLoop {
         let ledger = scheduler.ledger();
         gauges.reserved_bytes.store(self.capacity.fixed + ledger.reserved(), Ordering::Relaxed);
         gauges.used_bytes.store(self.capacity.weights() + ledger.used(), Ordering::Relaxed);
-        gauges.prefix_bytes.store(self.prefixes.bytes(), Ordering::Relaxed);
+        gauges.prefix_bytes.store(self.prefixes.bytes(sequences), Ordering::Relaxed);
         gauges.prefixes.store(self.prefixes.len(), Ordering::Relaxed);
         gauges.running.store(scheduler.running(), Ordering::Relaxed);
         gauges.paused.store(scheduler.waiting().saturating_sub(queue.len()), Ordering::Relaxed);

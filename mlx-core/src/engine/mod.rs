@@ -1,6 +1,7 @@
 //! The engine: one thread that owns the model and runs every request of every front end.
 
 mod canceller;
+mod checkpoint_plan;
 mod constraint;
 mod engine_loop;
 mod generation;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use async_channel::Sender;
 
 use super::canceller::Canceller;
+use super::checkpoint_plan::CheckpointPlan;
 use super::constraint::ConstraintSpec;
 use super::output::OutputText;
 use super::output::embedding::Embedding;
@@ -56,6 +57,11 @@ impl Sequences {
         self.0.iter().map(|(&id, sequence)| (id, sequence))
     }
 
+    /// All of them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.0.values_mut()
+    }
+
     /// The sequences with these ids, which rise, and all of which exist.
     pub(super) fn several_mut<'a>(&'a mut self, ids: &'a [u64]) -> Vec<&'a mut Sequence> {
         let chosen = self.0.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
@@ -74,6 +80,7 @@ pub(super) struct Sequence {
     pub(super) reader: PromptReader,
     pub(super) outlet: Outlet,
     pub(super) reservation: Reservation,
+    pub(super) checkpoints: CheckpointPlan,
     /// `None` while it waits in the queue.
     pub(super) run: Option<Run>,
     /// A pass that it was part of failed: it runs alone until its next token, which shows whose fault it was.
@@ -122,6 +129,8 @@ pub(super) struct Source {
     pub(super) id: u64,
     /// The positions to copy.
     pub(super) length: usize,
+    /// The positions that both have in common, up to a chunk border.
+    pub(super) parting: usize,
 }
 
 /// Where the events go.
@@ -166,6 +175,7 @@ impl Sequence {
             },
             outlet,
             reservation,
+            checkpoints: CheckpointPlan::default(),
             run: None,
             quarantined: false,
             ended: None,
@@ -193,6 +203,7 @@ impl Sequence {
     pub(super) fn start(&mut self, state: SequenceState, wait: Wait) {
         self.clock.started.get_or_insert_with(Instant::now);
         self.record_cached(&state);
+        let state = self.checkpoints.resumed(state);
         self.run = Some(Run { state, pass: None, wait });
     }
 
@@ -221,6 +232,7 @@ impl Sequence {
             prompt: self.history.prompt_length(),
             length: self.history.len(),
             state,
+            cuts: self.checkpoints.cuts(state.seen),
             growth,
             exact: self.limits.exact,
             reads_hidden: self.reader.is_on(),
@@ -267,6 +279,7 @@ impl Sequence {
     /// Goes on with a state that another sequence computed, or that was kept.
     pub(super) fn resume_with(&mut self, state: SequenceState) {
         self.record_cached(&state);
+        let state = self.checkpoints.resumed(state);
         let run = self.running();
         run.wait = Wait::Nothing;
         run.state = state;

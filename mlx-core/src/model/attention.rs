@@ -10,7 +10,7 @@ mod temperature;
 mod weights;
 
 use mlx_rs::Array;
-use mlx_rs::ops::concatenate;
+use mlx_rs::ops::{concatenate, multiply, sigmoid};
 
 use super::batch::Batch;
 use super::linear::{Linear, Part};
@@ -34,6 +34,7 @@ pub(super) struct Attention {
     norm: Option<QkNorm>,
     norm_after_rope: bool,
     temperature: Option<AttentionTemperature>,
+    output_gate: bool,
     core: Core,
 }
 
@@ -71,6 +72,7 @@ impl Attention {
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),
+            output_gate: config.output_gate,
             core: Core {
                 heads,
                 scale: config.scale,
@@ -96,6 +98,11 @@ impl Attention {
         let (queries, keys, size) = (heads.query as i32, heads.key as i32, heads.size as i32);
         let all = queries + 2 * keys;
         let mut projected = self.qkv.forward(input)?;
+        let mut gate = None;
+        if self.output_gate {
+            gate = Some(sigmoid(slice_axis(&projected, 1, 0, queries * size)?)?);
+            projected = slice_axis(&projected, 1, queries * size, projected.dim(1))?;
+        }
         if let Some(norm) = &self.norm {
             projected = norm.normalize_width(projected, heads)?;
         }
@@ -109,8 +116,11 @@ impl Attention {
         let key = slice_axis(&rotated, 1, queries, queries + keys)?;
         let value = slice_axis(&by_head, 1, queries + keys, all)?;
         let added = concatenate(&[key, value], 1)?;
-        let mixed = self.core.attend(&query, &added, batch, states)?;
-        self.output.forward(&mixed.reshape(&[rows, queries * size])?)
+        let mut mixed = self.core.attend(&query, &added, batch, states)?.reshape(&[rows, queries * size])?;
+        if let Some(gate) = gate {
+            mixed = multiply(mixed, gate)?;
+        }
+        self.output.forward(&mixed)
     }
 
     /// Queries and keys, `[T, H, 1, D]`, normalized and rotated.

@@ -6,7 +6,7 @@ use mlx_rs::ops::{add, multiply};
 use super::batch::Batch;
 use super::config::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForward;
-use super::mixer::Mixer;
+use super::mixer::{Mixer, MixerConfig};
 use super::moe::Experts;
 use super::norm::Norm;
 use super::rope::Rotary;
@@ -46,14 +46,20 @@ impl Block {
             part.map(|part| Norm::load(weights, &format!("{name}.{part}"), hidden, config.norm)).transpose()
         };
         let inner = format!("{name}.mlp");
-        let mixer = (layer.mixer, layer.sliding_window);
         let feed_forward = match &config.experts {
             Some(experts) if layer.is_moe => Inner::Sparse(Experts::load(weights, &inner, hidden, experts)?),
             _ => Inner::Dense(FeedForward::load(weights, &inner, hidden, &config.feed_forward)?),
         };
+        let mixer = MixerConfig {
+            kind: layer.mixer,
+            attention: layer.attention.as_deref().unwrap_or(&config.attention),
+            sliding_window: layer.sliding_window,
+            hidden,
+            eps: config.norm.eps,
+        };
         Ok(Self {
             input_norm: norm(weights, block.input_norm)?,
-            mixer: Mixer::load(weights, name, hidden, &config.attention, mixer)?,
+            mixer: Mixer::load(weights, name, &mixer)?,
             post_attention_norm: norm(weights, block.post_attention_norm)?,
             pre_feedforward_norm: norm(weights, block.pre_feedforward_norm)?,
             feed_forward,

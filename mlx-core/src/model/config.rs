@@ -5,7 +5,7 @@ use super::feed_forward::FeedForwardConfig;
 use super::head::HeadConfig;
 use super::mixer::MixerKind;
 use super::moe::MoeConfig;
-use super::norm::NormConfig;
+use super::norm::{NormConfig, NormKind};
 use super::rope::RopeConfig;
 use super::tensors::TensorNames;
 use crate::error::Result;
@@ -41,10 +41,17 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
+    /// The attention of a layer, if that is its mixer.
+    pub fn attention_of<'a>(&'a self, layer: &'a LayerConfig) -> Option<&'a AttentionConfig> {
+        let attends = layer.mixer == MixerKind::Attention;
+        attends.then(|| layer.attention.as_deref().unwrap_or(&self.attention))
+    }
+
     /// Renames and drops tensors, so that `weights` has the decoder's names, and corrects what the tensors show to be wrong in
     /// config.json: biases, and whether the head is tied.
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
+        self.prepare_gated_delta(weights);
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {
@@ -66,11 +73,31 @@ impl DecoderConfig {
     }
 }
 
+impl DecoderConfig {
+    /// Layers of the gated delta rule come in two conventions: as published, norms multiply with `1 + weight`; as mlx-lm writes them,
+    /// with the weight. Nothing but the form of the convolution tells which.
+    fn prepare_gated_delta(&mut self, weights: &mut Weights) {
+        let is_delta = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::GatedDelta(_));
+        let Some(layer) = self.layers.iter().position(is_delta) else { return };
+        weights.keep_wide(".A_log");
+        // Heads that draft tokens.
+        weights.skip_all(|name| name.starts_with("mtp.") || name.contains(".mtp."));
+        let conv = weights.shape(&format!("model.layers.{layer}.linear_attn.conv1d.weight"));
+        let converted = conv.is_some_and(|shape| shape.last() == Some(&1));
+        self.norm.kind = if converted { NormKind::Rms } else { NormKind::RmsPlusOne };
+        if let Some(norm) = &mut self.attention.norm {
+            norm.norm.kind = self.norm.kind;
+        }
+    }
+}
+
 /// What may differ from layer to layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
     /// What lets its rows see each other.
     pub mixer: MixerKind,
+    /// The shape of its attention, where it differs from [`DecoderConfig::attention`].
+    pub attention: Option<Box<AttentionConfig>>,
     /// How many positions a row sees, itself included, at least 1; all of them if `None`.
     pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer without positions.

@@ -7,7 +7,6 @@ use super::batch::{Batch, Input};
 use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
 use super::linear::{Linear, Matrix, Part};
-use super::mixer::MixerKind;
 use super::norm::Norm;
 use super::pass::Pass;
 use super::rope::Ropes;
@@ -62,9 +61,7 @@ impl Model for Decoder {
     }
 
     fn new_state(&self, variant: Variant) -> SequenceState {
-        let layer = |layer: &LayerConfig| match layer.mixer {
-            MixerKind::Attention => LayerState::new(layer.sliding_window),
-        };
+        let layer = |layer: &LayerConfig| layer.mixer.new_state(layer.sliding_window);
         SequenceState::new(self.config.layers.iter().map(layer).collect(), variant)
     }
 

@@ -4,6 +4,7 @@
 mod base;
 mod cohere;
 mod gemma;
+mod hybrid;
 mod layers;
 mod llama;
 mod mixtures;
@@ -21,7 +22,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 42] = [
+const FAMILIES: [(&[&str], Read); 47] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
@@ -44,6 +45,7 @@ const FAMILIES: [(&[&str], Read); 42] = [
     (&["internlm2"], varied::internlm2),
     (&["internlm3"], llama::internlm3),
     (&["iquestcoder"], llama::iquestcoder),
+    (&["lfm2"], hybrid::lfm2),
     (&["llama", "xverse"], llama::llama),
     (&["minicpm"], llama::minicpm),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
@@ -58,8 +60,12 @@ const FAMILIES: [(&[&str], Read); 42] = [
     (&["phimoe"], mixtures::phimoe),
     (&["qwen2"], qwen::qwen2),
     (&["qwen2_moe"], mixtures::qwen2_moe),
+    (&["qwen2_vl", "qwen2_5_vl"], qwen::qwen2_vl),
     (&["qwen3"], qwen::qwen3),
+    (&["qwen3_5", "qwen3_5_text"], hybrid::qwen3_5),
     (&["qwen3_moe"], mixtures::qwen3_moe),
+    (&["qwen3_vl"], qwen::qwen3_vl),
+    (&["qwen3_vl_moe"], mixtures::qwen3_vl_moe),
     (&["seed_oss"], llama::seed_oss),
     (&["smollm3"], llama::smollm3),
     (&["stablelm"], varied::stablelm),

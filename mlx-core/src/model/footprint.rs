@@ -1,13 +1,15 @@
 //! Bytes that sequences and passes take on the device, from the shape of the model alone.
 
-use super::config::DecoderConfig;
+use super::attention::AttentionConfig;
+use super::config::{DecoderConfig, LayerConfig};
+use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use crate::cache;
 
 /// How memory grows with tokens, rows and positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes of a sequence's state at any length, as recurrent layers take.
+    /// Bytes of a sequence's state at any length, as recurrent layers take; also those of a checkpoint of them.
     pub fixed: u64,
     /// Bytes that one more token takes in the state of a sequence, in a buffer of its own or in a slot of a pool.
     pub per_token: u64,
@@ -17,6 +19,8 @@ pub struct Footprint {
     pub logits_per_row: u64,
     /// Bytes of one row's attention scores for every position that it attends to.
     pub scores_per_position: u64,
+    /// What one layer takes of `fixed`.
+    largest_fixed: u64,
     /// Of `per_token`, what layers with a sliding window take.
     sliding_per_token: u64,
     /// What one layer takes of it.
@@ -31,34 +35,29 @@ pub struct Footprint {
 impl Footprint {
     /// For activations of `size` bytes.
     pub(super) fn new(config: &DecoderConfig, size: u64) -> Self {
-        let attention = &config.attention;
-        let key_width = 2 * attention.num_kv_heads * attention.head_dim;
-        let query_width = attention.num_heads * attention.head_dim;
-        let copies = if attention.norm.is_some() { 5 } else { 3 };
-        let sparse = |experts: &MoeConfig| {
-            let shared = experts.shared.map_or(0, |shared| 5 * shared.intermediate_size + config.hidden_size);
-            experts.num_experts_per_tok * (5 * experts.intermediate_size + 2 * config.hidden_size)
-                + 4 * experts.num_experts
-                + shared
+        let attending = || {
+            let key_width =
+                |attention: &AttentionConfig| 2 * (attention.num_kv_heads * attention.head_dim) as u64;
+            let layers =
+                config.layers.iter().filter_map(move |layer| Some((layer, config.attention_of(layer)?)));
+            layers.map(move |(layer, attention)| (layer, attention, key_width(attention) * size))
         };
-        let inner =
-            (5 * config.feed_forward.intermediate_size).max(config.experts.as_ref().map_or(0, sparse));
-        let width = 4 * config.hidden_size + copies * (query_width + key_width) + inner;
-        let layer_per_token = key_width as u64 * size;
-        let windows = || config.layers.iter().filter_map(|layer| layer.sliding_window);
-        Self {
-            // All layers have attention.
-            fixed: 0,
-            per_token: config.layers.len() as u64 * layer_per_token,
-            bytes_per_row: width as u64 * size,
-            logits_per_row: config.vocab_size as u64 * (size + 4),
+        let sliding = attending().filter(|(layer, ..)| layer.sliding_window.is_some());
+        let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(config.hidden_size, size as usize) as u64;
+        let scores = |attention: &AttentionConfig| {
             // The scores, their mask, the softmax and one copy; capped ones some more.
-            scores_per_position: attention.num_heads as u64
-                * 4
-                * if attention.softcap.is_some() { 7 } else { 4 },
-            sliding_per_token: windows().count() as u64 * layer_per_token,
-            layer_per_token,
-            window: windows().max(),
+            attention.num_heads as u64 * 4 * if attention.softcap.is_some() { 7 } else { 4 }
+        };
+        Self {
+            fixed: config.layers.iter().map(fixed).sum(),
+            largest_fixed: config.layers.iter().map(fixed).max().unwrap_or(0),
+            per_token: attending().map(|it| it.2).sum(),
+            bytes_per_row: bytes_per_row(config, size),
+            logits_per_row: config.vocab_size as u64 * (size + 4),
+            scores_per_position: attending().map(|it| scores(it.1)).max().unwrap_or(0),
+            sliding_per_token: sliding.map(|it| it.2).sum(),
+            layer_per_token: attending().map(|it| it.2).max().unwrap_or(0),
+            window: config.layers.iter().filter_map(|layer| layer.sliding_window).max(),
             size,
             unpacked_per_token: 0,
         }
@@ -72,10 +71,18 @@ impl Footprint {
         let recent = cache::layer_capacity(self.window, tokens, run) as u64;
         let longest = if full_per_token > 0 { all } else { recent };
         let read = (2 * self.layer_per_token + self.unpacked_per_token) * longest;
-        self.fixed + full_per_token * all + self.sliding_per_token * recent + read
+        // A recurrent layer's next state is computed beside the present one; a few layers are at work at once.
+        let replaced = self.fixed.min(4 * self.largest_fixed);
+        self.fixed + replaced + full_per_token * all + self.sliding_per_token * recent + read
     }
 
-    /// The same for caches that keep every position in so many bits; those of layers with a window stay as they are. None if there
+    /// Bytes of a checkpoint of a state at most: its recurrent layers, and what the next row sees of layers with a window.
+    pub fn checkpoint(&self) -> u64 {
+        let window = self.window.map_or(0, |window| cache::layer_capacity(Some(window), window, 1));
+        self.fixed + self.sliding_per_token * window as u64
+    }
+
+    /// The same model with caches that keep every position in so many bits; those of layers with a window stay as they are. None if there
     /// are only such, or groups of numbers do not come out even.
     pub fn in_bits(self, bits: u8) -> Option<Self> {
         let full_per_token = self.per_token - self.sliding_per_token;
@@ -92,4 +99,28 @@ impl Footprint {
     pub fn pass(&self, rows: usize, depth: usize) -> u64 {
         rows as u64 * (self.bytes_per_row + self.scores_per_position * depth as u64)
     }
+}
+
+/// Bytes of the widest activations of a row that are alive at once.
+fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
+    let attention = |attention: &AttentionConfig| {
+        let keys = 2 * attention.num_kv_heads * attention.head_dim;
+        let queries = attention.num_heads * attention.head_dim;
+        let copies = if attention.norm.is_some() { 5 } else { 3 };
+        copies * (queries + keys) + if attention.output_gate { 3 * queries } else { 0 }
+    };
+    let mixer = |layer: &LayerConfig| match layer.mixer {
+        MixerKind::Attention => config.attention_of(layer).map_or(0, attention) as u64 * size,
+        MixerKind::ShortConv(_) => 12 * config.hidden_size as u64 * size.max(4),
+        MixerKind::GatedDelta(delta) => delta.bytes_per_row() as u64,
+    };
+    let sparse = |experts: &MoeConfig| {
+        let shared = experts.shared.map_or(0, |shared| 5 * shared.intermediate_size + config.hidden_size);
+        experts.num_experts_per_tok * (5 * experts.intermediate_size + 2 * config.hidden_size)
+            + 4 * experts.num_experts
+            + shared
+    };
+    let inner = (5 * config.feed_forward.intermediate_size).max(config.experts.as_ref().map_or(0, sparse));
+    let widest = config.layers.iter().map(mixer).max().unwrap_or(0);
+    (4 * config.hidden_size + inner) as u64 * size + widest
 }

@@ -89,6 +89,7 @@ pub(crate) struct Linear {
 }
 
 /// One projection as a checkpoint names it.
+#[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     /// The tensor names are `{name}.weight` and `{name}.bias`.
     pub(crate) name: &'a str,
@@ -98,12 +99,26 @@ pub(crate) struct Part<'a> {
 impl Linear {
     /// Takes `parts` and stacks them along the output axis. With `bias`, each part has one.
     pub(crate) fn load(weights: &mut Weights, parts: &[Part], inputs: usize, bias: bool) -> Result<Self> {
+        let parts = parts.iter().map(|part| (*part, None)).collect();
+        Self::load_in_order(weights, parts, inputs, bias)
+    }
+
+    /// The same where outputs of parts have another order in the checkpoint: here, the first is the one at `order[0]` there.
+    pub(crate) fn load_in_order(
+        weights: &mut Weights,
+        parts: Vec<(Part, Option<Vec<i32>>)>,
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Self> {
         let mut matrices = Vec::with_capacity(parts.len());
         let mut biases = Vec::new();
-        for Part { name, outputs } in parts {
-            matrices.push(Matrix::load(weights, name, *outputs, inputs)?);
+        for (Part { name, outputs }, order) in parts {
+            let order = order.map(|order| Array::from_slice(&order, &[order.len() as i32]));
+            let matrix = Matrix::load(weights, name, outputs, inputs)?;
+            matrices.push(order.as_ref().map_or(Ok(matrix.clone()), |order| matrix.reordered(order))?);
             if bias {
-                biases.push(weights.take(&format!("{name}.bias"), &[*outputs])?);
+                let bias = weights.take(&format!("{name}.bias"), &[outputs])?;
+                biases.push(order.as_ref().map_or(Ok(bias.clone()), |order| bias.take_axis(order, 0))?);
             }
         }
         let matrices =
@@ -115,22 +130,6 @@ impl Linear {
     /// A projection with a matrix that is there already, such as a tied embedding.
     pub(crate) fn new(matrix: Matrix) -> Self {
         Self { matrices: vec![matrix], bias: None }
-    }
-
-    /// Takes one projection whose outputs have another order in the checkpoint: here, the first is the one at `order[0]` there.
-    pub(crate) fn load_reordered(
-        weights: &mut Weights,
-        part: &Part,
-        inputs: usize,
-        bias: bool,
-        order: &[i32],
-    ) -> Result<Self> {
-        let Part { name, outputs } = *part;
-        let order = Array::from_slice(order, &[order.len() as i32]);
-        let matrix = Matrix::load(weights, name, outputs, inputs)?.reordered(&order)?;
-        let bias = bias.then(|| weights.take(&format!("{name}.bias"), &[outputs])).transpose()?;
-        let bias = bias.map(|bias| bias.take_axis(&order, 0)).transpose()?;
-        Ok(Self { matrices: vec![matrix], bias })
     }
 
     /// `[..., input]` to `[..., output]`.

@@ -4,11 +4,13 @@ mod activation;
 mod attention;
 mod batch;
 mod block;
+mod causal_conv;
 mod config;
 mod decoder;
 pub mod family;
 mod feed_forward;
 mod footprint;
+mod gated_delta;
 #[cfg(test)]
 mod halves;
 mod head;
@@ -19,6 +21,7 @@ mod norm;
 mod pass;
 mod positions;
 mod rope;
+mod short_conv;
 mod softcap;
 mod tensors;
 
@@ -35,6 +38,7 @@ pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
+pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 pub use head::{HeadConfig, LogitScale};
 pub use mixer::MixerKind;
 pub use moe::{
@@ -45,6 +49,7 @@ pub use norm::{NormConfig, NormKind};
 pub use pass::Pass;
 use rope::LONG;
 pub use rope::{RopeConfig, RopeDefaults, RopeScaling};
+pub use short_conv::ShortConvConfig;
 pub use tensors::TensorNames;
 
 use crate::cache::{SequenceState, Variant};
@@ -109,7 +114,7 @@ pub struct ModelSpec {
     pub file_bytes: u64,
     /// What sequences and passes take.
     pub footprint: Footprint,
-    /// Whether a sequence can outgrow the context by a context shift: no layer has a sliding window, and there is one variant.
+    /// Whether a sequence can outgrow the context by a context shift: all layers keep every position, and there is one variant.
     pub supports_context_shift: bool,
     /// A hash of all weights and of everything that config.json says about them; of the latter alone where the weights were not
     /// read.
@@ -138,7 +143,8 @@ impl ModelSpec {
             file_bytes: tally.file_bytes,
             footprint: Footprint::new(config, tally.float_bytes()),
             supports_context_shift: config.layers.iter().all(|layer| {
-                layer.sliding_window.is_none()
+                layer.mixer == MixerKind::Attention
+                    && layer.sliding_window.is_none()
                     && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
             }),
             short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
@@ -164,14 +170,15 @@ fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
     moe::expect_type_of_floats(weights.label(), weights.backend())
 }
 
-/// The family of the model in `folder`, and the tensors that [`load`] would take, as they lie in the files.
-pub(crate) fn tensors(folder: &Path, policy: WeightPolicy) -> Result<(String, Checkpoint)> {
+/// The family of the model in `folder`, its config, corrected by its tensors, and the tensors that [`load`] would take, as they lie
+/// in the files.
+pub(crate) fn tensors(folder: &Path, policy: WeightPolicy) -> Result<(String, DecoderConfig, Checkpoint)> {
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     config.prepare(&mut weights)?;
-    Ok((family, weights.into_checkpoint()))
+    Ok((family, config, weights.into_checkpoint()))
 }
 
 /// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.

@@ -23,11 +23,13 @@ const PLACES: [Place; 2] = [
 ];
 
 /// The parts of a larger model that see pictures and hear sounds.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 10] = [
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
     "audio_tower.",
+    "visual.",
+    "model.visual.",
     "model.vision_tower.",
     "model.vision_model.",
     "model.multi_modal_projector.",

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::block::Key;
+use super::file::Key;
 use crate::atomic_write::TEMPORARY;
 use crate::error::{Error, Result};
 
@@ -30,6 +30,11 @@ pub(crate) struct FileEntry {
 /// The path of the block with this key of a model with this fingerprint.
 pub(crate) fn path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
     folder.join(fingerprint.to_string()).join(format!("{key}.{EXTENSION}"))
+}
+
+/// The path of the checkpoint behind the block with this key.
+pub(crate) fn state_path_of(folder: &Path, fingerprint: Key, key: Key) -> PathBuf {
+    folder.join(fingerprint.to_string()).join(format!("{key}.state.{EXTENSION}"))
 }
 
 /// Reads the header of a safetensors file without its tensors.

@@ -7,8 +7,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::block::{Block, Damage};
+use super::block::Block;
+use super::file::Damage;
 use super::quota::Quota;
+use super::snapshot::Snapshot;
 use super::{DiskOptions, folder};
 use crate::atomic_write::write_atomically;
 use crate::error::Result;
@@ -18,8 +20,23 @@ const QUEUE: usize = 4;
 /// The number of blocks after which the folder is measured again, since other programs may write to it.
 const RECOUNT: usize = 32;
 
+/// What a file holds.
+pub(super) enum Content {
+    Block(Block),
+    Snapshot(Snapshot),
+}
+
+impl Content {
+    fn bytes(&self) -> Result<Vec<u8>, Damage> {
+        match self {
+            Self::Block(block) => block.write(),
+            Self::Snapshot(snapshot) => snapshot.write(),
+        }
+    }
+}
+
 enum Order {
-    Write(PathBuf, Block),
+    Write(PathBuf, Content),
     /// Marks these files as used. The first blocks, which all others need, become the most recent.
     Touch(Vec<PathBuf>),
 }
@@ -48,9 +65,9 @@ impl Writer {
         gone || self.waiting.load(Ordering::Relaxed) < QUEUE
     }
 
-    /// Queues a block, waiting for space if needed; false if the writer has stopped.
-    pub(super) fn write(&self, path: PathBuf, block: Block) -> bool {
-        self.order(Order::Write(path, block))
+    /// Queues a file, waiting for space if needed; false if the writer has stopped.
+    pub(super) fn write(&self, path: PathBuf, content: Content) -> bool {
+        self.order(Order::Write(path, content))
     }
 
     pub(super) fn touch(&self, paths: Vec<PathBuf>) {
@@ -94,9 +111,9 @@ impl Disk {
     fn work(mut self, queue: &Receiver<Order>) {
         while let Ok(order) = queue.recv() {
             match order {
-                Order::Write(path, block) => {
-                    if let Err(error) = self.write(&path, &block) {
-                        tracing::warn!(%error, "saving a block of a prefix failed");
+                Order::Write(path, content) => {
+                    if let Err(error) = self.write(&path, &content) {
+                        tracing::warn!(%error, "saving a part of a prefix failed");
                     }
                 }
                 Order::Touch(paths) => {
@@ -111,11 +128,11 @@ impl Disk {
         }
     }
 
-    fn write(&mut self, path: &Path, block: &Block) -> Result<()> {
+    fn write(&mut self, path: &Path, content: &Content) -> Result<()> {
         if path.exists() {
             return Ok(());
         }
-        let bytes = block.write().map_err(|Damage(message)| crate::Error::file(path, message))?;
+        let bytes = content.bytes().map_err(|Damage(message)| crate::Error::file(path, message))?;
         let size = bytes.len() as u64;
         if size > self.options.most_bytes || !self.quota.take(size, self.begin.elapsed()) {
             return Ok(());

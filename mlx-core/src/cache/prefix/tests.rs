@@ -30,16 +30,16 @@ struct Naive(Vec<(Vec<u32>, Kept<u64>)>);
 impl Naive {
     fn insert(&mut self, tokens: &[u32], kept: &Kept<u64>) -> Vec<u64> {
         let length = tokens.len();
-        let covers = |(other, it): &(Vec<u32>, Kept<u64>)| other.starts_with(tokens) && it.shortest <= length;
+        let covers =
+            |(other, it): &(Vec<u32>, Kept<u64>)| other.starts_with(tokens) && it.goes_back_to(length);
         if length == 0 || self.0.iter().any(covers) {
             return vec![kept.value];
         }
-        let superfluous =
-            |other: &Vec<u32>| tokens.starts_with(other) && other.len() >= kept.shortest.min(length);
+        let kept = &limited(kept, length);
+        let superfluous = |other: &Vec<u32>| tokens.starts_with(other) && kept.goes_back_to(other.len());
         let gone = self.0.iter().filter(|it| superfluous(&it.0)).map(|it| it.1.value).collect();
         self.0.retain(|it| !superfluous(&it.0));
-        let shortest = kept.shortest.min(length);
-        self.0.push((tokens.to_vec(), Kept { shortest, ..kept.clone() }));
+        self.0.push((tokens.to_vec(), kept.clone()));
         gone
     }
 
@@ -47,8 +47,9 @@ impl Naive {
     fn candidates(&self, prompt: &[u32], allowed: impl Fn(usize) -> usize) -> Vec<(u64, usize, usize)> {
         let look = |(tokens, kept): &(Vec<u32>, Kept<u64>)| {
             let common = tokens.iter().zip(prompt).take_while(|(one, other)| one == other).count();
-            let length = Some(allowed(common)).filter(|length| *length >= kept.shortest);
-            (kept.value, common, length.unwrap_or(0))
+            let length = allowed(common);
+            let stop = kept.stops.iter().copied().rfind(|&stop| stop <= common && allowed(stop) == stop);
+            (kept.value, common, if length >= kept.shortest { length } else { stop.unwrap_or(0) })
         };
         self.0.iter().map(look).collect()
     }
@@ -60,9 +61,17 @@ impl Naive {
     }
 }
 
+/// As a tree keeps it for a text of so many tokens.
+fn limited(kept: &Kept<u64>, length: usize) -> Kept<u64> {
+    let shortest = kept.shortest.min(length);
+    let stops = kept.stops.iter().copied().filter(|&stop| stop > 0 && stop < shortest);
+    Kept { shortest, stops: stops.collect(), ..kept.clone() }
+}
+
 #[derive(Debug, Clone)]
 enum Action {
-    Insert(Vec<u32>, usize, u64),
+    Insert(Vec<u32>, usize, Vec<usize>, u64),
+    Thin,
     Find(Vec<u32>, usize),
     Pop,
 }
@@ -75,8 +84,12 @@ fn tokens() -> impl Strategy<Value = Vec<u32>> {
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
     let shortest = prop_oneof![3 => Just(0), 1 => 0..16usize, 1 => Just(usize::MAX)];
+    let stops =
+        proptest::collection::btree_set(0..20usize, 0..4).prop_map(|stops| stops.into_iter().collect());
     let action = prop_oneof![
-        4 => (tokens(), shortest, 1..50u64).prop_map(|(tokens, shortest, bytes)| Action::Insert(tokens, shortest, bytes)),
+        4 => (tokens(), shortest, stops, 1..50u64)
+            .prop_map(|(tokens, shortest, stops, bytes)| Action::Insert(tokens, shortest, stops, bytes)),
+        1 => Just(Action::Thin),
         4 => (tokens(), 1..5usize).prop_map(|(tokens, step)| Action::Find(tokens, step)),
         1 => Just(Action::Pop),
     ];
@@ -103,8 +116,8 @@ proptest! {
         let (mut tree, mut naive) = (PrefixTree::default(), Naive::default());
         for (value, action) in (0u64..).zip(actions) {
             match action {
-                Action::Insert(tokens, shortest, bytes) => {
-                    let kept = Kept { value, bytes, shortest };
+                Action::Insert(tokens, shortest, stops, bytes) => {
+                    let kept = Kept { value, bytes, shortest, stops };
                     let (mut gone, mut expected) = (tree.insert(&tokens, kept.clone()), naive.insert(&tokens, &kept));
                     gone.sort_unstable();
                     expected.sort_unstable();
@@ -125,7 +138,7 @@ proptest! {
                         Some(token) => prop_assert!(nexts.any(|next| next == token) && prompt.get(found.common) != Some(&token)),
                         None => prop_assert!(found.common == prompt.len() || nexts.next().is_none()),
                     }
-                    let covers = |it: &(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt) && it.1.shortest <= prompt.len();
+                    let covers = |it: &(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt);
                     match tree.peek(&prompt) {
                         Some(value) => prop_assert!(naive.0.iter().any(|it| covers(it) && it.1.value == *value)),
                         None => prop_assert!(!naive.0.iter().any(covers)),
@@ -134,6 +147,13 @@ proptest! {
                         let value = *tree.get(&hit).expect("it was just found");
                         prop_assert!(candidates.iter().any(|it| it.0 == value && it.2 == best));
                         naive.touch(value);
+                    }
+                }
+                Action::Thin => {
+                    let stop = naive.0.first().and_then(|it| it.1.stops.first().copied());
+                    prop_assert_eq!(tree.thin_oldest(|_| Some((stop?, 0))), stop.is_some());
+                    if let Some((_, kept)) = naive.0.first_mut().filter(|_| stop.is_some()) {
+                        kept.stops.remove(0);
                     }
                 }
                 Action::Pop => {
@@ -152,7 +172,7 @@ proptest! {
 #[test]
 fn what_was_evicted_is_not_given_out() {
     let mut tree = PrefixTree::default();
-    let kept = |value| Kept { value, bytes: 1, shortest: 0 };
+    let kept = |value| Kept { value, bytes: 1, shortest: 0, stops: Vec::new() };
     tree.insert(&[1, 2, 3], kept(1));
     let hit = tree.find(&[1, 2, 3, 4], |common| common).hit.expect("it is kept");
     assert_eq!(tree.get(&hit), Some(&1));
@@ -170,7 +190,7 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
         (0..1000).chain(turns).chain([user]).collect()
     };
     for user in 0..5000 {
-        tree.insert(&prompt(user), Kept { value: user, bytes: 1, shortest: 0 });
+        tree.insert(&prompt(user), Kept { value: user, bytes: 1, shortest: 0, stops: Vec::new() });
     }
     assert_eq!(tree.len(), 5000);
     for user in (0..5000).step_by(97) {

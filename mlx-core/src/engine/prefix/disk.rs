@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::store::{Lookup, PrefixStore};
-use crate::cache::{BLOCK, Block, DiskCache, Saved, Tier, Variant};
+use crate::cache::{BLOCK, Block, DiskCache, Saved, Snapshot, Tier, Variant};
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
 
@@ -36,16 +36,20 @@ struct Pending {
     tokens: Vec<u32>,
     /// Where its next block ends.
     end: usize,
+    /// Whether that block is saved, and what is left is the checkpoint behind it.
+    is_block_saved: bool,
 }
 
 /// A prompt in search of its prefix.
-struct Request {
-    id: u64,
-    prompt: Vec<u32>,
+pub(super) struct Request {
+    pub(super) id: u64,
+    pub(super) prompt: Vec<u32>,
     /// The chunks whose borders a reused prefix must respect, for an exact request.
-    exact: Option<Chunks>,
+    pub(super) exact: Option<Chunks>,
     /// The positions that can be had from memory.
-    known: usize,
+    pub(super) known: usize,
+    /// Whether a prefix ends at a checkpoint.
+    pub(super) checkpoints: bool,
 }
 
 /// What was read for a sequence.
@@ -53,6 +57,8 @@ pub(super) struct Restored {
     pub(super) id: u64,
     /// Consecutive blocks from the first position; empty if memory knows as much.
     pub(super) blocks: Vec<Block>,
+    /// What layers hold that do not keep every position, where there are such.
+    pub(super) snapshot: Option<Snapshot>,
     /// The positions to reuse.
     pub(super) length: usize,
     /// Damaged files that were removed.
@@ -81,12 +87,10 @@ impl DiskPrefixes {
     }
 
     /// Asks for the prefix of a prompt; [`DiskPrefixes::restored`] gives the reply.
-    pub(super) fn request(&self, id: u64, prompt: &[u32], exact: Option<Chunks>, known: usize) -> bool {
+    pub(super) fn request(&self, request: Request) -> bool {
         // A prompt of one block or less cannot reuse a whole one.
-        prompt.len() > BLOCK.max(known)
-            && self.requests.as_ref().is_some_and(|requests| {
-                requests.send(Request { id, prompt: prompt.to_vec(), exact, known }).is_ok()
-            })
+        request.prompt.len() > BLOCK.max(request.known)
+            && self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok())
     }
 
     /// The replies that have come, or the next one if it comes within `wait`.
@@ -102,7 +106,12 @@ impl DiskPrefixes {
                 // The oldest is the likeliest to have left the memory that it would be saved from.
                 self.pending.pop_front();
             }
-            self.pending.push_back(Pending { tier, tokens: tokens.to_vec(), end: BLOCK });
+            self.pending.push_back(Pending {
+                tier,
+                tokens: tokens.to_vec(),
+                end: BLOCK,
+                is_block_saved: false,
+            });
         }
     }
 
@@ -134,43 +143,64 @@ impl Drop for DiskPrefixes {
     }
 }
 
-/// Saves the next block of a text that is not saved yet, and moves behind it; false if the text cannot be saved any further.
+/// Saves the next block of a text that is not saved yet, or the next checkpoint, and moves behind it; false if the text cannot be saved
+/// any further.
 fn save(cache: &DiskCache, store: &PrefixStore, text: &mut Pending) -> Result<bool> {
     for _ in 0..SKIPPED {
-        let Some(prefix) = text.tokens.get(..text.end) else { return Ok(true) };
-        let range = text.end - BLOCK..text.end;
-        text.end += BLOCK;
-        if cache.has(text.tier, prefix) {
+        let end = text.end;
+        let (Some(prefix), is_block) = (text.tokens.get(..end), !text.is_block_saved) else {
+            return Ok(true);
+        };
+        text.is_block_saved = is_block;
+        text.end += if is_block { 0 } else { BLOCK };
+        let is_there =
+            if is_block { cache.has(text.tier, prefix) } else { cache.has_state(text.tier, prefix) };
+        if is_there {
             continue;
         }
         // It may have been evicted from memory.
-        let Some(state) = store.peek(text.tier, prefix).filter(|state| state.variant() == Variant::default())
-        else {
-            return Ok(false);
-        };
-        let Some(layers) = state.export(range)? else { return Ok(false) };
-        return Ok(cache.save(text.tier, prefix, layers));
+        let state = store.peek(text.tier, prefix).filter(|state| state.variant() == Variant::default());
+        let Some(state) = state else { return Ok(false) };
+        if is_block {
+            let Some(layers) = state.export(end - BLOCK..end)? else { return Ok(false) };
+            return Ok(cache.save(text.tier, prefix, layers));
+        }
+        if state.needs_checkpoints()
+            && let Some(layers) = state.export_checkpoint(end)?
+        {
+            return Ok(cache.save_state(text.tier, prefix, layers));
+        }
     }
     Ok(true)
 }
 
 /// Reads the longest prefix of a prompt, from the tier that has more of it.
 fn read(cache: &DiskCache, request: &Request) -> Restored {
-    let Request { id, ref prompt, exact, known } = *request;
+    let Request { id, ref prompt, exact, known, checkpoints } = *request;
     let reusable = |length: usize| {
         let length = length.min(prompt.len() - 1);
         exact.map_or(length, |chunks| chunks.border(length))
     };
-    let found = Lookup::tiers(exact.is_some()).iter().map(|tier| cache.find(*tier, prompt));
-    let best = found.max_by_key(Saved::length).filter(|found| reusable(found.length()) > known);
-    let (mut blocks, damaged) = match best {
-        Some(found) => cache.load(&found, prompt, reusable(found.length())),
-        None => (Vec::new(), 0),
+    let usable = |found: &Saved| {
+        let length = reusable(found.length());
+        if checkpoints { cache.last_state(found, length) } else { length }
     };
-    let length = reusable(blocks.len() * BLOCK);
+    let found = Lookup::tiers(exact.is_some()).iter().map(|tier| cache.find(*tier, prompt));
+    let nothing = |damaged| Restored { id, blocks: Vec::new(), snapshot: None, length: 0, damaged };
+    let Some(best) = found.max_by_key(usable).filter(|found| usable(found) > known) else {
+        return nothing(0);
+    };
+    let length = usable(&best);
+    let snapshot = match checkpoints.then(|| cache.load_state(&best, prompt, length)).transpose() {
+        Ok(snapshot) => snapshot,
+        Err(damaged) => return nothing(damaged),
+    };
+    let (mut blocks, damaged) = cache.load(&best, prompt, length);
+    let length =
+        if snapshot.is_some() && blocks.len() * BLOCK < length { 0 } else { reusable(blocks.len() * BLOCK) };
     if length <= known {
-        return Restored { id, blocks: Vec::new(), length: 0, damaged };
+        return nothing(damaged);
     }
     blocks.truncate(length.div_ceil(BLOCK));
-    Restored { id, blocks, length, damaged }
+    Restored { id, blocks, snapshot, length, damaged }
 }

@@ -1,6 +1,7 @@
 //! Prefixes: what ended requests computed, for later requests that begin alike. In memory, on disk, and between requests in flight.
 //! Invariant: together with all reservations the prefixes in memory never exceed the budget.
 
+mod checkpoints;
 mod disk;
 mod miss;
 mod sharing;
@@ -9,13 +10,14 @@ mod store;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::disk::{DiskPrefixes, PATIENCE, Restored};
+use self::disk::{DiskPrefixes, PATIENCE, Request, Restored};
 use self::store::{Known, Lookup, PrefixStore};
 use super::run::device::Device;
 use super::schedule::capacity::Capacity;
+use super::schedule::plan::StepPlan;
 use super::sequence::{Run, Sequence, Sequences, Wait};
 use super::stats::Gauges;
-use crate::cache::{self, DiskCache, Rollback, SequenceState, Tier, Variant};
+use crate::cache::{DiskCache, Rollback, SequenceState, Tier, Variant};
 use crate::error::Result;
 use crate::folder::ModelFolder;
 
@@ -24,6 +26,8 @@ pub use self::miss::PrefixMiss;
 /// All prefixes of an engine.
 pub(super) struct Prefixes {
     store: PrefixStore,
+    /// Bytes of a checkpoint; 0 if the model needs none.
+    checkpoint_size: u64,
     disk: Option<DiskPrefixes>,
     folder: Arc<ModelFolder>,
     gauges: Arc<Gauges>,
@@ -33,17 +37,19 @@ impl Prefixes {
     /// For at most `limit` bytes in memory, and those on disk.
     pub(super) fn new(
         limit: u64,
+        capacity: &Capacity,
         disk: Option<DiskCache>,
         folder: Arc<ModelFolder>,
         gauges: Arc<Gauges>,
     ) -> Result<Self> {
         let disk = disk.map(DiskPrefixes::start).transpose()?;
-        Ok(Self { store: PrefixStore::new(limit, Arc::clone(&gauges)), disk, folder, gauges })
+        let store = PrefixStore::new(limit, Arc::clone(&gauges));
+        Ok(Self { store, checkpoint_size: capacity.checkpoint_bytes(), disk, folder, gauges })
     }
 
-    /// Bytes of the prefixes in memory.
-    pub(super) fn bytes(&self) -> u64 {
-        self.store.bytes()
+    /// Bytes of the prefixes in memory, and of the checkpoints of running sequences.
+    pub(super) fn bytes(&self, sequences: &Sequences) -> u64 {
+        self.store.bytes() + checkpoints::bytes(sequences)
     }
 
     /// The number of prefixes in memory.
@@ -51,13 +57,27 @@ impl Prefixes {
         self.store.len()
     }
 
-    /// Evicts prefixes until the others fit into `free` bytes.
-    pub(super) fn make_room(&mut self, free: u64) {
-        self.store.make_room(free);
+    /// Evicts prefixes, and drops checkpoints of running sequences, until the others fit into `free` bytes.
+    pub(super) fn make_room(&mut self, sequences: &mut Sequences, free: u64) {
+        let held = checkpoints::thin(sequences, self.store.limit(free));
+        self.store.make_room(free.saturating_sub(held));
+    }
+
+    /// The bytes that checkpoints of prompts may take of `free` ones in a step, in place of older prefixes.
+    pub(super) fn checkpoint_room(&mut self, plan: &StepPlan, sequences: &mut Sequences, free: u64) -> u64 {
+        let chunks: usize = plan.prefill.iter().map(|pass| pass.chunks.len()).sum();
+        if self.checkpoint_size == 0 || chunks == 0 || !self.store.is_on() {
+            return 0;
+        }
+        let wanted = chunks as u64 * self.checkpoint_size;
+        let limit = self.store.limit(free);
+        let held = checkpoints::thin(sequences, limit.saturating_sub(wanted));
+        self.store.make_room(limit.saturating_sub(wanted + held));
+        limit.saturating_sub(held + self.store.bytes())
     }
 
     /// The longest prefix in memory that a waiting sequence can reuse. Looking counts as a use, so that it is the last to be evicted.
-    pub(super) fn find(&mut self, id: u64, sequence: &Sequence, device: &Device) -> Option<Known> {
+    pub(super) fn find(&mut self, id: u64, sequence: &mut Sequence, device: &Device) -> Option<Known> {
         // Scores and embeddings need the hidden state of every position.
         if sequence.reader.is_on() || !self.store.is_on() {
             return None;
@@ -65,6 +85,8 @@ impl Prefixes {
         let reusable = |length| device.reusable(length, sequence.exact());
         let lookup = Lookup { prompt: sequence.prompt(), exact: sequence.exact(), reusable: &reusable };
         let (known, miss) = self.store.find(&lookup);
+        let common = miss.map_or(0, |miss| miss.common);
+        sequence.plan_checkpoints(known.map_or(0, Known::length), common, device);
         if let Some(miss) = miss.filter(|_| sequence.awaits_first_token()) {
             self.store.record_miss(id, sequence.prompt(), &miss, &self.folder.tokenizer);
         }
@@ -82,6 +104,7 @@ impl Prefixes {
     ) {
         let length = known.map_or(0, Known::length);
         let source = sequences.source_for(id, device).filter(|source| source.length > length);
+        let source = source.map(|source| sequences.follow(id, source));
         let sequence = sequences.get_mut(id);
         let empty = device.new_state(sequence.history.len());
         if let Some(source) = source {
@@ -100,8 +123,13 @@ impl Prefixes {
         if sequence.reader.is_on() || device.variant(sequence.history.len()) != Variant::default() {
             return false;
         }
-        let chunks = sequence.exact().then_some(device.chunks);
-        disk.request(id, sequence.prompt(), chunks, known)
+        disk.request(Request {
+            id,
+            prompt: sequence.prompt().to_vec(),
+            exact: sequence.exact().then_some(device.chunks),
+            known,
+            checkpoints: device.needs_checkpoints(),
+        })
     }
 
     fn copy(&self, known: Known, sequence: &Sequence, device: &Device) -> Option<SequenceState> {
@@ -127,7 +155,7 @@ impl Prefixes {
         };
         done.extend(sequences.iter().filter(|(_, it)| late(it)).map(|(id, _)| id));
         for id in done {
-            let known = self.find(id, sequences.get(id), device);
+            let known = self.find(id, sequences.get_mut(id), device);
             let copy = known.and_then(|known| self.copy(known, sequences.get(id), device));
             let sequence = sequences.get_mut(id);
             match copy {
@@ -143,7 +171,11 @@ impl Prefixes {
             return false;
         }
         let mut state = device.new_state(0);
-        match state.import(&restored.blocks) {
+        let imported = state.import(&restored.blocks).and_then(|()| match &restored.snapshot {
+            Some(snapshot) => state.import_checkpoint(snapshot, restored.length),
+            None => Ok(()),
+        });
+        match imported {
             Ok(()) if state.rollback(restored.length) == Rollback::Done => {
                 Gauges::add(&self.gauges.prefix_restores, 1);
                 sequence.resume_with(state);
@@ -165,7 +197,6 @@ impl Prefixes {
         if sequence.quarantined || was_read || !self.store.is_on() {
             return;
         }
-        let held = sequence.run.as_ref().map_or(0, |run| run.state.bytes() as u64);
         // Decode steps compute other bits than the chunks of a prompt do.
         let (tier, length) = if sequence.exact() {
             (Tier::Exact, sequence.history.prompt_length())
@@ -173,14 +204,17 @@ impl Prefixes {
             (Tier::Ordinary, sequence.history.len())
         };
         sequence.rollback(length, device);
-        let Some(Run { state, .. }) = sequence.run.take() else { return };
+        let Some(Run { mut state, .. }) = sequence.run.take() else { return };
         let length = state.offset();
-        let least = capacity.cache_per_token() * cache::capacity(length) as u64;
+        let held = state.bytes() as u64;
+        while state.checkpoint_bytes() as u64 + held > self.store.limit(free) && state.thin().is_some() {}
+        let beside = state.checkpoint_bytes() as u64;
+        let least = capacity.state_bytes(length);
         // While it is copied to where it takes no more than it needs, there are two.
         // In a buffer with other sequences' it would keep them in memory, too.
         let copy = least < held || state.is_pooled();
         let (bytes, at_once) = if copy { (least.min(held), least.min(held) + held) } else { (held, held) };
-        if length == 0 || !self.store.make_room_for(bytes, at_once, free) {
+        if length == 0 || !self.store.make_room_for(bytes + beside, at_once + beside, free) {
             return;
         }
         match store::compact(state, copy) {
@@ -196,6 +230,11 @@ impl Prefixes {
         }
         // A state may take more than was estimated.
         self.store.make_room(free);
+    }
+
+    /// Of `free` bytes, what checkpoints of running sequences leave.
+    pub(super) fn left(sequences: &Sequences, free: u64) -> u64 {
+        free.saturating_sub(checkpoints::bytes(sequences))
     }
 
     /// Saves the next block of a prefix to disk; with `wait`, waits for the disk. Returns whether more is to be saved. Nothing may be

@@ -1,6 +1,6 @@
 //! Prefix sharing between requests in flight: a prompt that begins like one that is being computed waits for it and copies its state.
 
-use crate::cache::SequenceState;
+use crate::cache::{BLOCK, SequenceState};
 use crate::engine::run::device::Device;
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Sequence, Sequences, Source, Wait};
@@ -19,8 +19,24 @@ impl Sequences {
             it.run.as_ref().is_some_and(|run| run.wait == Wait::Nothing) && it.ended.is_none()
         };
         let others = self.iter().filter(|&(other, sequence)| other != id && leads(sequence));
-        let sources = others.map(|(id, other)| Source { id, length: shared(own, other, device) });
+        let source = |(id, other)| {
+            let parting = shared(own, other, device);
+            Source { id, length: reachable(own, other, parting, device), parting }
+        };
+        let sources = others.map(source);
         sources.filter(|source| source.length > 0).max_by_key(|source| source.length)
+    }
+
+    /// Lets a sequence wait for its source, which takes a checkpoint where they part, in case it does not stop there. Where the source can
+    /// only be copied far before that place, the follower takes one there.
+    pub(in crate::engine) fn follow(&mut self, id: u64, source: Source) -> Source {
+        let Source { length, parting, .. } = source;
+        self.get_mut(id).mark_behind(parting, length);
+        let plan = &mut self.get_mut(source.id).checkpoints;
+        if plan.is_on() {
+            plan.mark(length);
+        }
+        source
     }
 
     /// Lets waiting sequences copy what their sources have computed, or go on without sources that are gone. Nothing may be pending on the
@@ -49,11 +65,15 @@ impl Sequences {
         let waiters = self.waiting_for_sources().into_iter();
         let equal: Vec<u64> = waiters
             .filter(|(waiter, source)| {
-                *source == Source { id, length } && self.get(*waiter).history.prompt_length() == length
+                (source.id, source.length) == (id, length)
+                    && self.get(*waiter).history.prompt_length() == length
             })
             .map(|(waiter, _)| waiter)
             .collect();
-        equal.into_iter().filter(|waiter| self.copy_from(*waiter, Source { id, length }, device)).collect()
+        equal
+            .into_iter()
+            .filter(|waiter| self.copy_from(*waiter, Source { id, length, parting: length }, device))
+            .collect()
     }
 
     fn waiting_for_sources(&self) -> Vec<(u64, Source)> {
@@ -65,7 +85,7 @@ impl Sequences {
     }
 
     fn wait_anew(&mut self, id: u64, device: &Device) {
-        let source = self.source_for(id, device);
+        let source = self.source_for(id, device).map(|source| self.follow(id, source));
         self.get_mut(id).running().wait = source.map_or(Wait::Nothing, Wait::Source);
     }
 
@@ -87,7 +107,7 @@ impl Sequences {
         shared
     }
 
-    /// `None` if a sliding window has left the prefix behind. Evaluated at once: a pending copy would keep the source from writing in place.
+    /// `None` if its state cannot go back to the prefix. Evaluated at once: a pending copy would keep the source from writing in place.
     fn copy_of(&self, source: Source) -> Result<Option<SequenceState>> {
         let Some(run) = self.find(source.id).and_then(|it| it.run.as_ref()) else { return Ok(None) };
         let copy = run.state.fork(source.length)?;
@@ -111,6 +131,15 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     }
     let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
     let border = device.border(common.min(mine.len() - 1));
-    let fits = |state: &SequenceState| state.reaches(border) && device.fits(state, own.history.len());
-    if other.run.as_ref().is_some_and(|run| fits(&run.state)) { border } else { 0 }
+    // There are no checkpoints in between.
+    if device.needs_checkpoints() { border / BLOCK * BLOCK } else { border }
+}
+
+/// How many of the first `parting` positions can be copied from `other`: all of them while they are still to be computed, or as far as
+/// its state can go back.
+fn reachable(own: &Sequence, other: &Sequence, parting: usize, device: &Device) -> usize {
+    let Some(run) = other.run.as_ref().filter(|run| device.fits(&run.state, own.history.len())) else {
+        return 0;
+    };
+    if parting >= run.state.offset() { parting } else { run.state.nearest(parting) }
 }

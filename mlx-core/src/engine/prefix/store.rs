@@ -62,6 +62,11 @@ impl PrefixStore {
         self.limit > 0
     }
 
+    /// The bytes that what is kept may take where so many are free.
+    pub(super) fn limit(&self, free: u64) -> u64 {
+        self.limit.min(free)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.trees.iter().map(PrefixTree::bytes).sum()
     }
@@ -124,13 +129,16 @@ impl PrefixStore {
         self.shrink_to(self.limit.min(free));
     }
 
+    /// Checkpoints of the prefix that was used longest ago go first, then the prefix itself.
     fn shrink_to(&mut self, bytes: u64) {
         while self.bytes() > bytes {
             let oldest =
                 self.trees.iter_mut().filter(|tree| tree.len() > 0).min_by_key(|tree| tree.oldest_use());
             let Some(tree) = oldest else { return };
-            tree.pop_oldest();
-            Gauges::add(&self.gauges.prefix_evictions, 1);
+            if !tree.thin_oldest(|state| state.thin().map(|(length, bytes)| (length, bytes as u64))) {
+                tree.pop_oldest();
+                Gauges::add(&self.gauges.prefix_evictions, 1);
+            }
         }
     }
 
@@ -145,7 +153,12 @@ impl PrefixStore {
 
     /// Keeps a state with nothing pending for `tokens`, and evicts those that were not used for long.
     pub(super) fn insert(&mut self, tier: Tier, tokens: &[u32], state: SequenceState) {
-        let kept = Kept { bytes: state.bytes() as u64, shortest: state.shortest_cut(), value: state };
+        let kept = Kept {
+            bytes: (state.bytes() + state.checkpoint_bytes()) as u64,
+            shortest: state.shortest_cut(),
+            stops: state.checkpoints().collect(),
+            value: state,
+        };
         self.trees[tier as usize].insert(tokens, kept);
         for tree in &mut self.trees {
             let evicted = std::iter::from_fn(|| tree.pop_stale()).count();
@@ -153,7 +166,7 @@ impl PrefixStore {
         }
     }
 
-    /// A state that begins with `tokens` and can be cut there.
+    /// A state whose tokens begin with `tokens`.
     pub(super) fn peek(&self, tier: Tier, tokens: &[u32]) -> Option<&SequenceState> {
         self.trees[tier as usize].peek(tokens)
     }

@@ -24,6 +24,7 @@ pub(in crate::engine) struct Device {
     /// Bits of keys and values, if they are quantized.
     kv_bits: Option<u8>,
     pipelined: bool,
+    needs_checkpoints: bool,
 }
 
 impl Device {
@@ -35,8 +36,10 @@ impl Device {
         let spec = in_bits(model.spec(), options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
+        let needs_checkpoints = model.new_state(Variant::default()).needs_checkpoints();
         let device = Self {
             model,
+            needs_checkpoints,
             chunks: Chunks::new(backend.fused_attention),
             exact_widths: OnceCell::new(),
             rows,
@@ -52,6 +55,11 @@ impl Device {
     /// Whether steps run on the device while the host does something else.
     pub(in crate::engine) fn pipelined(&self) -> bool {
         self.pipelined
+    }
+
+    /// Whether states can go back to checkpoints alone.
+    pub(in crate::engine) fn needs_checkpoints(&self) -> bool {
+        self.needs_checkpoints
     }
 
     /// The widths of exact decode steps, which the first call checks; empty if a row's bits depend on the others at all widths.

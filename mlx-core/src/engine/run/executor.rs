@@ -14,6 +14,8 @@ use crate::model::{LogitRows, Pass};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
+    /// Bytes that checkpoints of prompts may still take.
+    checkpoint_room: u64,
     prefill: Vec<PrefillPass>,
     /// The prefill work that was issued.
     prefill_cost: f64,
@@ -44,9 +46,10 @@ pub(in crate::engine) struct PrefillPass {
 }
 
 impl Work {
-    /// No passes yet.
-    pub(in crate::engine) fn new() -> Self {
+    /// No passes yet; checkpoints of prompts may take so many bytes.
+    pub(in crate::engine) fn new(checkpoint_room: u64) -> Self {
         Self {
+            checkpoint_room,
             prefill: Vec::new(),
             prefill_cost: 0.0,
             decode: Vec::new(),
@@ -199,6 +202,9 @@ impl Device {
         }
         let ends = chunks.iter().any(|chunk| chunk.ends_prompt);
         let logits = ends.then(|| self.logits(&pass)).transpose()?;
+        for sequence in running {
+            work.checkpoint_room = sequence.take_checkpoint(self, work.checkpoint_room)?;
+        }
         work.prefill.push(PrefillPass { chunks: chunks.clone(), pass, logits });
         Ok(())
     }

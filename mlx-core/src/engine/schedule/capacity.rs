@@ -2,6 +2,7 @@
 //! can run.
 
 use super::chunks::Chunks;
+use crate::cache;
 use crate::engine::request::GenerationRequest;
 use crate::error::{Error, Result};
 use crate::human_bytes::size;
@@ -56,9 +57,14 @@ impl Capacity {
         Ok(capacity)
     }
 
-    /// Bytes that a position takes in the caches of all layers.
-    pub(in crate::engine) fn cache_per_token(&self) -> u64 {
-        self.spec.footprint.per_token
+    /// The fewest bytes that a state of so many positions takes.
+    pub(in crate::engine) fn state_bytes(&self, positions: usize) -> u64 {
+        self.spec.footprint.fixed + self.spec.footprint.per_token * cache::capacity(positions) as u64
+    }
+
+    /// Bytes of a checkpoint at most; 0 if states can be cut anywhere.
+    pub(in crate::engine) fn checkpoint_bytes(&self) -> u64 {
+        self.spec.footprint.checkpoint()
     }
 
     /// Bytes of the weights.

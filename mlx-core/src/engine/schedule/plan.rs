@@ -63,6 +63,8 @@ pub(in crate::engine) struct SequenceView {
     /// Tokens of the history.
     pub(in crate::engine) length: usize,
     pub(in crate::engine) state: StateView,
+    /// Lengths of the prompt at which a chunk ends whatever its shape would be otherwise; 0 for none.
+    pub(in crate::engine) cuts: [usize; 2],
     /// Bytes to reserve before its next decode step; 0 if the reservation covers it.
     pub(in crate::engine) growth: u64,
     pub(in crate::engine) exact: bool,

@@ -38,7 +38,11 @@ impl Shapes {
         let range = match sequence.next() {
             // The same rows as the decode steps that made the tokens, so that they get the same bits.
             Next::Replay(length) if sequence.exact => offset..end(length).min(offset + self.exact_rows),
-            Next::Prompt(length) | Next::Replay(length) => self.chunks.next(offset, end(length)),
+            Next::Prompt(length) => {
+                let cut = sequence.cuts.into_iter().filter(|&cut| cut > seen).fold(length, usize::min);
+                self.chunks.next(offset, end(cut))
+            }
+            Next::Replay(length) => self.chunks.next(offset, end(length)),
             Next::Decode | Next::Nothing => return None,
         };
         Some(seen..seen + range.len())

@@ -47,6 +47,8 @@ pub struct AttentionConfig {
     pub softcap: Option<f32>,
     /// Whether each head has a learned score that takes part in the softmax without a value.
     pub sinks: bool,
+    /// Whether the output is multiplied with the sigmoid of a gate, which `q_proj` gives beside each query.
+    pub output_gate: bool,
     /// A factor of queries that grows with their position.
     pub temperature: Option<AttentionTemperatureConfig>,
 }

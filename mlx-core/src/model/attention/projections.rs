@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
 
-/// Queries above keys above values, whatever the checkpoint's own order.
+/// Queries above keys above values, whatever the checkpoint's own order; gates of the output, if there are some, above all.
 pub(super) fn load(
     weights: &mut Weights,
     name: &str,
@@ -15,6 +15,9 @@ pub(super) fn load(
 ) -> Result<Linear> {
     let Heads { query, key, size } = config.heads();
     let names = ["q_proj", "k_proj", "v_proj", "qkv_proj"].map(|part| format!("{name}.{part}"));
+    if config.output_gate {
+        return load_gated(weights, &names, hidden, config);
+    }
     if config.projections == Projections::Apart {
         let widths = [query * size, key * size, key * size];
         let parts: Vec<Part> =
@@ -34,5 +37,25 @@ pub(super) fn load(
         .chain((0..key).map(|head| block(head, group + 1)));
     let rows: Vec<i32> =
         heads.flat_map(|head| (head * size..(head + 1) * size).map(|row| row as i32)).collect();
-    Linear::load_reordered(weights, &part, hidden, config.biases.qkv, &rows)
+    Linear::load_in_order(weights, vec![(part, Some(rows))], hidden, config.biases.qkv)
+}
+
+/// Where `q_proj` has each head's query and, after it, the gate of its output.
+fn load_gated(
+    weights: &mut Weights,
+    [queries, keys, values, _]: &[String; 4],
+    hidden: usize,
+    config: &AttentionConfig,
+) -> Result<Linear> {
+    let Heads { query, key, size } = config.heads();
+    let rows = |second: usize| {
+        let head = move |head: usize| (2 * head + second) * size..(2 * head + second + 1) * size;
+        (0..query).flat_map(head).map(|row| row as i32)
+    };
+    let parts = vec![
+        (Part { name: queries, outputs: 2 * query * size }, Some(rows(1).chain(rows(0)).collect())),
+        (Part { name: keys, outputs: key * size }, None),
+        (Part { name: values, outputs: key * size }, None),
+    ];
+    Linear::load_in_order(weights, parts, hidden, config.biases.qkv)
 }

@@ -70,6 +70,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
     let head_dim = head_dim(fields, defaults)?;
     let layer = LayerConfig {
         mixer: MixerKind::Attention,
+        attention: None,
         sliding_window: None,
         rope: Some(RopeConfig::read(fields, head_dim, rope_defaults(fields, defaults)?)?),
         is_moe: false,
@@ -99,6 +100,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             scale: (head_dim as f32).sqrt().recip(),
             softcap: None,
             sinks: false,
+            output_gate: false,
             temperature: None,
         },
         feed_forward: FeedForwardConfig {
@@ -207,4 +209,9 @@ pub(super) fn text_section(fields: &Fields) -> Result<Fields> {
         Some(tied) => Ok(text.with_default("tie_word_embeddings", tied.into())),
         None => Ok(text),
     }
+}
+
+/// The same of a model whose older configs have the keys about text beside the others.
+pub(super) fn text_section_or_all(fields: &Fields) -> Result<Fields> {
+    if fields.has("text_config") { text_section(fields) } else { Ok(fields.clone()) }
 }

@@ -17,6 +17,16 @@ pub(super) fn window(fields: &Fields, usual: Option<usize>) -> Result<Option<usi
 
 /// Which of `count` layers see a window: what `layer_types` says, or else what is `usual` for a layer with this index.
 pub(super) fn kinds(fields: &Fields, count: usize, usual: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+    of_kind(fields, count, SLIDING, usual)
+}
+
+/// Which of `count` layers are what config.json calls `kind`, where all others see everything.
+pub(super) fn of_kind(
+    fields: &Fields,
+    count: usize,
+    kind: &str,
+    usual: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>> {
     let kinds = fields.texts("layer_types")?;
     if kinds.is_empty() {
         return Ok((0..count).map(usual).collect());
@@ -25,15 +35,15 @@ pub(super) fn kinds(fields: &Fields, count: usize, usual: impl Fn(usize) -> bool
         let message = format_args!("has {} entries; there are {count} layers", kinds.len());
         return Err(fields.error("layer_types", message));
     }
-    let kind = |(index, kind): (usize, &String)| match kind.as_str() {
-        SLIDING => Ok(true),
+    let is_kind = |(index, it): (usize, &String)| match it.as_str() {
+        it if it == kind => Ok(true),
         FULL => Ok(false),
         other => {
-            let message = format_args!("has {other:?} at {index}; supported are {FULL} and {SLIDING}");
+            let message = format_args!("has {other:?} at {index}; supported are {FULL} and {kind}");
             Err(fields.error("layer_types", message))
         }
     };
-    kinds.iter().enumerate().map(kind).collect()
+    kinds.iter().enumerate().map(is_kind).collect()
 }
 
 /// Lets the layers that are `sliding` see `window` positions.

@@ -81,6 +81,23 @@ pub(super) fn gated_shared(fields: &Fields, usual: usize) -> Result<SharedExpert
     })
 }
 
+/// The text of Qwen 3 VL with experts.
+pub(super) fn qwen3_vl_moe(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section_or_all(fields)?
+        .with_default("num_key_value_heads", 16.into())
+        .with_default("max_position_embeddings", 128_000.into())
+        .with_default("rope_theta", 500_000.into())
+        .with_default("num_experts", 60.into())
+        .with_default("num_experts_per_tok", 4.into())
+        .with_default("moe_intermediate_size", 1408.into());
+    let mut config = qwen3_moe(&text)?;
+    if let Some(experts) = &mut config.experts {
+        (experts.routing.norm_topk_prob, experts.tensors) = (true, ExpertTensors::Transposed);
+    }
+    config.tensors.nested = true;
+    Ok(config)
+}
+
 /// OLMoE: queries and keys are normalized over their whole width.
 pub(super) fn olmoe(fields: &Fields) -> Result<DecoderConfig> {
     if fields.has("clip_qkv") {

@@ -1,4 +1,4 @@
-//! Qwen 2 and 3, and Hunyuan, which normalizes heads as well.
+//! Qwen 2 and 3, the text of those that see, and Hunyuan, which normalizes heads as well.
 
 use super::base::{self, Defaults, LLAMA, flag};
 use super::layers;
@@ -24,6 +24,29 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
     layers::slide_upper(fields, &mut config, Some(4096), 28)?;
+    Ok(config)
+}
+
+/// The text of Qwen 2 and 2.5 VL: without pictures their rope is plain.
+pub(super) fn qwen2_vl(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section_or_all(fields)?;
+    let defaults = Defaults { num_kv_heads: Some(8), eps: ("rms_norm_eps", 1e-5), rope_theta: 1e6, ..QWEN };
+    let mut config = base::read(&text, &defaults)?;
+    config.attention.biases.qkv = true;
+    layers::slide_upper(&text, &mut config, Some(4096), 80)?;
+    config.tensors.nested = true;
+    Ok(config)
+}
+
+/// The text of Qwen 3 VL.
+pub(super) fn qwen3_vl(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section_or_all(fields)?;
+    let defaults =
+        Defaults { head_dim: Some(128), max_position_embeddings: 128_000, rope_theta: 500_000.0, ..QWEN };
+    let mut config = base::with_biases(&text, &defaults)?;
+    config.feed_forward.bias = false;
+    base::normalize_heads(&mut config, QkNormScope::Head);
+    config.tensors.nested = true;
     Ok(config)
 }
 

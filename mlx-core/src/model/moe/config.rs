@@ -157,6 +157,8 @@ pub enum ExpertTensors {
     Each([&'static str; 3]),
     /// All in two tensors with these names, each `[experts, output, input]`, gate above up; or as mlx-lm writes them, in `switch_mlp`.
     InOne([&'static str; 2]),
+    /// All in `experts`, transposed, gate before up; or as mlx-lm writes them, in `switch_mlp`.
+    Transposed,
     /// gpt-oss: all in `experts`, transposed, gate and up alternating; packed in blocks, as it was published; or as mlx-lm writes them,
     /// apart.
     Interleaved,

@@ -89,7 +89,7 @@ impl ExpertTensors {
     fn take(self, mut taker: Taker) -> Result<(ExpertLinear, ExpertLinear)> {
         let name = taker.name;
         match self {
-            Self::Each(_) | Self::InOne(_)
+            Self::Each(_) | Self::InOne(_) | Self::Transposed
                 if taker.weights.has(&format!("{name}.switch_mlp.gate_proj.weight")) =>
             {
                 taker.stacked("switch_mlp")
@@ -102,6 +102,10 @@ impl ExpertTensors {
             Self::Each(_) if taker.weights.has(&format!("{name}.experts.gate_up_proj")) => {
                 taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
             }
+            Self::Transposed if taker.has_outputs_first() => {
+                taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
+            }
+            Self::Transposed => taker.transposed(),
             Self::Each(names) => taker.one_by_one(names),
             Self::Interleaved if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) => {
                 taker.stacked("experts")
@@ -175,6 +179,21 @@ impl Taker<'_, '_> {
         let gate_up = self.take(gate_up, &[count, 2 * inner, hidden])?;
         let down = self.take(down, &[count, hidden, inner])?;
         Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
+    }
+
+    /// Whether `experts.gate_up_proj` is `[experts, output, input]`, as transformers writes what others wrote transposed.
+    fn has_outputs_first(&self) -> bool {
+        let shape = [self.config.num_experts, 2 * self.config.intermediate_size, self.hidden];
+        self.weights.shape(&format!("{}.experts.gate_up_proj", self.name)) == Some(&shape)
+    }
+
+    /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, input, output]`.
+    fn transposed(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
+        let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
+        let down = self.take("experts.down_proj", &[count, inner, hidden])?;
+        let stack = |weight| ExpertLinear { stacks: vec![Stack::Dense(weight)], bias: None };
+        Ok((stack(gate_up), stack(down)))
     }
 
     /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs alternate between gate and up.

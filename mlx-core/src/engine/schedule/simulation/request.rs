@@ -92,6 +92,12 @@ impl Sequence {
             prompt: self.prompt,
             length: self.history.len(),
             state: StateView { seen, offset: seen, layers, keep: None },
+            // As hybrid models have them; exact prompts are cut at the borders of chunks alone.
+            cuts: if self.exact || !self.id.is_multiple_of(4) {
+                [0; 2]
+            } else {
+                [self.prompt / 3, self.prompt * 2 / 3]
+            },
             growth,
             exact: self.exact,
             reads_hidden: false,

@@ -1,0 +1,144 @@
+//! The lengths that the state of a sequence can go back to although some of its layers cannot be cut. Invariant: which of them are
+//! kept is a function of lengths alone.
+
+use mlx_rs::Array;
+
+use super::layer::LayerCheckpoint;
+
+/// The newest so many checkpoints stay: the last is often inside what a chat template writes behind the next turn's text.
+const NEWEST: usize = 2;
+
+/// Of the older ones, one stays in so many positions.
+const SPACING: usize = 4096;
+
+/// The most checkpoints of a sequence.
+const MOST: usize = 32;
+
+/// A length that a state can return to.
+pub(super) struct Checkpoint {
+    pub(super) length: usize,
+    pub(super) layers: Vec<LayerCheckpoint>,
+    /// Whether it stays until memory is short, wherever it is.
+    marked: bool,
+}
+
+impl Checkpoint {
+    fn bytes(&self) -> usize {
+        self.layers.iter().map(LayerCheckpoint::bytes).sum()
+    }
+}
+
+/// Checkpoints by rising length.
+#[derive(Default)]
+pub(super) struct Checkpoints(Vec<Checkpoint>);
+
+impl Checkpoints {
+    /// Adds one behind all others; one that is at the same length stays, and is marked if this one is. Drops one that is neither
+    /// among the newest nor marked nor far behind the one before it.
+    pub(super) fn push(&mut self, length: usize, layers: Vec<LayerCheckpoint>, marked: bool) {
+        match self.0.last_mut().filter(|last| last.length == length) {
+            Some(last) => last.marked |= marked,
+            None => self.0.push(Checkpoint { length, layers, marked }),
+        }
+        if let Some(place) = self.0.len().checked_sub(NEWEST + 1) {
+            let before = place.checked_sub(1).map_or(0, |before| self.0[before].length);
+            if !self.0[place].marked && self.0[place].length - before < SPACING {
+                self.0.remove(place);
+            }
+        }
+        if self.0.len() > MOST {
+            self.thin();
+        }
+    }
+
+    /// Drops the checkpoint whose loss makes the smallest gap, but for the newest. Returns its length and bytes.
+    pub(super) fn thin(&mut self) -> Option<(usize, usize)> {
+        let gap = |place: usize| {
+            let before = place.checked_sub(1).map_or(0, |before| self.0[before].length);
+            self.0[place + 1].length - before
+        };
+        let place = (0..self.0.len().checked_sub(1)?).min_by_key(|&place| gap(place))?;
+        let gone = self.0.remove(place);
+        Some((gone.length, gone.bytes()))
+    }
+
+    /// Drops all of them.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Drops those behind `length`.
+    pub(super) fn cut(&mut self, length: usize) {
+        self.0.retain(|checkpoint| checkpoint.length <= length);
+    }
+
+    /// The last one at or before `length`.
+    pub(super) fn last_until(&self, length: usize) -> Option<&Checkpoint> {
+        self.0.iter().rfind(|checkpoint| checkpoint.length <= length)
+    }
+
+    /// The same ones up to `length`, as handles.
+    pub(super) fn until(&self, length: usize) -> Self {
+        let copy =
+            |it: &Checkpoint| Checkpoint { length: it.length, layers: it.layers.clone(), marked: false };
+        Self(self.0.iter().filter(|it| it.length <= length).map(copy).collect())
+    }
+
+    /// Their lengths.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|checkpoint| checkpoint.length)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Checkpoint::bytes).sum()
+    }
+
+    pub(super) fn arrays(&self) -> impl Iterator<Item = Array> {
+        self.0.iter().flat_map(|it| &it.layers).flat_map(LayerCheckpoint::arrays)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(of: &Checkpoints) -> Vec<usize> {
+        of.lengths().collect()
+    }
+
+    /// A long prompt in chunks of 512 with a mark in the middle.
+    fn prompt() -> Checkpoints {
+        let mut all = Checkpoints::default();
+        for chunk in 1..=40 {
+            all.push(chunk * 512, Vec::new(), chunk == 21);
+        }
+        all
+    }
+
+    #[test]
+    fn the_newest_and_marked_ones_stay_and_one_in_four_thousand_positions() {
+        assert_eq!(lengths(&prompt()), [4096, 8192, 10_752, 14_848, 18_944, 19_968, 20_480]);
+    }
+
+    #[test]
+    fn the_smallest_gap_closes_first_and_the_newest_goes_last() {
+        let mut all = prompt();
+        assert_eq!(all.thin().map(|gone| gone.0), Some(19_968));
+        assert_eq!(all.thin().map(|gone| gone.0), Some(18_944));
+        assert_eq!(all.thin().map(|gone| gone.0), Some(8192));
+        while all.thin().is_some() {}
+        assert_eq!(lengths(&all), [20_480]);
+    }
+
+    #[test]
+    fn there_are_never_too_many() {
+        let mut all = Checkpoints::default();
+        for place in 0..500 {
+            all.push(place * 5000, Vec::new(), true);
+        }
+        assert_eq!(lengths(&all).len(), MOST);
+        assert_eq!(all.last_until(499 * 5000 + 1).map(|it| it.length), Some(499 * 5000));
+        all.cut(0);
+        assert_eq!(lengths(&all), [0; 0]);
+    }
+}

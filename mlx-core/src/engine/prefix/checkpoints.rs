@@ -1,0 +1,73 @@
+//! Checkpoints of running sequences, for models whose states cannot be cut: where a later prompt is likely to leave this one's text.
+//! They take memory that is not reserved, like prefixes, and give way to reservations.
+
+use crate::cache::BLOCK;
+use crate::engine::run::device::Device;
+use crate::engine::sequence::{Sequence, Sequences};
+use crate::error::Result;
+
+/// What a chat template writes behind the last message, and does not repeat in the next prompt, is shorter than this.
+const TAIL: usize = 16;
+
+impl Sequence {
+    /// Plans the checkpoints of a prompt that can take over `known` positions and has `common` tokens in common with a known text.
+    pub(super) fn plan_checkpoints(&mut self, known: usize, common: usize, device: &Device) {
+        if !device.needs_checkpoints() || self.reader.is_on() {
+            return;
+        }
+        self.checkpoints.start();
+        let last = self.history.prompt_length() - 1;
+        self.mark_behind(device.reusable(common.min(last), self.exact()), known);
+        if !self.exact() {
+            // Exact requests have the borders of their chunks.
+            self.mark_behind(last.saturating_sub(TAIL), known);
+        }
+    }
+
+    /// Marks the last place for a checkpoint up to `length`, if it is behind what is `known`.
+    pub(super) fn mark_behind(&mut self, length: usize, known: usize) {
+        let place = length / BLOCK * BLOCK;
+        if place > known {
+            self.checkpoints.mark(place);
+        }
+    }
+
+    /// Takes a checkpoint after a chunk of the prompt, if it is at a place for one and takes no more than `room` bytes. Returns what is
+    /// left of the room.
+    pub(in crate::engine) fn take_checkpoint(&mut self, device: &Device, room: u64) -> Result<u64> {
+        let (exact, prompt) = (self.exact(), self.history.prompt_length());
+        let is_on = self.checkpoints.is_on() && room > 0;
+        let Some(run) = self.run.as_mut().filter(|_| is_on) else { return Ok(room) };
+        let length = run.state.offset();
+        let marked = self.checkpoints.is_marked(length);
+        let keeps_bits = !exact || device.border(length) == length;
+        if !length.is_multiple_of(BLOCK) || !keeps_bits || length > prompt {
+            return Ok(room);
+        }
+        let before = run.state.checkpoint_bytes();
+        run.state.checkpoint(marked)?;
+        Ok(room.saturating_sub(run.state.checkpoint_bytes().saturating_sub(before) as u64))
+    }
+}
+
+/// The bytes of the checkpoints of all running sequences.
+pub(super) fn bytes(sequences: &Sequences) -> u64 {
+    let running = sequences.iter().filter_map(|(_, sequence)| sequence.run.as_ref());
+    running.map(|run| run.state.checkpoint_bytes() as u64).sum()
+}
+
+/// Drops checkpoints of running sequences until all of them take at most `most` bytes, those of the sequence with the most first. Returns
+/// what they take.
+pub(super) fn thin(sequences: &mut Sequences, most: u64) -> u64 {
+    let mut held = self::bytes(sequences);
+    while held > most {
+        let running = sequences.iter_mut().filter_map(|sequence| sequence.run.as_mut());
+        let Some(run) = running.max_by_key(|run| run.state.checkpoint_bytes()) else { break };
+        let gone = run.state.thin().map_or_else(|| run.state.drop_checkpoints(), |gone| gone.1);
+        if gone == 0 {
+            break;
+        }
+        held -= gone as u64;
+    }
+    held
+}

@@ -1,0 +1,145 @@
+//! Families most of whose layers keep a state of constant size.
+
+use super::base::{self, Defaults, LLAMA, flag};
+use super::layers;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::attention::QkNormScope;
+use crate::model::config::DecoderConfig;
+use crate::model::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
+use crate::model::mixer::MixerKind;
+use crate::model::norm::NormKind;
+use crate::model::short_conv::ShortConvConfig;
+use crate::model::tensors::TensorNames;
+
+/// How config.json calls a layer with a short convolution.
+const CONV: &str = "conv";
+/// How it calls one of the gated delta rule.
+const LINEAR: &str = "linear_attention";
+
+/// LFM2: short convolutions, and attention in a few layers.
+pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &lfm2_fields(fields)?;
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        max_position_embeddings: 128_000,
+        eps: ("norm_eps", 1e-5),
+        rope_theta: 1e6,
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    base::normalize_heads(&mut config, QkNormScope::Head);
+    let attends = fields.numbers("full_attn_idxs")?;
+    let is_conv = |layer: usize| fields.has("full_attn_idxs") && !attends.contains(&(layer as f64));
+    let kinds = layers::of_kind(fields, config.layers.len(), CONV, is_conv)?;
+    let taps = fields.optional_size("conv_L_cache")?.unwrap_or(3);
+    if taps < 2 {
+        return Err(fields.error("conv_L_cache", "is 1; a convolution sees at least 2 rows"));
+    }
+    let conv = ShortConvConfig { taps, bias: flag(fields, "conv_bias", false)? };
+    mix(&mut config, &kinds, MixerKind::ShortConv(conv));
+    config.tensors = TensorNames {
+        renamed: &[
+            (".mlp.", ".feed_forward."),
+            ("feed_forward.gate_proj", "feed_forward.w1"),
+            ("feed_forward.up_proj", "feed_forward.w3"),
+            ("feed_forward.down_proj", "feed_forward.w2"),
+            ("input_layernorm", "operator_norm"),
+            ("post_attention_layernorm", "ffn_norm"),
+            ("model.norm", "model.embedding_norm"),
+            ("self_attn.o_proj", "self_attn.out_proj"),
+            ("self_attn.q_norm", "self_attn.q_layernorm"),
+            ("self_attn.k_norm", "self_attn.k_layernorm"),
+        ],
+        nested: false,
+    };
+    Ok(config)
+}
+
+/// The same fields, with the width of the feed-forward block as it is, and the head under its usual name.
+fn lfm2_fields(fields: &Fields) -> Result<Fields> {
+    let given = fields.optional_size("block_ff_dim")?.or(fields.optional_size("intermediate_size")?);
+    let mut width = given.unwrap_or(12_288);
+    if flag(fields, "block_auto_adjust_ff_dim", true)? {
+        let multiple = fields.optional_size("block_multiple_of")?.unwrap_or(256);
+        let factor = base::positive(fields, "block_ffn_dim_multiplier", 1.0)?;
+        width = ((2 * width / 3) as f64 * factor) as usize;
+        width = width.max(1).next_multiple_of(multiple);
+    }
+    let fields = fields.without("intermediate_size").with_default("intermediate_size", width.into());
+    match fields.optional_flag("tie_embedding")? {
+        Some(tied) => {
+            Ok(fields.without("tie_word_embeddings").with_default("tie_word_embeddings", tied.into()))
+        }
+        None => Ok(fields),
+    }
+}
+
+/// Qwen 3.5, and the text of those that see: three of four layers are of the gated delta rule.
+pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section_or_all(fields)?;
+    let mut config = gated_delta(&text, 4, GatedDeltaProjections::Apart)?;
+    config.tensors.nested = true;
+    Ok(config)
+}
+
+/// What Qwen 3.5 and Qwen 3 Next share: the gated delta rule in most layers, and gates on the output of attention in the others.
+fn gated_delta(
+    fields: &Fields,
+    num_kv_heads: usize,
+    projections: GatedDeltaProjections,
+) -> Result<DecoderConfig> {
+    let defaults = Defaults {
+        num_kv_heads: Some(num_kv_heads),
+        head_dim: Some(256),
+        max_position_embeddings: 32_768,
+        norm: NormKind::RmsPlusOne,
+        partial_rotary_factor: Some(0.25),
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.feed_forward.bias = false;
+    config.attention.output_gate = true;
+    base::normalize_heads(&mut config, QkNormScope::Head);
+    let interval = fields.optional_size("full_attention_interval")?.unwrap_or(4);
+    let is_linear = |layer: usize| !(layer + 1).is_multiple_of(interval);
+    let kinds = layers::of_kind(fields, config.layers.len(), LINEAR, is_linear)?;
+    let size = |key: &str, usual: usize| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(usual));
+    let delta = GatedDeltaConfig {
+        num_key_heads: size("linear_num_key_heads", 16)?,
+        num_value_heads: size("linear_num_value_heads", 32)?,
+        key_head_dim: size("linear_key_head_dim", 128)?,
+        value_head_dim: size("linear_value_head_dim", 128)?,
+        taps: size("linear_conv_kernel_dim", 4)?,
+        projections,
+    };
+    check(fields, &delta)?;
+    mix(&mut config, &kinds, MixerKind::GatedDelta(delta));
+    Ok(config)
+}
+
+/// Relations between keys that a gated delta layer relies on.
+fn check(fields: &Fields, delta: &GatedDeltaConfig) -> Result<()> {
+    if !delta.num_value_heads.is_multiple_of(delta.num_key_heads) {
+        let message = format_args!("is {}; it must divide linear_num_value_heads", delta.num_key_heads);
+        return Err(fields.error("linear_num_key_heads", message));
+    }
+    if delta.taps < 2 {
+        return Err(fields.error("linear_conv_kernel_dim", "is 1; a convolution sees at least 2 rows"));
+    }
+    // Widths are products of two keys; together they must still fit a device dimension.
+    let keys = delta.num_key_heads.saturating_mul(delta.key_head_dim);
+    let values =
+        delta.num_value_heads.saturating_mul(delta.value_head_dim.saturating_mul(delta.key_head_dim));
+    if keys.saturating_add(values).saturating_mul(4) > i32::MAX as usize {
+        return Err(fields.error("linear_num_value_heads", "times the sizes of a head is too large"));
+    }
+    Ok(())
+}
+
+/// Gives the layers that `kinds` tells this mixer. It needs no rope: the order of rows is in its state.
+fn mix(config: &mut DecoderConfig, kinds: &[bool], mixer: MixerKind) {
+    for (layer, _) in config.layers.iter_mut().zip(kinds).filter(|(_, mixes)| **mixes) {
+        (layer.mixer, layer.rope) = (mixer, None);
+    }
+}

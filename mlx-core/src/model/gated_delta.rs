@@ -1,0 +1,138 @@
+//! The gated delta rule (Yang et al., 2024, arXiv:2412.06464) as Qwen 3.5 and Qwen 3 Next have it: a memory of constant size that
+//! decays, and that each row corrects. Invariant: memory and decay are f32.
+
+mod config;
+mod rule;
+
+use mlx_rs::fast::rms_norm;
+use mlx_rs::ops::{
+    add, concatenate, exp, logaddexp, multiply, negative, rsqrt, sigmoid, square, zeros_dtype,
+};
+use mlx_rs::{Array, Dtype};
+
+use super::batch::Batch;
+use super::causal_conv::CausalConv;
+use super::linear::{Linear, Part};
+use crate::array::slice_axis;
+use crate::cache::{LayerState, RecurrentState};
+use crate::error::Result;
+use crate::weights::Weights;
+pub use config::{GatedDeltaConfig, GatedDeltaProjections};
+use rule::Rows;
+
+/// Added to the squared length of queries and keys before its root.
+const LENGTH_EPS: f32 = 1e-6;
+
+/// A gated delta layer with its weights.
+pub(super) struct GatedDelta {
+    config: GatedDeltaConfig,
+    /// Queries, keys and values, then gates, then what corrections and decays come from.
+    input: Linear,
+    conv: CausalConv,
+    /// `[Hv]` of f32, below 0: the fastest decay of each head.
+    rate: Array,
+    /// `[Hv]` of f32.
+    dt_bias: Array,
+    /// `[Dv]` of f32.
+    norm: Array,
+    eps: f32,
+    output: Linear,
+}
+
+impl GatedDelta {
+    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: GatedDeltaConfig,
+        eps: f32,
+    ) -> Result<Self> {
+        let heads = config.num_value_heads;
+        let output = format!("{name}.out_proj");
+        let output = [Part { name: &output, outputs: hidden }];
+        let rate =
+            negative(exp(weights.take(&format!("{name}.A_log"), &[heads])?.as_dtype(Dtype::Float32)?)?)?;
+        let dt_bias = weights.take(&format!("{name}.dt_bias"), &[heads])?.as_dtype(Dtype::Float32)?;
+        let norm = weights.take(&format!("{name}.norm.weight"), &[config.value_head_dim])?;
+        let conv = format!("{name}.conv1d");
+        Ok(Self {
+            config,
+            input: config.load_input(weights, name, hidden)?,
+            conv: CausalConv::load(weights, &conv, config.conv_width(), config.taps, false)?,
+            rate,
+            dt_bias,
+            norm: norm.as_dtype(Dtype::Float32)?,
+            eps,
+            output: Linear::load(weights, &output, config.value_width(), false)?,
+        })
+    }
+
+    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    pub(super) fn forward(
+        &self,
+        input: &Array,
+        batch: &Batch,
+        states: &mut [&mut LayerState],
+    ) -> Result<Array> {
+        let (heads, size) = (self.config.num_value_heads as i32, self.config.value_head_dim as i32);
+        let (convolved, width) = (self.config.conv_width() as i32, self.config.value_width() as i32);
+        let projected = self.input.forward(input)?;
+        let part = |start, end| slice_axis(&projected, 1, start, end);
+        let (qkv, gate) = (part(0, convolved)?, part(convolved, convolved + width)?);
+        let single = |start| Ok::<_, crate::Error>(part(start, start + heads)?.as_dtype(Dtype::Float32)?);
+        let correction = sigmoid(single(convolved + width)?)?;
+        let step = add(single(convolved + width + heads)?, &self.dt_bias)?;
+        let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
+        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
+        for span in batch.spans() {
+            let end = start + span.len as i32;
+            let rows = |array: &Array| slice_axis(array, 0, start, end);
+            let state = states[span.state].as_recurrent()?;
+            mixed.push(self.span(&rows(&qkv)?, &rows(&log_decay)?, &rows(&correction)?, state)?);
+            start = end;
+        }
+        if start < input.dim(0) {
+            mixed.push(zeros_dtype(&[input.dim(0) - start, heads, size], Dtype::Float32)?);
+        }
+        let normed = rms_norm(concatenate(&mixed, 0)?, Some(&self.norm), self.eps)?;
+        let gate = gate.as_dtype(Dtype::Float32)?;
+        let gated = multiply(normed.reshape(gate.shape())?, multiply(&gate, sigmoid(&gate)?)?)?;
+        self.output.forward(&gated.as_dtype(input.dtype())?)
+    }
+
+    /// `[n, conv width]` of one sequence to `[n, Hv, Dv]` of f32. `log_decay` and `correction` are `[n, Hv]`.
+    fn span(
+        &self,
+        qkv: &Array,
+        log_decay: &Array,
+        correction: &Array,
+        state: &mut RecurrentState,
+    ) -> Result<Array> {
+        let config = &self.config;
+        let count = qkv.dim(0);
+        let (keys, size) = (config.num_key_heads as i32, config.key_head_dim as i32);
+        let (group, value_size) =
+            ((config.num_value_heads / config.num_key_heads) as i32, config.value_head_dim as i32);
+        let (sums, window) = self.conv.forward(qkv, state.window())?;
+        let active = multiply(&sums, sigmoid(&sums)?)?;
+        let width = keys * size;
+        let unit = |start| -> Result<Array> {
+            let heads = slice_axis(&active, 1, start, start + width)?.reshape(&[count, keys, 1, size])?;
+            let length = add(square(&heads)?.sum_axis(-1, true)?, Array::from_f32(LENGTH_EPS))?;
+            Ok(multiply(&heads, rsqrt(length)?)?)
+        };
+        let scale = Array::from_f32((size as f32).sqrt().recip());
+        let rows = Rows {
+            query: multiply(unit(0)?, scale)?,
+            key: unit(width)?,
+            value: slice_axis(&active, 1, 2 * width, active.dim(1))?
+                .reshape(&[count, keys, group, value_size])?,
+            log_decay: log_decay.reshape(&[count, keys, group])?,
+            correction: correction.reshape(&[count, keys, group])?,
+        };
+        let (mixed, memory) = rows.through(state.memory())?;
+        state.replace(window, Some(memory), count as usize);
+        Ok(mixed.reshape(&[count, keys * group, value_size])?)
+    }
+}

@@ -1,0 +1,179 @@
+//! The gated delta rule itself. With decay `g`, correction `b`, memory `S` `[Dv, Dk]` and the rows `q`, `k`, `v`:
+//! `S = g S; S = S + b (v - S k) k'; y = S q`. A prompt takes it in blocks of rows, whose corrections of each other are one triangular
+//! system (Yang et al., 2024, arXiv:2406.06484).
+
+use mlx_rs::ops::{
+    add, concatenate, exp, expand_dims_axes, matmul, multiply, select, split_equal, subtract, zeros_dtype,
+};
+use mlx_rs::{Array, Dtype};
+
+use crate::array::slice_axis;
+use crate::error::Result;
+
+/// The most rows of a block.
+pub(super) const BLOCK: usize = 64;
+
+/// Systems of this size are solved row by row, larger ones in halves.
+const SMALL: i32 = 16;
+
+/// Rows of one sequence, all of f32. `G` value heads share each of `Hk` key heads.
+pub(super) struct Rows {
+    /// `[n, Hk, 1, Dk]`, of length 1 but for the scale.
+    pub(super) query: Array,
+    /// `[n, Hk, 1, Dk]`, of length 1.
+    pub(super) key: Array,
+    /// `[n, Hk, G, Dv]`
+    pub(super) value: Array,
+    /// `[n, Hk, G]`, at most 0.
+    pub(super) log_decay: Array,
+    /// `[n, Hk, G]`, from 0 to 1.
+    pub(super) correction: Array,
+}
+
+impl Rows {
+    /// What the rows read, `[n, Hk, G, Dv]`, and the memory after them, `[Hk, G, Dv, Dk]`.
+    pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
+        let [heads, group, size] = [1, 2, 3].map(|axis| self.value.dim(axis));
+        let empty = || zeros_dtype(&[heads, group, size, self.key.dim(3)], Dtype::Float32);
+        let memory = memory.map_or_else(empty, |memory| Ok(memory.clone()))?;
+        if self.key.dim(0) == 1 { self.step(&memory) } else { self.blocks(&memory) }
+    }
+
+    /// One row. Products and sums of each head alone, so that they are the same in any company.
+    fn step(&self, memory: &Array) -> Result<(Array, Array)> {
+        let [heads, group] = [1, 2].map(|axis| self.value.dim(axis));
+        let by_head = [heads, group, 1, 1];
+        let [query, key] = [&self.query, &self.key].map(|rows| rows.swap_axes(0, 1));
+        let (query, key) = (query?, key?);
+        let memory = multiply(memory, exp(&self.log_decay)?.reshape(&by_head)?)?;
+        let known = multiply(&memory, &key)?.sum_axis(-1, true)?;
+        let value = self.value.reshape(known.shape())?;
+        let change = multiply(subtract(value, known)?, self.correction.reshape(&by_head)?)?;
+        let memory = add(memory, multiply(change, &key)?)?;
+        let read = multiply(&memory, query)?.sum_axis(-1, false)?;
+        Ok((expand_dims_axes(&read, &[0])?, memory))
+    }
+
+    /// Several rows, block after block, counted from the first of them.
+    fn blocks(&self, memory: &Array) -> Result<(Array, Array)> {
+        let rows = self.key.dim(0);
+        let block = (rows as usize).next_power_of_two().clamp(SMALL as usize, BLOCK) as i32;
+        let count = (rows + block - 1) / block;
+        let blocks = Blocks {
+            query: in_blocks(&self.query, count, block)?,
+            key: in_blocks(&self.key, count, block)?,
+            value: in_blocks(&self.value, count, block)?,
+            log_decay: in_blocks(&expand_dims_axes(&self.log_decay, &[3])?, count, block)?,
+            correction: in_blocks(&expand_dims_axes(&self.correction, &[3])?, count, block)?,
+        };
+        let (read, memory) = blocks.through(memory, count, block)?;
+        // [Hk, G, blocks * block, Dv] to rows first.
+        let read = slice_axis(&read, 2, 0, rows)?.transpose_axes(&[2, 0, 1, 3])?;
+        Ok((read, memory))
+    }
+}
+
+/// `[n, Hk, G, D]` as `[Hk, G, count, block, D]`; rows of zeros, which neither change nor read anything, fill the last block.
+fn in_blocks(rows: &Array, count: i32, block: i32) -> Result<Array> {
+    let [length, heads, group, size] = [0, 1, 2, 3].map(|axis| rows.dim(axis));
+    let missing = count * block - length;
+    let by_head = rows.transpose_axes(&[1, 2, 0, 3])?;
+    let whole = if missing == 0 {
+        by_head
+    } else {
+        concatenate(&[by_head, zeros_dtype(&[heads, group, missing, size], rows.dtype())?], 2)?
+    };
+    Ok(whole.reshape(&[heads, group, count, block, size])?)
+}
+
+/// The same rows, `[Hk, 1 or G, count, block, ..]`.
+struct Blocks {
+    query: Array,
+    key: Array,
+    value: Array,
+    log_decay: Array,
+    correction: Array,
+}
+
+impl Blocks {
+    /// What all rows read, `[Hk, G, count * block, Dv]`, and the memory after them.
+    fn through(&self, memory: &Array, count: i32, block: i32) -> Result<(Array, Array)> {
+        let since_start = self.log_decay.cumsum(3, false, true)?;
+        let decay = exp(select(
+            not_later(block, true),
+            subtract(&since_start, since_start.swap_axes(3, 4)?)?,
+            Array::from_f32(f32::NEG_INFINITY),
+        )?)?;
+        let key_columns = self.key.swap_axes(3, 4)?;
+        let earlier = select(not_later(block, false), &decay, Array::from_f32(0.0))?;
+        let related = multiply(matmul(&self.key, &key_columns)?, earlier)?;
+        let system = multiply(related, multiply(&self.correction, Array::from_f32(-1.0))?)?;
+        let solved = solve(&system, block)?;
+        let grown = exp(&since_start)?;
+        let values = matmul(&solved, multiply(&self.value, &self.correction)?)?;
+        let keys = matmul(&solved, multiply(&self.key, multiply(&self.correction, &grown)?)?)?;
+        let seen = multiply(matmul(&self.query, &key_columns)?, decay)?;
+        let query = multiply(&self.query, &grown)?;
+        let last = slice_axis(&since_start, 3, block - 1, block)?;
+        let left = multiply(&self.key, exp(subtract(&last, &since_start)?)?)?;
+        let parts = [&values, &keys, &seen, &query, &left.swap_axes(3, 4)?, &exp(last)?];
+        let [values, keys, seen, query, left, whole] = parts.map(|part| split_equal(part, count, 2));
+        let (values, keys, seen) = (values?, keys?, seen?);
+        let (query, left, whole) = (query?, left?, whole?);
+        // [Hk, G, 1, Dk, Dv]
+        let mut memory = expand_dims_axes(&memory.swap_axes(2, 3)?, &[2])?;
+        let mut read = Vec::with_capacity(values.len());
+        for at in 0..values.len() {
+            let change = subtract(&values[at], matmul(&keys[at], &memory)?)?;
+            read.push(add(matmul(&query[at], &memory)?, matmul(&seen[at], &change)?)?);
+            memory = add(multiply(&memory, &whole[at])?, matmul(&left[at], change)?)?;
+        }
+        let memory = memory.squeeze_axes(&[2])?.swap_axes(2, 3)?.contiguous()?;
+        Ok((concatenate(&read, 3)?.squeeze_axes(&[2])?, memory))
+    }
+}
+
+/// `[block, block]`: whether a column is before a row, or the same if `own`.
+fn not_later(block: i32, own: bool) -> Array {
+    let row = |row: i32| (0..block).map(move |column| column < row || own && column == row);
+    let mask: Vec<bool> = (0..block).flat_map(row).collect();
+    Array::from_slice(&mask, &[block, block])
+}
+
+/// The inverse of `1 - system`, where `[.., size, size]` is 0 on the diagonal and above. By substitution: keys that are alike make the
+/// powers of the system too large for a product of them.
+fn solve(system: &Array, size: i32) -> Result<Array> {
+    if size <= SMALL {
+        return substitute(system, size);
+    }
+    let half = size / 2;
+    let part = |row: i32, column: i32| {
+        slice_axis(
+            &slice_axis(system, 3, row * half, (row + 1) * half)?,
+            4,
+            column * half,
+            (column + 1) * half,
+        )
+    };
+    // Both halves at once, as further blocks.
+    let halves = solve(&concatenate(&[part(0, 0)?, part(1, 1)?], 2)?, half)?;
+    let halves = split_equal(halves, 2, 2)?;
+    let below = matmul(matmul(&halves[1], part(1, 0)?)?, &halves[0])?;
+    let nothing = zeros_dtype(below.shape(), Dtype::Float32)?;
+    let upper = concatenate(&[&halves[0], &nothing], 4)?;
+    Ok(concatenate(&[upper, concatenate(&[&below, &halves[1]], 4)?], 3)?)
+}
+
+/// The same for small systems, column by column: once a row is final, those after it get their share of it.
+fn substitute(system: &Array, size: i32) -> Result<Array> {
+    let identity: Vec<f32> =
+        (0..size * size).map(|place| if place / size == place % size { 1.0 } else { 0.0 }).collect();
+    let mut solved = Array::from_slice(&identity, &[size, size]);
+    for row in 0..size - 1 {
+        let column = slice_axis(system, 4, row, row + 1)?;
+        let axis = solved.ndim() - 2;
+        let done = slice_axis(&solved, axis, row, row + 1)?;
+        solved = add(&solved, multiply(column, done)?)?;
+    }
+    Ok(solved)
+}
