@@ -18,7 +18,7 @@ use crate::weights::Weights;
 /// The part of a layer that computes each row alone.
 enum Inner {
     Dense(FeedForward),
-    Sparse(Experts),
+    Sparse(Box<Experts>),
 }
 
 /// A transformer layer.
@@ -47,7 +47,9 @@ impl Block {
         };
         let inner = format!("{name}.mlp");
         let feed_forward = match &config.experts {
-            Some(experts) if layer.is_moe => Inner::Sparse(Experts::load(weights, &inner, hidden, experts)?),
+            Some(experts) if layer.is_moe => {
+                Inner::Sparse(Box::new(Experts::load(weights, &inner, hidden, experts)?))
+            }
             _ => Inner::Dense(FeedForward::load(weights, &inner, hidden, &config.feed_forward)?),
         };
         let mixer = MixerConfig {

@@ -75,7 +75,7 @@ impl Experts {
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
         let mixed = mixed.squeeze_axes(&[1])?;
         match &self.shared {
-            Some(shared) => Ok(add(mixed, shared.forward(input)?)?),
+            Some(expert) => Ok(add(mixed, expert.forward(input)?)?),
             None => Ok(mixed),
         }
     }

@@ -94,22 +94,18 @@ impl ExpertTensors {
             {
                 taker.stacked("switch_mlp")
             }
-            // mlx-lm's layout of dots1.
-            Self::Each(_) if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) => {
+            // mlx-lm's layout of dots1 and gpt-oss.
+            Self::Each(_) | Self::Interleaved
+                if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) =>
+            {
                 taker.stacked("experts")
             }
             Self::InOne(names) => taker.in_one(names),
-            Self::Each(_) if taker.weights.has(&format!("{name}.experts.gate_up_proj")) => {
-                taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
-            }
-            Self::Transposed if taker.has_outputs_first() => {
+            Self::Each(_) | Self::Transposed if taker.has_outputs_first() => {
                 taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
             }
             Self::Transposed => taker.transposed(),
             Self::Each(names) => taker.one_by_one(names),
-            Self::Interleaved if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) => {
-                taker.stacked("experts")
-            }
             Self::Interleaved if taker.weights.has(&format!("{name}.experts.gate_up_proj_blocks")) => {
                 taker.in_blocks()
             }
