@@ -202,13 +202,6 @@ impl<T> PrefixTree<T> {
         entry.filter(|_| place.depth == tokens.len()).map(|entry| &entry.kept.value)
     }
 
-    /// A value that starts with `tokens` and can be cut to them.
-    fn covers(&self, place: &Place, tokens: &[u32]) -> bool {
-        let node = &self.nodes[place.node];
-        let length = tokens.len();
-        place.depth == length && (node.shortest <= length || node.stops.contains_key(&length))
-    }
-
     /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries that it can be truncated to, or itself if an
     /// existing entry can be truncated to it.
     pub(crate) fn insert(&mut self, tokens: &[u32], mut kept: Kept<T>) -> Vec<T> {
@@ -329,19 +322,6 @@ impl<T> PrefixTree<T> {
         self.nodes[place].depth = self.nodes[parent].depth + self.nodes[place].edge.len();
         self.nodes[parent].children.insert(first, place);
         place
-    }
-
-    /// Entries on the path to `node` that this value makes redundant.
-    fn superseded<V>(&self, node: usize, kept: &Kept<V>) -> Vec<usize> {
-        let mut found = Vec::new();
-        let mut above = self.nodes[node].parent;
-        while above != ROOT {
-            if self.nodes[above].entry.is_some() && kept.goes_back_to(self.nodes[above].depth) {
-                found.push(above);
-            }
-            above = self.nodes[above].parent;
-        }
-        found
     }
 
     /// Removes an entry and the nodes that become unused.

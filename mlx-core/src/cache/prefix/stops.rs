@@ -1,6 +1,6 @@
 //! Lengths that a value can go back to, although it cannot be cut anywhere: each is noted on the edge that it lies on.
 
-use super::PrefixTree;
+use super::{Kept, Place, PrefixTree, ROOT};
 
 impl<T> PrefixTree<T> {
     /// Lets `thin` drop a stop of the least recently used entry; it returns the length and the bytes of what it dropped, if
@@ -42,5 +42,25 @@ impl<T> PrefixTree<T> {
                 stops.remove(&stop);
             }
         }
+    }
+
+    /// A value that starts with `tokens` and can be cut to them.
+    pub(super) fn covers(&self, place: &Place, tokens: &[u32]) -> bool {
+        let node = &self.nodes[place.node];
+        let length = tokens.len();
+        place.depth == length && (node.shortest <= length || node.stops.contains_key(&length))
+    }
+
+    /// Entries on the path to `node` that this value makes redundant.
+    pub(super) fn superseded<V>(&self, node: usize, kept: &Kept<V>) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut above = self.nodes[node].parent;
+        while above != ROOT {
+            if self.nodes[above].entry.is_some() && kept.goes_back_to(self.nodes[above].depth) {
+                found.push(above);
+            }
+            above = self.nodes[above].parent;
+        }
+        found
     }
 }

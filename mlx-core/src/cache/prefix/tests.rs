@@ -206,7 +206,7 @@ fn a_search_looks_at_the_prompt_and_not_at_the_entries() {
 #[test]
 fn an_entry_that_is_not_used_leaves_and_one_that_is_used_stays() {
     let mut tree = PrefixTree::default();
-    let kept = |value| Kept { value, bytes: 1, shortest: 0 };
+    let kept = |value| Kept { value, bytes: 1, shortest: 0, stops: Vec::new() };
     tree.insert(&[1, 1], kept(1));
     tree.insert(&[2, 2], kept(2));
     let others = 3 * STALE_AFTER as u32;
