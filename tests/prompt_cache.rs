@@ -65,6 +65,39 @@ fn a_beginning_comes_back_after_a_restart() {
     }
 }
 
+/// Layers with windows and recurrent ones come back from their checkpoint, which is a file of its own.
+#[test]
+fn states_that_cannot_be_cut_come_back_after_a_restart() {
+    let _turn = device();
+    for name in ["gemma3_text-f32", "gpt_oss-f32", "mistral-f32", "lfm2-f32", "qwen3_5-f32"] {
+        for exact in [true, false] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let ask = |prompt: &[u32], tokens: usize| {
+                let disk = DiskOptions::new(folder.path().to_owned());
+                let engine = start(&model_folder(name), Some(disk), exact);
+                run(&engine, prompt, &RequestOptions { logprobs: Some(3), ..greedy(tokens) })
+            };
+            let prompt = prompt(1, 200);
+            let first = ask(&prompt, 12);
+            let again = ask(&prompt, 12);
+            assert_eq!((cached(&first), again.ids()), (0, first.ids()), "{name}, exact {exact}");
+            assert_eq!(cached(&again), 192, "{name}, exact {exact}");
+            if exact {
+                assert_eq!(first.tokens, again.tokens, "{name}: to the last bit");
+            }
+            // The prompt of another branch, which parts behind a checkpoint.
+            let branch = ask(&[&prompt[..150], &[9; 60]].concat(), 2);
+            assert_eq!(cached(&branch), 128, "{name}, exact {exact}");
+            let states =
+                files(folder.path()).into_iter().filter(|it| it.to_string_lossy().contains(".state."));
+            for state in states {
+                fs::write(state, b"nothing").expect("it can be written");
+            }
+            assert_eq!(ask(&prompt, 12).ids(), first.ids(), "{name}: damaged checkpoints are computed again");
+        }
+    }
+}
+
 #[test]
 fn what_was_made_by_another_model_or_in_another_way_is_not_taken() {
     let _turn = device();

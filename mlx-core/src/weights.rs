@@ -132,6 +132,11 @@ impl<'a> Weights<'a> {
         self.checkpoint.has(&self.in_files(name))
     }
 
+    /// Whether a name in the files has this part.
+    pub fn has_under(&self, part: &str) -> bool {
+        self.checkpoint.entries().keys().any(|name| name.contains(part))
+    }
+
     /// The shape in the files of the tensor `name`, if it has not been taken yet.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.checkpoint.entries().get(&self.in_files(name)).map(|entry| entry.shape.as_slice())

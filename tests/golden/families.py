@@ -33,6 +33,7 @@ GATED_DELTA = dict(
     head_dim=32, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12,
     linear_conv_kernel_dim=4, rope_parameters=dict(
         rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25, mrope_section=[2, 1, 1], mrope_interleaved=True))
+EXPERTS = dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=20, shared_expert_intermediate_size=24)
 
 # name: what differs from the tiny config
 FAMILIES = {
@@ -50,7 +51,15 @@ FAMILIES = {
     "lfm2": dict(
         layer_types=["conv", FULL, "conv"], conv_L_cache=3, conv_bias=False, norm_eps=1e-5, block_auto_adjust_ff_dim=True,
         block_multiple_of=8, block_ffn_dim_multiplier=1.1, block_dim=32, block_ff_dim=60, tie_word_embeddings=True),
+    "lfm2_moe": dict(
+        layer_types=["conv", FULL, "conv"], conv_L_cache=3, conv_bias=False, norm_eps=1e-5, num_dense_layers=1, num_experts=5,
+        num_experts_per_tok=2, moe_intermediate_size=20, use_expert_bias=True, norm_topk_prob=True, routed_scaling_factor=1.5,
+        tie_word_embeddings=True),
     "qwen3_5": GATED_DELTA,
+    "qwen3_5_moe": GATED_DELTA | EXPERTS,
+    "qwen3_next": GATED_DELTA | EXPERTS | dict(
+        rope_parameters=None, partial_rotary_factor=0.25, decoder_sparse_step=1, mlp_only_layers=[2], norm_topk_prob=True,
+        full_attention_interval=2),
     "qwen3": dict(head_dim=16, attention_bias=True, rope_scaling=YARN),
     "qwen3_moe": dict(
         head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20, mlp_only_layers=[1],
@@ -118,9 +127,10 @@ SEE = {
     "qwen3_vl": EYES | dict(num_position_embeddings=4, deepstack_visual_indexes=[0]),
     "qwen3_vl_moe": EYES | dict(num_position_embeddings=4, deepstack_visual_indexes=[0]),
     "qwen3_5": EYES | dict(num_position_embeddings=4),
+    "qwen3_5_moe": EYES | dict(num_position_embeddings=4),
 }
 # Longer texts, for recurrences that take a prompt in blocks of 64; not a multiple of it.
-LENGTHS = {"qwen3_5": 150, "qwen3_5-q4": 100}
+LENGTHS = {"qwen3_5": 150, "qwen3_next": 80, "qwen3_5-q4": 100}
 # What mlx-lm's `convert -q` makes of others: its names, its norms, its convolutions. It is the reference itself.
 CONVERTED = {"qwen3_5-q4": dict(q_group_size=32, q_bits=4)}
 # transformers has no model of these.
@@ -164,13 +174,13 @@ def random_tensor(name, key, shape):
     if "norm" in key and key.endswith("weight"):
         if name.startswith(("gemma2", "gemma3")) and ".post_" in key:
             return np.float32(0.2) * noise + np.float32(4)  # the layers must outweigh the embedding, or the text repeats itself
-        around_zero = name.startswith("gemma") or name.startswith("qwen3_5") and "linear_attn" not in key
+        around_zero = name.startswith("gemma") or name.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in key
         return np.float32(0.2) * noise + np.float32(0 if around_zero else 1)
     if key.endswith("A_log"):
         return np.linspace(-4, 2.7, shape[0], dtype=np.float32)  # heads that hardly forget, and heads that forget at once
     if "conv" in key and len(shape) == 3:
         return np.float32(1.2 / max(shape[1:]) ** 0.5) * noise
-    if "in_proj_qkv" in key:  # keys with a common part
+    if key.endswith("in_proj_qkv.weight"):  # keys with a common part
         noise = noise + np.float32(1.5) * make.generator(f"families/{name}-f32", key + "/common").standard_normal(shape[1:], dtype=np.float32)
     if key.endswith(("alpha_p", "alpha_n")):
         return np.float32(0.3) * noise
@@ -215,7 +225,14 @@ def write_checkpoint(name, folder, tokenizer):
     shapes = hub_tensors(name, folder)
     if name == "qwen3_vl_moe":  # transformers writes experts the other way round than the published checkpoints have them
         shapes = {key: [shape[0], shape[2], shape[1]] if ".experts." in key else shape for key, shape in shapes.items()}
-    if name.startswith("qwen3_5"):  # a head that drafts tokens, of which nobody reads anything
+    if name == "qwen3_5_moe":  # and these apart, where the published ones have them in one
+        text = config_of(name)["text_config"]
+        count, width, hidden = text["num_experts"], text["moe_intermediate_size"], text["hidden_size"]
+        blocks = {key.split(".experts.")[0] for key in shapes if ".experts." in key}
+        shapes = {key: shape for key, shape in shapes.items() if ".experts." not in key}
+        shapes |= {f"{block}.experts.gate_up_proj": [count, 2 * width, hidden] for block in blocks}
+        shapes |= {f"{block}.experts.down_proj": [count, hidden, width] for block in blocks}
+    if name.startswith(("qwen3_5", "qwen3_next")):  # a head that drafts tokens, of which nobody reads anything
         shapes |= {"mtp.fc.weight": [4, 8], "mtp.layers.0.input_layernorm.weight": [4], "mtp.norm.weight": [4]}
     config = config_of(name)
     items = [(key, "F32", random_tensor(name, key, tuple(shape))) for key, shape in sorted(shapes.items())]
@@ -283,7 +300,7 @@ def write(name, source, target, tokenizer):
         mlx_model = mlx_lm.load(str(folder))[0]
         difference = make.spread_error(make.full_pass(mlx_model, ids), rows)
         # A scan row by row and blocks of 64 rows round differently.
-        failed = name not in DIFFERS and difference > (5e-5 if name in LENGTHS else 1e-5)
+        failed = name not in DIFFERS and difference > (5e-5 if name.startswith(("qwen3_5", "qwen3_next")) else 1e-5)
     except (ValueError, TypeError, KeyError) as error:
         difference = f"cannot: {str(error)[:80]}"
     print(f"{name:20} deviation {spread:.2f}, salt {salt}, smallest margin {margin:.4f}, mlx-lm {difference}", flush=True)

@@ -49,7 +49,7 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 48] = [
+pub const FAMILIES: [&str; 51] = [
     "apertus-f32",
     "cohere-f32",
     "cohere2-f32",
@@ -73,6 +73,7 @@ pub const FAMILIES: [&str; 48] = [
     "internlm3-f32",
     "lfm2-f32",
     "minicpm-f32",
+    "lfm2_moe-f32",
     "minimax_m2-f32",
     "ministral-f32",
     "ministral3-f32",
@@ -90,8 +91,10 @@ pub const FAMILIES: [&str; 48] = [
     "qwen2_5_vl-f32",
     "qwen3-f32",
     "qwen3_5-f32",
+    "qwen3_5_moe-f32",
     "qwen3_moe-f32",
     "qwen3_vl-f32",
+    "qwen3_next-f32",
     "qwen3_vl_moe-f32",
     "seed_oss-f32",
     "smollm3-f32",
@@ -101,19 +104,22 @@ pub const FAMILIES: [&str; 48] = [
 ];
 
 /// The mixtures of experts among them.
-pub const MIXTURES: [&str; 13] = [
+pub const MIXTURES: [&str; 16] = [
     "dots1-f32",
     "ernie4_5_moe-f32",
     "glm4_moe-f32",
     "gpt_oss-f32",
     "granitemoe-f32",
     "granitemoeshared-f32",
+    "lfm2_moe-f32",
     "minimax_m2-f32",
     "mixtral-f32",
     "olmoe-f32",
     "phimoe-f32",
     "qwen2_moe-f32",
+    "qwen3_5_moe-f32",
     "qwen3_moe-f32",
+    "qwen3_next-f32",
     "qwen3_vl_moe-f32",
 ];
 

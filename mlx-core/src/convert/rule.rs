@@ -21,8 +21,11 @@ enum Choice {
 }
 
 /// The rules that mlx-lm applies to some families by default: routers, and weights that would underflow.
-const FAMILY_RULES: [(&str, &[&str]); 3] = [
+const FAMILY_RULES: [(&str, &[&str]); 6] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
+    ("qwen3_5_moe", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
+    ("qwen3_next", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
+    ("lfm2_moe", &["*feed_forward.gate=8:64"]),
     ("gpt_oss", &["*router=8:64"]),
     ("granite", &["*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
 ];

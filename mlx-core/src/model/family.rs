@@ -22,7 +22,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 47] = [
+const FAMILIES: [(&[&str], Read); 50] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
@@ -46,6 +46,7 @@ const FAMILIES: [(&[&str], Read); 47] = [
     (&["internlm3"], llama::internlm3),
     (&["iquestcoder"], llama::iquestcoder),
     (&["lfm2"], hybrid::lfm2),
+    (&["lfm2_moe"], hybrid::lfm2_moe),
     (&["llama", "xverse"], llama::llama),
     (&["minicpm"], llama::minicpm),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
@@ -63,7 +64,9 @@ const FAMILIES: [(&[&str], Read); 47] = [
     (&["qwen2_vl", "qwen2_5_vl"], qwen::qwen2_vl),
     (&["qwen3"], qwen::qwen3),
     (&["qwen3_5", "qwen3_5_text"], hybrid::qwen3_5),
+    (&["qwen3_5_moe", "qwen3_5_moe_text"], hybrid::qwen3_5_moe),
     (&["qwen3_moe"], mixtures::qwen3_moe),
+    (&["qwen3_next"], hybrid::qwen3_next),
     (&["qwen3_vl"], qwen::qwen3_vl),
     (&["qwen3_vl_moe"], mixtures::qwen3_vl_moe),
     (&["seed_oss"], llama::seed_oss),

@@ -49,5 +49,13 @@ impl TensorNames {
             }
         }
         weights.rename(self.renamed);
+        // mlx-lm writes some feed-forward blocks under llama's names where the published checkpoints have others.
+        if weights.has_under(".feed_forward.gate_proj.") {
+            weights.rename(&[
+                ("feed_forward.w1", "feed_forward.gate_proj"),
+                ("feed_forward.w3", "feed_forward.up_proj"),
+                ("feed_forward.w2", "feed_forward.down_proj"),
+            ]);
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Families most of whose layers keep a state of constant size.
 
 use super::base::{self, Defaults, LLAMA, flag};
-use super::layers;
+use super::{layers, mixtures};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::QkNormScope;
 use crate::model::config::DecoderConfig;
 use crate::model::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use crate::model::mixer::MixerKind;
+use crate::model::moe::{CorrectionBias, ExpertTensors, MoeConfig, RoutingConfig, ScoringFunc};
 use crate::model::norm::NormKind;
 use crate::model::short_conv::ShortConvConfig;
 use crate::model::tensors::TensorNames;
@@ -19,7 +20,44 @@ const LINEAR: &str = "linear_attention";
 
 /// LFM2: short convolutions, and attention in a few layers.
 pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {
-    let fields = &lfm2_fields(fields)?;
+    let given = fields.optional_size("block_ff_dim")?.or(fields.optional_size("intermediate_size")?);
+    let mut width = given.unwrap_or(12_288);
+    if flag(fields, "block_auto_adjust_ff_dim", true)? {
+        let multiple = fields.optional_size("block_multiple_of")?.unwrap_or(256);
+        let factor = base::positive(fields, "block_ffn_dim_multiplier", 1.0)?;
+        width = ((2 * width / 3) as f64 * factor) as usize;
+        width = width.max(1).next_multiple_of(multiple);
+    }
+    short_convs(&fields.without("intermediate_size").with_default("intermediate_size", width.into()))
+}
+
+/// LFM2 with experts, chosen by corrected sigmoids, in all layers but the first.
+pub(super) fn lfm2_moe(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields.with_default("intermediate_size", 7168.into());
+    let config = short_convs(fields)?;
+    let corrected = flag(fields, "use_expert_bias", true)?;
+    let routing = RoutingConfig {
+        scoring_func: ScoringFunc::Sigmoid,
+        correction_bias: corrected.then_some(CorrectionBias { name: "expert_bias", as_found: false }),
+        routed_scaling_factor: base::positive(fields, "routed_scaling_factor", 1.0)? as f32,
+        ..RoutingConfig::softmax(flag(fields, "norm_topk_prob", true)?)
+    };
+    let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(1792);
+    let experts = MoeConfig {
+        routing,
+        tensors: ExpertTensors::Each(["w1", "w3", "w2"]),
+        ..mixtures::read(fields, 32, 4, width)?
+    };
+    let dense = fields.optional_number("num_dense_layers")?.unwrap_or(2.0);
+    Ok(mixtures::sparse(config, experts, |layer| layer as f64 >= dense))
+}
+
+/// What both share.
+fn short_convs(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &match fields.optional_flag("tie_embedding")? {
+        Some(tied) => fields.without("tie_word_embeddings").with_default("tie_word_embeddings", tied.into()),
+        None => fields.clone(),
+    };
     let defaults = Defaults {
         num_kv_heads: Some(8),
         max_position_embeddings: 128_000,
@@ -56,31 +94,38 @@ pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// The same fields, with the width of the feed-forward block as it is, and the head under its usual name.
-fn lfm2_fields(fields: &Fields) -> Result<Fields> {
-    let given = fields.optional_size("block_ff_dim")?.or(fields.optional_size("intermediate_size")?);
-    let mut width = given.unwrap_or(12_288);
-    if flag(fields, "block_auto_adjust_ff_dim", true)? {
-        let multiple = fields.optional_size("block_multiple_of")?.unwrap_or(256);
-        let factor = base::positive(fields, "block_ffn_dim_multiplier", 1.0)?;
-        width = ((2 * width / 3) as f64 * factor) as usize;
-        width = width.max(1).next_multiple_of(multiple);
-    }
-    let fields = fields.without("intermediate_size").with_default("intermediate_size", width.into());
-    match fields.optional_flag("tie_embedding")? {
-        Some(tied) => {
-            Ok(fields.without("tie_word_embeddings").with_default("tie_word_embeddings", tied.into()))
-        }
-        None => Ok(fields),
-    }
-}
-
 /// Qwen 3.5, and the text of those that see: three of four layers are of the gated delta rule.
 pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?;
     let mut config = gated_delta(&text, 4, GatedDeltaProjections::Apart)?;
     config.tensors.nested = true;
     Ok(config)
+}
+
+/// The same with experts, and one that every row goes through, as far as its gate lets it.
+pub(super) fn qwen3_5_moe(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section_or_all(fields)?.with_default("intermediate_size", 5632.into());
+    let mut config = gated_delta(&text, 2, GatedDeltaProjections::Apart)?;
+    config.tensors.nested = true;
+    let width = text.optional_size("moe_intermediate_size")?.unwrap_or(512);
+    let experts = MoeConfig {
+        shared: Some(mixtures::gated_shared(&text, 512)?),
+        ..mixtures::read(&text, 256, 8, width)?
+    };
+    mixtures::sparse_by_step(&text, config, experts)
+}
+
+/// Qwen 3 Next: its projections are laid out by key head.
+pub(super) fn qwen3_next(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields.with_default("intermediate_size", 5632.into());
+    let config = gated_delta(fields, 2, GatedDeltaProjections::ByKeyHead)?;
+    let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(512);
+    let experts = MoeConfig {
+        routing: RoutingConfig::softmax(flag(fields, "norm_topk_prob", true)?),
+        shared: Some(mixtures::gated_shared(fields, 512)?),
+        ..mixtures::read(fields, 512, 10, width)?
+    };
+    mixtures::sparse_by_step(fields, config, experts)
 }
 
 /// What Qwen 3.5 and Qwen 3 Next share: the gated delta rule in most layers, and gates on the output of attention in the others.
