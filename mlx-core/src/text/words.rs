@@ -17,6 +17,9 @@ use crate::error::Error;
 /// The split that byte-level tokenizers make unless they bring one of their own (GPT-2's).
 const BYTE_LEVEL: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
+/// Places that a search may go back to. Each takes 40 bytes or so; a word of as many letters is longer than any that is encoded.
+const PLACES: u32 = 4 << 20;
+
 /// Bytes of ordinary work that a try of a slow pattern may take as long as.
 const SLOW_PLACE: usize = 256;
 
@@ -278,8 +281,8 @@ impl<'a> Matches<'a> {
 
 /// Searches for the next match at `from` or after it.
 fn search(regex: &Regex, text: &str, from: usize, region: &mut Region) -> Result<bool, Stop> {
-    let (options, limits) = (SearchOptions::SEARCH_OPTION_NONE, MatchParam::default());
-    let found = regex.search_with_param(text, from, text.len(), options, Some(region), limits);
+    let options = SearchOptions::SEARCH_OPTION_NONE;
+    let found = regex.search_with_param(text, from, text.len(), options, Some(region), limits());
     found.map(|start| start.is_some()).map_err(|error| gives_up(&error))
 }
 
@@ -294,14 +297,20 @@ fn search_slowly(
     let ends = [text.len()];
     let places = text[from..].char_indices().map(|(place, _)| from + place).chain(ends);
     for place in places {
-        let (options, limits) = (SearchOptions::SEARCH_OPTION_NONE, MatchParam::default());
-        let found = regex.match_with_param(text, place, options, Some(&mut *region), limits);
+        let options = SearchOptions::SEARCH_OPTION_NONE;
+        let found = regex.match_with_param(text, place, options, Some(&mut *region), limits());
         if found.map_err(|error| gives_up(&error))?.is_some() {
             return Ok(true);
         }
         sink.pause(SLOW_PLACE)?;
     }
     Ok(false)
+}
+
+fn limits() -> MatchParam {
+    let mut limits = MatchParam::default();
+    limits.set_match_stack_limit(PLACES);
+    limits
 }
 
 fn gives_up(error: &onig::Error) -> Stop {
