@@ -25,6 +25,8 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32)
 LONG = dict(type="longrope", short_factor=[1.0, 1.1, 1.3], long_factor=[1.0, 2.0, 5.0])
 GEMMA = dict(head_dim=16, query_pre_attn_scalar=20, sliding_window=8, tie_word_embeddings=True)
+LATENT = dict(
+    num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=4, v_head_dim=10, tie_word_embeddings=False)
 GPT_OSS_YARN = YARN | dict(truncate=False, beta_fast=32.0, beta_slow=1.0)
 
 EYES = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, in_channels=3, patch_size=2,
@@ -86,6 +88,24 @@ FAMILIES = {
         num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=24, embedding_multiplier=3.0,
         residual_multiplier=0.6, attention_multiplier=0.2, logits_scaling=2.0),
     "phimoe": dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=20, attention_bias=True, lm_head_bias=True, router_jitter_noise=0.1),
+    "glm4_moe_lite": LATENT | dict(
+        n_routed_experts=6, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=20, n_shared_experts=1,
+        first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.8, rope_scaling=None),
+    "deepseek_v3": LATENT | dict(
+        n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, moe_intermediate_size=20, n_shared_experts=1,
+        first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, attention_bias=True,
+        rope_scaling=YARN | dict(mscale=1.0, mscale_all_dim=0.8)),
+    "deepseek_v2": LATENT | dict(
+        q_lora_rank=None, n_routed_experts=6, num_experts_per_tok=2, n_group=3, topk_group=2, topk_method="group_limited_greedy",
+        moe_intermediate_size=20, n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=False, routed_scaling_factor=1.5,
+        rope_scaling=YARN | dict(type="yarn", mscale=0.7, mscale_all_dim=0.7, beta_fast=32, beta_slow=1)),
+    "mistral4": LATENT | dict(
+        n_routed_experts=6, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=20, n_shared_experts=1,
+        first_k_dense_replace=0, norm_topk_prob=True, routed_scaling_factor=1.0, rope_parameters=YARN | dict(
+            mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=16, llama_4_scaling_beta=0.4)),
+    "minicpm3": LATENT | dict(scale_emb=6.0, scale_depth=1.4, dim_model_base=16, v_head_dim=8, rope_scaling=LONG | dict(
+        short_factor=[1.0, 1.1], long_factor=[1.0, 2.0], original_max_position_embeddings=256)),
+    "youtu": LATENT | dict(pad_token_id=None),  # transformers zeroes its embedding
     "mixtral": dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16, intermediate_size=28),
     "gemma": dict(head_dim=16, num_key_value_heads=1, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True),
     "gemma2": GEMMA | dict(attn_logit_softcapping=4.0, final_logit_softcapping=9.0),
@@ -144,6 +164,9 @@ DIFFERS = {
     "qwen3": "knows no biases",
     "mixtral": "knows no windows",
     "minimax_m2": "does not have it by this name",
+    "deepseek_v3": "a group that is not chosen counts as 0, not as minus infinity",
+    "glm4_moe_lite": "the epsilon of the latents' norms",
+    "minicpm3": "always the long factors",
     "glm4_moe": "a group that is not chosen counts as 0, not as minus infinity",
     "ernie4_5_moe": "drops the correction of the choice",
     "granitemoeshared": "does not have it",
@@ -207,7 +230,9 @@ def hub_tensors(name, folder):
     for part in ("text_config", "vision_config"):
         if part in keys:
             keys[part] = {key: value for key, value in keys[part].items() if key != "torch_dtype"}
-    model = auto_class(name).from_config(
+    build = auto_class(name)
+    build = getattr(build, "from_config", None) or build._from_config
+    model = build(
         transformers.AutoConfig.for_model(config["model_type"], **json.loads(json.dumps(keys))), attn_implementation="eager")
     model.save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "np") as file:
@@ -218,6 +243,8 @@ def hub_tensors(name, folder):
 
 
 def auto_class(name):
+    if name == "mistral4":  # only reachable through the model that sees
+        return transformers.models.mistral4.Mistral4ForCausalLM
     return transformers.AutoModelForImageTextToText if name.split("-")[0] in SEE else transformers.AutoModelForCausalLM
 
 
@@ -301,7 +328,7 @@ def write(name, source, target, tokenizer):
         difference = make.spread_error(make.full_pass(mlx_model, ids), rows)
         # A scan row by row and blocks of 64 rows round differently.
         failed = name not in DIFFERS and difference > (5e-5 if name.startswith(("qwen3_5", "qwen3_next")) else 1e-5)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         difference = f"cannot: {str(error)[:80]}"
     print(f"{name:20} deviation {spread:.2f}, salt {salt}, smallest margin {margin:.4f}, mlx-lm {difference}", flush=True)
     versions = dict(transformers=transformers.__version__, torch=torch.__version__.split("+")[0], mlx_lm=mlx_lm.__version__)

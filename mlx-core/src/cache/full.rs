@@ -49,6 +49,16 @@ impl FullCache {
 
     /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
     pub(super) fn append(&mut self, added: &Array) -> Result<(Array, Array)> {
+        self.extend(added, |buffer, end| buffer.view(0..end))
+    }
+
+    /// Appends `[1, H, T, D]` and gives all positions as they were appended, `[1, H, length, D]`.
+    pub(super) fn append_whole(&mut self, added: &Array) -> Result<Array> {
+        self.extend(added, |buffer, end| buffer.part(0..end))
+    }
+
+    /// Appends positions, and gives what `view` makes of the buffer and the new length.
+    fn extend<T>(&mut self, added: &Array, view: impl Fn(&Buffer, usize) -> Result<T>) -> Result<T> {
         let (start, end) = (self.length, self.length + added.dim(2) as usize);
         let mut buffer = match self.take_buffer()? {
             Some(buffer) if end <= buffer.room() => buffer,
@@ -56,7 +66,7 @@ impl FullCache {
             None => Buffer::new(added, capacity(end))?,
         };
         buffer.write(start, added)?;
-        let view = buffer.view(0..end)?;
+        let view = view(&buffer, end)?;
         self.storage = Some(Storage::Own(buffer));
         self.length = end;
         Ok(view)

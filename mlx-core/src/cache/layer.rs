@@ -6,6 +6,7 @@ use mlx_rs::Array;
 
 use super::capacity::capacity;
 use super::full::FullCache;
+use super::latent::LatentCache;
 use super::quantized::QuantizedCache;
 use super::recurrent::RecurrentState;
 use super::sliding::{SlidingCache, sliding_capacity};
@@ -25,6 +26,8 @@ pub enum LayerState {
     Sliding(SlidingCache),
     /// Keys and values of every position, quantized.
     Quantized(QuantizedCache),
+    /// One latent of every position.
+    Latent(LatentCache),
     /// Of constant size.
     Recurrent(RecurrentState),
 }
@@ -54,6 +57,11 @@ impl LayerState {
         Self::Recurrent(RecurrentState::default())
     }
 
+    /// An empty state that keeps latents of this width.
+    pub(crate) fn latent(rank: usize) -> Self {
+        Self::Latent(LatentCache::new(rank))
+    }
+
     /// The state of a recurrent layer.
     pub(crate) fn as_recurrent(&mut self) -> Result<&mut RecurrentState> {
         match self {
@@ -65,7 +73,7 @@ impl LayerState {
     /// The same, empty, with quantized positions where it keeps all of them.
     pub(super) fn quantized(self, bits: u8) -> Self {
         match self {
-            Self::Sliding(_) | Self::Recurrent(_) => self,
+            Self::Sliding(_) | Self::Latent(_) | Self::Recurrent(_) => self,
             Self::Full(_) | Self::Quantized(_) => Self::Quantized(QuantizedCache::new(bits)),
         }
     }
@@ -77,6 +85,7 @@ impl LayerState {
             Self::Full(cache) => cache.append(added),
             Self::Sliding(cache) => cache.append(added),
             Self::Quantized(cache) => cache.append(added),
+            Self::Latent(cache) => cache.append(added),
             Self::Recurrent(_) => Err(Error::Cache("a recurrent layer keeps no keys and values".into())),
         }
     }
@@ -87,19 +96,20 @@ impl LayerState {
             Self::Full(cache) => cache.len(),
             Self::Sliding(cache) => cache.len(),
             Self::Quantized(cache) => cache.len(),
+            Self::Latent(cache) => cache.positions().len(),
             Self::Recurrent(state) => state.len(),
         }
     }
 
     /// Whether it keeps every position.
     pub(super) fn keeps_all(&self) -> bool {
-        matches!(self, Self::Full(_) | Self::Quantized(_))
+        matches!(self, Self::Full(_) | Self::Quantized(_) | Self::Latent(_))
     }
 
     /// The shortest length that it can be cut to without a checkpoint.
     pub(super) fn shortest_cut(&self) -> usize {
         match self {
-            Self::Full(_) | Self::Quantized(_) => 0,
+            Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => 0,
             Self::Sliding(cache) => cache.shortest_cut(),
             Self::Recurrent(state) => state.len(),
         }
@@ -111,6 +121,7 @@ impl LayerState {
             Self::Full(cache) => cache.truncate(length),
             Self::Sliding(cache) => cache.truncate(length),
             Self::Quantized(cache) => cache.truncate(length),
+            Self::Latent(cache) => cache.truncate(length),
             // It was not longer.
             Self::Recurrent(_) => {}
         }
@@ -119,7 +130,7 @@ impl LayerState {
     /// What it needs to return to its present length later.
     pub(super) fn checkpoint(&self) -> Result<LayerCheckpoint> {
         Ok(match self {
-            Self::Full(_) | Self::Quantized(_) => LayerCheckpoint::Length,
+            Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => LayerCheckpoint::Length,
             Self::Sliding(cache) => LayerCheckpoint::Sliding(cache.fork(cache.len())?),
             Self::Recurrent(state) => LayerCheckpoint::Recurrent(state.clone()),
         })
@@ -149,6 +160,7 @@ impl LayerState {
             Self::Full(cache) => cache.fork(length).map(Self::Full),
             Self::Sliding(cache) => cache.fork(length).map(Self::Sliding),
             Self::Quantized(cache) => cache.fork(length).map(Self::Quantized),
+            Self::Latent(cache) => cache.fork(length).map(Self::Latent),
             Self::Recurrent(state) => Ok(Self::Recurrent(state.clone())),
         }
     }
@@ -163,9 +175,9 @@ impl LayerState {
         match self {
             Self::Full(cache) => cache.shift(kept, dropped, rotate),
             Self::Quantized(cache) => cache.shift(kept, dropped, rotate),
-            Self::Sliding(_) | Self::Recurrent(_) => Err(Error::Cache(
-                "a layer that keeps no early positions cannot drop those behind them".into(),
-            )),
+            Self::Sliding(_) | Self::Latent(_) | Self::Recurrent(_) => {
+                Err(Error::Cache("a layer of this kind cannot drop positions in between".into()))
+            }
         }
     }
 
@@ -173,6 +185,7 @@ impl LayerState {
     pub(super) fn part(&self, range: Range<usize>) -> Result<Option<Array>> {
         match self {
             Self::Full(cache) => cache.part(range),
+            Self::Latent(cache) => cache.positions().part(range),
             // Quantized positions would lose precision twice; the others have lost their first positions.
             Self::Quantized(_) | Self::Sliding(_) | Self::Recurrent(_) => Ok(None),
         }
@@ -183,7 +196,7 @@ impl LayerState {
         match self {
             Self::Recurrent(state) => *state = RecurrentState::from_arrays(arrays.into_iter(), length),
             Self::Sliding(cache) => cache.fill(arrays.pop(), length)?,
-            Self::Full(_) | Self::Quantized(_) => {}
+            Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => {}
         }
         Ok(())
     }
@@ -192,6 +205,7 @@ impl LayerState {
     pub(super) fn arrays(&self) -> Vec<Array> {
         match self {
             Self::Full(cache) => cache.array().into_iter().collect(),
+            Self::Latent(cache) => cache.positions().array().into_iter().collect(),
             Self::Sliding(cache) => cache.array().into_iter().cloned().collect(),
             Self::Quantized(cache) => cache.arrays().into_iter().flatten().cloned().collect(),
             Self::Recurrent(state) => state.arrays().cloned().collect(),
@@ -202,6 +216,7 @@ impl LayerState {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Full(cache) => cache.bytes(),
+            Self::Latent(cache) => cache.positions().bytes(),
             Self::Sliding(_) | Self::Quantized(_) => self.arrays().iter().map(Array::nbytes).sum(),
             Self::Recurrent(state) => state.bytes(),
         }

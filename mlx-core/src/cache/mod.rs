@@ -6,6 +6,7 @@ mod checkpoints;
 mod disk;
 mod export;
 mod full;
+mod latent;
 mod layer;
 mod pool;
 mod prefix;

@@ -2,6 +2,7 @@
 
 mod batched;
 mod config;
+mod core;
 mod heads;
 mod per_span;
 mod projections;
@@ -20,12 +21,11 @@ use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{AttentionBiases, AttentionConfig, Projections};
-use heads::Heads;
+pub(super) use core::Core;
 use qk_norm::QkNorm;
 pub use qk_norm::{QkNormConfig, QkNormScope};
-use temperature::AttentionTemperature;
+pub(super) use temperature::AttentionTemperature;
 pub use temperature::AttentionTemperatureConfig;
-use weights::AttentionWeights;
 
 /// Queries, keys and values as one product, norms, rope, attention, output projection.
 pub(super) struct Attention {
@@ -36,19 +36,6 @@ pub(super) struct Attention {
     temperature: Option<AttentionTemperature>,
     output_gate: bool,
     core: Core,
-}
-
-/// What attends: everything between the projections and the output.
-struct Core {
-    heads: Heads,
-    scale: f32,
-    weights: AttentionWeights,
-    /// How many positions a row sees, itself included; all of them if `None`.
-    sliding_window: Option<i32>,
-    /// Whether attention is one operation.
-    fused: bool,
-    /// Whether the rows of a decode step attend at once.
-    batched: bool,
 }
 
 impl Attention {
@@ -73,15 +60,7 @@ impl Attention {
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),
             output_gate: config.output_gate,
-            core: Core {
-                heads,
-                scale: config.scale,
-                weights: AttentionWeights::load(weights, name, config)?,
-                sliding_window: sliding_window.map(|window| window as i32),
-                // MLX's operation knows no soft caps.
-                fused: weights.backend().fused_attention && config.softcap.is_none(),
-                batched: weights.backend().batched_decode,
-            },
+            core: Core::load(weights, name, config, sliding_window)?,
         })
     }
 
@@ -134,25 +113,5 @@ impl Attention {
             heads = rotary.forward(&heads)?;
         }
         after.map_or(Ok(heads.clone()), |norm| norm.normalize_heads(heads))
-    }
-}
-
-impl Core {
-    /// Appends `added`, `[T, 2 Hk, 1, D]`, to the states and attends from `query`, `[T, Hq, 1, D]`. The result is of the latter's shape
-    /// but for the order of its axes of 1; padding gives anything.
-    fn attend(
-        &self,
-        query: &Array,
-        added: &Array,
-        batch: &Batch,
-        states: &mut [&mut LayerState],
-    ) -> Result<Array> {
-        if self.batched
-            && !batch.is_per_span()
-            && let Some(mixed) = self.batched(query, added, batch, states)?
-        {
-            return Ok(mixed);
-        }
-        self.per_span(query, added, batch, states)
     }
 }

@@ -34,6 +34,8 @@ pub struct DecoderConfig {
     pub experts: Option<MoeConfig>,
     /// A factor of embeddings.
     pub embedding_scale: Option<f32>,
+    /// Layers of the checkpoint behind the last one, which only draft tokens and are not loaded.
+    pub draft_layers: usize,
     /// From the last norm to logits.
     pub head: HeadConfig,
     /// The names of the checkpoint's tensors.
@@ -52,6 +54,9 @@ impl DecoderConfig {
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         self.prepare_gated_delta(weights);
+        let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
+        let drafts: Vec<String> = drafts.map(|layer| format!(".layers.{layer}.")).collect();
+        weights.skip_all(|name| drafts.iter().any(|layer| name.contains(layer)));
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {

@@ -5,9 +5,11 @@ mod base;
 mod cohere;
 mod gemma;
 mod hybrid;
+mod latent;
 mod layers;
 mod llama;
 mod mixtures;
+mod nested;
 mod olmo;
 mod qwen;
 mod routed;
@@ -22,10 +24,12 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 50] = [
+const FAMILIES: [(&[&str], Read); 57] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
+    (&["deepseek_v2"], latent::deepseek_v2),
+    (&["deepseek_v3", "kimi_k2", "joyai_llm_flash"], latent::deepseek_v3),
     (&["dots1"], routed::dots1),
     (&["ernie4_5"], llama::ernie4_5),
     (&["ernie4_5_moe"], routed::ernie4_5_moe),
@@ -37,6 +41,7 @@ const FAMILIES: [(&[&str], Read); 50] = [
     (&["glm"], varied::glm),
     (&["glm4"], varied::glm4),
     (&["glm4_moe"], routed::glm4_moe),
+    (&["glm4_moe_lite"], latent::glm4_moe_lite),
     (&["gpt_oss"], mixtures::gpt_oss),
     (&["granite"], llama::granite),
     (&["granitemoe", "granitemoeshared"], mixtures::granitemoe),
@@ -45,14 +50,17 @@ const FAMILIES: [(&[&str], Read); 50] = [
     (&["internlm2"], varied::internlm2),
     (&["internlm3"], llama::internlm3),
     (&["iquestcoder"], llama::iquestcoder),
+    (&["kimi_k25"], nested::kimi_k25),
     (&["lfm2"], hybrid::lfm2),
     (&["lfm2_moe"], hybrid::lfm2_moe),
     (&["llama", "xverse"], llama::llama),
     (&["minicpm"], llama::minicpm),
+    (&["minicpm3"], latent::minicpm3),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
     (&["ministral3"], llama::ministral3),
     (&["mistral", "ministral"], llama::mistral),
-    (&["mistral3", "llava"], llama::mistral3),
+    (&["mistral3", "llava"], nested::mistral3),
+    (&["mistral4"], latent::mistral4),
     (&["mixtral"], mixtures::mixtral),
     (&["olmo2"], olmo::olmo2),
     (&["olmo3"], olmo::olmo3),
@@ -73,6 +81,7 @@ const FAMILIES: [(&[&str], Read); 50] = [
     (&["smollm3"], llama::smollm3),
     (&["stablelm"], varied::stablelm),
     (&["starcoder2"], varied::starcoder2),
+    (&["youtu", "youtu_llm"], latent::youtu),
 ];
 
 /// The names of all families that can be read.

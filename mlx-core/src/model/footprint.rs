@@ -28,6 +28,8 @@ pub struct Footprint {
     window: Option<usize>,
     /// Bytes of a number in the model's type.
     size: u64,
+    /// Whether keys and values can be quantized: latents cannot.
+    quantizable: bool,
     /// Bytes that one token of one layer takes while quantized keys and values are read.
     unpacked_per_token: u64,
 }
@@ -42,21 +44,37 @@ impl Footprint {
                 config.layers.iter().filter_map(move |layer| Some((layer, config.attention_of(layer)?)));
             layers.map(move |(layer, attention)| (layer, attention, key_width(attention) * size))
         };
+        // Keys and values are made of it.
+        let latent = |layer: &LayerConfig| match layer.mixer {
+            MixerKind::Latent(latent) => latent.latent_width() as u64 * size,
+            _ => 0,
+        };
+        let latents: u64 = config.layers.iter().map(latent).sum();
         let sliding = attending().filter(|(layer, ..)| layer.sliding_window.is_some());
         let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(config.hidden_size, size as usize) as u64;
         let scores = |attention: &AttentionConfig| {
             // The scores, their mask, the softmax and one copy; capped ones some more.
             attention.num_heads as u64 * 4 * if attention.softcap.is_some() { 7 } else { 4 }
         };
+        let latent_scores = config.layers.iter().map(|layer| match layer.mixer {
+            MixerKind::Latent(latent) => scores(&latent.attention()),
+            _ => 0,
+        });
+        let scores_per_position = attending().map(|it| scores(it.1)).chain(latent_scores).max().unwrap_or(0);
         Self {
             fixed: config.layers.iter().map(fixed).sum(),
             largest_fixed: config.layers.iter().map(fixed).max().unwrap_or(0),
-            per_token: attending().map(|it| it.2).sum(),
+            per_token: attending().map(|it| it.2).sum::<u64>() + latents,
             bytes_per_row: bytes_per_row(config, size),
             logits_per_row: config.vocab_size as u64 * (size + 4),
-            scores_per_position: attending().map(|it| scores(it.1)).max().unwrap_or(0),
+            scores_per_position,
             sliding_per_token: sliding.map(|it| it.2).sum(),
-            layer_per_token: attending().map(|it| it.2).max().unwrap_or(0),
+            layer_per_token: attending()
+                .map(|it| it.2)
+                .chain(config.layers.iter().map(latent))
+                .max()
+                .unwrap_or(0),
+            quantizable: latents == 0,
             window: config.layers.iter().filter_map(|layer| layer.sliding_window).max(),
             size,
             unpacked_per_token: 0,
@@ -87,7 +105,8 @@ impl Footprint {
     pub fn in_bits(self, bits: u8) -> Option<Self> {
         let full_per_token = self.per_token - self.sliding_per_token;
         let (numbers, group) = (full_per_token / self.size, cache::GROUP as u64);
-        let even = numbers > 0 && (self.layer_per_token / self.size).is_multiple_of(group);
+        let even =
+            self.quantizable && numbers > 0 && (self.layer_per_token / self.size).is_multiple_of(group);
         let packed = numbers * u64::from(bits) / 8 + numbers / group * 2 * self.size;
         // As they come out of their packing, which MLX's CPU does in words of 32 bits whatever the type, and in the order that
         // attention reads them.
@@ -111,6 +130,7 @@ fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
     };
     let mixer = |layer: &LayerConfig| match layer.mixer {
         MixerKind::Attention => config.attention_of(layer).map_or(0, attention) as u64 * size,
+        MixerKind::Latent(latent) => latent.numbers_per_row() as u64 * size,
         MixerKind::ShortConv(_) => 12 * config.hidden_size as u64 * size.max(4),
         MixerKind::GatedDelta(delta) => delta.bytes_per_row() as u64,
     };

@@ -8,6 +8,7 @@ use mlx_rs::Array;
 use super::attention::{Attention, AttentionConfig};
 use super::batch::Batch;
 use super::gated_delta::{GatedDelta, GatedDeltaConfig};
+use super::latent_attention::{LatentAttention, LatentConfig};
 use super::rope::Rotary;
 use super::short_conv::{ShortConv, ShortConvConfig};
 use crate::cache::LayerState;
@@ -15,11 +16,13 @@ use crate::error::Result;
 use crate::weights::Weights;
 
 /// The kind of a layer's mixer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum MixerKind {
     /// Softmax attention over keys and values.
     #[default]
     Attention,
+    /// Softmax attention over one latent of every position.
+    Latent(LatentConfig),
     /// A gated convolution over the last few rows.
     ShortConv(ShortConvConfig),
     /// The gated delta rule: a state of constant size that forgets and is corrected row by row.
@@ -31,6 +34,7 @@ impl MixerKind {
     pub(super) fn new_state(self, sliding_window: Option<usize>) -> LayerState {
         match self {
             Self::Attention => LayerState::new(sliding_window),
+            Self::Latent(config) => LayerState::latent(config.kv_lora_rank),
             Self::ShortConv(_) | Self::GatedDelta(_) => LayerState::recurrent(),
         }
     }
@@ -38,7 +42,7 @@ impl MixerKind {
     /// Bytes of the state of such a layer at any length, with activations of `size` bytes.
     pub(super) fn fixed_bytes(self, hidden: usize, size: usize) -> usize {
         match self {
-            Self::Attention => 0,
+            Self::Attention | Self::Latent(_) => 0,
             Self::ShortConv(config) => config.state_bytes(hidden, size),
             Self::GatedDelta(config) => config.state_bytes(size),
         }
@@ -62,6 +66,7 @@ pub(super) struct MixerConfig<'a> {
 /// A layer's mixer with its weights.
 pub(super) enum Mixer {
     Attention(Attention),
+    Latent(LatentAttention),
     ShortConv(ShortConv),
     GatedDelta(GatedDelta),
 }
@@ -74,6 +79,10 @@ impl Mixer {
             MixerKind::Attention => {
                 let name = format!("{name}.self_attn");
                 Attention::load(weights, &name, hidden, attention, sliding_window).map(Self::Attention)
+            }
+            MixerKind::Latent(latent) => {
+                let name = format!("{name}.self_attn");
+                LatentAttention::load(weights, &name, hidden, latent).map(Self::Latent)
             }
             MixerKind::ShortConv(conv) => {
                 ShortConv::load(weights, &format!("{name}.conv"), hidden, conv).map(Self::ShortConv)
@@ -95,6 +104,7 @@ impl Mixer {
     ) -> Result<Array> {
         match self {
             Self::Attention(attention) => attention.forward(input, batch, rotary, states),
+            Self::Latent(latent) => latent.forward(input, batch, rotary, states),
             Self::ShortConv(conv) => conv.forward(input, batch, states),
             Self::GatedDelta(delta) => delta.forward(input, batch, states),
         }

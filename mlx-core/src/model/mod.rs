@@ -14,6 +14,7 @@ mod gated_delta;
 #[cfg(test)]
 mod halves;
 mod head;
+mod latent_attention;
 mod linear;
 mod mixer;
 mod moe;
@@ -40,6 +41,7 @@ pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 pub use head::{HeadConfig, LogitScale};
+pub use latent_attention::LatentConfig;
 pub use mixer::MixerKind;
 pub use moe::{
     CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, MoeConfig, RoutingConfig,

@@ -23,10 +23,11 @@ const PLACES: [Place; 2] = [
 ];
 
 /// The parts of a larger model that see pictures and hear sounds.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 11] = [
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
+    "mm_projector.",
     "audio_tower.",
     "visual.",
     "model.visual.",

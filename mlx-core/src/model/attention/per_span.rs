@@ -36,7 +36,15 @@ impl Core {
                 mixed.push(self.attend_span(&queries[mixed.len()], &keys, &values)?);
             }
         }
-        mixed.extend(queries.into_iter().skip(spans.len()));
+        // Padding gives anything of that width.
+        let width = mixed.first().map_or(0, |rows: &Array| rows.dim(3));
+        for padding in queries.iter().skip(spans.len()) {
+            mixed.push(if padding.dim(3) == width {
+                padding.clone()
+            } else {
+                slice_axis(padding, 3, 0, width)?
+            });
+        }
         match mixed.as_slice() {
             [only] => Ok(only.clone()),
             all => Ok(concatenate(all, 0)?),
@@ -66,6 +74,8 @@ impl Core {
     /// of them.
     fn attend_span(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
         let [rows, num_kv_heads, group, size] = [0, 1, 2, 3].map(|axis| query.dim(axis));
+        // Values may be narrower than keys.
+        let width = values.dim(3);
         if rows == 1 && !self.fused {
             let scores = matmul(query, keys.swap_axes(2, 3)?)?;
             return Ok(matmul(self.weights.of_row(&scores)?, values)?);
@@ -83,9 +93,9 @@ impl Core {
             matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?
         };
         if rows == 1 {
-            return Ok(mixed.reshape(query.shape())?);
+            return Ok(mixed.reshape(&[1, num_kv_heads, group, width])?);
         }
-        Ok(mixed.reshape(&[num_kv_heads, group, rows, size])?.transpose_axes(&[2, 0, 1, 3])?)
+        Ok(mixed.reshape(&[num_kv_heads, group, rows, width])?.transpose_axes(&[2, 0, 1, 3])?)
     }
 
     /// `[1, Hq, n, D]` by MLX's own operation.

@@ -15,15 +15,15 @@ pub struct AttentionTemperatureConfig {
 }
 
 /// A temperature on the device.
-pub(super) struct AttentionTemperature(AttentionTemperatureConfig);
+pub(in crate::model) struct AttentionTemperature(AttentionTemperatureConfig);
 
 impl AttentionTemperature {
-    pub(super) fn new(temperature: AttentionTemperatureConfig) -> Self {
+    pub(in crate::model) fn new(temperature: AttentionTemperatureConfig) -> Self {
         Self(temperature)
     }
 
     /// Queries `[T, H, 1, D]` at their positions, `[T, 1, 1]` of f32.
-    pub(super) fn forward(&self, query: &Array, positions: &Array) -> Result<Array> {
+    pub(in crate::model) fn forward(&self, query: &Array, positions: &Array) -> Result<Array> {
         let number = Array::from_f32;
         let steps = floor(divide(positions, number(self.0.floor_scale))?)?;
         let grown = multiply(log(add(steps, number(1.0))?)?, number(self.0.scale))?;

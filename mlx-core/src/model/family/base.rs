@@ -111,6 +111,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         },
         experts: None,
         embedding_scale: None,
+        draft_layers: 0,
         head: HeadConfig {
             // Unless config.json says otherwise, the checkpoint tells: a head of its own makes itself known.
             tie_word_embeddings: flag(fields, "tie_word_embeddings", true)?,

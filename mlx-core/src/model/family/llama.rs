@@ -72,24 +72,6 @@ pub(super) fn ministral3(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// The text part of Mistral 3, which is one of the others.
-pub(super) fn mistral3(fields: &Fields) -> Result<DecoderConfig> {
-    let text = base::text_section(fields)?;
-    let mut config = match text.optional_text("model_type")? {
-        Some("mistral" | "ministral") | None => mistral(&text),
-        Some("ministral3") => ministral3(&text),
-        Some("llama") => llama(&text),
-        Some(other) => {
-            let message = format_args!(
-                "{other:?} is not supported; supported are llama, mistral, ministral and ministral3"
-            );
-            Err(text.error("model_type", message))
-        }
-    }?;
-    config.tensors.nested = true;
-    Ok(config)
-}
-
 /// Granite: embeddings, residuals, scores and logits have factors.
 pub(super) fn granite(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = base::with_biases(fields, &LLAMA)?;

@@ -14,13 +14,13 @@ use crate::model::moe::{
 use crate::model::tensors::TensorNames;
 
 /// What holds for DeepSeek-V3's kind of routing where config.json says nothing.
-struct Usual {
-    num_experts: usize,
-    num_experts_per_tok: usize,
-    moe_intermediate_size: usize,
-    n_shared_experts: usize,
-    first_k_dense_replace: usize,
-    norm_topk_prob: bool,
+pub(super) struct Usual {
+    pub(super) num_experts: usize,
+    pub(super) num_experts_per_tok: usize,
+    pub(super) moe_intermediate_size: usize,
+    pub(super) n_shared_experts: usize,
+    pub(super) first_k_dense_replace: usize,
+    pub(super) norm_topk_prob: bool,
 }
 
 /// GLM 4.5 and later, with experts.
@@ -40,6 +40,7 @@ pub(super) fn glm4_moe(fields: &Fields) -> Result<DecoderConfig> {
     if flag(fields, "use_qk_norm", false)? {
         base::normalize_heads(&mut config, QkNormScope::Head);
     }
+    config.draft_layers = draft_layers(fields)?;
     let usual = Usual {
         num_experts: 128,
         num_experts_per_tok: 8,
@@ -138,7 +139,7 @@ pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// Experts scored by a sigmoid and chosen with a correction from the best groups; the first layers have none.
-fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<DecoderConfig> {
+pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<DecoderConfig> {
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(usual.moe_intermediate_size);
     let shared = fields.optional_count("n_shared_experts")?.unwrap_or(usual.n_shared_experts);
     let groups = ExpertGroups {
@@ -162,8 +163,16 @@ fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<De
     Ok(sparse(config, experts, |layer| layer >= dense))
 }
 
+/// How many layers behind the last one only draft tokens; some checkpoints have them.
+pub(super) fn draft_layers(fields: &Fields) -> Result<usize> {
+    match fields.optional_count("num_nextn_predict_layers")? {
+        Some(count) => Ok(count),
+        None => Ok(fields.optional_count("num_mtp_layers")?.unwrap_or(0)),
+    }
+}
+
 /// Groups must be equal, large enough to be ranked, and together hold as many experts as are chosen.
-fn check_groups(fields: &Fields, experts: &MoeConfig, groups: ExpertGroups) -> Result<()> {
+pub(super) fn check_groups(fields: &Fields, experts: &MoeConfig, groups: ExpertGroups) -> Result<()> {
     let ExpertGroups { n_group, topk_group, .. } = groups;
     if !experts.num_experts.is_multiple_of(n_group) || n_group > 1 && experts.num_experts < 2 * n_group {
         let message = format_args!(

@@ -1,0 +1,62 @@
+//! What attends: everything between the projections of a layer and its output.
+
+use mlx_rs::Array;
+
+use super::config::AttentionConfig;
+use super::heads::Heads;
+use super::weights::AttentionWeights;
+use crate::cache::LayerState;
+use crate::error::Result;
+use crate::model::batch::Batch;
+use crate::weights::Weights;
+
+/// Queries over the keys and values of their sequences.
+pub(in crate::model) struct Core {
+    pub(super) heads: Heads,
+    pub(super) scale: f32,
+    pub(super) weights: AttentionWeights,
+    /// How many positions a row sees, itself included; all of them if `None`.
+    pub(super) sliding_window: Option<i32>,
+    /// Whether attention is one operation.
+    pub(super) fused: bool,
+    /// Whether the rows of a decode step attend at once.
+    batched: bool,
+}
+
+impl Core {
+    /// Takes `{name}.sinks` if there are sinks.
+    pub(in crate::model) fn load(
+        weights: &mut Weights,
+        name: &str,
+        config: &AttentionConfig,
+        sliding_window: Option<usize>,
+    ) -> Result<Self> {
+        Ok(Self {
+            heads: config.heads(),
+            scale: config.scale,
+            weights: AttentionWeights::load(weights, name, config)?,
+            sliding_window: sliding_window.map(|window| window as i32),
+            // MLX's operation knows no soft caps.
+            fused: weights.backend().fused_attention && config.softcap.is_none(),
+            batched: weights.backend().batched_decode,
+        })
+    }
+
+    /// Appends `added`, `[T, 2 Hk, 1, D]`, to the states and attends from `query`, `[T, Hq, 1, D]`. The result is of the latter's shape
+    /// but for the order of its axes of 1; padding gives anything.
+    pub(in crate::model) fn attend(
+        &self,
+        query: &Array,
+        added: &Array,
+        batch: &Batch,
+        states: &mut [&mut LayerState],
+    ) -> Result<Array> {
+        if self.batched
+            && !batch.is_per_span()
+            && let Some(mixed) = self.batched(query, added, batch, states)?
+        {
+            return Ok(mixed);
+        }
+        self.per_span(query, added, batch, states)
+    }
+}

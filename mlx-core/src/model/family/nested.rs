@@ -1,0 +1,32 @@
+//! Models that see, whose text is one of the other families.
+
+use super::{base, latent, llama};
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::config::DecoderConfig;
+
+/// The text part of Mistral 3, which is one of the others.
+pub(super) fn mistral3(fields: &Fields) -> Result<DecoderConfig> {
+    let text = base::text_section(fields)?;
+    let mut config = match text.optional_text("model_type")? {
+        Some("mistral" | "ministral") | None => llama::mistral(&text),
+        Some("ministral3") => llama::ministral3(&text),
+        Some("mistral4") => latent::mistral4(&text),
+        Some("llama") => llama::llama(&text),
+        Some(other) => {
+            let message = format_args!(
+                "{other:?} is not supported; supported are llama, mistral, ministral, ministral3 and mistral4"
+            );
+            Err(text.error("model_type", message))
+        }
+    }?;
+    config.tensors.nested = true;
+    Ok(config)
+}
+
+/// The text of Kimi K2.5.
+pub(super) fn kimi_k25(fields: &Fields) -> Result<DecoderConfig> {
+    let mut config = latent::deepseek_v3(&base::text_section(fields)?)?;
+    config.tensors.nested = true;
+    Ok(config)
+}

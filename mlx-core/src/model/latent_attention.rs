@@ -1,0 +1,119 @@
+//! Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one narrow latent of every position stands for the keys and values of
+//! all heads. Queries are taken into the space of latents, and what they attend to is taken out of it, for prompts and steps alike.
+
+mod config;
+mod per_head;
+
+use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
+
+use super::attention::{AttentionTemperature, Core};
+use super::batch::Batch;
+use super::linear::{Linear, Part};
+use super::norm::{Norm, NormConfig, NormKind};
+use super::rope::Rotary;
+use crate::array::slice_axis;
+use crate::cache::LayerState;
+use crate::error::Result;
+use crate::weights::Weights;
+pub use config::LatentConfig;
+use per_head::PerHead;
+
+/// The epsilon of the norms of latents, whatever that of others is.
+const NORM: NormConfig = NormConfig { kind: NormKind::Rms, eps: 1e-6 };
+
+/// Latent attention with its weights.
+pub(super) struct LatentAttention {
+    config: LatentConfig,
+    /// From the residual stream to the latent of queries, and its norm.
+    query_latent: Option<(Linear, Norm)>,
+    query: Linear,
+    /// To the latent of keys and values, and the part of keys that rotates.
+    latent: Linear,
+    norm: Norm,
+    /// Of queries into the space of latents, `[H, nope, rank]`.
+    embed: PerHead,
+    /// Out of it, `[H, rank, value]`.
+    unembed: PerHead,
+    temperature: Option<AttentionTemperature>,
+    output: Linear,
+    core: Core,
+}
+
+impl LatentAttention {
+    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: LatentConfig,
+    ) -> Result<Self> {
+        let LatentConfig { num_heads, q_lora_rank, kv_lora_rank, bias, .. } = config;
+        let linear = |weights: &mut Weights, part: &str, inputs: usize, outputs: usize, bias: bool| {
+            Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], inputs, bias)
+        };
+        let queries = num_heads * config.query_width();
+        let (query_latent, query) = match q_lora_rank {
+            None => (None, linear(weights, "q_proj", hidden, queries, false)?),
+            Some(rank) => {
+                let down = linear(weights, "q_a_proj", hidden, rank, bias)?;
+                let norm = Norm::load(weights, &format!("{name}.q_a_layernorm"), rank, NORM)?;
+                (Some((down, norm)), linear(weights, "q_b_proj", rank, queries, false)?)
+            }
+        };
+        let latent = linear(weights, "kv_a_proj_with_mqa", hidden, config.latent_width(), bias)?;
+        let (embed, unembed) = per_head::load(weights, name, config)?;
+        Ok(Self {
+            config,
+            query_latent,
+            query,
+            latent,
+            norm: Norm::load(weights, &format!("{name}.kv_a_layernorm"), kv_lora_rank, NORM)?,
+            embed,
+            unembed,
+            temperature: config.temperature.map(AttentionTemperature::new),
+            output: linear(weights, "o_proj", num_heads * config.v_head_dim, hidden, bias)?,
+            core: Core::load(weights, name, &config.attention(), None)?,
+        })
+    }
+
+    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    pub(super) fn forward(
+        &self,
+        input: &Array,
+        batch: &Batch,
+        rotary: Option<&Rotary>,
+        states: &mut [&mut LayerState],
+    ) -> Result<Array> {
+        let (rows, heads) = (input.dim(0), self.config.num_heads as i32);
+        let (rank, rotated) = (self.config.kv_lora_rank as i32, self.config.qk_rope_head_dim as i32);
+        let nope = self.config.qk_nope_head_dim as i32;
+        let mut query = self.queries(input)?.reshape(&[rows, heads, 1, nope + rotated])?;
+        if let Some(temperature) = &self.temperature {
+            query = temperature.forward(&query, &batch.positions().column()?)?;
+        }
+        let compressed = self.latent.forward(input)?;
+        let latent = self.norm.forward(&slice_axis(&compressed, 1, 0, rank)?)?;
+        let key = slice_axis(&compressed, 1, rank, rank + rotated)?.reshape(&[rows, 1, 1, rotated])?;
+        // Queries and the key rotate together, in one call.
+        let mut turning = concatenate(&[slice_axis(&query, 3, nope, nope + rotated)?, key], 1)?;
+        if let Some(rotary) = rotary {
+            turning = rotary.forward(&turning)?;
+        }
+        let embedded = self.embed.forward(&slice_axis(&query, 3, 0, nope)?, batch.is_decode())?;
+        let query = concatenate(&[embedded, slice_axis(&turning, 1, 0, heads)?], 3)?;
+        let key = slice_axis(&turning, 1, heads, heads + 1)?;
+        let added = concatenate(&[latent.reshape(&[rows, 1, 1, rank])?, key], 3)?;
+        let mixed = self.core.attend(&query, &added, batch, states)?.reshape(&[rows, heads, 1, rank])?;
+        let values = self.unembed.forward(&mixed, batch.is_decode())?;
+        self.output.forward(&values.reshape(&[rows, -1])?)
+    }
+
+    /// `[T, H (nope + rotated)]`.
+    fn queries(&self, input: &Array) -> Result<Array> {
+        match &self.query_latent {
+            None => self.query.forward(input),
+            Some((down, norm)) => self.query.forward(&norm.forward(&down.forward(input)?)?),
+        }
+    }
+}

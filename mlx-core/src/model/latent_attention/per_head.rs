@@ -1,0 +1,68 @@
+//! A matrix for each head: into the space of latents and out of it.
+
+use mlx_rs::Array;
+use mlx_rs::ops::matmul;
+
+use super::config::LatentConfig;
+use crate::array::slice_axis;
+use crate::error::Result;
+use crate::quantization::QuantizedMatrix;
+use crate::weights::Weights;
+
+/// Matrices of all heads.
+pub(super) enum PerHead {
+    /// `[H, input, output]`, perhaps a transposed view.
+    Dense(Array),
+    /// `[H, output, input]`
+    Quantized(QuantizedMatrix),
+}
+
+impl PerHead {
+    /// `[T, H, 1, input]` to `[T, H, 1, output]`. In a decode pass each row has products of its own, so that its bits do not depend on
+    /// how many rows there are.
+    pub(super) fn forward(&self, input: &Array, is_decode: bool) -> Result<Array> {
+        if is_decode {
+            return self.multiply(input);
+        }
+        Ok(self.multiply(&input.transpose_axes(&[2, 1, 0, 3])?)?.transpose_axes(&[2, 1, 0, 3])?)
+    }
+
+    /// `[.., H, rows, input]` to `[.., H, rows, output]`.
+    fn multiply(&self, input: &Array) -> Result<Array> {
+        match self {
+            Self::Dense(weight) => Ok(matmul(input, weight)?),
+            Self::Quantized(packed) => packed.multiply(input),
+        }
+    }
+
+    /// `{name}.weight`, `[H, output, input]`, packed if it is to stay so.
+    fn take(weights: &mut Weights, name: &str, shape: [usize; 3]) -> Result<Self> {
+        if let Some(packed) = weights.take_quantized(name, &shape)? {
+            return Ok(Self::Quantized(packed));
+        }
+        Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(1, 2)?))
+    }
+}
+
+/// The matrices into the space of latents and out of it: apart, as mlx-lm writes them, or as one that expands latents, as published.
+pub(super) fn load(weights: &mut Weights, name: &str, config: LatentConfig) -> Result<(PerHead, PerHead)> {
+    let LatentConfig { num_heads, kv_lora_rank, qk_nope_head_dim, v_head_dim, .. } = config;
+    if weights.has(&format!("{name}.embed_q.weight")) {
+        let embed = [num_heads, kv_lora_rank, qk_nope_head_dim];
+        let unembed = [num_heads, v_head_dim, kv_lora_rank];
+        return Ok((
+            PerHead::take(weights, &format!("{name}.embed_q"), embed)?,
+            PerHead::take(weights, &format!("{name}.unembed_out"), unembed)?,
+        ));
+    }
+    let (nope, width) = (qk_nope_head_dim as i32, (qk_nope_head_dim + v_head_dim) as i32);
+    let both =
+        weights.take(&format!("{name}.kv_b_proj.weight"), &[num_heads * width as usize, kv_lora_rank])?;
+    let by_head = both.reshape(&[num_heads as i32, width, kv_lora_rank as i32])?;
+    let part = |start, end| -> Result<Array> {
+        let part = slice_axis(&by_head, 1, start, end)?.contiguous()?;
+        part.eval()?;
+        Ok(part)
+    };
+    Ok((PerHead::Dense(part(0, nope)?), PerHead::Dense(part(nope, width)?.swap_axes(1, 2)?)))
+}
