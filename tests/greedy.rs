@@ -73,7 +73,10 @@ fn small_requests_pass_large_ones() {
             let chat = json!({"messages": user("waves"), "max_tokens": 1});
             assert_eq!(server.post("/v1/chat/completions", &chat).status, 200);
         }
-        assert!(!busy.iter().all(|client| client.is_finished()), "the small ones were not first");
+        assert!(
+            !busy.iter().all(std::thread::ScopedJoinHandle::is_finished),
+            "the small ones were not first"
+        );
         for client in busy {
             let reply = client.join().expect("an answer");
             let tokens = reply.body["tokens"].as_array().expect("a list").len();

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
 /// The longest that a request to a lying model may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A file of a model folder, a pointer to a value in it, and what stands there instead.
 type Lie = (&'static str, &'static str, Value);
@@ -263,12 +263,12 @@ fn pointer(value: &Value, dice: &mut Dice) -> String {
         match place {
             Value::Object(map) if deeper && !map.is_empty() => {
                 let (key, value) = map.iter().nth(dice.below(map.len())).expect("a key");
-                pointer += &format!("/{}", key.replace('~', "~0").replace('/', "~1"));
+                pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
                 place = value;
             }
             Value::Array(list) if deeper && !list.is_empty() => {
                 let index = dice.below(list.len());
-                pointer += &format!("/{index}");
+                pointer = format!("{pointer}/{index}");
                 place = &list[index];
             }
             _ => return pointer,

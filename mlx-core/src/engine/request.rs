@@ -131,9 +131,10 @@ impl GenerationRequest {
         }
         // The context is a hard end of the text, never an error of a request that could start.
         let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
-        let detokenizer = match options.is_message || options.task != Task::Generate {
-            true => folder.tokenizer.detokenizer(true),
-            false => folder.tokenizer.detokenizer_after(&prompt, true),
+        let detokenizer = if options.is_message || options.task != Task::Generate {
+            folder.tokenizer.detokenizer(true)
+        } else {
+            folder.tokenizer.detokenizer_after(&prompt, true)
         };
         Ok(Self {
             checked_by: 0,

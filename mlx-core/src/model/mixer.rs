@@ -66,7 +66,7 @@ pub(super) struct MixerConfig<'a> {
 /// A layer's mixer with its weights.
 pub(super) enum Mixer {
     Attention(Attention),
-    Latent(LatentAttention),
+    Latent(Box<LatentAttention>),
     ShortConv(ShortConv),
     GatedDelta(GatedDelta),
 }
@@ -82,7 +82,7 @@ impl Mixer {
             }
             MixerKind::Latent(latent) => {
                 let name = format!("{name}.self_attn");
-                LatentAttention::load(weights, &name, hidden, latent).map(Self::Latent)
+                Ok(Self::Latent(Box::new(LatentAttention::load(weights, &name, hidden, latent)?)))
             }
             MixerKind::ShortConv(conv) => {
                 ShortConv::load(weights, &format!("{name}.conv"), hidden, conv).map(Self::ShortConv)

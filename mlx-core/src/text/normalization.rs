@@ -94,9 +94,9 @@ impl Normalization {
                 Step::Replace(from, to) => block = block.replace(*from, to),
                 Step::Compose if block.is_ascii() => {}
                 Step::Compose => {
-                    let mut composed = NormalizedString::from(block);
+                    let mut composed = NormalizedString::from(block.as_str());
                     composed.nfc();
-                    block = composed.get().to_owned();
+                    composed.get().clone_into(&mut block);
                 }
             }
         }

@@ -40,9 +40,12 @@ impl Pipeline {
         let added = |normalized: bool| {
             let tokens = tokenizer.get_added_tokens_decoder().into_iter();
             let tokens = tokens.filter(|(_, token)| token.normalized == normalized);
-            let text = |token: &AddedToken| match normalized {
-                true => normalization.apply_to_block(&token.content, true),
-                false => token.content.clone(),
+            let text = |token: &AddedToken| {
+                if normalized {
+                    normalization.apply_to_block(&token.content, true)
+                } else {
+                    token.content.clone()
+                }
             };
             AddedTokens::new(tokens.map(|(id, token)| (id, token.clone(), text(&token))))
         };
@@ -60,10 +63,10 @@ impl Pipeline {
         let mut tokens = Tokens { model, divisions: &self.divisions, limit, ids: Vec::new(), worked: 0 };
         let [raw, normalized] = &self.added;
         raw.parts(text, |part| {
-            let Part::Text(place) = part else { return tokens.add(part) };
+            let Part::Text(place) = part else { return tokens.add(&part) };
             let normal = self.normalization.apply(&text[place.clone()], |bytes| tokens.pause(bytes))?;
             normalized.parts(&normal, |part| {
-                let Part::Text(inner) = part else { return tokens.add(part) };
+                let Part::Text(inner) = part else { return tokens.add(&part) };
                 let is_start = place.start + inner.start == 0;
                 self.words.each(&normal[inner], is_start, &mut tokens)
             })
@@ -83,9 +86,9 @@ struct Tokens<'a> {
 }
 
 impl Tokens<'_> {
-    fn add(&mut self, part: Part) -> Result<(), Stop> {
+    fn add(&mut self, part: &Part) -> Result<(), Stop> {
         if let Part::Token(id) = part {
-            self.ids.push(id);
+            self.ids.push(*id);
         }
         self.check(0)?;
         self.pause(1)

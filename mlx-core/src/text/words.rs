@@ -104,7 +104,7 @@ impl Words {
         }
         match pre_tokenizer {
             PreTokenizerWrapper::Sequence(sequence) => {
-                sequence.as_ref().iter().try_for_each(|it| self.add(it))?
+                sequence.as_ref().iter().try_for_each(|it| self.add(it))?;
             }
             PreTokenizerWrapper::ByteLevel(bytes) if !bytes.add_prefix_space => {
                 if bytes.use_regex {

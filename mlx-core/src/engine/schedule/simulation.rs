@@ -157,18 +157,16 @@ impl Simulation {
                 own.ticket.priority >= victim.ticket.priority && self.yields(victim, own, changes)
             });
             self.check(displaced || outgrown || yields, "preempted for nothing");
-            self.stop(
-                id,
-                if displaced {
-                    "displace"
-                } else if yields {
-                    "yield"
-                } else {
-                    "outgrow"
-                },
-            );
+            let why = match (displaced, yields) {
+                (true, _) => "displace",
+                (_, true) => "yield",
+                _ => "outgrow",
+            };
+            self.stop(id, why);
         }
-        admit.iter().for_each(|&id| self.start(id, changes));
+        for id in admit {
+            self.start(*id, changes);
+        }
         let displaced = |next: &Sequence| self.which(|it| next.displaces(it) && !admit.contains(&it.id));
         let room = |next: &Sequence| self.has_room(next, &displaced(next));
         self.check(!self.next(&[]).is_some_and(room), "the next waits although there is room");

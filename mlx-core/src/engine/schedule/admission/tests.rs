@@ -20,7 +20,9 @@ impl Day {
         let ticket = Ticket { client: Client(client), request, priority };
         let ids: Vec<u64> = (1..=count).map(|it| self.last_id + it).collect();
         self.last_id += count;
-        ids.iter().for_each(|id| self.admission.submit(*id, ticket, 1, self.now));
+        for id in &ids {
+            self.admission.submit(*id, ticket, 1, self.now);
+        }
         ids
     }
 
