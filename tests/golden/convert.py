@@ -28,6 +28,17 @@ SOURCES = {
                     logits_scaling=1.0, attention_multiplier=0.25, embedding_multiplier=1.0, residual_multiplier=1.0,
                     attention_bias=False, mlp_bias=False),
 }
+DELTA = dict(PLAIN, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+             linear_conv_kernel_dim=4, num_hidden_layers=2, full_attention_interval=2, intermediate_size=96, tie_word_embeddings=False,
+             rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+SOURCES |= {
+    "qwen3_5": dict(model_type="qwen3_5", tie_word_embeddings=False, text_config=DELTA),
+    "qwen3_5_moe": dict(model_type="qwen3_5_moe", tie_word_embeddings=False, text_config=dict(
+        DELTA, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=64)),
+    "lfm2": dict(PLAIN, model_type="lfm2", num_hidden_layers=2, layer_types=["conv", "full_attention"], conv_L_cache=3, conv_bias=False,
+                 norm_eps=1e-5, block_dim=64, block_ff_dim=96, block_multiple_of=32, block_ffn_dim_multiplier=1.0,
+                 block_auto_adjust_ff_dim=False, tie_word_embeddings=True),
+}
 CASES = [  # the source and the flags of `mlx convert`
     dict(source="llama", bits=4, group=64),
     dict(source="llama", bits=8, group=32),
@@ -43,11 +54,72 @@ CASES = [  # the source and the flags of `mlx convert`
     dict(source="qwen3_moe", bits=4, group=32),
     dict(source="qwen3_moe", mode="nvfp4", rules=["*.switch_mlp.down_proj=8:32", "*mlp.gate=8:64"]),
     dict(source="granite", bits=4, group=64),
+    dict(source="qwen3_5", bits=4, group=32),
+    dict(source="qwen3_5", dtype="float16"),
+    dict(source="qwen3_5_moe", bits=4, group=32),
+    dict(source="lfm2", bits=8, group=32),
 ]
+
+
+def delta_shapes(config):
+    """The tensors of a model that sees, of which only those of the text are converted."""
+    text = config["text_config"]
+    hidden, inner, prefix = text["hidden_size"], text["intermediate_size"], "model.language_model"
+    queries, keys = text["num_attention_heads"] * text["head_dim"], text["num_key_value_heads"] * text["head_dim"]
+    heads, values = text["linear_num_value_heads"], text["linear_num_value_heads"] * text["linear_value_head_dim"]
+    convolved = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + values
+    yield from ((f"model.visual.{name}", [4, 8]) for name in ("merger.weight", "patch_embed.weight"))
+    yield from (("mtp.fc.weight", [4, 8]), ("mtp.norm.weight", [4]))
+    yield f"{prefix}.embed_tokens.weight", [text["vocab_size"], hidden]
+    for layer in range(text["num_hidden_layers"]):
+        name = f"{prefix}.layers.{layer}"
+        yield from ((f"{name}.{norm}_layernorm.weight", [hidden]) for norm in ("input", "post_attention"))
+        if (layer + 1) % text["full_attention_interval"]:
+            name += ".linear_attn"
+            for part, outputs in (("qkv", convolved), ("z", values), ("b", heads), ("a", heads)):
+                yield f"{name}.in_proj_{part}.weight", [outputs, hidden]
+            yield from ((f"{name}.conv1d.weight", [convolved, 1, 4]), (f"{name}.A_log", [heads]), (f"{name}.dt_bias", [heads]))
+            yield from ((f"{name}.norm.weight", [text["linear_value_head_dim"]]), (f"{name}.out_proj.weight", [hidden, values]))
+        else:
+            name += ".self_attn"
+            for part, shape in (("q", [2 * queries, hidden]), ("k", [keys, hidden]), ("v", [keys, hidden]), ("o", [hidden, queries])):
+                yield f"{name}.{part}_proj.weight", shape
+            yield from ((f"{name}.{part}_norm.weight", [text["head_dim"]]) for part in "qk")
+        name = f"{prefix}.layers.{layer}.mlp"
+        if "num_experts" in text:
+            experts, width, shared = text["num_experts"], text["moe_intermediate_size"], text["shared_expert_intermediate_size"]
+            yield from ((f"{name}.gate.weight", [experts, hidden]), (f"{name}.shared_expert_gate.weight", [1, hidden]))
+            yield from ((f"{name}.experts.gate_up_proj", [experts, 2 * width, hidden]), (f"{name}.experts.down_proj", [experts, hidden, width]))
+            name, inner = f"{name}.shared_expert", shared
+        for part, shape in (("gate", [inner, hidden]), ("up", [inner, hidden]), ("down", [hidden, inner])):
+            yield f"{name}.{part}_proj.weight", shape
+    yield f"{prefix}.norm.weight", [hidden]
+    yield "lm_head.weight", [text["vocab_size"], hidden]
+
+
+def conv_shapes(config):
+    hidden, inner, keys = config["hidden_size"], config["block_ff_dim"], config["num_key_value_heads"] * config["head_dim"]
+    yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
+    for layer, kind in enumerate(config["layer_types"]):
+        name = f"model.layers.{layer}"
+        yield from ((f"{name}.{norm}_norm.weight", [hidden]) for norm in ("operator", "ffn"))
+        yield from ((f"{name}.feed_forward.{part}.weight", shape) for part, shape in (
+            ("w1", [inner, hidden]), ("w3", [inner, hidden]), ("w2", [hidden, inner])))
+        if kind == "conv":
+            yield from ((f"{name}.conv.in_proj.weight", [3 * hidden, hidden]), (f"{name}.conv.out_proj.weight", [hidden, hidden]))
+            yield f"{name}.conv.conv.weight", [hidden, 1, 3]
+        else:
+            for part, outputs in (("q_proj", hidden), ("k_proj", keys), ("v_proj", keys), ("out_proj", hidden)):
+                yield f"{name}.self_attn.{part}.weight", [outputs, hidden]
+            yield from ((f"{name}.self_attn.{part}_layernorm.weight", [config["head_dim"]]) for part in "qk")
+    yield "model.embedding_norm.weight", [hidden]
 
 
 def shapes(config):
     """The tensors of a checkpoint in the format of transformers."""
+    if "text_config" in config or config["model_type"] == "lfm2":
+        yield from (conv_shapes if config["model_type"] == "lfm2" else delta_shapes)(config)
+        return
     hidden, inner, keys = config["hidden_size"], config["intermediate_size"], config["num_key_value_heads"] * config["head_dim"]
     yield "model.embed_tokens.weight", [config["vocab_size"], hidden]
     for layer in range(config["num_hidden_layers"]):

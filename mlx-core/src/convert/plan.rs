@@ -9,7 +9,7 @@ use super::adapt::Adaptation;
 use super::{ConvertOptions, Rule};
 use crate::array::float_dtype;
 use crate::error::{Error, Result};
-use crate::model::DecoderConfig;
+use crate::model::{DecoderConfig, ExpertTensors};
 use crate::quantization::QuantScheme;
 use crate::weights::{Checkpoint, Entry};
 
@@ -97,7 +97,15 @@ pub(super) fn plan(
     }
     let mut units = Vec::new();
     let mut stacks: BTreeMap<String, BTreeMap<usize, Entry>> = BTreeMap::new();
+    let in_one = options.scheme.is_some() && has_experts_in_one(config);
     for (name, entry) in checkpoint.entries() {
+        if let Some(apart) = apart(name, entry).filter(|_| in_one) {
+            let unit = |(name, sources, shape): (String, _, _)| {
+                plain(adaptation.name(&name), sources, shape, options)
+            };
+            units.extend(apart.into_iter().map(unit));
+            continue;
+        }
         // mlx-lm supports experts only as a stack.
         match expert(name).filter(|_| options.scheme.is_some()) {
             Some((stack, index)) => drop(stacks.entry(stack).or_default().insert(index, entry.clone())),
@@ -155,6 +163,32 @@ fn expert(name: &str) -> Option<(String, usize)> {
         _ => return None,
     };
     Some((format!("{prefix}.switch_mlp.{part}.weight"), index.parse().ok()?))
+}
+
+/// Whether all experts of a layer may be in one tensor, `[experts, output, input]`.
+fn has_experts_in_one(config: &DecoderConfig) -> bool {
+    config.experts.as_ref().is_some_and(|experts| matches!(experts.tensors, ExpertTensors::Each(_)))
+}
+
+/// The stacks in mlx-lm of a tensor that has all experts: names, the parts that they are made from, and shapes.
+fn apart(name: &str, entry: &Entry) -> Option<Vec<(String, Vec<Entry>, Vec<usize>)>> {
+    let (prefix, part) = name.split_once(".experts.")?;
+    let [experts, outputs, inputs] = entry.shape[..] else { return None };
+    let named = |part: &str| format!("{prefix}.switch_mlp.{part}.weight");
+    if part == "down_proj" {
+        return Some(vec![(named("down_proj"), vec![entry.clone()], entry.shape.clone())]);
+    }
+    let half = entry.length / experts / 2;
+    let halves = |second: usize| {
+        let part = |expert: usize| {
+            let start = (2 * expert + second) * half;
+            entry.part(start..start + half)
+        };
+        ((0..experts).map(part).collect(), vec![experts, outputs / 2, inputs])
+    };
+    let both = ["gate_proj", "up_proj"].into_iter().zip([halves(0), halves(1)]);
+    (part == "gate_up_proj")
+        .then(|| both.map(|(part, (sources, shape))| (named(part), sources, shape)).collect())
 }
 
 /// Chooses the scheme of each matrix.

@@ -34,6 +34,13 @@ pub(crate) struct Entry {
     pub(crate) length: usize,
 }
 
+impl Entry {
+    /// Some of its bytes.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        Self { start: self.start + range.start as u64, length: range.len(), ..self.clone() }
+    }
+}
+
 struct Shard {
     path: PathBuf,
     file: File,
