@@ -170,8 +170,11 @@ fn has_experts_in_one(config: &DecoderConfig) -> bool {
     config.experts.as_ref().is_some_and(|experts| matches!(experts.tensors, ExpertTensors::Each(_)))
 }
 
-/// The stacks in mlx-lm of a tensor that has all experts: names, the parts that they are made from, and shapes.
-fn apart(name: &str, entry: &Entry) -> Option<Vec<(String, Vec<Entry>, Vec<usize>)>> {
+/// The name of a tensor, the parts that it is made from, and its shape.
+type Stack = (String, Vec<Entry>, Vec<usize>);
+
+/// The stacks in mlx-lm of a tensor that has all experts.
+fn apart(name: &str, entry: &Entry) -> Option<Vec<Stack>> {
     let (prefix, part) = name.split_once(".experts.")?;
     let [experts, outputs, inputs] = entry.shape[..] else { return None };
     let named = |part: &str| format!("{prefix}.switch_mlp.{part}.weight");
