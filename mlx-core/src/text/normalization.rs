@@ -126,7 +126,7 @@ fn add_steps(normalizer: &NormalizerWrapper, steps: &mut Vec<Step>) -> Option<()
 fn never_composes_with_the_last(letter: char) -> bool {
     letter.is_ascii()
         || matches!(letter, '\u{410}'..='\u{44F}' | '\u{4E00}'..='\u{9FFF}' | '\u{AC00}'..='\u{D7A3}')
-        || matches!(letter, '\u{3041}'..='\u{3096}' | '\u{30A1}'..='\u{30FA}' | '\u{2581}')
+        || matches!(letter, '\u{1F300}'..='\u{1FAFF}' | '\u{3041}'..='\u{3096}' | '\u{30A1}'..='\u{30FA}' | '\u{2581}')
 }
 
 #[cfg(test)]
