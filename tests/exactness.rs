@@ -145,7 +145,7 @@ fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
 }
 
 /// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations,
-/// states of constant size.
+/// states of constant size, borrowed keys and values.
 fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
     let kinds = [
@@ -159,6 +159,7 @@ fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
         "apertus-f32",
         "lfm2-f32",
         "qwen3_5-f32",
+        "gemma4_text-f32",
         "llama-mixed-f32",
         "llama-mxfp4-bf16",
     ];

@@ -71,7 +71,7 @@ fn logits_equal_the_reference_in_one_pass_in_chunks_and_one_by_one() {
 }
 
 /// What a Mac runs in one operation and a CPU writes out gives the same numbers: with sliding windows, sinks, experts, LongRoPE, soft
-/// caps, norms of queries and keys, and rope of pairs side by side or of a share of a head.
+/// caps, norms of queries and keys, borrowed keys and values, and rope of pairs side by side or of a share of a head.
 #[test]
 fn fused_and_written_out_operations_give_the_references_logits() {
     let _turn = device();
@@ -89,6 +89,8 @@ fn fused_and_written_out_operations_give_the_references_logits() {
         "glm4-f32",
         "lfm2-f32",
         "qwen3_5-f32",
+        "gemma4-f32",
+        "gemma4_text-f32",
     ];
     for name in names {
         let expected = golden::logits(name, true);
@@ -109,7 +111,7 @@ fn fused_and_written_out_operations_give_the_references_logits() {
 #[test]
 fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
     let _turn = device();
-    for name in ["llama-rope3-f32", "gemma3_text-f32", "gpt_oss-f32", "qwen3_5-f32"] {
+    for name in ["llama-rope3-f32", "gemma3_text-f32", "gemma4_text-f32", "gpt_oss-f32", "qwen3_5-f32"] {
         for (pipelined, batched_decode) in [(false, false), (true, false), (false, true), (true, true)] {
             let backend = Backend { pipelined, batched_decode, keeps_floats: false, ..Backend::GPU };
             let options = EngineOptions { backend: Some(backend), ..EngineOptions::default() };

@@ -101,6 +101,32 @@ fn invalid_rope_and_expert_settings_are_refused_by_name() {
         ("minicpm-f32", "sparse_config", json!({}), "sparse_config is set"),
         ("minicpm-f32", "dim_model_base", json!(0), "dim_model_base is 0"),
         ("qwen3_moe-f32", "num_experts_per_tok", json!(7), "num_experts_per_tok is 7; there are 6 experts"),
+        (
+            "gemma4_text-f32",
+            "num_kv_shared_layers",
+            json!(4),
+            "leaves layer 2 of 6 without a layer of its kind",
+        ),
+        (
+            "gemma4_text-f32",
+            "use_bidirectional_attention",
+            json!("all"),
+            "use_bidirectional_attention is \"all\"",
+        ),
+        (
+            "gemma4_text-f32",
+            "vocab_size_per_layer_input",
+            json!(9),
+            "vocab_size_per_layer_input is 9; it must not",
+        ),
+        ("gemma4_text-f32", "num_global_key_value_heads", json!(0), "num_global_key_value_heads is 0"),
+        (
+            "gemma4_text-f32",
+            "per_layer_config",
+            json!({"2": {"eps": 1}}),
+            "eps is not supported for a single layer",
+        ),
+        ("gemma4-f32", "text_config.top_k_experts", json!(null), "top_k_experts"),
         ("olmoe-f32", "clip_qkv", json!(3.0), "clip_qkv is set"),
         ("qwen3_moe-f32", "mlp_only_layers", json!("none"), "mlp_only_layers must be a list"),
         ("qwen3_moe-f32", "decoder_sparse_step", json!(0), "decoder_sparse_step is 0"),
@@ -181,7 +207,7 @@ pub(crate) fn rewritten(
 }
 
 /// The bits of the logits of a short text.
-fn bits(folder: &Path) -> Vec<u32> {
+pub(crate) fn bits(folder: &Path) -> Vec<u32> {
     let policy = WeightPolicy::for_device(false).expect("a device");
     let model = model::load(folder, policy, &mut |_, _| {}).expect("the checkpoint loads");
     let tokens: Vec<u32> = (20..60).collect();

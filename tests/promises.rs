@@ -3,6 +3,7 @@
 
 mod agents;
 mod batch_draw;
+mod borrowing;
 mod choices;
 mod convert;
 mod engine;

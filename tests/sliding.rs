@@ -113,7 +113,8 @@ fn a_cache_goes_back_to_its_own_length() {
 #[test]
 fn a_state_returns_to_its_checkpoint() {
     let _turn = device();
-    for name in ["mistral-f32", "gemma3_text-f32", "lfm2-f32", "qwen3_5-f32", "llama-f32"] {
+    for name in ["mistral-f32", "gemma3_text-f32", "gemma4_text-f32", "lfm2-f32", "qwen3_5-f32", "llama-f32"]
+    {
         let model = load(name);
         let tokens = text(240);
         let mut straight = model.new_state(Variant::default());

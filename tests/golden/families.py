@@ -27,6 +27,11 @@ LONG = dict(type="longrope", short_factor=[1.0, 1.1, 1.3], long_factor=[1.0, 2.0
 GEMMA = dict(head_dim=16, query_pre_attn_scalar=20, sliding_window=8, tie_word_embeddings=True)
 LATENT = dict(
     num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=12, qk_rope_head_dim=4, v_head_dim=10, tie_word_embeddings=False)
+GEMMA4 = dict(
+    head_dim=8, global_head_dim=16, num_hidden_layers=6, layer_types=[SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL], sliding_window=8,
+    final_logit_softcapping=9.0, tie_word_embeddings=True, rope_parameters={
+        SLIDING: dict(rope_type="default", rope_theta=10000.0),
+        FULL: dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.25)})
 GPT_OSS_YARN = YARN | dict(truncate=False, beta_fast=32.0, beta_slow=1.0)
 
 EYES = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, in_channels=3, patch_size=2,
@@ -110,6 +115,11 @@ FAMILIES = {
     "gemma": dict(head_dim=16, num_key_value_heads=1, hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True),
     "gemma2": GEMMA | dict(attn_logit_softcapping=4.0, final_logit_softcapping=9.0),
     "gemma3_text": GEMMA | dict(rope_theta=1e6, sliding_window_pattern=3, rope_scaling=dict(rope_type="linear", factor=4.0)),
+    "gemma4_text": GEMMA4 | dict(
+        num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=12, vocab_size_per_layer_input=make.BPE_VOCAB),
+    "gemma4": GEMMA4 | dict(
+        hidden_size=64, intermediate_size=32, num_kv_shared_layers=0, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+        enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=32),
     "phi3": dict(partial_rotary_factor=0.75, rope_scaling=LONG, original_max_position_embeddings=256),
     "phi3-long": dict(rope_scaling=LONG | dict(short_factor=[1.0, 1.1, 1.3, 1.5], long_factor=[1.0, 2.0, 5.0, 9.0]),
                       original_max_position_embeddings=24),
@@ -147,12 +157,15 @@ SEE = {
     "qwen3_vl": EYES | dict(num_position_embeddings=4, deepstack_visual_indexes=[0]),
     "qwen3_vl_moe": EYES | dict(num_position_embeddings=4, deepstack_visual_indexes=[0]),
     "qwen3_5": EYES | dict(num_position_embeddings=4),
+    "gemma4": dict(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=2,
+        position_embedding_size=8, pooling_kernel_size=1, default_output_length=4, use_clipped_linears=True),
     "qwen3_5_moe": EYES | dict(num_position_embeddings=4),
 }
 # Longer texts, for recurrences that take a prompt in blocks of 64; not a multiple of it.
 LENGTHS = {"qwen3_5": 150, "qwen3_next": 80, "qwen3_5-q4": 100}
-# What mlx-lm's `convert -q` makes of others: its names, its norms, its convolutions. It is the reference itself.
-CONVERTED = {"qwen3_5-q4": dict(q_group_size=32, q_bits=4)}
+# What mlx-lm's `convert` makes of others: its names, its norms, its convolutions, its experts. It is the reference itself.
+CONVERTED = {"qwen3_5-q4": dict(quantize=True, q_group_size=32, q_bits=4), "gemma4-mlx": {}}
 # transformers has no model of these.
 BY_MLX_LM = {"internlm2", "minicpm"}
 # Why mlx-lm's logits differ.
@@ -188,6 +201,8 @@ def config_of(name):
         return TINY | dict(model_type=family) | FAMILIES[name]
     text = TINY | dict(model_type=f"{family}_text") | FAMILIES[name]
     outer = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
+    if family == "gemma4":
+        outer += ("vocab_size",)  # which mlx-lm does not read anywhere else
     return dict(model_type=family, text_config=text, vision_config=SEE[family]) | {key: text[key] for key in outer}
 
 
@@ -195,12 +210,14 @@ def random_tensor(name, key, shape):
     """Weights like those of make.py: norms near 1 (near 0 where 1 is added), matrices scaled by their inputs, others small."""
     noise = make.generator(f"families/{name}-f32", key).standard_normal(shape, dtype=np.float32)
     if "norm" in key and key.endswith("weight"):
-        if name.startswith(("gemma2", "gemma3")) and ".post_" in key:
+        if name.startswith(("gemma2", "gemma3", "gemma4")) and ".post_" in key:
             return np.float32(0.2) * noise + np.float32(4)  # the layers must outweigh the embedding, or the text repeats itself
-        around_zero = name.startswith("gemma") or name.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in key
+        around_zero = name.startswith("gemma") and not name.startswith("gemma4") or name.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in key
         return np.float32(0.2) * noise + np.float32(0 if around_zero else 1)
     if key.endswith("A_log"):
         return np.linspace(-4, 2.7, shape[0], dtype=np.float32)  # heads that hardly forget, and heads that forget at once
+    if key.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+        return np.float32(1) + np.float32(0.2) * noise
     if "conv" in key and len(shape) == 3:
         return np.float32(1.2 / max(shape[1:]) ** 0.5) * noise
     if key.endswith("in_proj_qkv.weight"):  # keys with a common part
@@ -261,6 +278,9 @@ def write_checkpoint(name, folder, tokenizer):
         shapes |= {f"{block}.experts.down_proj": [count, hidden, width] for block in blocks}
     if name.startswith(("qwen3_5", "qwen3_next")):  # a head that drafts tokens, of which nobody reads anything
         shapes |= {"mtp.fc.weight": [4, 8], "mtp.layers.0.input_layernorm.weight": [4], "mtp.norm.weight": [4]}
+    if name == "gemma4_text":  # layers that borrow keys and values have some in published files
+        shapes |= {key.replace(f"layers.{layer - 3}.", f"layers.{layer}."): shape for layer in (3, 4, 5) for key, shape in shapes.items()
+                   if f"layers.{layer - 3}.self_attn." in key and any(part in key for part in ("k_proj", "v_proj", "k_norm"))}
     config = config_of(name)
     items = [(key, "F32", random_tensor(name, key, tuple(shape))) for key, shape in sorted(shapes.items())]
     make.write_safetensors(folder / "model.safetensors", items)
@@ -302,7 +322,7 @@ def write(name, source, target, tokenizer):
     shutil.rmtree(folder, ignore_errors=True)
     if name in CONVERTED:
         original = source / f"{name.split('-')[0]}-f32"
-        mlx_lm.convert(str(original), str(folder), quantize=True, **CONVERTED[name])
+        mlx_lm.convert(str(original), str(folder), **CONVERTED[name])
         for file in folder.iterdir():
             if file.name not in ("config.json", "model.safetensors"):
                 file.unlink()

@@ -49,7 +49,7 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 57] = [
+pub const FAMILIES: [&str; 60] = [
     "apertus-f32",
     "cohere-f32",
     "cohere2-f32",
@@ -62,6 +62,9 @@ pub const FAMILIES: [&str; 57] = [
     "gemma-f32",
     "gemma2-f32",
     "gemma3_text-f32",
+    "gemma4-f32",
+    "gemma4-mlx-f32",
+    "gemma4_text-f32",
     "glm-f32",
     "glm4-f32",
     "glm4_moe-f32",
@@ -110,11 +113,13 @@ pub const FAMILIES: [&str; 57] = [
 ];
 
 /// The mixtures of experts among them.
-pub const MIXTURES: [&str; 20] = [
+pub const MIXTURES: [&str; 22] = [
     "deepseek_v2-f32",
     "deepseek_v3-f32",
     "dots1-f32",
     "ernie4_5_moe-f32",
+    "gemma4-f32",
+    "gemma4-mlx-f32",
     "glm4_moe-f32",
     "glm4_moe_lite-f32",
     "gpt_oss-f32",

@@ -72,6 +72,11 @@ impl FullCache {
         Ok(view)
     }
 
+    /// All keys and all values, `[1, H, length, D]` each; `None` before the first.
+    pub(super) fn seen(&self) -> Result<Option<(Array, Array)>> {
+        self.storage.as_ref().map(|storage| storage.buffer()?.view(0..self.length)).transpose()
+    }
+
     /// Its slot, if it has one.
     pub(super) fn slot(&self) -> Option<&Slot> {
         match &self.storage {

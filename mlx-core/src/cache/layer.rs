@@ -90,6 +90,17 @@ impl LayerState {
         }
     }
 
+    /// What [`append`](Self::append) gave for the newest `count` positions, for layers that borrow it.
+    pub(crate) fn seen(&self, count: usize) -> Result<(Array, Array)> {
+        let seen = match self {
+            Self::Full(cache) => cache.seen()?,
+            Self::Sliding(cache) => cache.seen(count)?,
+            Self::Quantized(cache) => cache.seen()?,
+            Self::Latent(_) | Self::Recurrent(_) => None,
+        };
+        seen.ok_or_else(|| Error::Cache("a layer has no keys and values to borrow".into()))
+    }
+
     /// The number of positions that were appended.
     pub(crate) fn len(&self) -> usize {
         match self {

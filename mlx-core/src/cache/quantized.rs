@@ -40,7 +40,17 @@ impl QuantizedCache {
             buffer.try_index_mut((.., start as i32..end as i32), part)?;
         }
         (self.buffers, self.length) = (Some(buffers), end);
-        let all = self.unpacked(&parts[1])?;
+        self.view(&parts[1])
+    }
+
+    /// All keys and all values, `[1, H, length, D]` each; `None` before the first.
+    pub(super) fn seen(&self) -> Result<Option<(Array, Array)>> {
+        self.buffers.as_ref().map(|buffers| self.view(&buffers[1])).transpose()
+    }
+
+    /// The same, in the type of `like`.
+    fn view(&self, like: &Array) -> Result<(Array, Array)> {
+        let all = self.unpacked(like)?;
         let heads = self.shape[0] / 2;
         Ok((slice_axis(&all, 1, 0, heads)?, slice_axis(&all, 1, heads, 2 * heads)?))
     }

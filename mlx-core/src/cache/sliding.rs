@@ -60,6 +60,13 @@ impl SlidingCache {
         Ok(view)
     }
 
+    /// What [`append`](Self::append) gave for the newest `count` positions; `None` before the first.
+    pub(super) fn seen(&self, count: usize) -> Result<Option<(Array, Array)>> {
+        let oldest = self.oldest(self.length.saturating_sub(count)).max(self.first);
+        let places = oldest - self.first..self.length - self.first;
+        self.buffer.as_ref().map(|buffer| buffer.view(places)).transpose()
+    }
+
     /// Fills an empty state with the newest of the first `length` positions, `[1, 2 H, n, D]`.
     pub(super) fn fill(&mut self, newest: Option<Array>, length: usize) -> Result<()> {
         let kept = newest.as_ref().map_or(0, |newest| newest.dim(2) as usize);

@@ -21,11 +21,14 @@ enum Choice {
 }
 
 /// The rules that mlx-lm applies to some families by default: routers, and weights that would underflow.
-const FAMILY_RULES: [(&str, &[&str]); 6] = [
+const FAMILY_RULES: [(&str, &[&str]); 9] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("qwen3_5_moe", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
     ("qwen3_next", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
     ("lfm2_moe", &["*feed_forward.gate=8:64"]),
+    ("gemma4", &["*router.proj=8:64"]),
+    ("gemma4_text", &["*router.proj=8:64"]),
+    ("gemma4_unified", &["*router.proj=8:64"]),
     ("gpt_oss", &["*router=8:64"]),
     ("granite", &["*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
 ];

@@ -15,6 +15,7 @@ use mlx_rs::ops::{concatenate, multiply, sigmoid};
 
 use super::batch::Batch;
 use super::linear::{Linear, Part};
+use super::norm::NormConfig;
 use super::rope::Rotary;
 use crate::array::slice_axis;
 use crate::cache::LayerState;
@@ -35,24 +36,38 @@ pub(super) struct Attention {
     norm_after_rope: bool,
     temperature: Option<AttentionTemperature>,
     output_gate: bool,
+    values: Values,
+    value_norm: Option<NormConfig>,
     core: Core,
+}
+
+/// Where the values that a layer appends come from.
+#[derive(PartialEq)]
+enum Values {
+    /// A projection of their own.
+    Projected,
+    /// The keys as projected.
+    Keys,
+    /// Another layer, whose keys and values this one attends to.
+    Borrowed,
 }
 
 impl Attention {
     /// Takes the projections under `{name}.`, for a residual stream of width `hidden`. A row sees `sliding_window` positions, itself
-    /// included, or all.
+    /// included, or all. One that `borrows` has no keys and values of its own.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
         hidden: usize,
         config: &AttentionConfig,
         sliding_window: Option<usize>,
+        borrows: bool,
     ) -> Result<Self> {
         let heads = config.heads();
         let output = format!("{name}.o_proj");
         let output = [Part { name: &output, outputs: hidden }];
-        let norm = config.norm.map(|norm| QkNorm::load(weights, name, norm, heads)).transpose()?;
-        let qkv = projections::load(weights, name, hidden, config)?;
+        let norm = config.norm.map(|norm| QkNorm::load(weights, name, norm, heads, borrows)).transpose()?;
+        let qkv = projections::load(weights, name, hidden, config, borrows)?;
         Ok(Self {
             qkv,
             output: Linear::load(weights, &output, heads.query * heads.size, config.biases.output)?,
@@ -60,11 +75,17 @@ impl Attention {
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),
             output_gate: config.output_gate,
+            values: match (borrows, config.attention_k_eq_v) {
+                (true, _) => Values::Borrowed,
+                (false, true) => Values::Keys,
+                (false, false) => Values::Projected,
+            },
+            value_norm: config.value_norm,
             core: Core::load(weights, name, config, sliding_window)?,
         })
     }
 
-    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    /// `[T, hidden]` to the same shape. Each span sees its own state, or the one that it borrows, and nothing else.
     pub(super) fn forward(
         &self,
         input: &Array,
@@ -74,8 +95,9 @@ impl Attention {
     ) -> Result<Array> {
         let rows = input.dim(0);
         let heads = self.core.heads;
-        let (queries, keys, size) = (heads.query as i32, heads.key as i32, heads.size as i32);
-        let all = queries + 2 * keys;
+        let (queries, size) = (heads.query as i32, heads.size as i32);
+        let borrowed = self.values == Values::Borrowed;
+        let keys = if borrowed { 0 } else { heads.key as i32 };
         let mut projected = self.qkv.forward(input)?;
         let mut gate = None;
         if self.output_gate {
@@ -85,21 +107,32 @@ impl Attention {
         if let Some(norm) = &self.norm {
             projected = norm.normalize_width(projected, heads)?;
         }
-        let by_head = projected.reshape(&[rows, all, 1, size])?;
+        let by_head = projected.reshape(&[rows, -1, 1, size])?;
         // Queries and keys rotate together, in one call.
         let rotated = self.rotated(slice_axis(&by_head, 1, 0, queries + keys)?, rotary)?;
         let mut query = slice_axis(&rotated, 1, 0, queries)?;
         if let Some(temperature) = &self.temperature {
             query = temperature.forward(&query, &batch.positions().column()?)?;
         }
-        let key = slice_axis(&rotated, 1, queries, queries + keys)?;
-        let value = slice_axis(&by_head, 1, queries + keys, all)?;
-        let added = concatenate(&[key, value], 1)?;
-        let mut mixed = self.core.attend(&query, &added, batch, states)?.reshape(&[rows, queries * size])?;
+        let added = (!borrowed).then(|| self.added(&rotated, &by_head)).transpose()?;
+        let mixed = self.core.attend(&query, added.as_ref(), batch, states)?;
+        let mut mixed = mixed.reshape(&[rows, queries * size])?;
         if let Some(gate) = gate {
             mixed = multiply(mixed, gate)?;
         }
         self.output.forward(&mixed)
+    }
+
+    /// Keys and values of the rows, `[T, 2 Hk, 1, D]`.
+    fn added(&self, rotated: &Array, by_head: &Array) -> Result<Array> {
+        let (queries, keys) = (self.core.heads.query as i32, self.core.heads.key as i32);
+        let key = slice_axis(rotated, 1, queries, queries + keys)?;
+        let first = if self.values == Values::Keys { queries } else { queries + keys };
+        let mut value = slice_axis(by_head, 1, first, first + keys)?;
+        if let Some(norm) = self.value_norm {
+            value = norm.plain(&value)?;
+        }
+        Ok(concatenate(&[key, value], 1)?)
     }
 
     /// Queries and keys, `[T, H, 1, D]`, normalized and rotated.

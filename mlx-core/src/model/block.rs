@@ -5,10 +5,12 @@ use mlx_rs::ops::{add, multiply};
 
 use super::batch::Batch;
 use super::config::{DecoderConfig, LayerConfig};
-use super::feed_forward::FeedForward;
+use super::dense_and_experts::DenseAndExperts;
+use super::feed_forward::{FeedForward, FeedForwardConfig};
 use super::mixer::{Mixer, MixerConfig};
 use super::moe::Experts;
 use super::norm::Norm;
+use super::per_layer_input::PerLayerInput;
 use super::rope::Rotary;
 use crate::array::scalar_like;
 use crate::cache::LayerState;
@@ -19,6 +21,7 @@ use crate::weights::Weights;
 enum Inner {
     Dense(FeedForward),
     Sparse(Box<Experts>),
+    Both(Box<DenseAndExperts>),
 }
 
 /// A transformer layer.
@@ -31,6 +34,9 @@ pub(crate) struct Block {
     post_feedforward_norm: Option<Norm>,
     parallel_residual: bool,
     residual_multiplier: Option<f32>,
+    per_layer_input: Option<PerLayerInput>,
+    /// `[1]`
+    layer_scalar: Option<Array>,
 }
 
 impl Block {
@@ -45,17 +51,15 @@ impl Block {
         let norm = |weights: &mut Weights, part: Option<&str>| {
             part.map(|part| Norm::load(weights, &format!("{name}.{part}"), hidden, config.norm)).transpose()
         };
-        let inner = format!("{name}.mlp");
-        let feed_forward = match &config.experts {
-            Some(experts) if layer.is_moe => {
-                Inner::Sparse(Box::new(Experts::load(weights, &inner, hidden, experts)?))
-            }
-            _ => Inner::Dense(FeedForward::load(weights, &inner, hidden, &config.feed_forward)?),
-        };
+        let per_layer_input = config.per_layer_input;
+        let per_layer_input =
+            per_layer_input.map(|config| PerLayerInput::load(weights, name, hidden, config));
+        let layer_scalar = block.layer_scalar.then(|| weights.take(&format!("{name}.layer_scalar"), &[1]));
         let mixer = MixerConfig {
             kind: layer.mixer,
             attention: layer.attention.as_deref().unwrap_or(&config.attention),
             sliding_window: layer.sliding_window,
+            borrows: layer.kv_source.is_some(),
             hidden,
             eps: config.norm.eps,
         };
@@ -64,38 +68,39 @@ impl Block {
             mixer: Mixer::load(weights, name, &mixer)?,
             post_attention_norm: norm(weights, block.post_attention_norm)?,
             pre_feedforward_norm: norm(weights, block.pre_feedforward_norm)?,
-            feed_forward,
+            feed_forward: Inner::load(weights, name, config, layer)?,
             post_feedforward_norm: norm(weights, block.post_feedforward_norm)?,
             parallel_residual: block.parallel_residual,
             residual_multiplier: block.residual_multiplier,
+            per_layer_input: per_layer_input.transpose()?,
+            layer_scalar: layer_scalar.transpose()?,
         })
     }
 
-    /// `[T, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `states` holds this layer's state of each
-    /// sequence.
+    /// `[T, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `tokens` what the layer gets from the tokens
+    /// themselves, `states` holds the state of each sequence that this layer extends or borrows.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
         rotary: Option<&Rotary>,
+        tokens: Option<&Array>,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
         let normed = normalized(self.input_norm.as_ref(), input)?;
         let attended = self.mixer.forward(&normed, batch, rotary, states)?;
         let middle = self.added(input, &attended, self.post_attention_norm.as_ref())?;
         let fed = if self.parallel_residual {
-            self.feed(&normed, batch)?
+            self.feed_forward.forward(&normed, &middle, batch)?
         } else {
-            self.feed(&normalized(self.pre_feedforward_norm.as_ref(), &middle)?, batch)?
+            let normed = normalized(self.pre_feedforward_norm.as_ref(), &middle)?;
+            self.feed_forward.forward(&normed, &middle, batch)?
         };
-        self.added(&middle, &fed, self.post_feedforward_norm.as_ref())
-    }
-
-    fn feed(&self, input: &Array, batch: &Batch) -> Result<Array> {
-        match &self.feed_forward {
-            Inner::Dense(dense) => dense.forward(input),
-            Inner::Sparse(experts) => experts.forward(input, !batch.is_decode()),
+        let mut output = self.added(&middle, &fed, self.post_feedforward_norm.as_ref())?;
+        if let (Some(layer), Some(tokens)) = (&self.per_layer_input, tokens) {
+            output = layer.forward(&output, tokens)?;
         }
+        self.layer_scalar.as_ref().map_or(Ok(output.clone()), |scalar| Ok(multiply(&output, scalar)?))
     }
 
     /// `stream` with `part` added, after its norm and times the residual_multiplier.
@@ -107,6 +112,32 @@ impl Block {
             }
             None => add(stream, part)?,
         })
+    }
+}
+
+impl Inner {
+    /// Takes the tensors of the layer `name` that such a block needs.
+    fn load(weights: &mut Weights, name: &str, config: &DecoderConfig, layer: &LayerConfig) -> Result<Self> {
+        let (hidden, inner) = (config.hidden_size, format!("{name}.mlp"));
+        let intermediate_size = layer.intermediate_size.unwrap_or(config.feed_forward.intermediate_size);
+        let dense = FeedForwardConfig { intermediate_size, ..config.feed_forward.clone() };
+        Ok(match config.experts.as_ref().filter(|_| layer.is_moe) {
+            Some(experts) if experts.beside_dense => {
+                let load = DenseAndExperts::load(weights, name, hidden, (&dense, experts), config.norm);
+                Self::Both(Box::new(load?))
+            }
+            Some(experts) => Self::Sparse(Box::new(Experts::load(weights, &inner, hidden, experts)?)),
+            None => Self::Dense(FeedForward::load(weights, &inner, hidden, &dense)?),
+        })
+    }
+
+    /// `[T, hidden]` to the same shape; `stream` is what `normed` is the norm of.
+    fn forward(&self, normed: &Array, stream: &Array, batch: &Batch) -> Result<Array> {
+        match self {
+            Self::Dense(dense) => dense.forward(normed),
+            Self::Sparse(experts) => experts.forward(normed, !batch.is_decode()),
+            Self::Both(both) => both.forward(normed, stream, !batch.is_decode()),
+        }
     }
 }
 

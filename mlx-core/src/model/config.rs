@@ -6,6 +6,7 @@ use super::head::HeadConfig;
 use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use super::norm::{NormConfig, NormKind};
+use super::per_layer_input::PerLayerInputConfig;
 use super::rope::RopeConfig;
 use super::tensors::TensorNames;
 use crate::error::Result;
@@ -32,6 +33,8 @@ pub struct DecoderConfig {
     pub feed_forward: FeedForwardConfig,
     /// The experts of every layer that has some.
     pub experts: Option<MoeConfig>,
+    /// What each layer gets from the token itself, beside the residual stream.
+    pub per_layer_input: Option<PerLayerInputConfig>,
     /// A factor of embeddings.
     pub embedding_scale: Option<f32>,
     /// Layers of the checkpoint behind the last one, which only draft tokens and are not loaded.
@@ -54,6 +57,7 @@ impl DecoderConfig {
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         self.prepare_gated_delta(weights);
+        self.skip_borrowed(weights);
         let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
         let drafts: Vec<String> = drafts.map(|layer| format!(".layers.{layer}.")).collect();
         weights.skip_all(|name| drafts.iter().any(|layer| name.contains(layer)));
@@ -79,6 +83,18 @@ impl DecoderConfig {
 }
 
 impl DecoderConfig {
+    /// Layers that borrow keys and values have projections for them in published files, which nothing reads.
+    fn skip_borrowed(&self, weights: &mut Weights) {
+        let borrowing = self.layers.iter().enumerate().filter(|(_, layer)| layer.kv_source.is_some());
+        for (index, _) in borrowing {
+            for part in ["k_proj", "v_proj", "k_norm", "v_norm"] {
+                for end in ["weight", "scales", "biases", "bias"] {
+                    weights.skip(&format!("model.layers.{index}.self_attn.{part}.{end}"));
+                }
+            }
+        }
+    }
+
     /// Layers of the gated delta rule come in two conventions: as published, norms multiply with `1 + weight`; as mlx-lm writes them,
     /// with the weight. Nothing but the form of the convolution tells which.
     fn prepare_gated_delta(&mut self, weights: &mut Weights) {
@@ -103,6 +119,11 @@ pub struct LayerConfig {
     pub mixer: MixerKind,
     /// The shape of its attention, where it differs from [`DecoderConfig::attention`].
     pub attention: Option<Box<AttentionConfig>>,
+    /// The layer whose keys and values it attends to, of the same shape and window, where it has none of its own. Such layers are the
+    /// last ones.
+    pub kv_source: Option<usize>,
+    /// The width of its dense feed-forward block, where it differs from that of [`DecoderConfig::feed_forward`].
+    pub intermediate_size: Option<usize>,
     /// How many positions a row sees, itself included, at least 1; all of them if `None`.
     pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer without positions.
@@ -126,6 +147,8 @@ pub struct BlockConfig {
     pub parallel_residual: bool,
     /// What both are multiplied with before they are added.
     pub residual_multiplier: Option<f32>,
+    /// Whether the layer's output is multiplied with a number of its own, `layer_scalar`.
+    pub layer_scalar: bool,
 }
 
 impl BlockConfig {
@@ -137,5 +160,6 @@ impl BlockConfig {
         post_feedforward_norm: None,
         parallel_residual: false,
         residual_multiplier: None,
+        layer_scalar: false,
     };
 }

@@ -9,6 +9,7 @@ use super::config::{DecoderConfig, LayerConfig};
 use super::linear::{Linear, Matrix, Part};
 use super::norm::Norm;
 use super::pass::Pass;
+use super::per_layer_input::PerLayerInputs;
 use super::rope::Ropes;
 use super::{Model, ModelSpec};
 use crate::array::scalar_like;
@@ -23,6 +24,7 @@ pub(crate) struct Decoder {
     dtype: Dtype,
     /// `[vocabulary, hidden]`
     embedding: Matrix,
+    per_layer_inputs: Option<PerLayerInputs>,
     ropes: Ropes,
     blocks: Vec<Block>,
     norm: Norm,
@@ -35,6 +37,11 @@ impl Decoder {
         config.prepare(&mut weights)?;
         let (hidden, dtype) = (config.hidden_size, weights.dtype());
         let embedding = Matrix::load(&mut weights, "model.embed_tokens", config.vocab_size, hidden)?;
+        let layers = config.layers.len();
+        let per_layer_inputs = config.per_layer_input;
+        let per_layer_inputs =
+            per_layer_inputs.map(|config| PerLayerInputs::load(&mut weights, config, layers, hidden));
+        let per_layer_inputs = per_layer_inputs.transpose()?;
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
                 let name = format!("model.layers.{index}");
@@ -51,7 +58,7 @@ impl Decoder {
         let ropes =
             Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);
         let spec = ModelSpec::new(family, &config, &weights.finish()?);
-        Ok(Self { spec, config, dtype, embedding, ropes, blocks, norm, head })
+        Ok(Self { spec, config, dtype, embedding, per_layer_inputs, ropes, blocks, norm, head })
     }
 }
 
@@ -62,22 +69,25 @@ impl Model for Decoder {
 
     fn new_state(&self, variant: Variant) -> SequenceState {
         let layer = |layer: &LayerConfig| layer.mixer.new_state(layer.sliding_window);
-        SequenceState::new(self.config.layers.iter().map(layer).collect(), variant)
+        let own = self.config.layers.iter().filter(|layer| layer.kv_source.is_none());
+        SequenceState::new(own.map(layer).collect(), variant)
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
-        let mut hidden = match batch.input() {
-            Input::Tokens(tokens) => self.embedding.rows(tokens, self.dtype)?,
-            // What an encoder gives is not scaled.
-            Input::Embeddings(rows) => {
-                let hidden = rows.as_dtype(self.dtype)?;
-                return Ok(Pass { batch, rotary: Vec::new(), hidden, layer: 0 });
+        let (hidden, per_layer_inputs) = match batch.input() {
+            Input::Tokens(tokens) => {
+                let mut hidden = self.embedding.rows(tokens, self.dtype)?;
+                if let Some(scale) = self.config.embedding_scale {
+                    hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
+                }
+                let inputs = self.per_layer_inputs.as_ref();
+                let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
+                (hidden, inputs)
             }
+            // What an encoder gives is not scaled, and has no tokens.
+            Input::Embeddings(rows) => (rows.as_dtype(self.dtype)?, None),
         };
-        if let Some(scale) = self.config.embedding_scale {
-            hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
-        }
-        Ok(Pass { batch, rotary: Vec::new(), hidden, layer: 0 })
+        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, hidden, layer: 0 })
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
@@ -85,12 +95,20 @@ impl Model for Decoder {
             let long = pass.long_rows(states);
             pass.rotary = self.ropes.rotary(&pass.batch.positions().rows()?, &long)?;
         }
-        let end = self.blocks.len().min(pass.layer.saturating_add(layers));
+        let mut end = pass.layer.saturating_add(layers);
+        // Layers that borrow follow at once: a state whose own layers are done looks like one whose pass is.
+        if self.config.layers.get(end).is_none_or(|layer| layer.kv_source.is_some()) {
+            end = self.blocks.len();
+        }
         for layer in pass.layer..end {
+            let source = self.config.layers[layer].kv_source.unwrap_or(layer);
             let mut of_layer: Vec<&mut LayerState> =
-                states.iter_mut().map(|state| state.layer_mut(layer)).collect();
+                states.iter_mut().map(|state| state.layer_mut(source)).collect();
             let rotary = self.ropes.of_layer(&pass.rotary, layer);
-            pass.hidden = self.blocks[layer].forward(&pass.hidden, &pass.batch, rotary, &mut of_layer)?;
+            let tokens = pass.per_layer_inputs.as_ref();
+            let tokens = tokens.map(|all| PerLayerInputs::of_layer(all, layer)).transpose()?;
+            let block = &self.blocks[layer];
+            pass.hidden = block.forward(&pass.hidden, &pass.batch, rotary, tokens.as_ref(), &mut of_layer)?;
         }
         pass.layer = end;
         Ok(())

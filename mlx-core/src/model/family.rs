@@ -4,6 +4,7 @@
 mod base;
 mod cohere;
 mod gemma;
+mod gemma4;
 mod hybrid;
 mod latent;
 mod layers;
@@ -24,7 +25,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 57] = [
+const FAMILIES: [(&[&str], Read); 60] = [
     (&["apertus"], varied::apertus),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
@@ -38,6 +39,9 @@ const FAMILIES: [(&[&str], Read); 57] = [
     (&["gemma2"], gemma::gemma2),
     (&["gemma3"], gemma::gemma3),
     (&["gemma3_text"], gemma::gemma3_text),
+    (&["gemma4"], gemma4::gemma4),
+    (&["gemma4_text"], gemma4::gemma4_text),
+    (&["gemma4_unified"], gemma4::gemma4_unified),
     (&["glm"], varied::glm),
     (&["glm4"], varied::glm4),
     (&["glm4_moe"], routed::glm4_moe),
@@ -106,7 +110,25 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
 
 /// Relations between keys that no family may break.
 fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
-    let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = config.attention;
+    check_heads(fields, &config.attention)?;
+    config
+        .layers
+        .iter()
+        .filter_map(|layer| layer.attention.as_deref())
+        .try_for_each(|it| check_heads(fields, it))?;
+    if let Some(experts) = &config.experts
+        && experts.num_experts_per_tok > experts.num_experts
+    {
+        let message =
+            format_args!("is {}; there are {} experts", experts.num_experts_per_tok, experts.num_experts);
+        return Err(fields.error("num_experts_per_tok", message));
+    }
+    Ok(())
+}
+
+/// The same of an attention block.
+fn check_heads(fields: &Fields, attention: &AttentionConfig) -> Result<()> {
+    let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
     if !num_heads.is_multiple_of(num_kv_heads) {
         let message = format_args!("is {num_kv_heads}; it must divide num_attention_heads");
         return Err(fields.error("num_key_value_heads", message));
@@ -115,13 +137,6 @@ fn check(fields: &Fields, config: &DecoderConfig) -> Result<()> {
     let heads = num_heads.saturating_add(num_kv_heads.saturating_mul(2));
     if heads.saturating_mul(head_dim) > i32::MAX as usize {
         return Err(fields.error("head_dim", "times the number of heads is too large"));
-    }
-    if let Some(experts) = &config.experts
-        && experts.num_experts_per_tok > experts.num_experts
-    {
-        let message =
-            format_args!("is {}; there are {} experts", experts.num_experts_per_tok, experts.num_experts);
-        return Err(fields.error("num_experts_per_tok", message));
     }
     Ok(())
 }

@@ -50,7 +50,9 @@ impl Footprint {
             _ => 0,
         };
         let latents: u64 = config.layers.iter().map(latent).sum();
-        let sliding = attending().filter(|(layer, ..)| layer.sliding_window.is_some());
+        // Keys and values that a layer borrows are counted where they are.
+        let keeping = || attending().filter(|(layer, ..)| layer.kv_source.is_none());
+        let sliding = keeping().filter(|(layer, ..)| layer.sliding_window.is_some());
         let fixed = |layer: &LayerConfig| layer.mixer.fixed_bytes(config.hidden_size, size as usize) as u64;
         let scores = |attention: &AttentionConfig| {
             // The scores, their mask, the softmax and one copy; capped ones some more.
@@ -64,7 +66,7 @@ impl Footprint {
         Self {
             fixed: config.layers.iter().map(fixed).sum(),
             largest_fixed: config.layers.iter().map(fixed).max().unwrap_or(0),
-            per_token: attending().map(|it| it.2).sum::<u64>() + latents,
+            per_token: keeping().map(|it| it.2).sum::<u64>() + latents,
             bytes_per_row: bytes_per_row(config, size),
             logits_per_row: config.vocab_size as u64 * (size + 4),
             scores_per_position,
@@ -140,7 +142,13 @@ fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
             + 4 * experts.num_experts
             + shared
     };
-    let inner = (5 * config.feed_forward.intermediate_size).max(config.experts.as_ref().map_or(0, sparse));
+    let widths = config.layers.iter().filter_map(|layer| layer.intermediate_size);
+    let dense = 5 * widths.fold(config.feed_forward.intermediate_size, usize::max);
+    let inner = match &config.experts {
+        Some(experts) if experts.beside_dense => dense + sparse(experts),
+        experts => dense.max(experts.as_ref().map_or(0, sparse)),
+    };
+    let per_layer = config.per_layer_input.map_or(0, |input| 4 * config.layers.len() * input.hidden_size);
     let widest = config.layers.iter().map(mixer).max().unwrap_or(0);
-    (4 * config.hidden_size + inner) as u64 * size + widest
+    (4 * config.hidden_size + inner + per_layer) as u64 * size + widest
 }

@@ -57,6 +57,8 @@ pub(super) struct MixerConfig<'a> {
     pub(super) attention: &'a AttentionConfig,
     /// How many positions a row sees, itself included; all of them if `None`.
     pub(super) sliding_window: Option<usize>,
+    /// Whether it attends to the keys and values of another layer.
+    pub(super) borrows: bool,
     /// The width of the residual stream.
     pub(super) hidden: usize,
     /// The epsilon of norms.
@@ -65,7 +67,7 @@ pub(super) struct MixerConfig<'a> {
 
 /// A layer's mixer with its weights.
 pub(super) enum Mixer {
-    Attention(Attention),
+    Attention(Box<Attention>),
     Latent(Box<LatentAttention>),
     ShortConv(ShortConv),
     GatedDelta(GatedDelta),
@@ -74,11 +76,12 @@ pub(super) enum Mixer {
 impl Mixer {
     /// Takes the tensors under `{name}.` that such a mixer needs.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &MixerConfig) -> Result<Self> {
-        let MixerConfig { kind, attention, sliding_window, hidden, eps } = *config;
+        let MixerConfig { kind, attention, sliding_window, borrows, hidden, eps } = *config;
         match kind {
             MixerKind::Attention => {
                 let name = format!("{name}.self_attn");
-                Attention::load(weights, &name, hidden, attention, sliding_window).map(Self::Attention)
+                Attention::load(weights, &name, hidden, attention, sliding_window, borrows)
+                    .map(|attention| Self::Attention(Box::new(attention)))
             }
             MixerKind::Latent(latent) => {
                 let name = format!("{name}.self_attn");

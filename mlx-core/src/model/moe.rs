@@ -65,7 +65,12 @@ impl Experts {
 
     /// `[T, hidden]` to the same shape. `may_sort` rows by expert: their bits then depend on how many there are.
     pub(crate) fn forward(&self, input: &Array, may_sort: bool) -> Result<Array> {
-        let (chosen, shares) = self.router.forward(input)?;
+        self.forward_routed_by(input, input, may_sort)
+    }
+
+    /// The same where the router reads other rows than the experts.
+    pub(crate) fn forward_routed_by(&self, read: &Array, input: &Array, may_sort: bool) -> Result<Array> {
+        let (chosen, shares) = self.router.forward(read)?;
         let outer = if may_sort && chosen.size() >= WORTH_SORTING {
             self.by_expert(input, &chosen)?
         } else {

@@ -14,6 +14,8 @@ pub struct Pass {
     pub(super) batch: Batch,
     /// The rotation of queries and keys for each rope of the model; empty before the first layer.
     pub(super) rotary: Vec<Rotary>,
+    /// What layers get from the tokens themselves, `[T, layers, width]`.
+    pub(super) per_layer_inputs: Option<Array>,
     /// `[T, hidden]` after `layer` layers.
     pub(super) hidden: Array,
     pub(super) layer: usize,

@@ -23,18 +23,24 @@ const PLACES: [Place; 2] = [
 ];
 
 /// The parts of a larger model that see pictures and hear sounds.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 17] = [
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
     "mm_projector.",
     "audio_tower.",
+    "vision_embedder.",
+    "embed_vision.",
+    "embed_audio.",
     "visual.",
     "model.visual.",
     "model.vision_tower.",
     "model.vision_model.",
     "model.multi_modal_projector.",
     "model.audio_tower.",
+    "model.embed_vision.",
+    "model.embed_audio.",
+    "model.vision_embedder.",
 ];
 
 impl TensorNames {

@@ -3,6 +3,7 @@
 use super::heads::Heads;
 use super::qk_norm::QkNormConfig;
 use super::temperature::AttentionTemperatureConfig;
+use crate::model::norm::NormConfig;
 
 /// How a checkpoint lays out the projections of queries, keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,10 @@ pub struct AttentionConfig {
     pub sinks: bool,
     /// Whether the output is multiplied with the sigmoid of a gate, which `q_proj` gives beside each query.
     pub output_gate: bool,
+    /// Whether values are the keys as projected, before their norm and rope: there is no `v_proj`.
+    pub attention_k_eq_v: bool,
+    /// A norm of each value head, without a weight.
+    pub value_norm: Option<NormConfig>,
     /// A factor of queries that grows with their position.
     pub temperature: Option<AttentionTemperatureConfig>,
 }

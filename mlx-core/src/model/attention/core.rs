@@ -42,16 +42,17 @@ impl Core {
         })
     }
 
-    /// Appends `added`, `[T, 2 Hk, 1, D]`, to the states and attends from `query`, `[T, Hq, 1, D]`. The result is of the latter's shape
-    /// but for the order of its axes of 1; padding gives anything.
+    /// Appends `added`, `[T, 2 Hk, 1, D]`, to the states, unless the layer borrows what another has appended, and attends from `query`,
+    /// `[T, Hq, 1, D]`. The result is of the latter's shape but for the order of its axes of 1; padding gives anything.
     pub(in crate::model) fn attend(
         &self,
         query: &Array,
-        added: &Array,
+        added: Option<&Array>,
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
-        if self.batched
+        if let Some(added) = added
+            && self.batched
             && !batch.is_per_span()
             && let Some(mixed) = self.batched(query, added, batch, states)?
         {

@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn per_span(
         &self,
         query: &Array,
-        added: &Array,
+        added: Option<&Array>,
         batch: &Batch,
         states: &mut [&mut LayerState],
     ) -> Result<Array> {
@@ -25,12 +25,16 @@ impl Core {
         let lengths = |spans: &[Span]| spans.iter().map(|span| span.len).sum::<usize>();
         let padding = batch.width() - lengths(spans);
         let queries = split_rows(&self.grouped(query)?, spans.iter().map(|span| span.len), padding)?;
-        let added = split_rows(added, of_state().map(lengths), padding)?;
+        let added = added.map(|added| split_rows(added, of_state().map(lengths), padding)).transpose()?;
         let mut mixed = Vec::with_capacity(queries.len());
-        for (spans, added) in of_state().zip(&added) {
-            // All rows of a state at once, so that it can go back to where the pass began.
-            let added = if added.dim(0) == 1 { added } else { &added.swap_axes(0, 2)? };
-            let seen = states[spans[0].state].append(added)?;
+        for (index, spans) in of_state().enumerate() {
+            let state = &mut *states[spans[0].state];
+            let seen = match added.as_ref().map(|added| &added[index]) {
+                // All rows of a state at once, so that it can go back to where the pass began.
+                Some(added) if added.dim(0) == 1 => state.append(added)?,
+                Some(added) => state.append(&added.swap_axes(0, 2)?)?,
+                None => state.seen(lengths(spans))?,
+            };
             for span in spans {
                 let (keys, values) = self.seen_by(*span, lengths(spans) + spans[0].start, &seen)?;
                 mixed.push(self.attend_span(&queries[mixed.len()], &keys, &values)?);

@@ -6,12 +6,13 @@ use crate::error::Result;
 use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
 
-/// Queries above keys above values, whatever the checkpoint's own order; gates of the output, if there are some, above all.
+/// Queries above keys above values, as far as there are such projections, whatever the checkpoint's own order; gates of the output, if there are some, above all.
 pub(super) fn load(
     weights: &mut Weights,
     name: &str,
     hidden: usize,
     config: &AttentionConfig,
+    borrows: bool,
 ) -> Result<Linear> {
     let Heads { query, key, size } = config.heads();
     let names = ["q_proj", "k_proj", "v_proj", "qkv_proj"].map(|part| format!("{name}.{part}"));
@@ -20,8 +21,13 @@ pub(super) fn load(
     }
     if config.projections == Projections::Apart {
         let widths = [query * size, key * size, key * size];
-        let parts: Vec<Part> =
-            names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs }).collect();
+        let count = match (borrows, config.attention_k_eq_v) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 3,
+        };
+        let parts = names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs });
+        let parts: Vec<Part> = parts.take(count).collect();
         return Linear::load(weights, &parts, hidden, config.biases.qkv);
     }
     let part = Part { name: &names[3], outputs: (query + 2 * key) * size };

@@ -49,12 +49,13 @@ pub(super) enum QkNorm {
 }
 
 impl QkNorm {
-    /// Takes `{name}.q_norm` and `{name}.k_norm`.
+    /// Takes `{name}.q_norm` and, unless the layer borrows its keys, `{name}.k_norm`.
     pub(super) fn load(
         weights: &mut Weights,
         name: &str,
         config: QkNormConfig,
         heads: Heads,
+        borrows: bool,
     ) -> Result<Self> {
         let (query, key) = (format!("{name}.q_norm"), format!("{name}.k_norm"));
         if config.scope == QkNormScope::Width {
@@ -64,9 +65,10 @@ impl QkNorm {
             });
         }
         let mut parts = head_weights(weights, &query, config, heads.query, heads.size)?;
-        parts.extend(head_weights(weights, &key, config, heads.key, heads.size)?);
-        let shape = [(heads.query + heads.key) as i32, 1, heads.size as i32];
-        let weight = concatenate(&parts, 0)?.reshape(&shape)?;
+        if !borrows {
+            parts.extend(head_weights(weights, &key, config, heads.key, heads.size)?);
+        }
+        let weight = concatenate(&parts, 0)?.reshape(&[-1, 1, heads.size as i32])?;
         weight.eval()?;
         Ok(Self::PerHead { norm: config.norm, weight })
     }

@@ -71,6 +71,8 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
     let layer = LayerConfig {
         mixer: MixerKind::Attention,
         attention: None,
+        kv_source: None,
+        intermediate_size: None,
         sliding_window: None,
         rope: Some(RopeConfig::read(fields, head_dim, rope_defaults(fields, defaults)?)?),
         is_moe: false,
@@ -101,6 +103,8 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             softcap: None,
             sinks: false,
             output_gate: false,
+            attention_k_eq_v: false,
+            value_norm: None,
             temperature: None,
         },
         feed_forward: FeedForwardConfig {
@@ -110,6 +114,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             activation: activation(fields, defaults)?,
         },
         experts: None,
+        per_layer_input: None,
         embedding_scale: None,
         draft_layers: 0,
         head: HeadConfig {

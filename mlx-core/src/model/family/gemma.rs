@@ -21,7 +21,7 @@ const GEMMA: Defaults = Defaults {
 };
 
 /// What newer Gemmas share: four norms a layer.
-const BLOCK: BlockConfig = BlockConfig {
+pub(super) const BLOCK: BlockConfig = BlockConfig {
     post_attention_norm: Some("post_attention_layernorm"),
     pre_feedforward_norm: Some("pre_feedforward_layernorm"),
     post_feedforward_norm: Some("post_feedforward_layernorm"),

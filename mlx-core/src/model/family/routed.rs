@@ -154,6 +154,7 @@ pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -
             groups: Some(groups),
             norm_topk_prob: flag(fields, "norm_topk_prob", usual.norm_topk_prob)?,
             routed_scaling_factor: positive(fields, "routed_scaling_factor", 1.0)? as f32,
+            scaled: None,
         },
         shared: (shared > 0).then(|| SharedExpertConfig::gated("shared_experts", shared * width)),
         ..read(fields, usual.num_experts, usual.num_experts_per_tok, width)?

@@ -49,6 +49,8 @@ impl LatentConfig {
             softcap: None,
             sinks: false,
             output_gate: false,
+            attention_k_eq_v: false,
+            value_norm: None,
             temperature: None,
         }
     }

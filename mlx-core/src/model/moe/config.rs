@@ -2,6 +2,7 @@
 
 use crate::model::activation::Activation;
 use crate::model::feed_forward::FeedForwardInput;
+use crate::model::norm::NormConfig;
 
 /// The function between an expert's projections.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +31,9 @@ pub struct MoeConfig {
     pub routing: RoutingConfig,
     /// The expert that every row goes through.
     pub shared: Option<SharedExpertConfig>,
+    /// Whether the layer's dense feed-forward block runs beside them, each between norms of its own; router and experts then have their
+    /// names in the layer.
+    pub beside_dense: bool,
     /// Whether router and experts have biases.
     pub bias: bool,
     /// The function between the projections.
@@ -49,6 +53,7 @@ impl MoeConfig {
             intermediate_size,
             routing: RoutingConfig::softmax(true),
             shared: None,
+            beside_dense: false,
             bias: false,
             activation: ExpertActivation::Gated(Activation::Silu),
             router: "gate",
@@ -70,6 +75,9 @@ pub struct RoutingConfig {
     pub norm_topk_prob: bool,
     /// A factor of the weights.
     pub routed_scaling_factor: f32,
+    /// Gemma 4: the router reads its input after this norm, times `router.scale` and over the root of its width; weights are multiplied
+    /// with `router.per_expert_scale`.
+    pub scaled: Option<NormConfig>,
 }
 
 impl RoutingConfig {
@@ -81,6 +89,7 @@ impl RoutingConfig {
             groups: None,
             norm_topk_prob,
             routed_scaling_factor: 1.0,
+            scaled: None,
         }
     }
 }
@@ -155,7 +164,8 @@ impl SharedExpertConfig {
 pub enum ExpertTensors {
     /// One by one in `experts.{index}`, with these names of gate, up and down; or as mlx-lm writes them, all in one in `switch_mlp`.
     Each([&'static str; 3]),
-    /// All in two tensors with these names, each `[experts, output, input]`, gate above up; or as mlx-lm writes them, in `switch_mlp`.
+    /// All in two tensors with these names, each `[experts, output, input]`, gate above up; or as mlx-lm writes them, in `switch_mlp` or
+    /// `experts.switch_glu`.
     InOne([&'static str; 2]),
     /// All in `experts`, transposed, gate before up; or as mlx-lm writes them, in `switch_mlp`.
     Transposed,

@@ -94,6 +94,9 @@ impl ExpertTensors {
             {
                 taker.stacked("switch_mlp")
             }
+            Self::InOne(_) if taker.weights.has(&format!("{name}.experts.switch_glu.gate_proj.weight")) => {
+                taker.stacked("experts.switch_glu")
+            }
             // mlx-lm's layout of dots1 and gpt-oss.
             Self::Each(_) | Self::Interleaved
                 if taker.weights.has(&format!("{name}.experts.gate_proj.weight")) =>

@@ -1,5 +1,6 @@
 //! Chooses the experts of each row and weights them. Invariant: a row's choice depends on that row alone.
 
+use mlx_rs::fast::rms_norm;
 use mlx_rs::ops::indexing::{TryIndexOp, argmax_axis, put_along_axis, take_along_axis, topk_axis};
 use mlx_rs::ops::{
     abs, add, argpartition_axis, concatenate, divide, expand_dims_axes, gt, max_axis, maximum, multiply,
@@ -8,8 +9,10 @@ use mlx_rs::ops::{
 use mlx_rs::{Array, Dtype};
 
 use super::config::{ExpertGroups, GroupScore, MoeConfig, RoutingConfig, ScoringFunc};
+use crate::array::scalar_like;
 use crate::error::Result;
 use crate::model::linear::{Linear, Part};
+use crate::model::norm::NormConfig;
 use crate::weights::Weights;
 
 /// Keeps the sum of the chosen scores away from 0.
@@ -20,8 +23,18 @@ pub(super) struct Router {
     gate: Linear,
     /// `[experts]`, f32: added to the scores for the choice, not to the weights.
     correction_bias: Option<Array>,
+    scaled: Option<Scaled>,
     config: RoutingConfig,
     num_experts_per_tok: i32,
+}
+
+/// Factors of what the router reads and of what it gives.
+struct Scaled {
+    eps: f32,
+    /// `[hidden]`
+    input: Array,
+    /// `[experts]`
+    per_expert: Array,
 }
 
 impl Router {
@@ -41,6 +54,11 @@ impl Router {
         Ok(Self {
             gate: Linear::load(weights, &[Part { name: &gate, outputs: count }], hidden, config.bias)?,
             correction_bias,
+            scaled: config
+                .routing
+                .scaled
+                .map(|norm| Scaled::load(weights, name, hidden, count, norm))
+                .transpose()?,
             config: config.routing,
             num_experts_per_tok: config.num_experts_per_tok as i32,
         })
@@ -48,7 +66,10 @@ impl Router {
 
     /// The experts of each row of `[T, hidden]`, `[T, chosen]`, and their weights, of the same shape.
     pub(super) fn forward(&self, input: &Array) -> Result<(Array, Array)> {
-        let logits = self.gate.forward(input)?;
+        let logits = match &self.scaled {
+            Some(scaled) => self.gate.forward(&rms_norm(input, Some(&scaled.input), scaled.eps)?)?,
+            None => self.gate.forward(input)?,
+        };
         let (chosen, shares) = match self.config.scoring_func {
             ScoringFunc::Softmax if self.correction_bias.is_none() && self.config.groups.is_none() => {
                 let chosen = self.best(&logits)?;
@@ -74,7 +95,11 @@ impl Router {
         };
         let shares = match self.config.routed_scaling_factor {
             1.0 => shares,
-            factor => multiply(&shares, crate::array::scalar_like(factor, &shares)?)?,
+            factor => multiply(&shares, scalar_like(factor, &shares)?)?,
+        };
+        let shares = match &self.scaled {
+            Some(scaled) => multiply(&shares, scaled.per_expert.take_axis(&chosen, 0)?)?,
+            None => shares,
         };
         Ok((chosen, shares.as_dtype(input.dtype())?))
     }
@@ -112,6 +137,24 @@ impl Router {
         }
         let sum = add(sum_axis(&shares, -1, true)?, Array::from_f32(LEAST_SUM))?;
         Ok(divide(shares, sum)?)
+    }
+}
+
+impl Scaled {
+    /// Takes `{name}.router.scale` and `{name}.router.per_expert_scale`.
+    fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        count: usize,
+        norm: NormConfig,
+    ) -> Result<Self> {
+        let scale = weights.take(&format!("{name}.router.scale"), &[hidden])?;
+        let root = scalar_like((hidden as f64).sqrt().recip() as f32, &scale)?;
+        let input = multiply(&scale, root)?;
+        input.eval()?;
+        let per_expert = weights.take(&format!("{name}.router.per_expert_scale"), &[count])?;
+        Ok(Self { eps: norm.eps, input, per_expert })
     }
 }
 

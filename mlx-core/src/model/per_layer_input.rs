@@ -1,0 +1,111 @@
+//! Per-layer embeddings (Gemma 3n and 4): every layer gets a short vector for each token, made of the token's own row in a second
+//! table and of its embedding, and adds what a gate lets through.
+
+use mlx_rs::ops::{add, multiply};
+use mlx_rs::{Array, Dtype};
+
+use super::activation::{Activated, Activation};
+use super::linear::{Linear, Matrix, Part};
+use super::norm::{Norm, NormConfig};
+use crate::array::{scalar_like, slice_axis};
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// The shape of per-layer embeddings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PerLayerInputConfig {
+    /// The width of a layer's vector.
+    pub hidden_size: usize,
+    /// The number of token ids in the table.
+    pub vocab_size: usize,
+    /// The function of a layer's gate.
+    pub activation: Activation,
+    /// All norms.
+    pub norm: NormConfig,
+}
+
+/// What makes the vectors of all layers.
+pub(super) struct PerLayerInputs {
+    config: PerLayerInputConfig,
+    layers: usize,
+    /// `[vocabulary, layers * width]`
+    embedding: Matrix,
+    projection: Linear,
+    norm: Norm,
+}
+
+impl PerLayerInputs {
+    /// Takes `model.embed_tokens_per_layer`, `model.per_layer_model_projection` and `model.per_layer_projection_norm`, for so many
+    /// layers and embeddings of width `hidden`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        config: PerLayerInputConfig,
+        layers: usize,
+        hidden: usize,
+    ) -> Result<Self> {
+        let width = layers * config.hidden_size;
+        let projection = Part { name: "model.per_layer_model_projection", outputs: width };
+        let norm = "model.per_layer_projection_norm";
+        Ok(Self {
+            config,
+            layers,
+            embedding: Matrix::load(weights, "model.embed_tokens_per_layer", config.vocab_size, width)?,
+            projection: Linear::load(weights, &[projection], hidden, false)?,
+            norm: Norm::load(weights, norm, config.hidden_size, config.norm)?,
+        })
+    }
+
+    /// The vectors `[T, layers, width]` of tokens `[T]` with these scaled embeddings, `[T, hidden]`.
+    pub(super) fn forward(&self, tokens: &Array, hidden: &Array, dtype: Dtype) -> Result<Array> {
+        let shape = [hidden.dim(0), self.layers as i32, self.config.hidden_size as i32];
+        let scaled = |array: Array, factor: f64| -> Result<Array> {
+            Ok(multiply(&array, scalar_like(factor as f32, &array)?)?)
+        };
+        let scale = (self.config.hidden_size as f64).sqrt();
+        let own = scaled(self.embedding.rows(tokens, dtype)?, scale)?.reshape(&shape)?;
+        let scale = f64::from(hidden.dim(1)).sqrt().recip();
+        let projected = scaled(self.projection.forward(hidden)?, scale)?.reshape(&shape)?;
+        scaled(add(self.norm.forward(&projected)?, own)?, 0.5_f64.sqrt())
+    }
+
+    /// A layer's part of them, `[T, width]`.
+    pub(super) fn of_layer(vectors: &Array, layer: usize) -> Result<Array> {
+        let layer = layer as i32;
+        Ok(slice_axis(vectors, 1, layer, layer + 1)?.squeeze_axes(&[1])?)
+    }
+}
+
+/// What a layer does with its vector.
+pub(super) struct PerLayerInput {
+    gate: Linear,
+    activation: Activated,
+    projection: Linear,
+    norm: Norm,
+}
+
+impl PerLayerInput {
+    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: PerLayerInputConfig,
+    ) -> Result<Self> {
+        let [gate, projection, norm] =
+            ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"]
+                .map(|part| format!("{name}.{part}"));
+        let width = config.hidden_size;
+        Ok(Self {
+            gate: Linear::load(weights, &[Part { name: &gate, outputs: width }], hidden, false)?,
+            activation: Activated::load(weights, name, config.activation)?,
+            projection: Linear::load(weights, &[Part { name: &projection, outputs: hidden }], width, false)?,
+            norm: Norm::load(weights, &norm, hidden, config.norm)?,
+        })
+    }
+
+    /// `[T, hidden]` and the layer's vectors `[T, width]` to the shape of the former.
+    pub(super) fn forward(&self, stream: &Array, vectors: &Array) -> Result<Array> {
+        let open = multiply(self.activation.forward(&self.gate.forward(stream)?)?, vectors)?;
+        Ok(add(stream, self.norm.forward(&self.projection.forward(&open)?)?)?)
+    }
+}
