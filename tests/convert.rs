@@ -335,8 +335,12 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         if !golden::MIXTURES.contains(&name) {
             let half = logits(&target, FloatPolicy::F16, true, &[7, 8, 31, 40]);
             let worst = worst_difference(&half, &unpacked, text.vocabulary);
-            // In this fixture keys that are alike amplify rounding.
-            let most = if name == "qwen3_5-f32" { 0.5 } else { 0.2 };
+            // As in halves.rs, these two amplify rounding.
+            let most = match name {
+                "qwen3_5-f32" => 0.5,
+                "gemma4_text-f32" => 0.7,
+                _ => 0.2,
+            };
             assert!(worst < most, "{name}, in f16: {worst:e} of the spread");
         }
     }

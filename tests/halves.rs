@@ -100,8 +100,12 @@ fn every_family_in_f16_is_close_to_its_f32() {
         for (way, cuts) in all_ways(expected.tokens.len()) {
             let values = logits_in_passes(model.as_ref(), &expected.tokens, &cuts);
             let worst = worst_difference(&values, &expected.values, expected.vocabulary);
-            // Keys that are alike amplify rounding: mlx-lm is 0.24 off in this fixture.
-            let most = if name == "qwen3_5-f32" { 0.2 } else { 0.1 };
+            // Keys that are alike and unscaled products of queries and keys amplify rounding: mlx-lm is 0.24 and 0.34 off.
+            let most = match name {
+                "qwen3_5-f32" => 0.2,
+                "gemma4_text-f32" => 0.4,
+                _ => 0.1,
+            };
             assert!(worst < most, "{name}, {way}: {worst:e} of the spread");
         }
     }

@@ -29,9 +29,33 @@ fn response(reader: &mut impl BufRead) -> (u16, String, Value) {
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
     let length =
         head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body).expect("a body");
+    let body = match length {
+        Some(length) => part(reader, length),
+        None if head.to_lowercase().contains("transfer-encoding: chunked") => chunks(reader),
+        None => Vec::new(),
+    };
     (status, head, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+fn part(reader: &mut impl BufRead, length: usize) -> Vec<u8> {
+    let mut part = vec![0; length];
+    reader.read_exact(&mut part).expect("a part of a body");
+    part
+}
+
+/// A body in chunks, each behind its length, with an empty one at the end.
+fn chunks(reader: &mut impl BufRead) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a length");
+        let length = usize::from_str_radix(line.trim(), 16).expect("a length");
+        body.extend(part(reader, length));
+        assert_eq!(part(reader, 2), b"\r\n");
+        if length == 0 {
+            return body;
+        }
+    }
 }
 
 /// Sends bytes on a new connection and reads one response.
@@ -175,13 +199,29 @@ fn a_long_user_is_cut_in_the_log() {
     assert!(server.log().lines().all(|line| line.len() < 1000));
 }
 
+/// Whether this program, and so the server that it starts, ignores SIGHUP.
+fn hangup_is_ignored() -> bool {
+    let id = std::process::id().to_string();
+    let ps = Command::new("ps").args(["-o", "ignored=", "-p", &id]).output();
+    let mask = ps.ok().and_then(|ps| String::from_utf8(ps.stdout).ok());
+    let mask = mask.and_then(|mask| u128::from_str_radix(mask.trim(), 16).ok());
+    // SIGHUP is signal 1, the lowest bit. Without ps, the server does not know either.
+    mask.is_some_and(|mask| mask & 1 == 1)
+}
+
 #[test]
 fn a_closed_terminal_drains_the_server() {
     let mut server = Server::start_slow(&SERVER, &[]);
     let short = json!({"prompt": "a", "max_tokens": 50, "ignore_eos": true, "stream": true});
     let mut stream = server.connect("/v1/completions", &short);
     server.wait_for("mlx_requests_running", 1);
+    // A program that was started with SIGHUP ignored, as by nohup, lives on; these tests may be such a program themselves.
+    let lives_on = hangup_is_ignored();
     server.signal("HUP");
+    assert!(!lives_on || server.get("/ready").status == 200);
+    if lives_on {
+        server.signal("TERM");
+    }
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("it ends by itself");
     assert!(text.contains("\"finish_reason\":\"length\"") && text.contains("data: [DONE]"), "{text}");

@@ -243,12 +243,16 @@ impl Quantizer<'_> {
                 }
             };
         }
-        let family_rule = self
-            .family_rules
-            .iter()
-            .find(|rule| rule.matches(module))
-            .and_then(|rule| rule.scheme(self.default));
-        Ok(family_rule.into_iter().chain([self.default]).find(|scheme| scheme.words(inputs).is_some()))
+        let family_rule = self.family_rules.iter().find(|rule| rule.matches(module));
+        let of_family = family_rule.map(|rule| rule.scheme(self.default));
+        if of_family == Some(None) {
+            return Ok(None);
+        }
+        Ok(of_family
+            .flatten()
+            .into_iter()
+            .chain([self.default])
+            .find(|scheme| scheme.words(inputs).is_some()))
     }
 }
 
