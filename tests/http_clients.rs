@@ -1,4 +1,4 @@
-//! Clients that leave, crowd, shout or hang: each hurts itself at most.
+//! Clients that disconnect, hang, or send many or large requests affect no other client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};

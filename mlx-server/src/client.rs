@@ -1,4 +1,4 @@
-//! Who sends a request: an API key, or else an address. Clients share the places of a model evenly.
+//! The client of a request: its API key, or else its address. Clients share the running sequences of a model evenly.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;

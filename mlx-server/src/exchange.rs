@@ -1,5 +1,4 @@
-//! The request that a connection is busy with: whether it is still being read, and whether it is being answered. Each request learns here whose
-//! it is.
+//! The request in progress on a connection: whether it is still being read, and whether it is being answered. Adds the client to each request.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -100,7 +100,7 @@ pub enum Priority {
     High,
 }
 
-/// Who sends a request. Places are shared between clients first, then between the requests of each. Programs with one client leave the
+/// The client of a request. Running sequences are shared between clients first, then between the requests of each. Programs with one client leave the
 /// default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client(pub u64);

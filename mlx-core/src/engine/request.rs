@@ -44,9 +44,9 @@ pub struct RequestOptions {
     pub logprobs: Option<usize>,
     /// The same for the tokens of the prompt.
     pub prompt_logprobs: Option<usize>,
-    /// Who goes first when there is a queue.
+    /// The order in the queue.
     pub priority: Priority,
-    /// Who asks; places are shared between clients.
+    /// The client; running sequences are shared between clients.
     pub client: Client,
     /// Let the text outgrow the model's context: this many of its first tokens stay, and with them the latest ones. What the model says
     /// then is no longer what it would say with all of the text before it.

@@ -21,7 +21,7 @@ pub(super) struct Admission {
     turns: BTreeMap<Client, Duration>,
 }
 
-/// Whose sequence it is.
+/// The client, request and priority of a sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Ticket {
     pub(in crate::engine) client: Client,

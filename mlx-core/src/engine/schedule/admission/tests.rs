@@ -1,4 +1,4 @@
-//! Whose turn it is, and who gives way.
+//! Which sequence starts next, and which is preempted.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Whose turn it is, and who gives way, by the books of the simulation.
+//! Which sequence starts next and which is preempted, as the simulation computes it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
