@@ -1,6 +1,6 @@
 """How long small requests wait while one client sends the largest of everything that is allowed.
 
-    python bench/greedy.py [--requests 200] -- SERVER COMMAND WITH {port}
+    python bench/greedy.py [--requests 200] [--clients 2] -- SERVER COMMAND WITH {port}
 
 A small client sends short chats, texts to tokenize and embeddings, one after the other; first alone, then beside each greedy client.
 The figures come as one line of JSON. Nothing but Python is needed.
@@ -9,7 +9,7 @@ The figures come as one line of JSON. Nothing but Python is needed.
 import argparse
 import http.client
 import json
-import threading
+import multiprocessing
 import time
 
 from load import free_port, resident, server, share
@@ -66,44 +66,51 @@ def measure(port, requests):
     return waits
 
 
+def send(port, path, body, ending, told):
+    """Sends the same large request again and again; then tells how many answers came and with which statuses."""
+    answers, statuses = 0, set()
+    while not ending.is_set():
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+        try:
+            connection.request("POST", path, body, {"content-type": "application/json"})
+            response = connection.getresponse()
+            statuses.add(str(response.status))
+            while response.read(MEGABYTE):
+                pass
+            answers += 1
+        except (OSError, http.client.HTTPException):
+            statuses.add("cut off")
+        finally:
+            connection.close()
+    told.put((answers, statuses))
+
+
 class Greedy:
-    """Clients that send the same large request again and again."""
+    """Clients that send large requests, each a process: threads of this one would delay the small client by its lock."""
 
-    def __init__(self, port, path, body, clients=2):
-        self.port, self.path, self.body = port, path, body
-        self.ending, self.answers, self.statuses = threading.Event(), 0, set()
-        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
-
-    def run(self):
-        while not self.ending.is_set():
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
-            try:
-                connection.request("POST", self.path, self.body, {"content-type": "application/json"})
-                response = connection.getresponse()
-                self.statuses.add(response.status)
-                while response.read(MEGABYTE):
-                    pass
-                self.answers += 1
-            except (OSError, http.client.HTTPException):
-                self.statuses.add("cut off")
-            finally:
-                connection.close()
+    def __init__(self, port, path, body, clients):
+        self.ending, self.told, self.answers, self.statuses = multiprocessing.Event(), multiprocessing.Queue(), 0, set()
+        inputs = (port, path, body, self.ending, self.told)
+        self.processes = [multiprocessing.Process(target=send, args=inputs, daemon=True) for _ in range(clients)]
 
     def __enter__(self):
-        for thread in self.threads:
-            thread.start()
+        for process in self.processes:
+            process.start()
         time.sleep(0.5)
         return self
 
     def __exit__(self, *error):
         self.ending.set()
-        for thread in self.threads:
-            thread.join()
+        for process in self.processes:
+            answers, statuses = self.told.get()
+            self.answers, self.statuses = self.answers + answers, self.statuses | statuses
+            process.join()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=200, help="small requests beside each greedy client")
+    parser.add_argument("--clients", type=int, default=2, help="greedy clients at a time")
     parser.add_argument("--only", default="", help="greedy clients whose names begin with this")
     parser.add_argument("server", nargs="+", help="the server's command, with {port} where its port belongs")
     arguments = parser.parse_args()
@@ -115,11 +122,11 @@ def main():
         for name, path, encoded in greedy():
             if not name.startswith(arguments.only):
                 continue
-            with Greedy(port, path, encoded) as others:
+            with Greedy(port, path, encoded, arguments.clients) as others:
                 waits = measure(port, arguments.requests)
                 held = resident(process)
             figures |= {f"{name}, p99 ms": share(waits, 0.99), f"{name}, p99 / alone": share(waits, 0.99) / alone}
-            figures |= {f"{name}, resident MB": held, f"{name}, answers of {sorted(map(str, others.statuses))}": others.answers}
+            figures |= {f"{name}, resident MB": held, f"{name}, answers of {sorted(others.statuses)}": others.answers}
     print(json.dumps(figures))
 
 

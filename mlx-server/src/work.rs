@@ -1,12 +1,14 @@
 //! Long computations of requests on the processors of the host: JSON, templates, tokens. Short ones are done at once; long ones take
-//! turns in what is left, so that they delay neither short ones nor the engine. Invariant: work ends soon after its client has left.
+//! turns at a lower priority, so that they delay neither short ones nor the engine. Invariant: work ends soon after its client has left.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mlx_core::Error;
+use thread_priority::{ThreadPriority, set_current_thread_priority};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::ApiError;
@@ -19,6 +21,9 @@ const MIDDLE: usize = 1 << 20;
 const BEGUN: [usize; 2] = [16, 4];
 /// Short work that takes longer goes on as long work.
 const SHORT_TIME: Duration = Duration::from_millis(50);
+/// The priority of long work, of 99: on Linux a nice value of 5. Other threads that wake up run first; beside one that never sleeps, long work
+/// still gets a quarter of a processor.
+const LONG_PRIORITY: u8 = 35;
 /// How long a turn is.
 const TURN: Duration = Duration::from_millis(10);
 
@@ -41,6 +46,11 @@ impl Default for HostWork {
 }
 
 impl HostWork {
+    /// A turn of long work for the caller, until it is dropped.
+    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        take(&self.turns).await
+    }
+
     /// Runs work on so many bytes on a thread of its own. If the future is dropped, because the client has left, the work is cancelled.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -64,14 +74,29 @@ impl HostWork {
             let _begun = begun;
             work(&turn)
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok(result) => result,
-            // The panic has been logged already.
-            Err(_) => {
-                Err(ApiError::failed("internal error while preparing the request; see the server's log"))
-            }
-        }
+        let outcome =
+            if is_short { tokio::task::spawn_blocking(work).await.ok() } else { in_background(work).await };
+        // A panic has been logged already.
+        outcome.unwrap_or_else(|| {
+            Err(ApiError::failed("internal error while preparing the request; see the server's log"))
+        })
     }
+}
+
+/// Runs work on a thread of its own, at a lower priority. `None` if the work panics.
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, outcome) = oneshot::channel();
+    let run = move || {
+        // A process with a lower priority may not change it; then it keeps that.
+        LONG_PRIORITY
+            .try_into()
+            .map(|it| set_current_thread_priority(ThreadPriority::Crossplatform(it)).ok())
+            .ok();
+        // Nobody waits if the client has left.
+        done.send(work()).ok();
+    };
+    thread::Builder::new().name("long work".into()).spawn(run).ok()?;
+    outcome.await.ok()
 }
 
 /// A place among the computations that run.

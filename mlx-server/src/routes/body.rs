@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use mlx_options::ByteSize;
 
@@ -12,7 +13,7 @@ use crate::body_memory::{Charge, parsed_bytes};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::state::AppState;
-use crate::work::{SHORT, Turn};
+use crate::work::{HostWork, SHORT, Turn};
 
 /// How long the rest of a refused body is read.
 const REST: Duration = Duration::from_secs(2);
@@ -47,8 +48,14 @@ pub(super) async fn read<T: Send + 'static>(
 ) -> Result<(T, Job), ApiError> {
     let limits = &state.config.limits;
     let mut charge = state.bodies.charge();
-    let body =
-        collect(request.into_body(), limits.max_body, limits.body_timeout.duration(), &mut charge).await?;
+    let body = collect(
+        request.into_body(),
+        limits.max_body,
+        limits.body_timeout.duration(),
+        &mut charge,
+        &state.host,
+    )
+    .await?;
     let bytes = body.len();
     let parse = move || -> Result<_, ApiError> {
         if bytes >= SHORT {
@@ -61,12 +68,13 @@ pub(super) async fn read<T: Send + 'static>(
     Ok((request, Job { state: state.clone(), charge, bytes }))
 }
 
-/// The bytes of a body, each charged before it is kept.
+/// The bytes of a body, each charged before it is kept. Large bodies are read in turns with long work.
 async fn collect(
     mut body: Body,
     most: ByteSize,
     patience: Duration,
     charge: &mut Charge,
+    host: &HostWork,
 ) -> Result<Vec<u8>, ApiError> {
     let limit = usize::try_from(most.0).unwrap_or(usize::MAX);
     if body.size_hint().lower() > most.0 {
@@ -74,7 +82,16 @@ async fn collect(
     }
     let mut bytes = Vec::with_capacity(usize::try_from(body.size_hint().lower()).unwrap_or(0));
     let all = async {
-        while let Some(frame) = body.frame().await {
+        loop {
+            let turn = if bytes.len() < SHORT { None } else { host.turn().await };
+            // What has arrived is read now; what has not is nobody's turn.
+            let frame = if let Some(frame) = body.frame().now_or_never() {
+                frame
+            } else {
+                drop(turn);
+                body.frame().await
+            };
+            let Some(frame) = frame else { return Ok(()) };
             let frame = frame.map_err(|error| ApiError::body(format!("reading the body failed: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > limit {
@@ -83,7 +100,6 @@ async fn collect(
             charge.set((bytes.len() + data.len()) as u64)?;
             bytes.extend_from_slice(&data);
         }
-        Ok(())
     };
     let outcome = tokio::time::timeout(patience, all).await;
     let error = match outcome {
