@@ -87,12 +87,11 @@ impl HostWork {
 async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, outcome) = oneshot::channel();
     let run = move || {
-        // A process with a lower priority may not change it; then it keeps that.
-        LONG_PRIORITY
-            .try_into()
-            .map(|it| set_current_thread_priority(ThreadPriority::Crossplatform(it)).ok())
-            .ok();
-        // Nobody waits if the client has left.
+        if let Ok(priority) = LONG_PRIORITY.try_into() {
+            // Refused if the process itself has a lower priority, which is as good.
+            set_current_thread_priority(ThreadPriority::Crossplatform(priority)).ok();
+        }
+        // There is no receiver if the client has left.
         done.send(work()).ok();
     };
     thread::Builder::new().name("long work".into()).spawn(run).ok()?;

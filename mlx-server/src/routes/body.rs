@@ -84,7 +84,7 @@ async fn collect(
     let all = async {
         loop {
             let turn = if bytes.len() < SHORT { None } else { host.turn().await };
-            // What has arrived is read now; what has not is nobody's turn.
+            // What has arrived is read within a turn. Waiting for the rest is not work.
             let frame = if let Some(frame) = body.frame().now_or_never() {
                 frame
             } else {
