@@ -13,16 +13,15 @@ use mlx_core::model;
 use mlx_core::quantization::QuantizedMatrix;
 use mlx_core::quantization::{Mode, QuantScheme, QuantizationConfig};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
-use mlx_tests::golden::{self, FAMILIES, worst_difference};
 use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{Dice, device, golden_folder, model_folder};
 use safetensors::Dtype;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::families::{logits_in_passes, tolerance};
+use crate::families::logits_in_passes;
 
-const SHARDS: u64 = 1 << 40;
+pub(crate) const SHARDS: u64 = 1 << 40;
 
 fn recorded() -> Value {
     let text = fs::read_to_string(golden_folder().join("expected/convert.json")).expect("a fixture");
@@ -66,7 +65,7 @@ fn options(case: &Value) -> ConvertOptions {
     }
 }
 
-fn run(source: &Path, target: &Path, options: &ConvertOptions) -> mlx_core::Result<Report> {
+pub(crate) fn run(source: &Path, target: &Path, options: &ConvertOptions) -> mlx_core::Result<Report> {
     let report = convert(source, target, options, &mut |_, _| ControlFlow::Continue(()))?;
     Ok(report.expect("it was not stopped"))
 }
@@ -106,7 +105,9 @@ fn every_tensor_equals_mlx_lms_byte_for_byte() {
         let source = made_up(&golden["sources"][case["source"].as_str().expect("a name")]);
         let target = source.path().join("out");
         run(source.path(), &target, &options(case)).expect("it can be converted");
-        let found = read(&target);
+        let mut found = read(&target);
+        // mlx-lm drops it, and with it the choice of experts that the model was trained for.
+        found.retain(|name, _| !name.ends_with("moe_statics.e_score_correction_bias"));
         let about = |(name, (dtype, shape, bytes)): (&String, &Tensor)| {
             (name.clone(), json!([dtype, shape, crc32(bytes)]))
         };
@@ -289,59 +290,4 @@ fn a_quantized_model_can_be_cast_and_split() {
     assert_eq!(fields.optional_text("torch_dtype").expect("a text"), Some("bfloat16"));
     model::load(target.path(), WeightPolicy::for_device(false).expect("a device"), &mut |_, _| {})
         .expect("it loads");
-}
-
-/// Dequantized numbers equal MLX's (tests/packing.rs), and the families are correct with float weights (tests/families.rs); so
-/// this covers each family with quantized weights.
-#[test]
-fn every_family_gives_the_same_logits_packed_and_dequantized() {
-    let _turn = device();
-    // One checkpoint has rows of 48 numbers, which is no multiple of the group size.
-    for name in FAMILIES.into_iter().filter(|name| *name != "stablelm-parallel-f32") {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let target = folder.path().join("packed");
-        let packing = QuantScheme::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
-        let options = ConvertOptions {
-            scheme: Some(packing),
-            rules: Vec::new(),
-            dtype: None,
-            shard_bytes: SHARDS,
-            force: false,
-        };
-        let report = run(&model_folder(name), &target, &options).expect("it converts");
-        assert!(report.quantized > 0, "{name}: {report:?}");
-        let text = golden::logits(name, true);
-        let one_by_one: Vec<usize> = (1..text.tokens.len()).collect();
-        let logits = |folder: &Path, floats, keep_packed, cuts: &[usize]| {
-            let policy = WeightPolicy { floats, keep_packed, backend: Backend::CPU };
-            let model =
-                model::load(folder, policy, &mut |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
-            logits_in_passes(model.as_ref(), &text.tokens, cuts)
-        };
-        let unpacked = logits(&target, FloatPolicy::F32, false, &[]);
-        let original = logits(&model_folder(name), FloatPolicy::F32, false, &[]);
-        assert!(
-            worst_difference(&unpacked, &original, text.vocabulary) > 1e-3,
-            "{name}: nothing was lost by packing"
-        );
-        for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
-            let packed = logits(&target, FloatPolicy::F32, true, cuts);
-            let worst = worst_difference(&packed, &unpacked, text.vocabulary);
-            // In these fixtures keys that are alike amplify rounding.
-            let most = if name.starts_with("qwen3_5") { 3.0 } else { 1.0 } * tolerance("f32");
-            assert!(worst < most, "{name}, {way}: {worst:e} of the spread");
-        }
-        // Some experts stay floats here, which a CPU multiplies in f32 only.
-        if !golden::MIXTURES.contains(&name) {
-            let half = logits(&target, FloatPolicy::F16, true, &[7, 8, 31, 40]);
-            let worst = worst_difference(&half, &unpacked, text.vocabulary);
-            // As in halves.rs, these two amplify rounding.
-            let most = match name {
-                "qwen3_5-f32" => 0.5,
-                "gemma4_text-f32" => 0.7,
-                _ => 0.2,
-            };
-            assert!(worst < most, "{name}, in f16: {worst:e} of the spread");
-        }
-    }
 }

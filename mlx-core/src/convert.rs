@@ -8,6 +8,7 @@ mod plan;
 mod rule;
 mod settings;
 mod shards;
+mod stacks;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -43,7 +44,7 @@ pub struct Report {
     pub shards: usize,
     /// Parameters before quantization.
     pub parameters: u64,
-    /// Bytes of the tensors read.
+    /// Bytes of these parameters in the files.
     pub bytes_before: u64,
     /// Bytes of the tensors written.
     pub bytes_after: u64,
@@ -72,15 +73,15 @@ pub fn convert(
         skipped: skipped(&units, options),
         shards: 0,
         parameters: units.iter().map(Unit::numbers).sum(),
-        bytes_before: units.iter().flat_map(|unit| &unit.sources).map(|entry| entry.length as u64).sum(),
+        bytes_before: units.iter().map(Unit::bytes_before).sum(),
         bytes_after: units.iter().map(Unit::bytes).sum(),
     };
+    let total = units.iter().flat_map(|unit| &unit.sources).map(|entry| entry.length as u64).sum();
     let shards = shards::split(units, options.shard_bytes);
     let output = Output::new(source, target, options.force)?;
     output.expect_no_other_weights(&shards.iter().map(|shard| shard.name.as_str()).collect::<Vec<_>>())?;
     output.copy_other_files(source)?;
-    let mut conversion =
-        Conversion { checkpoint: &mut checkpoint, done: 0, total: report.bytes_before, progress };
+    let mut conversion = Conversion { checkpoint: &mut checkpoint, done: 0, total, progress };
     for shard in &shards {
         if conversion.write(output.folder(), shard)?.is_break() {
             return Ok(None);
@@ -139,7 +140,10 @@ impl Conversion<'_, '_> {
         let mut written = vec![0; tensors.len()];
         for source in &unit.sources {
             let row = unit.inputs() * source.dtype.bitsize() / 8;
-            let step = row * (CHUNK / unit.inputs()).max(1);
+            let step = match unit.columns {
+                Some(_) => source.length,
+                None => row * (CHUNK / unit.inputs()).max(1),
+            };
             for begin in (0..source.length).step_by(step.max(1)) {
                 let end = source.length.min(begin + step);
                 let bytes = self.checkpoint.read_part(source, begin..end)?;
@@ -160,16 +164,20 @@ impl Conversion<'_, '_> {
 
 /// Converts rows of a unit from type `from` to the bytes of each of its tensors.
 fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit) -> Result<Vec<Vec<u8>>> {
-    if unit.scheme.is_none() && from == unit.dtype && !unit.adds_one {
+    if unit.scheme.is_none() && from == unit.dtype && !unit.adds_one && unit.columns.is_none() {
         return Ok(vec![bytes]);
     }
     let inputs = unit.inputs();
     let rows = bytes.len() * 8 / from.bitsize() / inputs;
     let shape = [rows as i32, inputs as i32];
-    let floats = if unit.adds_one {
-        array::plus_one(&bytes, from, unit.dtype, &shape)?
-    } else {
-        array::floats(&bytes, from, unit.dtype, &shape)?
+    let floats = match &unit.columns {
+        Some(columns) => {
+            let matrix = array::floats(&bytes, from, unit.dtype, &[shape[1], shape[0]])?;
+            let columns = array::slice_axis(&matrix, 1, columns.start as i32, columns.end as i32)?;
+            columns.swap_axes(0, 1)?.contiguous()?
+        }
+        None if unit.adds_one => array::plus_one(&bytes, from, unit.dtype, &shape)?,
+        None => array::floats(&bytes, from, unit.dtype, &shape)?,
     };
     match unit.scheme {
         Some(scheme) => QuantizedMatrix::quantize(&floats, scheme)?.to_bytes(),

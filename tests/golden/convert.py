@@ -15,6 +15,8 @@ mx.set_default_device(mx.cpu)  # before mlx_lm, which keeps a stream of the defa
 import mlx_lm
 import numpy as np
 
+import families
+
 HERE = Path(__file__).resolve().parent
 PLAIN = dict(vocab_size=320, max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu", bos_token_id=1,
              eos_token_id=4, pad_token_id=0, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
@@ -39,6 +41,30 @@ SOURCES |= {
                  norm_eps=1e-5, block_dim=64, block_ff_dim=96, block_multiple_of=32, block_ffn_dim_multiplier=1.0,
                  block_auto_adjust_ff_dim=False, tie_word_embeddings=True),
 }
+# Families of families.py that mlx-lm stacks, splits, renames or keeps from quantization, wide enough for groups of 32 and routers' of 64.
+WIDE = dict(hidden_size=64, intermediate_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32, hidden_size_per_layer_input=32,
+            q_lora_rank=32, kv_lora_rank=64, qk_nope_head_dim=32, v_head_dim=32)
+WIDENED = ("deepseek_v2", "deepseek_v3", "dots1", "ernie4_5_moe", "gemma4", "gemma4_text", "glm4_moe", "glm4_moe_lite", "granitemoe", "kimi_k25",
+           "lfm2_moe", "minicpm3", "minimax_m2", "mistral4", "mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen2_vl", "qwen3_next", "qwen3_vl",
+           "qwen3_vl_moe")
+
+
+def widened(name):
+    config = families.config_of(name)
+    text = config.get("text_config", config)
+    text.update({key: size for key, size in WIDE.items() if text.get(key)})
+    if name == "minicpm3":  # mlx-lm knows no other width
+        text["v_head_dim"] = text["hidden_size"] // text["num_attention_heads"]
+    if name == "qwen2_moe":  # nor layers without experts
+        text["mlp_only_layers"] = []
+    for part in (config, text):
+        part.pop("torch_dtype", None)
+    if "vision_config" in config and "out_hidden_size" in config["vision_config"]:
+        config["vision_config"] = config["vision_config"] | dict(out_hidden_size=text["hidden_size"])
+    return config
+
+
+SOURCES |= {name: widened(name) for name in WIDENED}
 CASES = [  # the source and the flags of `mlx convert`
     dict(source="llama", bits=4, group=64),
     dict(source="llama", bits=8, group=32),
@@ -58,6 +84,8 @@ CASES = [  # the source and the flags of `mlx convert`
     dict(source="qwen3_5", dtype="float16"),
     dict(source="qwen3_5_moe", bits=4, group=32),
     dict(source="lfm2", bits=8, group=32),
+    *(dict(source=name, bits=4, group=32) for name in WIDENED),
+    *(dict(source=name, dtype="bfloat16") for name in ("deepseek_v3", "gemma4", "glm4_moe", "kimi_k25", "lfm2_moe", "minimax_m2", "qwen3_vl_moe")),
 ]
 
 
@@ -115,8 +143,15 @@ def conv_shapes(config):
     yield "model.embedding_norm.weight", [hidden]
 
 
-def shapes(config):
+def shapes(name, config):
     """The tensors of a checkpoint in the format of transformers."""
+    if name in WIDENED:
+        with tempfile.TemporaryDirectory() as folder:
+            return sorted(families.published_tensors(name, Path(folder), config).items())
+    return list(named_shapes(config))
+
+
+def named_shapes(config):
     if "text_config" in config or config["model_type"] == "lfm2":
         yield from (conv_shapes if config["model_type"] == "lfm2" else delta_shapes)(config)
         return
@@ -150,12 +185,12 @@ def numbers(seed, shape):
     return np.array(values, np.float32).reshape(shape) / np.float32(8192) + np.float32(len(shape) == 1)
 
 
-def write_source(folder, config):
+def write_source(folder, config, tensors):
     folder.mkdir()
     for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copyfile(HERE / "models/llama-f32" / file, folder / file)
     (folder / "config.json").write_text(json.dumps(config))
-    weights = {name: mx.array(numbers(seed, shape)) for seed, (name, shape) in enumerate(shapes(config))}
+    weights = {name: mx.array(numbers(seed, shape)) for seed, (name, shape) in enumerate(tensors)}
     mx.save_safetensors(str(folder / "model.safetensors"), weights)
 
 
@@ -189,8 +224,9 @@ def write(target):
     result = dict(mlx=mx.__version__, mlx_lm=mlx_lm.__version__, sources={}, cases=[])
     with tempfile.TemporaryDirectory() as place:
         for name, config in SOURCES.items():
-            write_source(Path(place) / name, config)
-            result["sources"][name] = dict(config=config, tensors=list(map(list, shapes(config))))
+            tensors_of_it = [[key, list(shape)] for key, shape in shapes(name, config)]
+            write_source(Path(place) / name, config, tensors_of_it)
+            result["sources"][name] = dict(config=config, tensors=tensors_of_it)
         for number, case in enumerate(CASES):
             output = Path(place) / f"out-{number}"
             mlx_lm.convert(str(Path(place) / case["source"]), str(output), quantize="bits" in case or "mode" in case,

@@ -16,31 +16,68 @@ const NORMS: [&str; 5] = [
     ".k_norm.weight",
 ];
 
+/// What keeps its type when other tensors are cast, by family.
+const KEPT: [(&[&str], &str); 3] = [
+    (&["qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"], "A_log"),
+    (
+        &[
+            "deepseek_v3",
+            "kimi_k2",
+            "joyai_llm_flash",
+            "kimi_k25",
+            "kimi_vl",
+            "glm4_moe",
+            "glm4_moe_lite",
+            "solar_open",
+            "exaone_moe",
+            "minimax",
+            "minimax_m2",
+        ],
+        "e_score_correction_bias",
+    ),
+    (&["lfm2_moe", "afmoe", "bailing_moe"], "expert_bias"),
+];
+
+/// Parts of names for which mlx-lm has others, by family.
+const RENAMED: [(&str, &str, &str); 6] = [
+    ("lfm2_moe", ".feed_forward.w1.", ".feed_forward.gate_proj."),
+    ("lfm2_moe", ".feed_forward.w2.", ".feed_forward.down_proj."),
+    ("lfm2_moe", ".feed_forward.w3.", ".feed_forward.up_proj."),
+    ("bailing_moe", ".mlp.gate.weight", ".mlp.gate.gate_proj.weight"),
+    ("kimi_k25", "language_model.model.blocks.", "language_model.model.layers."),
+    ("exaone_moe", ".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
+];
+
 /// The changes to the tensors of a model.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Adaptation {
+pub(super) struct Adaptation<'a> {
+    family: &'a str,
     nested: bool,
     shifts_norms: bool,
-    keeps_decays: bool,
+    kept: Option<&'static str>,
 }
 
-impl Adaptation {
+impl<'a> Adaptation<'a> {
     /// Those for a model with this config, prepared with its tensors.
-    pub(super) fn new(family: &str, config: &DecoderConfig) -> Self {
+    pub(super) fn new(family: &'a str, config: &DecoderConfig) -> Self {
         let is_delta = config.layers.iter().any(|layer| matches!(layer.mixer, MixerKind::GatedDelta(_)));
         Self {
-            nested: config.tensors.nested,
+            // It may be a part of a larger model, but mlx-lm has it on its own.
+            nested: config.tensors.nested && family != "gemma4_text",
             shifts_norms: is_delta && config.norm.kind == NormKind::RmsPlusOne,
-            keeps_decays: family.starts_with("qwen3_5"),
+            family,
+            kept: KEPT.iter().find(|(families, _)| families.contains(&family)).map(|(_, end)| *end),
         }
     }
 
     /// What a tensor is called.
     pub(super) fn name(self, name: &str) -> String {
+        let renamed = RENAMED.iter().find(|(family, from, _)| *family == self.family && name.contains(from));
+        let name = renamed.map_or_else(|| name.to_owned(), |(_, from, to)| name.replacen(from, to, 1));
         match name.strip_prefix(PUBLISHED) {
             Some(rest) if self.nested => format!("{NESTED}model.{rest}"),
             None if self.nested && !name.starts_with(NESTED) => format!("{NESTED}{name}"),
-            _ => name.to_owned(),
+            _ => name,
         }
     }
 
@@ -61,6 +98,6 @@ impl Adaptation {
 
     /// Whether a tensor keeps its type when others are cast.
     pub(super) fn keeps_type(self, name: &str) -> bool {
-        self.keeps_decays && name.ends_with("A_log")
+        self.kept.is_some_and(|end| name.ends_with(end))
     }
 }

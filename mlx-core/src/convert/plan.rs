@@ -2,14 +2,16 @@
 //! are those of mlx-lm.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use safetensors::Dtype;
 
 use super::adapt::Adaptation;
+use super::stacks::{Stack, Stacks};
 use super::{ConvertOptions, Rule};
 use crate::array::float_dtype;
 use crate::error::{Error, Result};
-use crate::model::{DecoderConfig, ExpertTensors};
+use crate::model::DecoderConfig;
 use crate::quantization::QuantScheme;
 use crate::weights::{Checkpoint, Entry};
 
@@ -26,6 +28,8 @@ pub(super) struct Unit {
     pub(super) dtype: Dtype,
     /// Whether 1 is added to its numbers.
     pub(super) adds_one: bool,
+    /// Where each source is a matrix `[input, ...]`: its columns that become rows.
+    pub(super) columns: Option<Range<usize>>,
     /// How it is quantized.
     pub(super) scheme: Option<QuantScheme>,
 }
@@ -73,6 +77,12 @@ impl Unit {
         self.shape.iter().product::<usize>() as u64
     }
 
+    /// The bytes of these numbers in the files.
+    pub(super) fn bytes_before(&self) -> u64 {
+        let bits = self.sources.first().map_or(0, |source| source.dtype.bitsize());
+        self.numbers() * bits as u64 / 8
+    }
+
     fn rows(&self) -> &[usize] {
         self.shape.split_last().map_or(&[], |(_, rows)| rows)
     }
@@ -97,17 +107,14 @@ pub(super) fn plan(
     }
     let mut units = Vec::new();
     let mut stacks: BTreeMap<String, BTreeMap<usize, Entry>> = BTreeMap::new();
-    let in_one = options.scheme.is_some() && has_experts_in_one(config);
+    let stacking = Stacks::new(family, config, checkpoint.entries());
     for (name, entry) in checkpoint.entries() {
-        if let Some(apart) = apart(name, entry).filter(|_| in_one) {
-            let unit = |(name, sources, shape): (String, _, _)| {
-                plain(adaptation.name(&name), sources, shape, options)
-            };
-            units.extend(apart.into_iter().map(unit));
+        let apart = stacking.of(name, entry);
+        if !apart.is_empty() {
+            units.extend(apart.into_iter().map(|stack| stacked(stack, adaptation, options)));
             continue;
         }
-        // mlx-lm supports experts only as a stack.
-        match expert(name).filter(|_| options.scheme.is_some()) {
+        match stacking.expert(name) {
             Some((stack, index)) => drop(stacks.entry(stack).or_default().insert(index, entry.clone())),
             None => units.push(adapted(name, entry, adaptation, options)),
         }
@@ -121,7 +128,8 @@ pub(super) fn plan(
             return Err(Error::file(checkpoint.main_file(), message));
         }
         let shape = [&[experts.len()], shape.as_slice()].concat();
-        units.push(plain(adaptation.name(&name), experts.into_values().collect(), shape, options));
+        let stack = Stack { name, sources: experts.into_values().collect(), shape, columns: None };
+        units.push(stacked(stack, adaptation, options));
     }
     units.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(default) = options.scheme {
@@ -141,7 +149,13 @@ pub(super) fn plan(
 fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
-    Unit { name, sources, shape, dtype, adds_one: false, scheme: None }
+    Unit { name, sources, shape, dtype, adds_one: false, columns: None, scheme: None }
+}
+
+/// A stack of matrices.
+fn stacked(stack: Stack, adaptation: Adaptation, options: &ConvertOptions) -> Unit {
+    let Stack { name, sources, shape, columns } = stack;
+    Unit { columns, ..plain(adaptation.name(&name), sources, shape, options) }
 }
 
 /// A tensor as mlx-lm writes it.
@@ -150,48 +164,6 @@ fn adapted(name: &str, entry: &Entry, adaptation: Adaptation, options: &ConvertO
     let unit = plain(adaptation.name(name), vec![entry.clone()], shape, options);
     let dtype = if adaptation.keeps_type(name) { entry.dtype } else { unit.dtype };
     Unit { adds_one: adaptation.adds_one(name, &entry.shape), dtype, ..unit }
-}
-
-/// The name in mlx-lm of the stack that a tensor of a single expert belongs to, and the index of the expert.
-fn expert(name: &str) -> Option<(String, usize)> {
-    let (prefix, rest) = name.split_once(".experts.")?;
-    let (index, part) = rest.split_once('.')?;
-    let part = match part {
-        "gate_proj.weight" | "w1.weight" => "gate_proj",
-        "up_proj.weight" | "w3.weight" => "up_proj",
-        "down_proj.weight" | "w2.weight" => "down_proj",
-        _ => return None,
-    };
-    Some((format!("{prefix}.switch_mlp.{part}.weight"), index.parse().ok()?))
-}
-
-/// Whether all experts of a layer may be in one tensor, `[experts, output, input]`.
-fn has_experts_in_one(config: &DecoderConfig) -> bool {
-    config.experts.as_ref().is_some_and(|experts| matches!(experts.tensors, ExpertTensors::Each(_)))
-}
-
-/// The name of a tensor, the parts that it is made from, and its shape.
-type Stack = (String, Vec<Entry>, Vec<usize>);
-
-/// The stacks in mlx-lm of a tensor that has all experts.
-fn apart(name: &str, entry: &Entry) -> Option<Vec<Stack>> {
-    let (prefix, part) = name.split_once(".experts.")?;
-    let [experts, outputs, inputs] = entry.shape[..] else { return None };
-    let named = |part: &str| format!("{prefix}.switch_mlp.{part}.weight");
-    if part == "down_proj" {
-        return Some(vec![(named("down_proj"), vec![entry.clone()], entry.shape.clone())]);
-    }
-    let half = entry.length / experts / 2;
-    let halves = |second: usize| {
-        let part = |expert: usize| {
-            let start = (2 * expert + second) * half;
-            entry.part(start..start + half)
-        };
-        ((0..experts).map(part).collect(), vec![experts, outputs / 2, inputs])
-    };
-    let both = ["gate_proj", "up_proj"].into_iter().zip([halves(0), halves(1)]);
-    (part == "gate_up_proj")
-        .then(|| both.map(|(part, (sources, shape))| (named(part), sources, shape)).collect())
 }
 
 /// Chooses the scheme of each matrix.
@@ -263,7 +235,8 @@ pub(super) fn module(unit: &Unit) -> Option<&str> {
     }
     let module = unit.name.strip_suffix(".weight")?;
     let own = module.rsplit('.').next().unwrap_or(module);
-    let stack = module.contains(".switch_mlp.") || module.contains(".experts.");
+    let of_heads = ["embed_q", "unembed_out"].contains(&own);
+    let stack = of_heads || module.contains(".switch_mlp.") || module.contains(".experts.");
     // The per-head norms of cohere are matrices, too.
     let matrix = unit.shape.len() == 2 && !own.contains("norm") || unit.shape.len() == 3 && stack;
     (matrix && float_dtype(unit.dtype).is_some()).then_some(module)

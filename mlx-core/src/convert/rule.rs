@@ -21,9 +21,10 @@ enum Choice {
 }
 
 /// The rules that mlx-lm applies to some families by default: routers, and weights that would underflow.
-const FAMILY_RULES: [(&str, &[&str]); 17] = [
+const FAMILY_RULES: [(&str, &[&str]); 26] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("qwen3_5_moe", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
+    ("qwen3_vl_moe", &["*mlp.gate=8:64"]),
     ("qwen3_next", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
     ("lfm2_moe", &["*feed_forward.gate=8:64"]),
     ("gemma4", &["*router.proj=8:64"]),
@@ -31,11 +32,19 @@ const FAMILY_RULES: [(&str, &[&str]); 17] = [
     ("gemma4_unified", &["*router.proj=8:64"]),
     ("gpt_oss", &["*router=8:64"]),
     ("granite", &["*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
-    ("granitemoe", &["*router.layer=8:64", "*self_attn.o_proj=8:64", "lm_head=8:64"]),
+    ("granitemoe", &["*router.layer=8:64", "*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
     ("minimax", &["*block_sparse_moe.gate=8:64"]),
     ("minimax_m2", &["*block_sparse_moe.gate=8:64"]),
     ("deepseek_v2", &["*mlp.gate=keep"]),
     ("deepseek_v3", &["*mlp.gate=keep"]),
+    ("kimi_k2", &["*mlp.gate=keep"]),
+    ("joyai_llm_flash", &["*mlp.gate=keep"]),
+    ("kimi_k25", &["*mlp.gate=keep"]),
+    ("kimi_vl", &["*mlp.gate=keep"]),
+    ("solar_open", &["*mlp.gate=keep"]),
+    ("exaone_moe", &["*mlp.gate=keep"]),
+    ("bailing_moe", &["*mlp.gate.gate_proj=8:64"]),
+    ("afmoe", &["*router.gate=8:64"]),
     ("dots1", &["*mlp.gate=keep"]),
     ("glm4_moe", &["*mlp.gate=keep"]),
     ("glm4_moe_lite", &["*mlp.gate=keep"]),

@@ -180,10 +180,14 @@ impl Taker<'_, '_> {
         Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
     }
 
-    /// Whether `experts.gate_up_proj` is `[experts, output, input]`, as transformers writes what others wrote transposed.
+    /// Whether `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes what others wrote
+    /// transposed. One of them alone may have equal sides.
     fn has_outputs_first(&self) -> bool {
-        let shape = [self.config.num_experts, 2 * self.config.intermediate_size, self.hidden];
-        self.weights.shape(&format!("{}.experts.gate_up_proj", self.name)) == Some(&shape)
+        let (count, inner) = (self.config.num_experts, self.config.intermediate_size);
+        let has = |part: &str, shape: [usize; 3]| {
+            self.weights.shape(&format!("{}.experts.{part}", self.name)) == Some(&shape)
+        };
+        has("gate_up_proj", [count, 2 * inner, self.hidden]) && has("down_proj", [count, self.hidden, inner])
     }
 
     /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, input, output]`.

@@ -1,0 +1,155 @@
+//! Tensors that mlx-lm writes as others: experts as stacks, and the projection that expands latents as two stacks with a matrix for
+//! each head. Invariant: pure.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::array::float_dtype;
+use crate::model::{DecoderConfig, ExpertTensors, LatentConfig, MixerKind};
+use crate::weights::Entry;
+
+/// The families whose latents mlx-lm expands by one stack for keys and one for values.
+const EXPANDED_BY_HEAD: [&str; 7] =
+    ["deepseek_v3", "kimi_k2", "joyai_llm_flash", "kimi_k25", "glm4_moe_lite", "mistral3", "mistral4"];
+
+/// A stack of matrices `[matrices, output, input]` and where its numbers are.
+pub(super) struct Stack {
+    pub(super) name: String,
+    /// In order.
+    pub(super) sources: Vec<Entry>,
+    pub(super) shape: Vec<usize>,
+    /// Where each source is a matrix `[input, ...]`: its columns that become the rows of one in the stack.
+    pub(super) columns: Option<Range<usize>>,
+}
+
+/// How mlx-lm stacks the tensors of a model.
+#[derive(Clone, Copy)]
+pub(super) struct Stacks<'a> {
+    config: &'a DecoderConfig,
+    /// Where experts go.
+    place: &'static str,
+    latent: Option<LatentConfig>,
+    /// Whether tensors with all experts are `[experts, input, output]`.
+    transposed: bool,
+}
+
+impl<'a> Stacks<'a> {
+    /// Those of a model of this family with these tensors.
+    pub(super) fn new(family: &str, config: &'a DecoderConfig, tensors: &BTreeMap<String, Entry>) -> Self {
+        let latent = config.layers.iter().find_map(|layer| match layer.mixer {
+            MixerKind::Latent(latent) => Some(latent),
+            _ => None,
+        });
+        let place = match family {
+            "dots1" => "experts",
+            "gemma4" | "gemma4_text" | "gemma4_unified" => "experts.switch_glu",
+            _ => "switch_mlp",
+        };
+        Self {
+            config,
+            place,
+            latent: latent.filter(|_| EXPANDED_BY_HEAD.contains(&family)),
+            transposed: are_transposed(config, tensors),
+        }
+    }
+
+    /// The stacks that take the place of a tensor with the matrices of all experts or heads; none for any other tensor.
+    pub(super) fn of(&self, name: &str, entry: &Entry) -> Vec<Stack> {
+        if float_dtype(entry.dtype).is_none() {
+            return Vec::new();
+        }
+        self.latents(name, entry).or_else(|| self.experts(name, entry)).unwrap_or_default()
+    }
+
+    /// The name of the stack that the tensor of a single expert belongs to, and the index of the expert.
+    pub(super) fn expert(&self, name: &str) -> Option<(String, usize)> {
+        let (prefix, rest) = name.split_once(".experts.")?;
+        let (index, part) = rest.split_once('.')?;
+        let part = match part {
+            "gate_proj.weight" | "w1.weight" => "gate_proj",
+            "up_proj.weight" | "w3.weight" => "up_proj",
+            "down_proj.weight" | "w2.weight" => "down_proj",
+            _ => return None,
+        };
+        Some((format!("{prefix}.{}.{part}.weight", self.place), index.parse().ok()?))
+    }
+
+    /// Into the space of latents and out of it, from the projection that expands them.
+    fn latents(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
+        let prefix = name.strip_suffix("kv_b_proj.weight")?;
+        let LatentConfig { num_heads, kv_lora_rank, qk_nope_head_dim, v_head_dim, .. } = self.latent?;
+        let rows = qk_nope_head_dim + v_head_dim;
+        if entry.shape != [num_heads * rows, kv_lora_rank] {
+            return None;
+        }
+        let row = entry.length / entry.shape[0];
+        let part = |from: usize, to: usize| {
+            let of_head = |head: usize| entry.part((head * rows + from) * row..(head * rows + to) * row);
+            (0..num_heads).map(of_head).collect()
+        };
+        let keys = Stack {
+            name: format!("{prefix}embed_q.weight"),
+            sources: part(0, qk_nope_head_dim),
+            shape: vec![num_heads, kv_lora_rank, qk_nope_head_dim],
+            columns: Some(0..kv_lora_rank),
+        };
+        let values = Stack {
+            name: format!("{prefix}unembed_out.weight"),
+            sources: part(qk_nope_head_dim, rows),
+            shape: vec![num_heads, v_head_dim, kv_lora_rank],
+            columns: None,
+        };
+        Some(vec![keys, values])
+    }
+
+    /// Gate, up and down, from a tensor with those of all experts.
+    fn experts(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
+        let [gate_up, down] = match self.config.experts.as_ref()?.tensors {
+            ExpertTensors::InOne(names) => names,
+            ExpertTensors::Each(_) | ExpertTensors::Transposed => {
+                ["experts.gate_up_proj", "experts.down_proj"]
+            }
+            ExpertTensors::Interleaved => return None,
+        };
+        let [count, rows, columns] = entry.shape[..] else { return None };
+        let of_expert = entry.length / count;
+        let experts = |from: usize, to: usize| -> Vec<Entry> {
+            (0..count).map(|expert| entry.part(expert * of_expert + from..expert * of_expert + to)).collect()
+        };
+        let stack = |prefix: &str, part: &str, sources: Vec<Entry>, outputs: Range<usize>| Stack {
+            name: format!("{prefix}{}.{part}.weight", self.place),
+            sources,
+            shape: vec![count, outputs.len(), if self.transposed { rows } else { columns }],
+            columns: self.transposed.then_some(outputs),
+        };
+        let outputs = if self.transposed { columns } else { rows };
+        if let Some(prefix) = name.strip_suffix(down) {
+            return Some(vec![stack(prefix, "down_proj", experts(0, of_expert), 0..outputs)]);
+        }
+        let prefix = name.strip_suffix(gate_up)?;
+        let half = if self.transposed {
+            [0..of_expert, 0..of_expert]
+        } else {
+            [0..of_expert / 2, of_expert / 2..of_expert]
+        };
+        let [gate, up] = half.map(|bytes| experts(bytes.start, bytes.end));
+        Some(vec![
+            stack(prefix, "gate_proj", gate, 0..outputs / 2),
+            stack(prefix, "up_proj", up, outputs / 2..outputs),
+        ])
+    }
+}
+
+/// Whether tensors with all experts are `[experts, input, output]`: the last sides of both say so.
+fn are_transposed(config: &DecoderConfig, tensors: &BTreeMap<String, Entry>) -> bool {
+    let Some(experts) = config.experts.as_ref().filter(|it| it.tensors == ExpertTensors::Transposed) else {
+        return false;
+    };
+    let differs = |name: &str, entry: &Entry, end: &str, inputs: usize| {
+        name.ends_with(end) && entry.shape.last() != Some(&inputs)
+    };
+    tensors.iter().any(|(name, entry)| {
+        differs(name, entry, "experts.down_proj", experts.intermediate_size)
+            || differs(name, entry, "experts.gate_up_proj", config.hidden_size)
+    })
+}

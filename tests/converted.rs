@@ -1,0 +1,75 @@
+//! Converted checkpoints, whose names and layouts are mlx-lm's, give the model that they were made from, in floats and packed.
+
+use std::path::Path;
+
+use mlx_core::backend::Backend;
+use mlx_core::convert::ConvertOptions;
+use mlx_core::model;
+use mlx_core::quantization::{Mode, QuantScheme};
+use mlx_core::weights::{FloatPolicy, WeightPolicy};
+use mlx_tests::golden::{self, FAMILIES, worst_difference};
+use mlx_tests::{device, model_folder};
+
+use crate::convert::{SHARDS, run};
+use crate::families::{logits_in_passes, tolerance};
+
+/// Dequantized numbers equal MLX's (tests/packing.rs), and the families are correct with float weights (tests/families.rs); so
+/// this covers each family with quantized weights.
+#[test]
+fn every_family_gives_the_same_logits_packed_and_dequantized() {
+    let _turn = device();
+    // One checkpoint has rows of 48 numbers, which is no multiple of the group size.
+    for name in FAMILIES.into_iter().filter(|name| *name != "stablelm-parallel-f32") {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let target = folder.path().join("packed");
+        let packing = QuantScheme::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
+        let options = ConvertOptions {
+            scheme: Some(packing),
+            rules: Vec::new(),
+            dtype: None,
+            shard_bytes: SHARDS,
+            force: false,
+        };
+        let report = run(&model_folder(name), &target, &options).expect("it converts");
+        let plain = folder.path().join("plain");
+        run(&model_folder(name), &plain, &ConvertOptions { scheme: None, ..options }).expect("it converts");
+        assert!(report.quantized > 0, "{name}: {report:?}");
+        let text = golden::logits(name, true);
+        let one_by_one: Vec<usize> = (1..text.tokens.len()).collect();
+        let logits = |folder: &Path, floats, keep_packed, cuts: &[usize]| {
+            let policy = WeightPolicy { floats, keep_packed, backend: Backend::CPU };
+            let model =
+                model::load(folder, policy, &mut |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
+            logits_in_passes(model.as_ref(), &text.tokens, cuts)
+        };
+        let unpacked = logits(&target, FloatPolicy::F32, false, &[]);
+        let original = logits(&model_folder(name), FloatPolicy::F32, false, &[]);
+        let converted = logits(&plain, FloatPolicy::F32, false, &[]);
+        let worst = worst_difference(&converted, &original, text.vocabulary);
+        // Matrices that lie in another way are multiplied in another order.
+        assert!(worst < 1e-5, "{name}, in floats: {worst:e} of the spread");
+        assert!(
+            worst_difference(&unpacked, &original, text.vocabulary) > 1e-3,
+            "{name}: nothing was lost by packing"
+        );
+        for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
+            let packed = logits(&target, FloatPolicy::F32, true, cuts);
+            let worst = worst_difference(&packed, &unpacked, text.vocabulary);
+            // In these fixtures keys that are alike amplify rounding.
+            let most = if name.starts_with("qwen3_5") { 3.0 } else { 1.0 } * tolerance("f32");
+            assert!(worst < most, "{name}, {way}: {worst:e} of the spread");
+        }
+        // Some experts stay floats here, which a CPU multiplies in f32 only.
+        if !golden::MIXTURES.contains(&name) {
+            let half = logits(&target, FloatPolicy::F16, true, &[7, 8, 31, 40]);
+            let worst = worst_difference(&half, &unpacked, text.vocabulary);
+            // As in halves.rs, these amplify rounding.
+            let most = match name {
+                "qwen3_5-f32" => 0.5,
+                "gemma4_text-f32" | "gemma4_unified-f32" => 0.7,
+                _ => 0.2,
+            };
+            assert!(worst < most, "{name}, in f16: {worst:e} of the spread");
+        }
+    }
+}
