@@ -32,9 +32,9 @@ fn refusal(name: &str, path: &str, value: Value) -> String {
 }
 
 /// A checkpoint, a key of its config, a value for it, and words that the error must contain.
-type Case = (&'static str, &'static str, Value, &'static str);
+pub(crate) type Case = (&'static str, &'static str, Value, &'static str);
 
-fn assert_refused(cases: Vec<Case>) {
+pub(crate) fn assert_refused(cases: Vec<Case>) {
     for (name, path, value, words) in cases {
         let message = refusal(name, path, value);
         assert!(

@@ -161,6 +161,18 @@ fn embeddings_stand_in_for_tokens() {
     assert_eq!(logits(model.as_ref(), batch, &mut [&mut new()]), expected);
 }
 
+/// Gemma 4's layers read the tokens themselves, too; without them its logits would be silently wrong.
+#[test]
+fn embeddings_are_refused_where_layers_read_tokens() {
+    let _turn = device();
+    let model = load("gemma4_text-f32", Backend::CPU);
+    let pass = model.begin(Batch::prompt(&[9, 10], 0)).expect("tokens are fine");
+    let span = Span { state: 0, start: 0, len: 2, logits: LogitRows::Last };
+    let refused = model.begin(Batch::new(Input::Embeddings(pass.hidden().clone()), vec![span]));
+    let message = refused.err().expect("it is refused").to_string();
+    assert!(message.starts_with("embeddings: ") && message.contains("gemma4_text"), "{message}");
+}
+
 /// Sequences that join, leave, go back and outgrow their buffers get the logits that they get one by one.
 #[test]
 fn rows_that_attend_at_once_equal_rows_that_attend_one_by_one() {

@@ -81,6 +81,24 @@ FAMILIES = {
     "dots1": dict(
         head_dim=16, n_routed_experts=6, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=20, n_shared_experts=1,
         first_k_dense_replace=2, norm_topk_prob=True, routed_scaling_factor=2.5, sliding_window=None),
+    "solar_open": dict(
+        head_dim=16, n_routed_experts=8, num_experts_per_tok=3, n_group=1, topk_group=1, moe_intermediate_size=20, n_shared_experts=1,
+        first_k_dense_replace=0, norm_topk_prob=True, routed_scaling_factor=1.7, partial_rotary_factor=1.0, attention_bias=True),
+    "exaone_moe": dict(
+        head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, num_shared_experts=1, first_k_dense_replace=1,
+        is_moe_layer=[False, True, True], norm_topk_prob=True, routed_scaling_factor=1.7, sliding_window=8, sliding_window_pattern="LLG",
+        layer_types=[SLIDING, SLIDING, FULL]),
+    "hy_v3": dict(
+        head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, num_shared_experts=1, router_scaling_factor=1.7,
+        mlp_layer_types=["sparse", "dense", "sparse"]),
+    "hunyuan_v1_moe": dict(head_dim=16, num_experts=5, moe_topk=2, intermediate_size=20),
+    "afmoe": dict(
+        head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=20, num_shared_experts=1, num_dense_layers=1, route_scale=1.7,
+        route_norm=True, score_func="sigmoid", n_group=1, topk_group=1, sliding_window=8, layer_types=[SLIDING, FULL, SLIDING], mup_enabled=True),
+    "bailing_moe": dict(
+        num_experts=8, num_experts_per_tok=3, moe_intermediate_size=20, num_shared_experts=1, first_k_dense_replace=1, norm_topk_prob=True,
+        n_group=2, topk_group=1, score_function="sigmoid", routed_scaling_factor=2.5, moe_router_enable_expert_bias=True, use_qk_norm=True,
+        use_qkv_bias=True, partial_rotary_factor=0.5),
     "minimax_m2": dict(
         head_dim=16, num_local_experts=6, num_experts_per_tok=2, intermediate_size=20, shared_intermediate_size=0, rotary_dim=8),
     "ernie4_5_moe": dict(
@@ -100,6 +118,9 @@ FAMILIES = {
         n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2, moe_intermediate_size=20, n_shared_experts=1,
         first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, attention_bias=True,
         rope_scaling=YARN | dict(mscale=1.0, mscale_all_dim=0.8)),
+    "kimi_k25": LATENT | dict(
+        n_routed_experts=6, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=20, n_shared_experts=1,
+        first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5, rope_scaling=YARN | dict(mscale=1.0, mscale_all_dim=1.0)),
     "deepseek_v2": LATENT | dict(
         q_lora_rank=None, n_routed_experts=6, num_experts_per_tok=2, n_group=3, topk_group=2, topk_method="group_limited_greedy",
         moe_intermediate_size=20, n_shared_experts=2, first_k_dense_replace=1, norm_topk_prob=False, routed_scaling_factor=1.5,
@@ -117,6 +138,7 @@ FAMILIES = {
     "gemma3_text": GEMMA | dict(rope_theta=1e6, sliding_window_pattern=3, rope_scaling=dict(rope_type="linear", factor=4.0)),
     "gemma4_text": GEMMA4 | dict(
         num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=12, vocab_size_per_layer_input=make.BPE_VOCAB),
+    "gemma4_unified": GEMMA4 | dict(attention_k_eq_v=True, num_global_key_value_heads=1, num_kv_shared_layers=0),
     "gemma4": GEMMA4 | dict(
         hidden_size=64, intermediate_size=32, num_kv_shared_layers=0, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
         enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=32),
@@ -146,6 +168,8 @@ FAMILIES = {
     "hunyuan_v1_dense": dict(head_dim=16, rope_scaling=dict(type="dynamic", alpha=50.0, factor=1.0), use_qk_norm=True, attention_bias=False),
     "seed_oss": dict(head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True),
     "gpt_oss": dict(head_dim=16, sliding_window=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=24, rope_scaling=GPT_OSS_YARN),
+    "exaone": dict(num_layers=3, layer_norm_epsilon=1e-5, activation_function="silu"),
+    "mimo": dict(),
     "minicpm": dict(scale_emb=6.0, scale_depth=1.4, dim_model_base=16, rms_norm_eps=1e-5, tie_word_embeddings=False),
     "helium": dict(head_dim=8, attention_bias=True, mlp_bias=True),
     "apertus": dict(attention_bias=True, rope_scaling=make.LLAMA3_ROPE),
@@ -161,13 +185,19 @@ SEE = {
         hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2, head_dim=8, patch_size=2,
         position_embedding_size=8, pooling_kernel_size=1, default_output_length=4, use_clipped_linears=True),
     "qwen3_5_moe": EYES | dict(num_position_embeddings=4),
+    "gemma4_unified": dict(patch_size=2, mm_embed_dim=16, mm_posemb_size=4, output_proj_dims=16),
+    "kimi_k25": dict(
+        patch_size=2, hidden_size=16, num_hidden_layers=1, intermediate_size=16, num_attention_heads=2, pos_emb_height=4, pos_emb_width=4,
+        pos_emb_time=1, merge_kernel_size=[1, 1]),
 }
+# What their text is called, where that is not their own name.
+TEXTS = {"kimi_k25": "deepseek_v3"}
 # Longer texts, for recurrences that take a prompt in blocks of 64; not a multiple of it.
 LENGTHS = {"qwen3_5": 150, "qwen3_next": 80, "qwen3_5-q4": 100}
 # What mlx-lm's `convert` makes of others: its names, its norms, its convolutions, its experts. It is the reference itself.
 CONVERTED = {"qwen3_5-q4": dict(quantize=True, q_group_size=32, q_bits=4), "gemma4-mlx": {}}
 # transformers has no model of these.
-BY_MLX_LM = {"internlm2", "minicpm"}
+BY_MLX_LM = {"bailing_moe", "exaone", "internlm2", "mimo", "minicpm"}
 # Why mlx-lm's logits differ.
 DIFFERS = {
     "mistral": "sees everything without layer_types",
@@ -197,9 +227,9 @@ def config_of(name):
     family = name.split("-")[0]
     if family not in SEE:
         return TINY | dict(model_type=family) | FAMILIES[name]
-    text = TINY | dict(model_type=f"{family}_text") | FAMILIES[name]
+    text = TINY | dict(model_type=TEXTS.get(family, f"{family}_text")) | FAMILIES[name]
     outer = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "torch_dtype")
-    if family == "gemma4":
+    if family.startswith("gemma4"):
         outer += ("vocab_size",)  # which mlx-lm does not read anywhere else
     return dict(model_type=family, text_config=text, vision_config=SEE[family]) | {key: text[key] for key in outer}
 
@@ -234,9 +264,8 @@ def random_tensor(name, key, shape):
     return np.float32((2.8 if "lm_head" in key or "output.weight" in key else 1.6) / inputs ** 0.5) * noise
 
 
-def hub_tensors(name, folder):
+def hub_tensors(name, folder, config):
     """The names and shapes of a checkpoint as transformers, or mlx-lm, writes it."""
-    config = config_of(name)
     if name in BY_MLX_LM:
         model_class, arguments = mlx_lm.utils._get_classes(config)
         return {key: value.shape for key, value in tree_flatten(model_class(arguments.from_dict(config)).parameters())}
@@ -263,23 +292,32 @@ def auto_class(name):
     return transformers.AutoModelForImageTextToText if name.split("-")[0] in SEE else transformers.AutoModelForCausalLM
 
 
-def write_checkpoint(name, folder, tokenizer):
-    shapes = hub_tensors(name, folder)
+def published_tensors(name, folder, config):
+    """The same as published; `folder` is left empty."""
+    shapes = hub_tensors(name, folder, config)
     if name == "qwen3_vl_moe":  # transformers writes experts the other way round than the published checkpoints have them
         shapes = {key: [shape[0], shape[2], shape[1]] if ".experts." in key else shape for key, shape in shapes.items()}
     if name == "qwen3_5_moe":  # and these apart, where the published ones have them in one
-        text = config_of(name)["text_config"]
+        text = config["text_config"]
         count, width, hidden = text["num_experts"], text["moe_intermediate_size"], text["hidden_size"]
         blocks = {key.split(".experts.")[0] for key in shapes if ".experts." in key}
         shapes = {key: shape for key, shape in shapes.items() if ".experts." not in key}
         shapes |= {f"{block}.experts.gate_up_proj": [count, 2 * width, hidden] for block in blocks}
         shapes |= {f"{block}.experts.down_proj": [count, hidden, width] for block in blocks}
+    if name == "kimi_k25":  # transformers gives the layers of the text the name of the tower's
+        shapes = {key.replace("language_model.model.blocks.", "language_model.model.layers.").replace("model.mm_", "mm_"): shape
+                  for key, shape in shapes.items()}
     if name.startswith(("qwen3_5", "qwen3_next")):  # a head that drafts tokens, of which nobody reads anything
         shapes |= {"mtp.fc.weight": [4, 8], "mtp.layers.0.input_layernorm.weight": [4], "mtp.norm.weight": [4]}
     if name == "gemma4_text":  # layers that borrow keys and values have some in published files
         shapes |= {key.replace(f"layers.{layer - 3}.", f"layers.{layer}."): shape for layer in (3, 4, 5) for key, shape in shapes.items()
                    if f"layers.{layer - 3}.self_attn." in key and any(part in key for part in ("k_proj", "v_proj", "k_norm"))}
+    return shapes
+
+
+def write_checkpoint(name, folder, tokenizer):
     config = config_of(name)
+    shapes = published_tensors(name, folder, config)
     items = [(key, "F32", random_tensor(name, key, tuple(shape))) for key, shape in sorted(shapes.items())]
     make.write_safetensors(folder / "model.safetensors", items)
     make.write_json(folder / "config.json", config, 1)

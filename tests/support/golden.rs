@@ -49,8 +49,10 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 60] = [
+pub const FAMILIES: [&str; 70] = [
+    "afmoe-f32",
     "apertus-f32",
+    "bailing_moe-f32",
     "cohere-f32",
     "cohere2-f32",
     "deepseek_v2-f32",
@@ -58,13 +60,16 @@ pub const FAMILIES: [&str; 60] = [
     "dots1-f32",
     "ernie4_5-f32",
     "ernie4_5_moe-f32",
+    "exaone-f32",
     "exaone4-f32",
+    "exaone_moe-f32",
     "gemma-f32",
     "gemma2-f32",
     "gemma3_text-f32",
     "gemma4-f32",
     "gemma4-mlx-f32",
     "gemma4_text-f32",
+    "gemma4_unified-f32",
     "glm-f32",
     "glm4-f32",
     "glm4_moe-f32",
@@ -75,10 +80,14 @@ pub const FAMILIES: [&str; 60] = [
     "granitemoeshared-f32",
     "helium-f32",
     "hunyuan_v1_dense-f32",
+    "hunyuan_v1_moe-f32",
+    "hy_v3-f32",
     "internlm2-f32",
     "internlm3-f32",
+    "kimi_k25-f32",
     "lfm2-f32",
     "lfm2_moe-f32",
+    "mimo-f32",
     "minicpm-f32",
     "minicpm3-f32",
     "minimax_m2-f32",
@@ -106,6 +115,7 @@ pub const FAMILIES: [&str; 60] = [
     "qwen3_vl_moe-f32",
     "seed_oss-f32",
     "smollm3-f32",
+    "solar_open-f32",
     "stablelm-f32",
     "stablelm-parallel-f32",
     "starcoder2-f32",
@@ -113,11 +123,14 @@ pub const FAMILIES: [&str; 60] = [
 ];
 
 /// The mixtures of experts among them.
-pub const MIXTURES: [&str; 22] = [
+pub const MIXTURES: [&str; 29] = [
+    "afmoe-f32",
+    "bailing_moe-f32",
     "deepseek_v2-f32",
     "deepseek_v3-f32",
     "dots1-f32",
     "ernie4_5_moe-f32",
+    "exaone_moe-f32",
     "gemma4-f32",
     "gemma4-mlx-f32",
     "glm4_moe-f32",
@@ -125,6 +138,9 @@ pub const MIXTURES: [&str; 22] = [
     "gpt_oss-f32",
     "granitemoe-f32",
     "granitemoeshared-f32",
+    "hunyuan_v1_moe-f32",
+    "hy_v3-f32",
+    "kimi_k25-f32",
     "lfm2_moe-f32",
     "minimax_m2-f32",
     "mistral4-f32",
@@ -136,6 +152,7 @@ pub const MIXTURES: [&str; 22] = [
     "qwen3_moe-f32",
     "qwen3_next-f32",
     "qwen3_vl_moe-f32",
+    "solar_open-f32",
 ];
 
 /// The quantized checkpoints.

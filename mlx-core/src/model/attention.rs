@@ -21,7 +21,7 @@ use crate::array::slice_axis;
 use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
-pub use config::{AttentionBiases, AttentionConfig, Projections};
+pub use config::{AttentionBiases, AttentionConfig, OutputGate, Projections};
 pub(super) use core::Core;
 use qk_norm::QkNorm;
 pub use qk_norm::{QkNormConfig, QkNormScope};
@@ -74,7 +74,7 @@ impl Attention {
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),
-            output_gate: config.output_gate,
+            output_gate: config.output_gate.is_some(),
             values: match (borrows, config.attention_k_eq_v) {
                 (true, _) => Values::Borrowed,
                 (false, true) => Values::Keys,

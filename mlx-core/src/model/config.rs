@@ -61,6 +61,8 @@ impl DecoderConfig {
         let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
         let drafts: Vec<String> = drafts.map(|layer| format!(".layers.{layer}.")).collect();
         weights.skip_all(|name| drafts.iter().any(|layer| name.contains(layer)));
+        let heads = ["mtp.", "model.mtp.", "language_model.mtp.", "model.mtp_layers."];
+        weights.skip_all(|name| heads.iter().any(|head| name.starts_with(head)));
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {
@@ -68,6 +70,8 @@ impl DecoderConfig {
             self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
             self.attention.biases.output = has("o_proj");
         }
+        // ERNIE has one that config.json does not mention.
+        self.head.bias |= weights.has("lm_head.bias");
         if self.head.tie_word_embeddings && weights.has("lm_head.weight") {
             // Some exports write the shared matrix twice; in some, config.json is wrong about it.
             self.head.tie_word_embeddings =
@@ -101,8 +105,6 @@ impl DecoderConfig {
         let is_delta = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::GatedDelta(_));
         let Some(layer) = self.layers.iter().position(is_delta) else { return };
         weights.keep_wide(".A_log");
-        // Heads that draft tokens.
-        weights.skip_all(|name| name.starts_with("mtp.") || name.contains(".mtp."));
         let conv = weights.shape(&format!("model.layers.{layer}.linear_attn.conv1d.weight"));
         let converted = conv.is_some_and(|shape| shape.last() == Some(&1));
         self.norm.kind = if converted { NormKind::Rms } else { NormKind::RmsPlusOne };

@@ -14,7 +14,7 @@ use super::rope::Ropes;
 use super::{Model, ModelSpec};
 use crate::array::scalar_like;
 use crate::cache::{LayerState, SequenceState, Variant};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::weights::Weights;
 
 /// A decoder-only transformer with its weights.
@@ -50,7 +50,8 @@ impl Decoder {
             .collect::<Result<_>>()?;
         let norm = Norm::load(&mut weights, "model.norm", hidden, config.norm)?;
         let head = if config.head.tie_word_embeddings {
-            Linear::new(embedding.clone())
+            let bias = config.head.bias.then(|| weights.take("lm_head.bias", &[config.vocab_size]));
+            Linear::new(embedding.clone(), bias.transpose()?)
         } else {
             let part = Part { name: "lm_head", outputs: config.vocab_size };
             Linear::load(&mut weights, &[part], hidden, config.head.bias)?
@@ -83,6 +84,13 @@ impl Model for Decoder {
                 let inputs = self.per_layer_inputs.as_ref();
                 let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
                 (hidden, inputs)
+            }
+            Input::Embeddings(_) if self.per_layer_inputs.is_some() => {
+                let message = format!(
+                    "cannot be the input of {}, whose layers have embeddings of their own for each token",
+                    self.spec.family
+                );
+                return Err(Error::request("embeddings", message));
             }
             // What an encoder gives is not scaled, and has no tokens.
             Input::Embeddings(rows) => (rows.as_dtype(self.dtype)?, None),

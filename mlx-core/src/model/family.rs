@@ -3,6 +3,7 @@
 
 mod base;
 mod cohere;
+mod gated_mixtures;
 mod gemma;
 mod gemma4;
 mod hybrid;
@@ -25,8 +26,10 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
-const FAMILIES: [(&[&str], Read); 60] = [
+const FAMILIES: [(&[&str], Read); 68] = [
+    (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),
+    (&["bailing_moe"], varied::bailing_moe),
     (&["cohere"], cohere::cohere),
     (&["cohere2"], cohere::cohere2),
     (&["deepseek_v2"], latent::deepseek_v2),
@@ -34,7 +37,9 @@ const FAMILIES: [(&[&str], Read); 60] = [
     (&["dots1"], routed::dots1),
     (&["ernie4_5"], llama::ernie4_5),
     (&["ernie4_5_moe"], routed::ernie4_5_moe),
+    (&["exaone"], varied::exaone),
     (&["exaone4"], olmo::exaone4),
+    (&["exaone_moe"], routed::exaone_moe),
     (&["gemma"], gemma::gemma),
     (&["gemma2"], gemma::gemma2),
     (&["gemma3"], gemma::gemma3),
@@ -51,13 +56,16 @@ const FAMILIES: [(&[&str], Read); 60] = [
     (&["granitemoe", "granitemoeshared"], mixtures::granitemoe),
     (&["helium"], llama::helium),
     (&["hunyuan_v1_dense"], qwen::hunyuan_v1_dense),
+    (&["hunyuan_v1_moe"], mixtures::hunyuan_v1_moe),
+    (&["hy_v3"], routed::hy_v3),
     (&["internlm2"], varied::internlm2),
     (&["internlm3"], llama::internlm3),
     (&["iquestcoder"], llama::iquestcoder),
-    (&["kimi_k25"], nested::kimi_k25),
+    (&["kimi_k25", "kimi_vl"], nested::kimi_k25),
     (&["lfm2"], hybrid::lfm2),
     (&["lfm2_moe"], hybrid::lfm2_moe),
     (&["llama", "xverse"], llama::llama),
+    (&["mimo"], qwen::mimo),
     (&["minicpm"], llama::minicpm),
     (&["minicpm3"], latent::minicpm3),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
@@ -83,6 +91,7 @@ const FAMILIES: [(&[&str], Read); 60] = [
     (&["qwen3_vl_moe"], mixtures::qwen3_vl_moe),
     (&["seed_oss"], llama::seed_oss),
     (&["smollm3"], llama::smollm3),
+    (&["solar_open"], routed::solar_open),
     (&["stablelm"], varied::stablelm),
     (&["starcoder2"], varied::starcoder2),
     (&["youtu", "youtu_llm"], latent::youtu),

@@ -128,7 +128,7 @@ fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
         let keys = 2 * attention.num_kv_heads * attention.head_dim;
         let queries = attention.num_heads * attention.head_dim;
         let copies = if attention.norm.is_some() { 5 } else { 3 };
-        copies * (queries + keys) + if attention.output_gate { 3 * queries } else { 0 }
+        copies * (queries + keys) + if attention.output_gate.is_some() { 3 * queries } else { 0 }
     };
     let mixer = |layer: &LayerConfig| match layer.mixer {
         MixerKind::Attention => config.attention_of(layer).map_or(0, attention) as u64 * size,

@@ -128,8 +128,8 @@ impl Linear {
     }
 
     /// A projection with a matrix that is there already, such as a tied embedding.
-    pub(crate) fn new(matrix: Matrix) -> Self {
-        Self { matrices: vec![matrix], bias: None }
+    pub(crate) fn new(matrix: Matrix, bias: Option<Array>) -> Self {
+        Self { matrices: vec![matrix], bias }
     }
 
     /// `[..., input]` to `[..., output]`.

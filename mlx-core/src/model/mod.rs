@@ -35,7 +35,8 @@ use xxhash_rust::xxh3::xxh3_128;
 
 pub use activation::Activation;
 pub use attention::{
-    AttentionBiases, AttentionConfig, AttentionTemperatureConfig, Projections, QkNormConfig, QkNormScope,
+    AttentionBiases, AttentionConfig, AttentionTemperatureConfig, OutputGate, Projections, QkNormConfig,
+    QkNormScope,
 };
 pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};

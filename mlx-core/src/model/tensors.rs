@@ -23,7 +23,7 @@ const PLACES: [Place; 2] = [
 ];
 
 /// The parts of a larger model that see pictures and hear sounds.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 18] = [
     "vision_tower.",
     "vision_model.",
     "multi_modal_projector.",
@@ -37,6 +37,7 @@ const OTHERS: [&str; 17] = [
     "model.vision_tower.",
     "model.vision_model.",
     "model.multi_modal_projector.",
+    "model.mm_projector.",
     "model.audio_tower.",
     "model.embed_vision.",
     "model.embed_audio.",
@@ -63,6 +64,18 @@ impl TensorNames {
                 ("feed_forward.w3", "feed_forward.up_proj"),
                 ("feed_forward.w2", "feed_forward.down_proj"),
             ]);
+        }
+        // Others it writes under longer names.
+        if weights.has_under(".mlp.gate.gate_proj.") {
+            weights.rename(&[("mlp.gate.weight", "mlp.gate.gate_proj.weight")]);
+        }
+        // transformers calls the layers of Kimi's text as those of its tower.
+        if weights.has_under("language_model.model.blocks.") {
+            weights.rename(&[("language_model.model.layers.", "language_model.model.blocks.")]);
+        }
+        // K-EXAONE was published with a shorter one.
+        if weights.has_under(".mlp.e_score_correction_bias") {
+            weights.rename(&[("mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias")]);
         }
     }
 }

@@ -16,6 +16,15 @@ pub enum Projections {
     ByKeyHead,
 }
 
+/// Where the gates are whose sigmoids the output of attention is multiplied with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputGate {
+    /// In `q_proj`, beside each query.
+    BesideQueries,
+    /// In `gate_proj`.
+    Apart,
+}
+
 /// Which projections of an attention block have biases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttentionBiases {
@@ -48,8 +57,8 @@ pub struct AttentionConfig {
     pub softcap: Option<f32>,
     /// Whether each head has a learned score that takes part in the softmax without a value.
     pub sinks: bool,
-    /// Whether the output is multiplied with the sigmoid of a gate, which `q_proj` gives beside each query.
-    pub output_gate: bool,
+    /// The gates of the output.
+    pub output_gate: Option<OutputGate>,
     /// Whether values are the keys as projected, before their norm and rope: there is no `v_proj`.
     pub attention_k_eq_v: bool,
     /// A norm of each value head, without a weight.

@@ -1,6 +1,6 @@
 //! The projections of queries, keys and values as one product.
 
-use super::config::{AttentionConfig, Projections};
+use super::config::{AttentionConfig, OutputGate, Projections};
 use super::heads::Heads;
 use crate::error::Result;
 use crate::model::linear::{Linear, Part};
@@ -16,8 +16,17 @@ pub(super) fn load(
 ) -> Result<Linear> {
     let Heads { query, key, size } = config.heads();
     let names = ["q_proj", "k_proj", "v_proj", "qkv_proj"].map(|part| format!("{name}.{part}"));
-    if config.output_gate {
-        return load_gated(weights, &names, hidden, config);
+    match config.output_gate {
+        Some(OutputGate::BesideQueries) => return load_gated(weights, &names, hidden, config),
+        Some(OutputGate::Apart) => {
+            let gate = format!("{name}.gate_proj");
+            let gate = Part { name: &gate, outputs: query * size };
+            let widths = [query * size, key * size, key * size];
+            let parts = names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs });
+            let parts: Vec<Part> = [gate].into_iter().chain(parts).collect();
+            return Linear::load(weights, &parts, hidden, config.biases.qkv);
+        }
+        None => {}
     }
     if config.projections == Projections::Apart {
         let widths = [query * size, key * size, key * size];

@@ -102,7 +102,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             scale: (head_dim as f32).sqrt().recip(),
             softcap: None,
             sinks: false,
-            output_gate: false,
+            output_gate: None,
             attention_k_eq_v: false,
             value_norm: None,
             temperature: None,

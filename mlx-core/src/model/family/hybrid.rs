@@ -4,7 +4,7 @@ use super::base::{self, Defaults, LLAMA, flag};
 use super::{layers, mixtures};
 use crate::config::Fields;
 use crate::error::Result;
-use crate::model::attention::QkNormScope;
+use crate::model::attention::{OutputGate, QkNormScope};
 use crate::model::config::DecoderConfig;
 use crate::model::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use crate::model::mixer::MixerKind;
@@ -144,7 +144,7 @@ fn gated_delta(
     };
     let mut config = base::with_biases(fields, &defaults)?;
     config.feed_forward.bias = false;
-    config.attention.output_gate = true;
+    config.attention.output_gate = Some(OutputGate::BesideQueries);
     base::normalize_heads(&mut config, QkNormScope::Head);
     let interval = fields.optional_size("full_attention_interval")?.unwrap_or(4);
     let is_linear = |layer: usize| !(layer + 1).is_multiple_of(interval);

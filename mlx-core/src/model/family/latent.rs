@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::base::{self, Defaults, LLAMA, flag, positive};
-use super::mixtures::{read, sparse};
+use super::mixtures::read;
 use super::routed;
 use crate::config::Fields;
 use crate::error::Result;
@@ -58,21 +58,11 @@ pub(super) fn deepseek_v3(fields: &Fields) -> Result<DecoderConfig> {
 
 /// GLM 4.7 Flash.
 pub(super) fn glm4_moe_lite(fields: &Fields) -> Result<DecoderConfig> {
-    let kinds = fields.texts("mlp_layer_types")?;
-    let dense = kinds.iter().take_while(|kind| *kind == "dense").count();
-    if kinds[dense..].iter().any(|kind| kind != "sparse") {
-        return Err(
-            fields.error("mlp_layer_types", "must be \"dense\" for the first layers, then \"sparse\"")
-        );
-    }
-    let first = fields.optional_count("first_k_dense_replace")?.unwrap_or(1);
     let fields = &fields
         .with_default("n_group", 1.into())
         .with_default("topk_group", 1.into())
         .with_default("routed_scaling_factor", 1.8.into())
-        .with_default("intermediate_size", 10_240.into())
-        .without("first_k_dense_replace")
-        .with_default("first_k_dense_replace", if kinds.is_empty() { first } else { dense }.into());
+        .with_default("intermediate_size", 10_240.into());
     let latent = Usual {
         q_lora_rank: 768,
         qk_nope_head_dim: 192,
@@ -156,11 +146,15 @@ pub(super) fn minicpm3(fields: &Fields) -> Result<DecoderConfig> {
     };
     let mut config = decoder(fields, &usual)?;
     config.feed_forward.bias = flag(fields, "mlp_bias", false)?;
-    let factors = [("scale_emb", 12.0), ("scale_depth", 1.4), ("dim_model_base", 256.0)];
-    let [embedding, depth, base] = factors.map(|(key, usual)| positive(fields, key, usual));
-    config.embedding_scale = Some(embedding? as f32);
-    config.block.residual_multiplier = Some((depth? / (config.layers.len() as f64).sqrt()) as f32);
-    config.head.scale = Some(LogitScale::Over((config.hidden_size as f64 / base?) as f32));
+    let layers = (config.layers.len() as f64).sqrt();
+    let width = config.hidden_size as f64;
+    // Where the last two are `null`, they have no effect.
+    let depth = if fields.is_null("scale_depth") { layers } else { positive(fields, "scale_depth", 1.4)? };
+    let base =
+        if fields.is_null("dim_model_base") { width } else { positive(fields, "dim_model_base", 256.0)? };
+    config.embedding_scale = Some(positive(fields, "scale_emb", 12.0)? as f32);
+    config.block.residual_multiplier = Some((depth / layers) as f32);
+    config.head.scale = Some(LogitScale::Over((width / base) as f32));
     Ok(config)
 }
 
@@ -268,6 +262,5 @@ fn by_softmax(
     if let Some(groups) = groups {
         routed::check_groups(fields, &experts, groups)?;
     }
-    let dense = fields.optional_count("first_k_dense_replace")?.unwrap_or(usual.first_k_dense_replace);
-    Ok(sparse(config, experts, |layer| layer >= dense))
+    routed::behind_dense(fields, config, experts, usual.first_k_dense_replace)
 }

@@ -84,10 +84,35 @@ pub(super) fn slide_usually(
     slide(fields, config, &sliding, window)
 }
 
+/// Which of `count` layers have experts: what `mlp_layer_types` says, or else what is `usual` for a layer with this index.
+pub(super) fn sparse_kinds(
+    fields: &Fields,
+    count: usize,
+    usual: impl Fn(usize) -> bool,
+) -> Result<Vec<bool>> {
+    let (key, kinds) = ("mlp_layer_types", fields.texts("mlp_layer_types")?);
+    if kinds.is_empty() {
+        return Ok((0..count).map(usual).collect());
+    }
+    if kinds.len() != count {
+        let message = format_args!("has {} entries; there are {count} layers", kinds.len());
+        return Err(fields.error(key, message));
+    }
+    let is_sparse = |(index, it): (usize, &String)| match it.as_str() {
+        "sparse" => Ok(true),
+        "dense" => Ok(false),
+        other => {
+            let message = format_args!("has {other:?} at {index}; supported are dense and sparse");
+            Err(fields.error(key, message))
+        }
+    };
+    kinds.iter().enumerate().map(is_sparse).collect()
+}
+
 /// `sliding_window` if `use_sliding_window` says so.
 pub(super) fn window_if_used(fields: &Fields, usual: Option<usize>) -> Result<Option<usize>> {
-    let used = super::base::flag(fields, "use_sliding_window", false)?;
-    Ok(window(fields, usual)?.filter(|_| used))
+    // Where it is not used, transformers writes a window of 0.
+    if super::base::flag(fields, "use_sliding_window", false)? { window(fields, usual) } else { Ok(None) }
 }
 
 /// From layer `max_window_layers` on, layers see a window, if windows are used at all. `usual` and `first` are the defaults of the

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::base::{self, Defaults, LLAMA, flag, positive};
+use super::base::{self, Defaults, LLAMA, flag, positive, refuse};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
@@ -183,7 +183,8 @@ pub(super) fn granitemoe(fields: &Fields) -> Result<DecoderConfig> {
         ],
         nested: false,
     };
-    let shared = fields.optional_size("shared_intermediate_size")?.map(|width| SharedExpertConfig {
+    let width = fields.optional_count("shared_intermediate_size")?.filter(|&width| width > 0);
+    let shared = width.map(|width| SharedExpertConfig {
         input: FeedForwardInput::GatedInOne,
         ..SharedExpertConfig::gated("shared_mlp", width)
     });
@@ -194,6 +195,39 @@ pub(super) fn granitemoe(fields: &Fields) -> Result<DecoderConfig> {
         ..read(fields, 8, 2, config.feed_forward.intermediate_size)?
     };
     Ok(sparse(config, experts, |_| true))
+}
+
+/// Hunyuan's mixture: an expert for all rows beside those of a softmax.
+pub(super) fn hunyuan_v1_moe(fields: &Fields) -> Result<DecoderConfig> {
+    refuse(fields, "use_cla")?;
+    let config = super::qwen::hunyuan_v1_dense(fields)?;
+    let fields = &fields
+        .without("num_experts_per_tok")
+        .with_default("num_experts_per_tok", same_everywhere(fields, "moe_topk", 1)?.into())
+        .without("num_experts")
+        .with_default("num_experts", same_everywhere(fields, "num_experts", 1)?.into());
+    if same_everywhere(fields, "num_shared_expert", 1)? != 1 {
+        return Err(fields.error("num_shared_expert", "must be 1 in this family"));
+    }
+    let width = config.feed_forward.intermediate_size;
+    let experts = MoeConfig {
+        router: "gate.wg",
+        shared: Some(SharedExpertConfig::gated("shared_mlp", width)),
+        ..read(fields, 1, 1, width)?
+    };
+    Ok(sparse(config, experts, |_| true))
+}
+
+/// A count that may be given layer by layer, but must be the same in all of them.
+fn same_everywhere(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
+    let Ok(list) = fields.numbers(key) else { return Ok(fields.optional_size(key)?.unwrap_or(usual)) };
+    match list.as_slice() {
+        [] => Ok(usual),
+        [first, rest @ ..] if *first >= 1.0 && rest.iter().all(|it| (it - first).abs() < 0.5) => {
+            Ok(*first as usize)
+        }
+        _ => Err(fields.error(key, "must be the same number, at least 1, for all layers")),
+    }
 }
 
 /// Experts as most families have them, of this width, with the usual numbers of all and of those that a row goes through.

@@ -1,6 +1,6 @@
 //! Qwen 2 and 3, the text of those that see, and Hunyuan, which normalizes heads as well.
 
-use super::base::{self, Defaults, LLAMA, flag};
+use super::base::{self, Defaults, LLAMA, flag, refuse};
 use super::layers;
 use crate::config::Fields;
 use crate::error::Result;
@@ -24,6 +24,14 @@ pub(super) fn qwen3(fields: &Fields) -> Result<DecoderConfig> {
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
     layers::slide_upper(fields, &mut config, Some(4096), 28)?;
+    Ok(config)
+}
+
+/// MiMo 7B (its own `configuration_mimo.py` is the reference): Qwen 2 without windows.
+pub(super) fn mimo(fields: &Fields) -> Result<DecoderConfig> {
+    refuse(fields, "use_sliding_window")?;
+    let mut config = base::read(fields, &QWEN)?;
+    config.attention.biases.qkv = flag(fields, "attention_bias", true)?;
     Ok(config)
 }
 

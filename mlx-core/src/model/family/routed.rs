@@ -6,7 +6,7 @@ use super::mixtures::{read, sparse};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::QkNormScope;
-use crate::model::config::DecoderConfig;
+use crate::model::config::{BlockConfig, DecoderConfig};
 use crate::model::moe::{
     CorrectionBias, ExpertGroups, ExpertTensors, GroupScore, MoeConfig, RoutingConfig, ScoringFunc,
     SharedExpertConfig,
@@ -52,14 +52,100 @@ pub(super) fn glm4_moe(fields: &Fields) -> Result<DecoderConfig> {
     corrected(fields, config, &usual)
 }
 
+/// Solar Open: GLM 4.5's mixture in all layers.
+pub(super) fn solar_open(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields.with_default("intermediate_size", 10_240.into());
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        head_dim: Some(128),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 1e6,
+        partial_rotary_factor: Some(1.0),
+        ..LLAMA
+    };
+    let mut config = base::read(fields, &defaults)?;
+    config.attention.biases.qkv = flag(fields, "attention_bias", false)?;
+    if flag(fields, "use_qk_norm", false)? {
+        base::normalize_heads(&mut config, QkNormScope::Head);
+    }
+    let usual = Usual {
+        num_experts: 128,
+        num_experts_per_tok: 8,
+        moe_intermediate_size: 1280,
+        n_shared_experts: 1,
+        first_k_dense_replace: 0,
+        norm_topk_prob: true,
+    };
+    corrected(fields, config, &usual)
+}
+
+/// K-EXAONE: EXAONE 4's attention between ordinary norms.
+pub(super) fn exaone_moe(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields
+        .with_default("intermediate_size", 16_384.into())
+        .with_default("n_shared_experts", fields.optional_count("num_shared_experts")?.unwrap_or(1).into())
+        .with_default("routed_scaling_factor", 2.5.into());
+    let mut config = super::olmo::exaone4(fields)?;
+    config.block = BlockConfig::LLAMA;
+    let usual = Usual {
+        num_experts: 64,
+        num_experts_per_tok: 8,
+        moe_intermediate_size: 1024,
+        n_shared_experts: 1,
+        first_k_dense_replace: 1,
+        norm_topk_prob: true,
+    };
+    corrected(fields, config, &usual)
+}
+
+/// Hy 3: heads are normalized, and all layers but the first have experts.
+pub(super) fn hy_v3(fields: &Fields) -> Result<DecoderConfig> {
+    let fields = &fields
+        .with_default("intermediate_size", 13_312.into())
+        .with_default("n_shared_experts", fields.optional_count("num_shared_experts")?.unwrap_or(1).into())
+        .with_default("routed_scaling_factor", positive(fields, "router_scaling_factor", 2.826)?.into());
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        head_dim: Some(128),
+        max_position_embeddings: 131_072,
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 11_158_840.0,
+        ..LLAMA
+    };
+    let mut config = base::with_biases(fields, &defaults)?;
+    base::normalize_heads(&mut config, QkNormScope::Head);
+    config.draft_layers = draft_layers(fields)?;
+    let usual = Usual {
+        num_experts: 192,
+        num_experts_per_tok: 8,
+        moe_intermediate_size: 1536,
+        n_shared_experts: 1,
+        first_k_dense_replace: 1,
+        norm_topk_prob: true,
+    };
+    let bias = config.feed_forward.bias;
+    let mut config = corrected(fields, config, &usual)?;
+    if let Some(experts) = &mut config.experts {
+        experts.router = "router.gate";
+        experts.routing.correction_bias = Some(CorrectionBias { name: "expert_bias", as_found: false });
+        experts.shared =
+            experts.shared.map(|shared| SharedExpertConfig { name: "shared_mlp", bias, ..shared });
+    }
+    Ok(config)
+}
+
 /// dots.llm1: heads are normalized.
 pub(super) fn dots1(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 10_944.into());
     let mut config = base::with_biases(fields, &Defaults { num_kv_heads: Some(32), ..LLAMA })?;
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
-    let sliding = layers::kinds(fields, config.layers.len(), |_| false)?;
-    layers::slide(fields, &mut config, &sliding, layers::window(fields, Some(4096))?)?;
+    let window = layers::window(fields, Some(4096))?;
+    let first = fields.optional_number("max_window_layers")?.unwrap_or(62.0);
+    let is_upper = |layer: usize| window.is_some() && layer as f64 >= first;
+    let sliding = layers::kinds(fields, config.layers.len(), is_upper)?;
+    layers::slide(fields, &mut config, &sliding, window)?;
     let usual = Usual {
         num_experts: 1,
         num_experts_per_tok: 1,
@@ -75,6 +161,13 @@ pub(super) fn dots1(fields: &Fields) -> Result<DecoderConfig> {
 pub(super) fn minimax_m2(fields: &Fields) -> Result<DecoderConfig> {
     if fields.numbers("attn_type_list")?.contains(&0.0) {
         return Err(fields.error("attn_type_list", "has layers of linear attention, which is not supported"));
+    }
+    expect(fields, "scoring_func", "sigmoid")?;
+    expect(fields, "qk_norm_type", "per_layer")?;
+    if fields.optional_count("shared_intermediate_size")?.is_some_and(|width| width > 0) {
+        return Err(
+            fields.error("shared_intermediate_size", "must be 0: shared experts are not supported here")
+        );
     }
     let defaults = Defaults {
         num_kv_heads: Some(8),
@@ -106,6 +199,7 @@ pub(super) fn minimax_m2(fields: &Fields) -> Result<DecoderConfig> {
 
 /// ERNIE 4.5 with experts: a softmax, whose choice is corrected.
 pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
+    expect(fields, "moe_gate_act", "softmax")?;
     let fields = &fields
         .with_default("num_key_value_heads", 4.into())
         .with_default("head_dim", (fields.size("hidden_size")? / fields.size("num_attention_heads")?).into())
@@ -140,6 +234,8 @@ pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
 
 /// Experts scored by a sigmoid and chosen with a correction from the best groups; the first layers have none.
 pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<DecoderConfig> {
+    expect(fields, "scoring_func", "sigmoid")?;
+    expect(fields, "topk_method", "noaux_tc")?;
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(usual.moe_intermediate_size);
     let shared = fields.optional_count("n_shared_experts")?.unwrap_or(usual.n_shared_experts);
     let groups = ExpertGroups {
@@ -160,8 +256,31 @@ pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -
         ..read(fields, usual.num_experts, usual.num_experts_per_tok, width)?
     };
     check_groups(fields, &experts, groups)?;
-    let dense = fields.optional_count("first_k_dense_replace")?.unwrap_or(usual.first_k_dense_replace);
-    Ok(sparse(config, experts, |layer| layer >= dense))
+    behind_dense(fields, config, experts, usual.first_k_dense_replace)
+}
+
+/// Gives `experts` to the layers that `mlp_layer_types` names, or else to every `moe_layer_freq`-th one from `first_k_dense_replace` on.
+pub(super) fn behind_dense(
+    fields: &Fields,
+    config: DecoderConfig,
+    experts: MoeConfig,
+    first: usize,
+) -> Result<DecoderConfig> {
+    let first = fields.optional_count("first_k_dense_replace")?.unwrap_or(first);
+    let step = fields.optional_size("moe_layer_freq")?.unwrap_or(1);
+    let usual = |layer: usize| layer >= first && layer.is_multiple_of(step);
+    let kinds = layers::sparse_kinds(fields, config.layers.len(), usual)?;
+    Ok(sparse(config, experts, |layer| kinds[layer]))
+}
+
+/// Refuses another way of routing than the one that a family is known by.
+pub(super) fn expect(fields: &Fields, key: &str, known: &str) -> Result<()> {
+    match fields.optional_text(key)? {
+        Some(other) if other != known => {
+            Err(fields.error(key, format_args!("{other:?} is not supported; supported is {known}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// How many layers behind the last one only draft tokens; some checkpoints have them.

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::base::{self, Defaults, LLAMA, flag};
-use super::layers;
+use super::base::{self, Defaults, LLAMA, flag, positive, refuse};
+use super::{layers, mixtures, routed};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::Projections;
@@ -11,6 +11,9 @@ use crate::model::attention::QkNormScope;
 use crate::model::config::BlockConfig;
 use crate::model::config::DecoderConfig;
 use crate::model::feed_forward::FeedForwardInput;
+use crate::model::moe::{
+    CorrectionBias, ExpertGroups, GroupScore, MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
+};
 use crate::model::norm::NormKind;
 use crate::model::rope::{RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
@@ -176,4 +179,101 @@ pub(super) fn apertus(fields: &Fields) -> Result<DecoderConfig> {
         ..BlockConfig::LLAMA
     };
     Ok(config)
+}
+
+/// EXAONE 3 and 3.5 (its own `configuration_exaone.py` is the reference): llama under other names.
+pub(super) fn exaone(fields: &Fields) -> Result<DecoderConfig> {
+    let layers = fields.optional_size("num_layers")?.or(fields.optional_size("num_hidden_layers")?);
+    let fields =
+        &fields.without("num_hidden_layers").with_default("num_hidden_layers", layers.unwrap_or(32).into());
+    let defaults =
+        Defaults { eps: ("layer_norm_epsilon", 1e-5), activation: ("activation_function", "silu"), ..LLAMA };
+    let mut config = base::with_biases(fields, &defaults)?;
+    config.tensors = TensorNames {
+        renamed: &[
+            ("model.layers.", "transformer.h."),
+            ("model.embed_tokens", "transformer.wte"),
+            ("model.norm", "transformer.ln_f"),
+            ("self_attn.", "attn.attention."),
+            ("attention.o_proj", "attention.out_proj"),
+            ("input_layernorm", "ln_1"),
+            ("post_attention_layernorm", "ln_2"),
+            ("mlp.gate_proj", "mlp.c_fc_0"),
+            ("mlp.up_proj", "mlp.c_fc_1"),
+            ("mlp.down_proj", "mlp.c_proj"),
+        ],
+        nested: false,
+    };
+    Ok(config)
+}
+
+/// Ling and Ring (their own `configuration_bailing_moe_v2.py` is the reference): experts by a softmax or by corrected sigmoids.
+pub(super) fn bailing_moe(fields: &Fields) -> Result<DecoderConfig> {
+    for key in ["norm_head", "use_sliding_window", "use_bias"] {
+        refuse(fields, key)?;
+    }
+    let defaults = Defaults { partial_rotary_factor: Some(1.0), rope_theta: 600_000.0, ..LLAMA };
+    let head_dim = base::head_dim(fields, &defaults)?;
+    let rotary = fields.optional_size("rotary_dim")?.map(|rotary| rotary as f64 / head_dim as f64);
+    let fields = &match rotary {
+        Some(rotary) => {
+            fields.without("partial_rotary_factor").with_default("partial_rotary_factor", rotary.into())
+        }
+        None => fields.clone(),
+    };
+    let mut config = base::read(fields, &defaults)?;
+    config.attention.biases.qkv = flag(fields, "use_qkv_bias", false)?;
+    config.attention.projections = Projections::InOne;
+    if flag(fields, "use_qk_norm", false)? {
+        base::normalize_heads(&mut config, QkNormScope::Head);
+    }
+    config.draft_layers = routed::draft_layers(fields)?;
+    config.tensors = TensorNames {
+        renamed: &[
+            ("model.embed_tokens", "model.word_embeddings"),
+            ("self_attn.qkv_proj", "attention.query_key_value"),
+            ("self_attn.o_proj", "attention.dense"),
+            ("self_attn.q_norm", "attention.query_layernorm"),
+            ("self_attn.k_norm", "attention.key_layernorm"),
+        ],
+        nested: false,
+    };
+    let experts = bailing_experts(fields)?;
+    routed::behind_dense(fields, config, experts, 0)
+}
+
+fn bailing_experts(fields: &Fields) -> Result<MoeConfig> {
+    let scoring_func = match fields.optional_text("score_function")?.unwrap_or("softmax") {
+        "softmax" => ScoringFunc::Softmax,
+        "sigmoid" => ScoringFunc::Sigmoid,
+        other => {
+            let message = format_args!("{other:?} is not supported; supported are softmax and sigmoid");
+            return Err(fields.error("score_function", message));
+        }
+    };
+    let n_group = fields.optional_size("n_group")?.unwrap_or(1);
+    let topk_group = fields.optional_size("topk_group")?.unwrap_or(4).min(n_group);
+    let groups = ExpertGroups { n_group, topk_group, score: GroupScore::BestTwo };
+    let corrected = flag(fields, "moe_router_enable_expert_bias", false)?;
+    let width = fields.size("moe_intermediate_size")?;
+    let count = fields.optional_count("num_shared_experts")?.unwrap_or(0);
+    let is_shared = count > 0 && flag(fields, "moe_router_enable_shared_expert", true)?;
+    let shared = fields.optional_size("moe_shared_expert_intermediate_size")?.unwrap_or(width);
+    let experts = mixtures::read(fields, 16, 2, width)?;
+    // The score of a single expert stays what it is.
+    let normalizes = flag(fields, "norm_topk_prob", true)? && experts.num_experts_per_tok > 1;
+    let experts = MoeConfig {
+        routing: RoutingConfig {
+            scoring_func,
+            correction_bias: corrected
+                .then_some(CorrectionBias { name: "gate.expert_bias", as_found: false }),
+            groups: Some(groups),
+            routed_scaling_factor: positive(fields, "routed_scaling_factor", 1.0)? as f32,
+            ..RoutingConfig::softmax(normalizes)
+        },
+        shared: is_shared.then(|| SharedExpertConfig::gated("shared_experts", count * shared)),
+        ..experts
+    };
+    routed::check_groups(fields, &experts, groups)?;
+    Ok(experts)
 }

@@ -48,7 +48,7 @@ impl LatentConfig {
             scale: self.scale,
             softcap: None,
             sinks: false,
-            output_gate: false,
+            output_gate: None,
             attention_k_eq_v: false,
             value_norm: None,
             temperature: None,

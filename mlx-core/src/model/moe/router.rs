@@ -132,7 +132,7 @@ impl Router {
     }
 
     fn divided(&self, shares: Array) -> Result<Array> {
-        if !self.config.norm_topk_prob || self.num_experts_per_tok == 1 && self.config.groups.is_none() {
+        if !self.config.norm_topk_prob {
             return Ok(shares);
         }
         let sum = add(sum_axis(&shares, -1, true)?, Array::from_f32(LEAST_SUM))?;
