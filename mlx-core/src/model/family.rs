@@ -25,7 +25,7 @@ use crate::error::Result;
 /// Reads the config of a family.
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
-/// What config.json calls a family, its aliases after it, and who reads it. In alphabetical order.
+/// The families in alphabetical order: `model_type` of config.json, its aliases, and the function that reads the config.
 const FAMILIES: [(&[&str], Read); 68] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),

@@ -23,7 +23,7 @@ use shapes::Shapes;
 pub(super) use admission::Ticket;
 pub(super) use ledger::Ledger;
 
-/// Decides who runs, and what each step computes.
+/// Decides which sequences run, and what each step computes.
 #[derive(Debug)]
 pub(super) struct Scheduler {
     admission: Admission,
