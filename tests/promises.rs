@@ -5,6 +5,7 @@ mod agents;
 mod batch_draw;
 mod borrowing;
 mod choices;
+mod constraints;
 mod convert;
 mod converted;
 mod engine;

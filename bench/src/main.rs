@@ -10,6 +10,7 @@ mod history;
 mod host;
 mod limits;
 mod load;
+mod masks;
 mod off;
 mod prefixes;
 mod quiet;
@@ -26,7 +27,7 @@ use mlx_core::{Error, Result};
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 14] = [
+const MEASURES: [(&str, Measure); 15] = [
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
     ("graph", graph::measure),
@@ -34,6 +35,7 @@ const MEASURES: [(&str, Measure); 14] = [
     ("history", history::measure),
     ("host", host::measure),
     ("limits", limits::measure),
+    ("masks", masks::measure),
     ("off", off::measure),
     ("prefixes", prefixes::measure),
     ("sampling", sampling::measure),

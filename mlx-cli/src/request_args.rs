@@ -1,8 +1,9 @@
 //! The flags of a request: how an answer is drawn and where it ends.
 
 use clap::Args;
-use mlx_core::engine::RequestOptions;
+use mlx_core::engine::{Grammar, RequestOptions};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
+use serde_json::Value;
 
 /// Without a flag the model's `generation_config.json` decides, then the default that the flag names.
 #[derive(Debug, Args)]
@@ -19,6 +20,9 @@ pub(crate) struct RequestArgs {
     #[arg(long)]
     ignore_eos: bool,
 
+    #[command(flatten, next_help_heading = "What the answer must be")]
+    constraint: ConstraintArgs,
+
     #[command(flatten, next_help_heading = "Sampling")]
     sampling: SamplingArgs,
 
@@ -27,6 +31,22 @@ pub(crate) struct RequestArgs {
 
     #[command(flatten, next_help_heading = "DRY, against repeated sequences")]
     dry: DryArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct ConstraintArgs {
+    /// JSON that this schema accepts; @FILE reads the schema from a file
+    #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
+    json_schema: Option<Value>,
+
+    /// A text that this regular expression matches as a whole
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    regex: Option<String>,
+
+    /// A text of this grammar, in llguidance's variant of Lark; @FILE reads it from a file
+    #[arg(long, value_name = "LARK", value_parser = text_or_file)]
+    grammar: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -120,6 +140,7 @@ impl RequestArgs {
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
             logprobs,
+            constraint: self.constraint.grammar().map(Grammar::into),
             ..RequestOptions::default()
         }
     }
@@ -155,6 +176,26 @@ impl RequestArgs {
             seed: sampling.seed,
         }
     }
+}
+
+impl ConstraintArgs {
+    fn grammar(&self) -> Option<Grammar> {
+        let Self { json_schema, regex, grammar } = self;
+        let of_schema = json_schema.clone().map(Grammar::JsonSchema);
+        of_schema.or_else(|| regex.clone().map(Grammar::Regex)).or_else(|| grammar.clone().map(Grammar::Lark))
+    }
+}
+
+/// A text, or that of the file behind an @.
+fn text_or_file(given: &str) -> Result<String, String> {
+    match given.strip_prefix('@') {
+        None => Ok(given.to_owned()),
+        Some(file) => std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}")),
+    }
+}
+
+fn parse_schema(given: &str) -> Result<Value, String> {
+    serde_json::from_str(&text_or_file(given)?).map_err(|error| format!("it is no JSON: {error}"))
 }
 
 fn parse_bias(text: &str) -> Result<(u32, f32), String> {

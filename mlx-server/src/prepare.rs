@@ -137,7 +137,8 @@ fn start(
     let mut requests: Vec<GenerationRequest> = Vec::new();
     for prompt in &prompts {
         // Each prompt is answered as if it had been sent alone.
-        let first = lease.engine.request(prompt.ids.clone(), &options)?;
+        let first = lease.engine.request(prompt.ids.clone(), &options);
+        let first = first.map_err(|error| job.named(error.into()))?;
         // Without a seed the first request has drawn one, and those of the others derive from it.
         let seed = *options.sampling.seed.get_or_insert(first.seed());
         requests.extend((0..job.choices as u64).map(|choice| first.with_seed(choice_seed(seed, choice))));

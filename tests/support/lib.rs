@@ -4,9 +4,11 @@
 pub mod golden;
 pub mod harmony;
 pub mod hub;
+pub mod schemas;
 pub mod scripted;
 pub mod server;
 pub mod tensors;
+pub mod validator;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -9,9 +9,10 @@ use anyhow::{Result, bail, ensure};
 use crate::{process, setup, workspace};
 
 /// A target, and the names of the fixtures in its initial corpus.
-const TARGETS: [(&str, &[&str]); 6] = [
+const TARGETS: [(&str, &[&str]); 7] = [
     ("cache", &[]),
     ("config", &["config.json"]),
+    ("constraint", &[]),
     ("http", &[]),
     ("safetensors", &[]),
     ("template", &["chat_template.jinja", "chatml.jinja", "blocks.jinja"]),

@@ -3,6 +3,7 @@
 //!
 //! Formats of tool calls will be rows beside these: see [`super::ChatEvent::ToolCall`].
 
+mod preamble;
 mod tables;
 mod thinking;
 

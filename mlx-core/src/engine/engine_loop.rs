@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::queue::Queue;
 pub(super) use self::queue::Submission;
+use super::constraint::prepare;
 use super::options::{EngineOptions, Exactness};
 use super::output::{accept, emit, finish};
 use super::prefix::Prefixes;
@@ -136,6 +137,7 @@ impl EngineLoop {
         if self.device.pipelined() {
             self.device.start_decode(&plan, &mut self.sequences, &mut work);
             self.emit();
+            self.prepare_draws(&plan);
             work.wait_for_prefill(&self.sequences);
             work.wait_for_decode();
             self.collect(&mut work);
@@ -144,6 +146,7 @@ impl EngineLoop {
             work.wait_for_prefill(&self.sequences);
             self.collect(&mut work);
             self.emit();
+            self.prepare_draws(&plan);
             self.device.start_decode(&plan, &mut self.sequences, &mut work);
             work.wait_for_decode();
             self.collect(&mut work);
@@ -152,6 +155,13 @@ impl EngineLoop {
         self.retire();
         self.prefixes.save_next(false);
         self.record_memory();
+    }
+
+    /// Computes what the draws of this step need besides logits.
+    fn prepare_draws(&mut self, plan: &StepPlan) {
+        let mut ids = plan.draws();
+        ids.retain(|id| self.sequences.find(*id).is_some());
+        prepare(self.sequences.several_mut(&ids));
     }
 
     fn views(&self) -> Vec<SequenceView> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use super::canceller::Canceller;
+use super::constraint::Grammars;
 use super::engine_loop::{EngineLoop, Message, Submission};
 use super::generation::Generation;
 use super::options::{EngineOptions, Exactness};
@@ -42,6 +43,7 @@ pub(super) struct Shared {
     /// Whether requests that do not say are exact.
     exact: bool,
     capacity: Capacity,
+    grammars: Grammars,
     max_waiting: usize,
     gauges: Arc<Gauges>,
     /// `None` once the engine is being stopped.
@@ -110,6 +112,7 @@ impl Engine {
             exact_level,
             exact,
             capacity,
+            grammars: Grammars::default(),
             max_waiting,
             gauges,
             messages,
@@ -180,7 +183,8 @@ impl Engine {
 
     /// Checks a request against this model and its memory. This is the last place that may refuse it; what it lets through is run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
-        let mut request = GenerationRequest::new(prompt, options, &self.shared.folder, &self.shared.spec)?;
+        let Shared { folder, spec, grammars, .. } = self.shared.as_ref();
+        let mut request = GenerationRequest::new(prompt, options, folder, spec, grammars)?;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
         request.exactness = match request.limits.keep {
             Some(_) => Exactness::Approximate,

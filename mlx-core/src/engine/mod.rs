@@ -18,7 +18,8 @@ mod sequence;
 mod stats;
 
 pub use canceller::Canceller;
-pub use constraint::ConstraintSpec;
+pub use constraint::{ConstraintSpec, Grammar, Grammars, Marker, Scope};
+pub(crate) use constraint::{Preamble, Thoughts};
 pub use generation::{EventStream, Generation};
 pub use handle::Engine;
 pub use memory_fit::MemoryFit;

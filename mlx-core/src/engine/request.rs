@@ -1,6 +1,8 @@
 //! What a front end asks of the engine and what it gets back.
 
-use super::constraint::ConstraintSpec;
+use std::sync::Arc;
+
+use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
 use super::options::{Client, Exactness, Priority};
 use super::output::embedding::Pooling;
 use crate::error::{Error, Result};
@@ -64,6 +66,7 @@ impl RequestOptions {
     /// Refuses what no model could run, so that a mistake is known before a model is loaded.
     pub fn check(&self) -> Result<()> {
         self.check_form()?;
+        self.constraint.as_ref().map_or(Ok(()), check_constraint)?;
         SamplingParams::resolve(&self.sampling, &SamplingOptions::default()).map(drop)
     }
 
@@ -71,7 +74,15 @@ impl RequestOptions {
         check_stop(&self.stop)?;
         check_count("logprobs", self.logprobs)?;
         check_count("prompt_logprobs", self.prompt_logprobs)?;
-        self.constraint.as_ref().map_or(Ok(()), ConstraintSpec::check_form)
+        let Some(constraint) = &self.constraint else { return Ok(()) };
+        constraint.check_form()?;
+        let clash =
+            |field| Err(Error::request(field, "contradicts a constraint, which says where the text ends"));
+        match self {
+            Self { ignore_eos: true, .. } => clash("ignore_eos"),
+            Self { stop, .. } if !stop.is_empty() => clash("stop"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -92,7 +103,7 @@ pub struct GenerationRequest {
     pub(super) client: Client,
     /// How far its result can be repeated, as far as is known before it runs.
     pub(super) exactness: Exactness,
-    pub(super) constraint: Option<ConstraintSpec>,
+    pub(super) constraint: Option<Arc<Compiled>>,
     /// Decodes the answer.
     pub(super) detokenizer: Detokenizer,
 }
@@ -116,6 +127,7 @@ impl GenerationRequest {
         options: &RequestOptions,
         folder: &ModelFolder,
         spec: &ModelSpec,
+        grammars: &Grammars,
     ) -> Result<Self> {
         let (max_tokens, prompt_logprobs, embed) = match options.task {
             Task::Generate => (options.max_tokens, options.prompt_logprobs, None),
@@ -126,9 +138,11 @@ impl GenerationRequest {
         options.check_form()?;
         check_bias(&options.sampling.logit_bias, spec)?;
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
-        if let Some(constraint) = &options.constraint {
-            constraint.check(&folder.tokenizer, &end_tokens)?;
-        }
+        let compile = |constraint: &ConstraintSpec| {
+            let target = Target::new(&constraint.scope, folder, spec.vocab_size);
+            grammars.compile(constraint, target.answering(&prompt, options.is_message))
+        };
+        let constraint = options.constraint.as_ref().map(compile).transpose()?;
         // The context is a hard end of the text, never an error of a request that could start.
         let room = if options.slide.is_some() { ENDLESS } else { spec.context_length - prompt.len() };
         let detokenizer = if options.is_message || options.task != Task::Generate {
@@ -153,7 +167,7 @@ impl GenerationRequest {
             priority: options.priority,
             client: options.client,
             exactness: Exactness::Sampling,
-            constraint: options.constraint.clone(),
+            constraint,
             detokenizer,
             prompt,
         })

@@ -7,7 +7,7 @@ use async_channel::Sender;
 
 use super::canceller::Canceller;
 use super::checkpoint_plan::CheckpointPlan;
-use super::constraint::ConstraintSpec;
+use super::constraint::follower;
 use super::output::OutputText;
 use super::output::embedding::Embedding;
 use super::output::prompt_score::PromptScore;
@@ -159,10 +159,8 @@ impl Sequence {
         // A prompt is shown as it is, special tokens included.
         let score = |top| PromptScore::new(top, folder.tokenizer.detokenizer(false), outlet.sink.clone());
         let mut sampler = Sampler::new(request.params, request.logprobs, &folder.token_table);
-        let enforce =
-            |spec: ConstraintSpec| spec.enforce(&folder.tokenizer, &request.limits.end_tokens, &history);
-        if let Some(constraint) = request.constraint.and_then(enforce) {
-            sampler = sampler.with_constraint(constraint);
+        if let Some(constraint) = request.constraint {
+            sampler = sampler.with_constraint(follower(constraint, &history));
         }
         Self {
             text: OutputText::new(request.detokenizer, stop, &history),

@@ -1,10 +1,21 @@
 //! The interface of grammars: a follower of the history that decides which tokens may come next.
 
+use std::time::Duration;
+
 use super::history::TokenHistory;
 use crate::error::Result;
 
 /// A follower of the history that forbids tokens.
 pub trait Constraint: Send {
+    /// Catches up with `history` and computes what [`Constraint::restrict`] will need, while there is time. It changes nothing
+    /// but when the work is done.
+    fn prepare(&mut self, _history: &TokenHistory) {}
+
+    /// How long the latest preparation took.
+    fn cost(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Catches up with `history` and removes from `allowed`, which holds every token of the row, those that may not come
     /// next. An error ends this sequence alone.
     fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()>;
@@ -25,6 +36,18 @@ impl TokenMask {
         self.width = width;
     }
 
+    /// A set of ids below `width`: those whose bits are set, from the lowest bit of the first word on.
+    pub fn from_words(words: &[u32], width: usize) -> Self {
+        let pair = |pair: &[u32]| u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << 32;
+        Self { words: words.chunks(2).map(pair).collect(), width }
+    }
+
+    /// Removes the ids that are not in `other`.
+    pub fn keep(&mut self, other: &Self) {
+        let others = other.words.iter().copied().chain(std::iter::repeat(0));
+        self.words.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
+    }
+
     /// Makes it the empty set.
     pub fn forbid_all(&mut self) {
         self.words.fill(0);
@@ -35,6 +58,11 @@ impl TokenMask {
         if let Some(word) = self.words.get_mut(token as usize / 64) {
             *word |= 1 << (token % 64);
         }
+    }
+
+    /// Whether an id is in the set.
+    pub fn allows(&self, token: u32) -> bool {
+        self.words.get(token as usize / 64).is_some_and(|word| word >> (token % 64) & 1 == 1)
     }
 
     /// Removes an id.

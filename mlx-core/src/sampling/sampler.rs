@@ -75,6 +75,11 @@ impl Sampler {
         self
     }
 
+    /// What forbids tokens, if anything does.
+    pub fn constraint_mut(&mut self) -> Option<&mut (dyn Constraint + 'static)> {
+        self.constraint.as_deref_mut()
+    }
+
     /// Draws a token for each of `requests` from `logits` `[B, V]`. One evaluation and one host read serve all of them; each
     /// outcome is its own, and a row that cannot be drawn from fails alone.
     ///

@@ -10,7 +10,7 @@ pub const GUARDED_THREAD: &str = "guarded";
 const STACK: usize = 512 << 20;
 
 /// The result of `work`, or `None` if it panicked or no thread could be started.
-pub(super) fn guarded<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+pub(crate) fn guarded<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     let builder = Builder::new().name(GUARDED_THREAD.to_owned()).stack_size(STACK);
     scope(|threads| builder.spawn_scoped(threads, work).ok()?.join().ok())
 }

@@ -24,6 +24,7 @@ mod words;
 pub use detokenizer::Detokenizer;
 pub use encoded::{EncodeLimit, Encoded};
 pub use guarded::GUARDED_THREAD;
+pub(crate) use guarded::guarded;
 pub use pause::{NO_PAUSE, Pause};
 pub use stop::{StopMatcher, StopOutput};
 pub use template::{ChatTemplate, RenderLimits, TemplateInput};

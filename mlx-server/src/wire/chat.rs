@@ -6,6 +6,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::OneOrMany;
+use super::constraint::ConstraintFields;
 use super::message::{self, Message, ToolCallObject, ToolFunction};
 use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
@@ -19,11 +20,10 @@ const TAKEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prom
 const TOOLS: &str = "tools are not offered yet";
 
 /// Fields of OpenAI's API of which only the neutral values are accepted.
-fn fixed() -> [Fixed; 8] {
+fn fixed() -> [Fixed; 7] {
     [
         ("store", vec![json!(false)], "nothing is stored"),
         ("service_tier", vec![json!("auto"), json!("default")], "there is one tier; see priority"),
-        ("response_format", vec![json!({"type": "text"})], "only text is offered yet"),
         ("modalities", vec![json!(["text"])], "only text is offered"),
         ("metadata", vec![json!({})], "nothing is stored"),
         ("tools", vec![json!([])], TOOLS),
@@ -124,8 +124,13 @@ impl ChatRequest {
 
 impl PartialSchema for ChatRequest {
     fn schema() -> RefOr<Schema> {
-        let groups =
-            [OutputFields::schema(), ChatFields::schema(), SamplingFields::schema(), PenaltyFields::schema()];
+        let groups = [
+            OutputFields::schema(),
+            ChatFields::schema(),
+            ConstraintFields::schema(),
+            SamplingFields::schema(),
+            PenaltyFields::schema(),
+        ];
         merged(groups, &fixed()).list::<Message>("messages", "The conversation so far.").build(&["messages"])
     }
 }

@@ -6,6 +6,7 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::OneOrMany;
+use super::constraint::ConstraintFields;
 use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{merged, register};
@@ -88,6 +89,7 @@ impl PartialSchema for CompletionRequest {
             PromptFields::schema(),
             OutputFields::schema(),
             CompletionFields::schema(),
+            ConstraintFields::schema(),
             SamplingFields::schema(),
             PenaltyFields::schema(),
         ];

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod chat;
 pub(crate) mod completion;
+pub(crate) mod constraint;
 pub(crate) mod embedding;
 pub(crate) mod logprobs;
 pub(crate) mod message;

@@ -4,7 +4,7 @@ use mlx_core::engine::{Priority, RequestOptions};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::{OneOrMany, sampling};
+use super::{OneOrMany, constraint, sampling};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
@@ -60,6 +60,8 @@ pub(crate) struct GenerationSpec {
     pub(crate) model: Option<String>,
     /// The options for the engine; the seed is that of the first answer.
     pub(crate) options: RequestOptions,
+    /// The field that constrains the answer, if one does.
+    pub(crate) constraint_field: Option<&'static str>,
     /// The number of answers to each prompt.
     pub(crate) choices: usize,
     /// Set if the answer is to be streamed.
@@ -78,6 +80,7 @@ impl GenerationSpec {
         if choices == 0 {
             return Err(ApiError::field("n", "is 0; it must be at least 1"));
         }
+        let (constraint, constraint_field) = constraint::read(fields)?.unzip();
         Ok(Self {
             model: output.model,
             options: RequestOptions {
@@ -87,13 +90,25 @@ impl GenerationSpec {
                 ignore_eos: output.ignore_eos.unwrap_or(false),
                 priority: priority(output.priority.as_deref())?,
                 exact: output.exact,
+                constraint,
                 ..RequestOptions::default()
             },
+            constraint_field,
             choices,
             stream: stream(output.stream.unwrap_or(false), output.stream_options)?,
             token_ids: output.return_token_ids.unwrap_or(false),
             user: output.user,
         })
+    }
+}
+
+impl GenerationSpec {
+    /// An error of the core with the names of this request's fields.
+    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+        let Some(field) = self.constraint_field else { return error };
+        ["json_schema", "regex", "choice", "grammar"]
+            .iter()
+            .fold(error, |error, core| error.renamed(core, field))
     }
 }
 

@@ -26,9 +26,7 @@ enum Stage {
 
 impl TagParser {
     pub(super) fn new(tags: &ThoughtTags, prompt: &str) -> Self {
-        let end = prompt.trim_end();
-        let end = end.strip_suffix(tags.label).unwrap_or(end);
-        let stage = if end.ends_with(tags.open.text) { Stage::ThoughtStart } else { Stage::Start };
+        let stage = if tags.is_open_in(prompt) { Stage::ThoughtStart } else { Stage::Start };
         Self { stage, held: String::new() }
     }
 

@@ -3,6 +3,7 @@
 
 use super::chunks::Chunks;
 use crate::cache;
+use crate::engine::constraint::MATCHER_BYTES;
 use crate::engine::request::GenerationRequest;
 use crate::error::{Error, Result};
 use crate::human_bytes::size;
@@ -94,7 +95,7 @@ impl Capacity {
     }
 
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {
-        self.need(request.prompt.len(), tokens, per_token(request))
+        self.need(request.prompt.len(), tokens, per_token(request)) + matcher(request)
     }
 
     /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
@@ -130,13 +131,15 @@ impl Capacity {
         let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let bytes = self.need_of(request, tokens);
-        Reservation { prompt: request.prompt.len(), tokens, most, per_token: per_token(request), bytes }
+        let (prompt, per_token, matcher) = (request.prompt.len(), per_token(request), matcher(request));
+        Reservation { prompt, tokens, most, per_token, matcher, bytes }
     }
 
     /// Extends a reservation to more tokens; returns the bytes that this takes in addition.
     pub(in crate::engine) fn extend(&self, reservation: &mut Reservation) -> u64 {
         reservation.tokens = reservation.most.min(reservation.tokens + GROWTH);
-        let bytes = self.need(reservation.prompt, reservation.tokens, reservation.per_token);
+        let bytes =
+            self.need(reservation.prompt, reservation.tokens, reservation.per_token) + reservation.matcher;
         let more = bytes - reservation.bytes;
         reservation.bytes = bytes;
         more
@@ -146,6 +149,11 @@ impl Capacity {
 /// Bytes of the alternatives that a request has reported for each token.
 fn per_token(request: &GenerationRequest) -> u64 {
     16 * request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64
+}
+
+/// Bytes of the tables of its constraint.
+fn matcher(request: &GenerationRequest) -> u64 {
+    if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 }
 }
 
 /// The largest number below `limit` that fits, where 1 does and what is smaller does sooner.
@@ -167,6 +175,7 @@ pub(in crate::engine) struct Reservation {
     /// The longest that the sequence may become.
     most: usize,
     per_token: u64,
+    matcher: u64,
     /// The bytes.
     pub(in crate::engine) bytes: u64,
 }

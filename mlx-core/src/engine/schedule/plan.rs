@@ -27,6 +27,14 @@ impl StepPlan {
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.prefill.is_empty()
     }
+
+    /// The sequences for which a token will be drawn, by rising id.
+    pub(in crate::engine) fn draws(&self) -> Vec<u64> {
+        let ends = self.prefill.iter().flat_map(|prefill| &prefill.chunks).filter(|chunk| chunk.ends_prompt);
+        let mut ids: Vec<u64> = self.decode.iter().copied().chain(ends.map(|chunk| chunk.id)).collect();
+        ids.sort_unstable();
+        ids
+    }
 }
 
 /// Some layers of a prefill pass.

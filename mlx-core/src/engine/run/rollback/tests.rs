@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::array::Rows;
+use crate::engine::constraint::Grammars;
 use crate::engine::output::{accept, emit};
 use crate::engine::run::device::PrefillChunk;
 use crate::engine::schedule::plan::Next;
@@ -83,8 +84,13 @@ impl Bench {
             logprobs: Some(2),
             ..RequestOptions::default()
         };
-        let request =
-            GenerationRequest::new(prompt.to_vec(), &options, &self.folder, self.device.model.spec());
+        let request = GenerationRequest::new(
+            prompt.to_vec(),
+            &options,
+            &self.folder,
+            self.device.model.spec(),
+            &Grammars::default(),
+        );
         let request = request.expect("it is valid");
         let reservation = self.spare.initial_reservation(&request);
         let (sink, events) = async_channel::unbounded();

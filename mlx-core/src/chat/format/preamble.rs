@@ -1,0 +1,90 @@
+//! What a model of a family may write before its answer, for constraints that hold for the answer alone.
+
+use super::{Channels, Kind, Marker, OutputFormat, ThoughtTags};
+use crate::engine::{self, Preamble, Thoughts};
+
+/// White space between thoughts and answer.
+const SPACE: &str = "space: /[ \\t\\r\\n]{1,8}/\n";
+/// The text of a thought.
+const TEXT: &str = "text: /(?s:.+)/\n";
+
+impl OutputFormat {
+    /// What may stand before the answer to this prompt, up to the header of its channel or with it. `None`: nothing.
+    pub(crate) fn preamble(&self, prompt: &str, with_header: bool) -> Option<Preamble> {
+        match self.kind() {
+            Kind::Plain => None,
+            Kind::Tags(tags) => Some(tags.preamble(tags.is_open_in(prompt))),
+            Kind::Channels(channels) => channels.preamble(prompt, with_header),
+        }
+    }
+
+    /// The markers of thoughts before the answer to this prompt. `None` if the family has none, or no place of their own.
+    pub(crate) fn thoughts(&self, prompt: &str) -> Option<Thoughts> {
+        let Kind::Tags(tags) = self.kind() else { return None };
+        Some(Thoughts {
+            is_open: tags.is_open_in(prompt),
+            open: tags.open.in_constraint(),
+            close: tags.close.in_constraint(),
+        })
+    }
+}
+
+impl Marker {
+    fn in_constraint(self) -> engine::Marker {
+        self.special.map_or_else(|| engine::Marker::text(self.text), engine::Marker::special)
+    }
+
+    /// The marker as Lark writes it.
+    fn in_grammar(self) -> String {
+        self.special.map_or_else(|| serde_json::Value::from(self.text).to_string(), special)
+    }
+}
+
+impl ThoughtTags {
+    /// Whether the end of a prompt has opened a thought.
+    pub(in crate::chat) fn is_open_in(&self, prompt: &str) -> bool {
+        let end = prompt.trim_end();
+        end.strip_suffix(self.label).unwrap_or(end).ends_with(self.open.text)
+    }
+
+    fn preamble(&self, is_open: bool) -> Preamble {
+        let close = self.close.in_grammar();
+        let thought = match self.close.special {
+            Some(_) => format!("thought: text? {close}\n{TEXT}"),
+            None => format!("thought[suffix={close}]: /(?s:.*)/\n"),
+        };
+        let (start, opened) = if is_open {
+            ("thought space?", String::new())
+        } else {
+            ("opened?", format!("opened: space? {} thought space?\n", self.open.in_grammar()))
+        };
+        Preamble { start: start.to_owned(), rules: opened + &thought + SPACE }
+    }
+}
+
+impl Channels {
+    fn preamble(&self, prompt: &str, with_header: bool) -> Option<Preamble> {
+        let last = prompt.rsplit_once("<|start|>").map_or("", |(_, last)| last);
+        let begun = last.split_once("<|message|>").filter(|(_, body)| !body.contains("<|end|>"));
+        let in_thought = begun.is_some_and(|(header, _)| header.contains("<|channel|>analysis"));
+        if begun.is_some() && !in_thought {
+            return None;
+        }
+        let [start, channel, message] = [self.start, self.channel, self.message].map(special);
+        let end = special(*self.ends.first()?);
+        let constrain =
+            self.constrain.map_or_else(String::new, |it| format!(" (\" \"? {} form)?", special(it)));
+        let rules = format!(
+            "thought: {channel} \"analysis\" {message} rest\nrest: text? {end} {start} \"assistant\"\n\
+             header: {channel} \"final\"{constrain} {message}\nform: /[a-z]{{1,16}}/\n{TEXT}"
+        );
+        let before = if in_thought { "rest thought*" } else { "thought*" };
+        let header = if with_header { " header" } else { "" };
+        Some(Preamble { start: format!("{before}{header}"), rules })
+    }
+}
+
+/// A special token as Lark writes it.
+fn special(token: u32) -> String {
+    format!("<[{token}]>")
+}

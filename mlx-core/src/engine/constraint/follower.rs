@@ -1,0 +1,91 @@
+//! Follows the history of a sequence through its constraint, and has the mask of the next token ready when it is asked for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::compiled::Compiled;
+use super::place::{Place, WholeText};
+use super::triggered::TriggeredText;
+use crate::error::{Error, Result};
+use crate::sampling::{Constraint, Cursor, Since, TokenHistory, TokenMask};
+
+/// A follower of one sequence. A rollback by k tokens costs what its place takes for it.
+struct Follower<P> {
+    place: P,
+    cursor: Cursor,
+    /// The position of the first generated token.
+    start: usize,
+    /// How many generated tokens the place has taken.
+    length: usize,
+    /// What may come next, once it was computed.
+    ready: Option<Result<Option<TokenMask>, String>>,
+    cost: Duration,
+}
+
+impl<P: Place> Follower<P> {
+    /// Follows `history` from its end: the prompt is not part of the text.
+    fn new(place: P, history: &TokenHistory) -> Self {
+        let mut cursor = Cursor::default();
+        history.since(&mut cursor);
+        Self { place, cursor, start: history.len(), length: 0, ready: None, cost: Duration::ZERO }
+    }
+
+    /// Catches up; true if anything has changed.
+    fn sync(&mut self, history: &TokenHistory) -> Result<bool, String> {
+        let mut changed = false;
+        let tokens = match history.since(&mut self.cursor) {
+            Since::Append(tokens) => tokens,
+            Since::Truncated { to, tail } => {
+                let kept = to.saturating_sub(self.start);
+                if kept < self.length {
+                    self.place.truncate(kept)?;
+                    (self.length, changed) = (kept, true);
+                }
+                // The follower of a fork is given the prompt again.
+                tail.get(self.start.saturating_sub(to)..).unwrap_or_default()
+            }
+        };
+        for &token in tokens {
+            self.place.push(token)?;
+            self.length += 1;
+        }
+        Ok(changed || !tokens.is_empty())
+    }
+}
+
+impl<P: Place> Constraint for Follower<P> {
+    fn prepare(&mut self, history: &TokenHistory) {
+        let begun = Instant::now();
+        match (self.sync(history), &self.ready) {
+            (Ok(false), Some(_)) => return,
+            (Ok(_), _) => self.ready = Some(self.place.mask()),
+            (Err(why), _) => self.ready = Some(Err(why)),
+        }
+        self.cost = begun.elapsed();
+    }
+
+    fn cost(&self) -> Duration {
+        self.cost
+    }
+
+    fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()> {
+        self.prepare(history);
+        match &self.ready {
+            Some(Ok(None)) => Ok(()),
+            Some(Ok(Some(mask))) => {
+                allowed.keep(mask);
+                Ok(())
+            }
+            Some(Err(why)) => Err(Error::Sampling(format!("the constraint cannot go on: {why}"))),
+            None => Err(Error::Sampling("the constraint was not computed".into())),
+        }
+    }
+}
+
+/// What enforces a constraint on a sequence that has this prompt.
+pub(in crate::engine) fn follower(compiled: Arc<Compiled>, history: &TokenHistory) -> Box<dyn Constraint> {
+    match compiled.triggers() {
+        None => Box::new(Follower::new(WholeText::new(compiled), history)),
+        Some(triggers) => Box::new(Follower::new(TriggeredText::new(compiled, triggers), history)),
+    }
+}

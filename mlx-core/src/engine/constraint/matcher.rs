@@ -1,0 +1,93 @@
+//! The matcher of one sequence: where in the grammar its text is, and which tokens may come next.
+
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
+
+use llguidance::TokenParser;
+use llguidance::panic_utils::catch_unwind;
+
+use crate::sampling::TokenMask;
+
+/// What the tables of one matcher may take; more is an error of its sequence.
+pub(in crate::engine) const MATCHER_BYTES: usize = 32 << 20;
+
+/// The longest error; it may quote the grammar.
+const LONGEST_ERROR: usize = 200;
+
+/// A place in a grammar. Every method but [`Matcher::is_done`] can fail, which ends the sequence.
+pub(super) struct Matcher(TokenParser);
+
+impl Matcher {
+    /// The beginning of a grammar that was compiled.
+    pub(super) fn new(mut parser: TokenParser) -> Self {
+        if parser.is_fresh() {
+            parser.start_without_prompt();
+        }
+        Self(parser)
+    }
+
+    /// An independent copy: what one computes costs and changes nothing in the other.
+    pub(super) fn copy(&self) -> Self {
+        Self(self.0.deep_clone())
+    }
+
+    /// Takes tokens that the masks before them allowed.
+    pub(super) fn consume(&mut self, tokens: &[u32]) -> Result<(), String> {
+        self.guarded(|parser| {
+            for &token in tokens {
+                parser.consume_token(token)?;
+            }
+            parser.check_stop().map(drop)
+        })
+    }
+
+    /// Takes back the last `count` tokens.
+    pub(super) fn rollback(&mut self, count: usize) -> Result<(), String> {
+        self.guarded(|parser| parser.rollback(count))
+    }
+
+    /// Whether these tokens may come next.
+    pub(super) fn accepts(&mut self, tokens: &[u32]) -> Result<bool, String> {
+        self.guarded(|parser| Ok(parser.validate_tokens_raw(tokens)? == tokens.len()))
+    }
+
+    /// Whether the text may end here.
+    pub(super) fn is_complete(&mut self) -> Result<bool, String> {
+        self.guarded(|parser| Ok(parser.stopped() || parser.is_accepting()))
+    }
+
+    /// Whether the text must end here.
+    pub(super) fn is_done(&self) -> bool {
+        self.0.stopped()
+    }
+
+    /// The tokens that may come next: those that end the text are among them when it is complete.
+    pub(super) fn mask(&mut self) -> Result<TokenMask, String> {
+        let set = self.guarded(|parser| {
+            if parser.stopped() {
+                return Ok(parser.token_env.tok_trie().eos_token_set());
+            }
+            parser.compute_mask()
+        })?;
+        if self.bytes() > MATCHER_BYTES {
+            return Err(format!("its tables take more than {} MiB", MATCHER_BYTES >> 20));
+        }
+        Ok(TokenMask::from_words(set.as_slice(), set.len()))
+    }
+
+    /// Bytes of the tables that grow as the text does.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.parser.lexer_stats().num_bytes
+    }
+
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut TokenParser) -> anyhow::Result<T>) -> Result<T, String> {
+        catch_unwind(AssertUnwindSafe(|| work(&mut self.0))).map_err(|error| first_line(&error))
+    }
+}
+
+/// The first line of an error; what follows is the state of the compiler.
+pub(super) fn first_line(error: &impl Display) -> String {
+    let mut line = error.to_string().lines().next().unwrap_or_default().to_owned();
+    line.truncate(line.floor_char_boundary(LONGEST_ERROR));
+    if line == "NoExtensionBias" { "no text fulfils it".into() } else { line }
+}

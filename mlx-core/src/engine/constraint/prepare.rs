@@ -1,0 +1,44 @@
+//! Computes the masks of a step's rows while the device computes the step; on several threads where one would take long.
+
+use std::thread::{available_parallelism, scope};
+use std::time::Duration;
+
+use crate::engine::sequence::Sequence;
+use crate::sampling::{Constraint, TokenHistory};
+
+/// Below this time one thread is faster, since starting others takes time, too. See docs/benchmarks.md.
+const WORTH_THREADS: Duration = Duration::from_micros(400);
+
+/// A constraint with the history that it follows.
+type Row<'a> = (&'a mut (dyn Constraint + 'static), &'a TokenHistory);
+
+/// Prepares the constraints of these sequences for their next draw.
+pub(in crate::engine) fn prepare(sequences: Vec<&mut Sequence>) {
+    let mut rows: Vec<Row> = sequences.into_iter().filter_map(row).collect();
+    // What the masks before took is the best guess.
+    let cost: Duration = rows.iter().map(|(constraint, _)| constraint.cost()).sum();
+    let processors = available_parallelism().map_or(1, usize::from);
+    let threads = if cost < WORTH_THREADS { 1 } else { rows.len().min(processors / 2).max(1) };
+    let share = rows.len().div_ceil(threads).max(1);
+    scope(|threads| {
+        let mut shares = rows.chunks_mut(share);
+        let own = shares.next();
+        for others in shares {
+            threads.spawn(|| prepare_each(others));
+        }
+        if let Some(own) = own {
+            prepare_each(own);
+        }
+    });
+}
+
+fn row(sequence: &mut Sequence) -> Option<Row<'_>> {
+    let Sequence { sampler, history, .. } = sequence;
+    Some((sampler.constraint_mut()?, history))
+}
+
+fn prepare_each(rows: &mut [Row]) {
+    for (constraint, history) in rows {
+        constraint.prepare(history);
+    }
+}

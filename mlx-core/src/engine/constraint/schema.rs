@@ -1,0 +1,228 @@
+//! JSON schemas: what of them can be enforced, and the form in which the compiler of grammars takes them. A schema is refused
+//! rather than half enforced; where a bound cannot be met exactly, it becomes narrower.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Number, Value, json};
+
+use super::formats::pattern_of;
+
+/// Longer schemas are refused.
+const MAX_BYTES: usize = 1 << 20;
+/// Deeper ones, too.
+const MAX_DEPTH: usize = 64;
+
+/// What may stand between two parts of JSON.
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,8}";
+
+/// The compiler's options, as a key of a schema. Only we may set it.
+const OPTIONS: &str = "x-guidance";
+
+/// Keywords that constrain and that no grammar enforces.
+const REFUSED: [&str; 19] = [
+    OPTIONS,
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+];
+
+/// Numbers up to this are exact in the compiler.
+const EXACT: f64 = (1_u64 << 53) as f64;
+
+/// Bounds beyond this are out of its range.
+const MOST: f64 = (i64::MAX - 1023) as f64;
+
+/// The schema as it is compiled, or what of it cannot be enforced: the end of a sentence about it.
+pub(super) fn enforceable(schema: &Value) -> Result<Value, String> {
+    let mut schema = if *schema == json!(true) { json!({}) } else { schema.clone() };
+    let mut walk = Walk::of(&schema);
+    walk.schema(&mut schema, "#", 0)?;
+    if let Some((place, target)) = walk.references.iter().find(|(_, target)| !walk.knows(target)) {
+        return Err(format!(
+            "refers to {target:?} at {place}; only schemas in the schema itself can be named, as #/$defs/NAME"
+        ));
+    }
+    if schema.to_string().len() > MAX_BYTES {
+        return Err(format!("has more than {MAX_BYTES} bytes"));
+    }
+    let Some(object) = schema.as_object_mut() else { return Err("is false, which no text fulfils".into()) };
+    object.insert(OPTIONS.into(), json!({ "whitespace_pattern": WHITE_SPACE }));
+    Ok(schema)
+}
+
+/// A walk over all schemas in a schema.
+struct Walk {
+    /// Whether a list of `items` is a tuple, as it was before 2020-12.
+    is_old: bool,
+    /// Where the schemas are, as JSON pointers.
+    places: HashSet<String>,
+    /// Every `$ref`, with its place.
+    references: Vec<(String, String)>,
+}
+
+impl Walk {
+    fn of(schema: &Value) -> Self {
+        let draft = schema.get("$schema").and_then(Value::as_str);
+        let is_old = draft.is_some_and(|draft| !draft.contains("2020-12"));
+        Self { is_old, places: HashSet::new(), references: Vec::new() }
+    }
+
+    fn knows(&self, target: &str) -> bool {
+        target == "#/" || self.places.contains(target)
+    }
+
+    fn schema(&mut self, schema: &mut Value, place: &str, depth: usize) -> Result<(), String> {
+        if depth > MAX_DEPTH {
+            return Err(format!("is nested more than {MAX_DEPTH} levels deep"));
+        }
+        self.places.insert(place.to_owned());
+        match schema {
+            Value::Bool(_) => Ok(()),
+            Value::Object(object) => {
+                refuse(object, place)?;
+                self.check_form(object, place)?;
+                narrow(object).map_err(|why| format!("{why} at {place}"))?;
+                self.children(object, place, depth)
+            }
+            _ => Err(format!("has something else than an object or a boolean at {place}")),
+        }
+    }
+
+    /// Keywords whose meaning depends on where they stand or on the version of the specification.
+    fn check_form(&mut self, object: &Map<String, Value>, place: &str) -> Result<(), String> {
+        let refused = |what: &str| Err(format!("uses {what} at {place}, which cannot be enforced"));
+        if let Some(target) = object.get("$ref").and_then(Value::as_str) {
+            self.references.push((place.to_owned(), target.to_owned()));
+        }
+        if place != "#" && (object.contains_key("$id") || object.contains_key("$schema")) {
+            return refused("a schema with its own $id or $schema");
+        }
+        if object.contains_key("prefixItems") && self.is_old {
+            return refused("prefixItems, which this $schema does not have,");
+        }
+        if object.get("items").is_some_and(Value::is_array) && !self.is_old {
+            return refused("a list of items, which is prefixItems since 2020-12,");
+        }
+        // A grammar cannot count different keys.
+        let required: HashSet<&str> = object
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let least = object.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+        let is_closed = object.get("additionalProperties") == Some(&json!(false))
+            && !object.contains_key("patternProperties");
+        if least > required.len() as u64 && !is_closed {
+            return refused("minProperties beyond required");
+        }
+        Ok(())
+    }
+
+    fn children(&mut self, object: &mut Map<String, Value>, place: &str, depth: usize) -> Result<(), String> {
+        for (keyword, value) in object.iter_mut() {
+            let place = format!("{place}/{keyword}");
+            match (keyword.as_str(), value) {
+                ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(named)) => {
+                    for (name, schema) in named {
+                        self.schema(schema, &format!("{place}/{name}"), depth + 1)?;
+                    }
+                }
+                ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Value::Array(list)) => {
+                    for (index, schema) in list.iter_mut().enumerate() {
+                        self.schema(schema, &format!("{place}/{index}"), depth + 1)?;
+                    }
+                }
+                ("items" | "additionalItems" | "additionalProperties", schema) => {
+                    self.schema(schema, &place, depth + 1)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refuse(object: &mut Map<String, Value>, place: &str) -> Result<(), String> {
+    if object.get("uniqueItems") == Some(&json!(false)) {
+        object.shift_remove("uniqueItems");
+    }
+    match REFUSED.iter().find(|keyword| object.contains_key(**keyword)) {
+        None => Ok(()),
+        Some(keyword) => Err(format!("uses {keyword} at {place}, which cannot be enforced")),
+    }
+}
+
+/// Replaces what the compiler would take too widely.
+fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
+    for (keyword, is_lower) in
+        [("minimum", true), ("exclusiveMinimum", true), ("maximum", false), ("exclusiveMaximum", false)]
+    {
+        if let Some(Value::Number(bound)) = object.get_mut(keyword) {
+            *bound = narrowed(bound, is_lower).ok_or_else(|| format!("has a {keyword} out of range"))?;
+        }
+    }
+    let values = object
+        .get("const")
+        .into_iter()
+        .chain(object.get("enum").and_then(Value::as_array).into_iter().flatten());
+    if !values.clone().all(is_exact) {
+        return Err("names a number of more than 15 digits".into());
+    }
+    let Some(format) = object.get("format").and_then(Value::as_str) else { return Ok(()) };
+    if let Some(pattern) = pattern_of(format) {
+        object.shift_remove("format");
+        if object.contains_key("pattern") {
+            let others = object.entry("allOf").or_insert_with(|| json!([]));
+            others.as_array_mut().ok_or("has an allOf that is no list")?.push(json!({ "pattern": pattern }));
+        } else {
+            object.insert("pattern".into(), pattern.into());
+        }
+    }
+    Ok(())
+}
+
+/// A bound that the compiler can hold, within the given one.
+fn narrowed(bound: &Number, is_lower: bool) -> Option<Number> {
+    let float = bound.as_f64()?;
+    if float.abs() >= MOST {
+        // No integer that is written reaches it from this side.
+        let is_open = is_lower == (float < 0.0);
+        return is_open.then(|| Number::from_f64(MOST.copysign(float))).flatten();
+    }
+    let whole = bound.as_i64().filter(|whole| float as i64 != *whole);
+    match whole {
+        None => Some(bound.clone()),
+        Some(whole) if is_lower && float as i64 <= whole => Number::from_f64(float.next_up()),
+        Some(whole) if !is_lower && float as i64 >= whole => Number::from_f64(float.next_down()),
+        Some(_) => Number::from_f64(float),
+    }
+}
+
+/// Whether every number in a value is written with as many digits as a float holds.
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            number.as_f64().is_some_and(|float| float.abs() < EXACT && float.to_string().len() <= 17)
+        }
+        Value::Array(list) => list.iter().all(is_exact),
+        Value::Object(object) => object.values().all(is_exact),
+        _ => true,
+    }
+}

@@ -1,0 +1,40 @@
+//! What a constraint is compiled for: a model, and the end of a prompt.
+
+use super::frame::{Preamble, Thoughts};
+use super::spec::Scope;
+use crate::folder::ModelFolder;
+
+/// How many of a prompt's last tokens are looked at for an open thought.
+const PROMPT_END: usize = 64;
+
+/// The model and what it writes around the constrained text.
+pub(in crate::engine) struct Target<'a> {
+    pub(super) folder: &'a ModelFolder,
+    /// The length of a row of logits.
+    pub(super) width: usize,
+    pub(super) preamble: Option<Preamble>,
+    pub(super) thoughts: Option<Thoughts>,
+    scope: &'a Scope,
+}
+
+impl<'a> Target<'a> {
+    /// A model with rows of `width` logits, for a constraint of this scope.
+    pub(in crate::engine) fn new(scope: &'a Scope, folder: &'a ModelFolder, width: usize) -> Self {
+        Self { folder, width, preamble: None, thoughts: None, scope }
+    }
+
+    /// The same after this prompt, which a message answers or a text continues. Only messages have thoughts.
+    pub(in crate::engine) fn answering(self, prompt: &[u32], is_message: bool) -> Self {
+        if !is_message {
+            return self;
+        }
+        let format = &self.folder.format;
+        let end = &prompt[prompt.len().saturating_sub(PROMPT_END)..];
+        let end = self.folder.tokenizer.decode(end, false);
+        match self.scope {
+            Scope::Answer => Self { preamble: format.preamble(&end, true), ..self },
+            Scope::AfterThoughts => Self { preamble: format.preamble(&end, false), ..self },
+            Scope::Triggered(_) => Self { thoughts: format.thoughts(&end), ..self },
+        }
+    }
+}
