@@ -23,7 +23,7 @@ use crate::families::logits_in_passes;
 
 pub(crate) const SHARDS: u64 = 1 << 40;
 
-fn recorded() -> Value {
+pub(crate) fn recorded() -> Value {
     let text = fs::read_to_string(golden_folder().join("expected/convert.json")).expect("a fixture");
     serde_json::from_str(&text).expect("the fixture is json")
 }
@@ -33,7 +33,7 @@ fn shape(value: &Value) -> Vec<usize> {
 }
 
 /// A checkpoint with the contents that tests/golden/convert.py generates.
-fn made_up(source: &Value) -> TempDir {
+pub(crate) fn made_up(source: &Value) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     fs::write(folder.path().join("config.json"), source["config"].to_string()).expect("it can be written");
     for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
@@ -50,7 +50,7 @@ fn made_up(source: &Value) -> TempDir {
     folder
 }
 
-fn options(case: &Value) -> ConvertOptions {
+pub(crate) fn options(case: &Value) -> ConvertOptions {
     let size = |key: &str| case[key].as_u64().map(|number| number as usize);
     let mode: Mode = case["mode"].as_str().unwrap_or("affine").parse().expect("a mode");
     let packing = QuantScheme::new(mode, size("bits"), size("group")).expect("it is possible");
@@ -59,6 +59,7 @@ fn options(case: &Value) -> ConvertOptions {
     ConvertOptions {
         scheme: quantizes.then_some(packing),
         rules: rules.map(|rule| rule.as_str().expect("a text").parse().expect("a rule")).collect(),
+        adapter: None,
         dtype: case["dtype"].as_str().map(|name| if name == "float16" { Dtype::F16 } else { Dtype::BF16 }),
         shard_bytes: SHARDS,
         force: false,
@@ -71,7 +72,7 @@ pub(crate) fn run(source: &Path, target: &Path, options: &ConvertOptions) -> mlx
 }
 
 /// All tensors of a folder.
-fn read(folder: &Path) -> BTreeMap<String, Tensor> {
+pub(crate) fn read(folder: &Path) -> BTreeMap<String, Tensor> {
     let index = fs::read(folder.join("model.safetensors.index.json")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("json");
     let map = index["weight_map"].as_object().expect("a map");
@@ -85,7 +86,7 @@ fn read(folder: &Path) -> BTreeMap<String, Tensor> {
 }
 
 /// zlib's CRC-32.
-fn crc32(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     let step = |sum: u32, byte: &u8| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ ((sum & 1) * 0xEDB8_8320))
     };

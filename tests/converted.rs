@@ -26,6 +26,7 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         let options = ConvertOptions {
             scheme: Some(packing),
             rules: Vec::new(),
+            adapter: None,
             dtype: None,
             shard_bytes: SHARDS,
             force: false,

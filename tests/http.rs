@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mlx_core::engine::{Pooling, RequestOptions, Task};
 use mlx_tests::server::{Server, events};
-use mlx_tests::{golden, harmony, model_copy};
+use mlx_tests::{golden, golden_folder, harmony, model_copy};
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
@@ -405,6 +405,81 @@ fn concurrent_requests_are_answered() {
             assert_eq!(text, alone[seed as usize]);
         }
     });
+}
+
+/// Each adapter is a model of its own; the model beside it answers as without one, and nothing mixes in flight.
+#[test]
+fn an_adapter_is_a_model_of_its_own() {
+    let folder = |name: &str| golden_folder().join("adapters").join(name);
+    let flags = ["lora", "dora"].map(|name| format!("{name}={}", folder(name).display()));
+    let server =
+        Server::start(&SERVER, &["--adapter", &flags[0], "--adapter", &flags[1], "--alias", "poems=dora"]);
+    let list = server.get("/v1/models").body;
+    let names: Vec<Value> =
+        list["data"].as_array().expect("a list").iter().map(|it| json!([it["id"], it["parent"]])).collect();
+    assert_eq!(names, [json!(["tiny", null]), json!(["lora", "tiny"]), json!(["dora", "tiny"])]);
+    let expected: Value = serde_json::from_slice(
+        &std::fs::read(golden_folder().join("expected/adapters.json")).expect("a fixture"),
+    )
+    .expect("json");
+    let base = golden::cases("llama-f32").cases;
+    let ask = |model: &str| {
+        let prompt = if model == "tiny" {
+            json!(base[1].prompt_ids)
+        } else {
+            expected[model]["cases"][0]["prompt_ids"].clone()
+        };
+        let request = json!({"model": model, "prompt": prompt, "temperature": 0, "max_tokens": 32, "ignore_eos": true,
+            "return_token_ids": true});
+        let answer = server.post("/v1/completions", &request).body;
+        assert_eq!(answer["model"], model, "{answer}");
+        answer["choices"][0]["token_ids"].clone()
+    };
+    std::thread::scope(|threads| {
+        let ask = &ask;
+        let models = ["tiny", "lora", "dora"].into_iter().cycle().take(24);
+        let tasks: Vec<_> = models.map(|model| threads.spawn(move || (model, ask(model)))).collect();
+        for task in tasks {
+            let (model, tokens) = task.join().expect("it is answered");
+            let reference = if model == "tiny" {
+                json!(base[1].tokens)
+            } else {
+                expected[model]["cases"][0]["tokens"].clone()
+            };
+            assert_eq!(tokens, reference, "{model}");
+        }
+    });
+    let alias = server.post("/v1/completions", &json!({"model": "poems", "prompt": "a", "max_tokens": 1}));
+    assert_eq!((alias.status, &alias.body["model"]), (200, &json!("dora")));
+    // One engine runs them all.
+    assert_eq!(server.log().matches("a model was loaded").count(), 3);
+    let bytes = |name: &str| {
+        let page = server.metrics();
+        let line =
+            page.lines().find_map(|line| line.strip_prefix(&format!("mlx_used_bytes{{model=\"{name}\"}} ")));
+        line.unwrap_or_else(|| panic!("{page}")).to_owned()
+    };
+    assert_eq!(bytes("tiny"), bytes("dora"));
+}
+
+#[test]
+fn an_adapter_that_does_not_fit_is_refused_at_the_start() {
+    let lora = golden_folder().join("adapters/lora");
+    let tiny = format!("tiny={}", mlx_tests::model_folder("llama-f32").display());
+    let moe = format!("moe={}", golden_folder().join("adapters/lora-moe").display());
+    for (flag, expected) in [
+        (lora.display().to_string(), "the form is NAME=FOLDER"),
+        (format!("tiny={}", lora.display()), "gives no new name"),
+        (format!("x={}", mlx_tests::model_folder("llama-f32").display()), "has no adapter_config.json"),
+        (moe, "this model has 2 layers"),
+    ] {
+        let output = std::process::Command::new(SERVER[0])
+            .args(["--port", "0", "-m", &tiny, "--adapter", &flag])
+            .output()
+            .expect("the program starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(expected), "{flag}: {text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The promises of the runtime, one file each. They are one binary, so that MLX is loaded once and tests can lock the
 //! device with `mlx_tests::device()`.
 
+mod adapters;
 mod agents;
 mod batch_draw;
 mod borrowing;

@@ -33,6 +33,69 @@ fn model(name: &str) -> String {
 }
 
 #[test]
+fn an_adapter_goes_through_every_command() {
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let (source, fused) = (model("llama-f32"), work.path().join("fused"));
+    let fused = fused.to_str().expect("utf-8");
+    let adapter = golden_folder().join("adapters/lora");
+    let adapter = ["--adapter", adapter.to_str().expect("utf-8")];
+    output(&[&["convert", &source, "-o", fused][..], &adapter].concat(), "");
+    let all = |command: &[&str]| {
+        let plain = json(&[command, &["-m", &source]].concat(), "");
+        let changed = json(&[command, &["-m", &source], &adapter].concat(), "");
+        (plain, changed, json(&[command, &["-m", fused]].concat(), ""))
+    };
+    let (plain, changed, of_fused) =
+        all(&["generate", "--json", "--raw", "-p", "The waves", "--max-tokens", "12", "--temperature", "0"]);
+    assert_eq!(changed["text"], of_fused["text"], "{changed}");
+    assert_ne!(changed["text"], plain["text"], "{plain}");
+    let (plain, changed, of_fused) = all(&["score", "--json", "--prompt-ids", "5,6,7,8,9,10"]);
+    let sum = |object: &Value| object["perplexity"].as_f64().expect("a number");
+    assert!((sum(&changed) / sum(&of_fused) - 1.0).abs() < 1e-3, "{changed} {of_fused}");
+    assert!((sum(&changed) / sum(&plain) - 1.0).abs() > 1e-2, "{changed} {plain}");
+    let (plain, changed, _) = all(&["inspect", "--json"]);
+    let about = &changed["adapters"][0];
+    assert_eq!((&about["type"], &about["rank"], &about["modules"]), (&"lora".into(), &4.into(), &14.into()));
+    let bytes = |object: &Value| object["device_bytes"].as_u64().expect("a number");
+    assert_eq!(bytes(&changed), bytes(&plain) + bytes(about));
+    let text = output(&[&["inspect", "-m", &source][..], &adapter].concat(), "");
+    assert!(text.contains("lora of rank 4, 14 modules"), "{text}");
+    let chat = piped(
+        {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+            command.args(["chat", "-m", &source, "--max-tokens", "4"]).args(adapter);
+            command
+        },
+        "Hello\n",
+    );
+    assert!(chat.status.success(), "{}", String::from_utf8_lossy(&chat.stderr));
+    let bench = json(
+        &[
+            &[
+                "bench",
+                "-m",
+                &source,
+                "--json",
+                "--prompt-lengths",
+                "8",
+                "--generate",
+                "4",
+                "--batch",
+                "1",
+                "--repeat",
+                "1",
+            ][..],
+            &adapter,
+        ]
+        .concat(),
+        "",
+    );
+    assert!(bench.is_object(), "{bench}");
+    let (code, message) = failure(&["generate", "-m", &source, "-p", "a", "--adapter", &source]);
+    assert!(code == 1 && message.contains("has no adapter_config.json"), "{code}: {message}");
+}
+
+#[test]
 fn a_converted_model_generates() {
     let work = tempfile::tempdir().expect("a temporary folder");
     let (source, target) = (model("llama-f32"), work.path().join("out"));

@@ -102,7 +102,7 @@ fn save(args: &SaveArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--prompt-cache-dir", "is missing; it is the folder to save to"));
     }
     let interrupt = Interrupt::install();
-    let engine = Engine::start(&args.model.folder()?, &options, terminal::load_bar())?;
+    let engine = args.model.start(&options)?;
     let tokens = if args.system {
         instructions(&engine, text)?
     } else {

@@ -14,6 +14,7 @@ use mlx_options::ByteSize;
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;
+use crate::model_args::adapters;
 use crate::terminal;
 
 /// Shown below the help.
@@ -22,7 +23,8 @@ Examples:
   mlx convert FOLDER -o SMALL --bits 4
   mlx convert FOLDER -o SMALL --bits 3 --group-size 32 --rule lm_head=8 --rule '*.down_proj=6' --rule '*.v_proj=keep'
   mlx convert FOLDER -o SMALL --mode mxfp4 --dtype bf16 --shard-size 2GB
-  mlx convert FOLDER -o HALF --dtype bf16";
+  mlx convert FOLDER -o HALF --dtype bf16
+  mlx convert FOLDER -o FUSED --adapter ADAPTER";
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
@@ -50,6 +52,10 @@ pub(crate) struct ConvertArgs {
     /// (PATTERN=keep); the first rule that matches counts
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,
+
+    /// Put the changes of an adapter into the weights: a folder with adapter_config.json, as mlx-lm or PEFT writes it
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Option<PathBuf>,
 
     /// Cast what stays floats to f32, f16 or bf16 [default: as in the files]
     #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
@@ -92,10 +98,10 @@ impl ConvertArgs {
                 "is missing; --group-size and --rule are about quantizing, which takes --bits or --mode",
             ));
         }
-        if !quantizes && self.dtype.is_none() {
+        if !quantizes && self.dtype.is_none() && self.adapter.is_none() {
             return Err(Failure::usage(
                 "--bits",
-                "is missing; give --bits or --mode to quantize, or --dtype to cast",
+                "is missing; give --bits or --mode to quantize, --dtype to cast, or --adapter to fuse",
             ));
         }
         let scheme = || QuantScheme::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
@@ -105,6 +111,7 @@ impl ConvertArgs {
         Ok(ConvertOptions {
             scheme,
             rules: self.rules.clone(),
+            adapter: adapters(self.adapter.as_deref())?.pop(),
             dtype: self.dtype,
             shard_bytes: self.shard_size.0,
             force: self.force,

@@ -86,11 +86,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = Engine::start(
-        &args.model.folder()?,
-        &args.model.engine_options(&args.prefix_cache)?,
-        terminal::load_bar(),
-    )?;
+    let engine = args.model.start(&args.model.engine_options(&args.prefix_cache)?)?;
     let load_seconds = begin.elapsed().as_secs_f64();
     let Prompt { tokens, parser, is_message } = read_prompt(&engine, args, &prompt)?;
     let request = engine.request(tokens, &RequestOptions { is_message, ..options })?;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{Inspection, inspect};
 use mlx_core::{hub, size};
@@ -10,6 +11,7 @@ use mlx_options::LoadArgs;
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
+use crate::model_args::adapters;
 use crate::terminal::{self, count};
 
 #[derive(Debug, Args)]
@@ -17,6 +19,10 @@ pub(crate) struct InspectArgs {
     /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
     #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
     model: PathBuf,
+
+    /// An adapter of that model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
+    #[arg(long, value_name = "FOLDER")]
+    adapter: Option<PathBuf>,
 
     #[command(flatten)]
     load: LoadArgs,
@@ -31,6 +37,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     // As the other commands would run it.
     let mut options = EngineOptions::single();
     args.load.apply(&mut options);
+    options.adapters = adapters(args.adapter.as_deref())?;
     let found = inspect(&hub::resolve(&args.model)?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
     terminal::show(&text)
@@ -38,7 +45,18 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection) -> Value {
-    let Inspection { spec, kinds, device, room } = found;
+    let Inspection { spec, kinds, adapters, device, room } = found;
+    let adapter = |adapter: &AdapterSummary| {
+        json!({
+            "type": adapter.config.kind.as_str(),
+            "rank": adapter.config.rank,
+            "scale": adapter.config.scale,
+            "modules": adapter.modules,
+            "parameters": adapter.parameters,
+            "file_bytes": adapter.file_bytes,
+            "device_bytes": adapter.device_bytes(spec.dtype),
+        })
+    };
     let kind = |(form, kind): (&String, &mlx_core::weights::Kind)| {
         json!({
             "form": form,
@@ -56,6 +74,7 @@ fn to_json(found: &Inspection) -> Value {
         "vocabulary": spec.vocab_size,
         "context": spec.context_length,
         "weights": kinds.iter().map(kind).collect::<Vec<_>>(),
+        "adapters": adapters.iter().map(adapter).collect::<Vec<_>>(),
         "file_bytes": spec.file_bytes,
         "device": device,
         "device_dtype": spec.dtype,
@@ -70,8 +89,18 @@ fn to_json(found: &Inspection) -> Value {
     })
 }
 
+fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
+    let AdapterSummary { config, modules, parameters, file_bytes, .. } = adapter;
+    let what = match config.kind {
+        AdapterKind::Full => format!("full, {modules} tensors"),
+        kind => format!("{} of rank {}, {modules} modules", kind.as_str(), config.rank),
+    };
+    let (files, memory) = (size(*file_bytes), size(adapter.device_bytes(dtype)));
+    format!("{what}, {} parameters, {files} in files, {memory} on the device", count(*parameters))
+}
+
 fn to_text(found: &Inspection) -> String {
-    let Inspection { spec, kinds, device, room } = found;
+    let Inspection { spec, kinds, adapters, device, room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),
         ("parameters", count(spec.parameters)),
@@ -89,6 +118,7 @@ fn to_text(found: &Inspection) -> String {
         );
         lines.push(("weights", about));
     }
+    lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
     let fits = match &room.refusal {
         Some(refusal) => format!("nothing: {refusal}"),
         None if room.full_contexts > 0 => format!("{} sequences of the whole context", room.full_contexts),

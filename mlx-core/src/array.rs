@@ -54,19 +54,32 @@ pub fn host<T: ArrayElement>(array: &Array) -> Result<&[T]> {
     array.try_as_slice::<T>().map_err(|error| Error::Mlx(error.to_string()))
 }
 
+/// The same, or an error that names the type.
+pub fn known_float(dtype: FileDtype) -> Result<Dtype> {
+    float_dtype(dtype).ok_or_else(|| Error::Array(format!("{dtype:?} is not a float type")))
+}
+
+/// An array from the bytes of a tensor of a file: floats, words or bytes.
+pub fn of_file(bytes: &[u8], dtype: FileDtype, shape: &[usize]) -> Result<Array> {
+    let shape: Vec<i32> = shape.iter().map(|&size| size as i32).collect();
+    let dtype = match dtype {
+        FileDtype::U32 => Dtype::Uint32,
+        FileDtype::U8 => Dtype::Uint8,
+        float => known_float(float)?,
+    };
+    from_bytes(bytes, dtype, &shape)
+}
+
 /// The floats of a file, in type `from` there, as an array of `shape` and type `to`; both are types that [`float_dtype`] knows.
 pub fn floats(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
-    let known =
-        |dtype| float_dtype(dtype).ok_or_else(|| Error::Array(format!("{dtype:?} is not a float type")));
-    Ok(from_bytes(bytes, known(from)?, shape)?.as_dtype(known(to)?)?)
+    Ok(from_bytes(bytes, known_float(from)?, shape)?.as_dtype(known_float(to)?)?)
 }
 
 /// The same with 1 added in type `from`.
 pub fn plus_one(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> Result<Array> {
     let floats = floats(bytes, from, from, shape)?;
     let sum = add(&floats, scalar_like(1.0, &floats)?)?;
-    let known = float_dtype(to).ok_or_else(|| Error::Array(format!("{to:?} is not a float type")))?;
-    Ok(sum.as_dtype(known)?)
+    Ok(sum.as_dtype(known_float(to)?)?)
 }
 
 /// The elements of an array of floats or packed words, little-endian and row by row, with their type in files; waits until they are computed.

@@ -1,7 +1,8 @@
-//! Converts a model folder: quantizes matrices, casts floats, splits files. Invariant: only a part of one tensor is in memory at a
-//! time, and the result equals that of mlx-lm.
+//! Converts a model folder: quantizes matrices, casts floats, puts an adapter into them, splits files. Invariant: only a part of one
+//! tensor is in memory at a time, or one that an adapter changes, and the result equals that of mlx-lm.
 
 mod adapt;
+mod change;
 mod options;
 mod output;
 mod plan;
@@ -19,6 +20,7 @@ use serde_json::Value;
 pub use options::ConvertOptions;
 pub use rule::Rule;
 
+use crate::adapter::{Adapter, Change, Factor};
 use crate::array;
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -27,7 +29,7 @@ use crate::model;
 use crate::quantization::{QuantizationConfig, QuantizedMatrix};
 use crate::weights::{Checkpoint, FloatPolicy, WeightPolicy};
 use output::Output;
-use plan::Unit;
+use plan::{PlannedChange, Unit};
 use shards::{Shard, ShardFile};
 
 /// The numbers converted at once.
@@ -63,10 +65,7 @@ pub fn convert(
 ) -> Result<Option<Report>> {
     expect_folder(source)?;
     let config = read_config(source, options)?;
-    // Nothing is loaded, so the policy for the device does not matter.
-    let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
-    let (family, prepared, mut checkpoint) = model::tensors(source, policy)?;
-    let units = plan::plan(&checkpoint, (&family, &prepared), options)?;
+    let (mut checkpoint, adapter, units) = planned(source, options)?;
     let config = settings::changed(config, &units, options.scheme, options.dtype);
     let report = Report {
         quantized: units.iter().filter(|unit| unit.scheme.is_some()).count(),
@@ -81,7 +80,7 @@ pub fn convert(
     let output = Output::new(source, target, options.force)?;
     output.expect_no_other_weights(&shards.iter().map(|shard| shard.name.as_str()).collect::<Vec<_>>())?;
     output.copy_other_files(source)?;
-    let mut conversion = Conversion { checkpoint: &mut checkpoint, done: 0, total, progress };
+    let mut conversion = Conversion { checkpoint: &mut checkpoint, adapter, done: 0, total, progress };
     for shard in &shards {
         if conversion.write(output.folder(), shard)?.is_break() {
             return Ok(None);
@@ -91,6 +90,26 @@ pub fn convert(
     output.write_json("config.json", &config)?;
     output.finish()?;
     Ok(Some(Report { shards: shards.len(), ..report }))
+}
+
+/// The tensors of `source`, the adapter that changes them, if there is one, and what is to be made of both.
+fn planned(source: &Path, options: &ConvertOptions) -> Result<(Checkpoint, Option<Adapter>, Vec<Unit>)> {
+    // Nothing is loaded, so the policy for the device does not matter.
+    let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
+    let (family, config, mut checkpoint) = model::tensors(source, policy)?;
+    let mut adapter = options.adapter.as_deref().map(Adapter::open).transpose()?;
+    if let Some(adapter) = &mut adapter {
+        adapter.check_layers(config.layers.len())?;
+        adapter.replace(&mut checkpoint)?;
+    }
+    let mut units = plan::plan(&checkpoint, (&family, &config), options)?;
+    if let Some(adapter) = &mut adapter {
+        let quantization = QuantizationConfig::read(&Fields::read(&source.join("config.json"))?)?;
+        change::assign(&mut units, adapter, &quantization, options)?;
+        adapter.expect_taken()?;
+    }
+    plan::quantize(&mut units, &checkpoint, &family, options)?;
+    Ok((checkpoint, adapter, units))
 }
 
 /// Reads config.json and checks that it allows this conversion.
@@ -116,6 +135,7 @@ fn skipped(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
 /// A conversion in progress.
 struct Conversion<'a, 'p> {
     checkpoint: &'a mut Checkpoint,
+    adapter: Option<Adapter>,
     /// Bytes read so far.
     done: u64,
     total: u64,
@@ -137,6 +157,13 @@ impl Conversion<'_, '_> {
     /// Reads, converts and writes a unit, some rows at a time.
     fn write_unit(&mut self, file: &mut ShardFile, unit: &Unit) -> Result<ControlFlow<()>> {
         let tensors = unit.tensors();
+        if let Some(change) = &unit.change {
+            for (tensor, bytes) in tensors.iter().zip(self.changed(unit, change)?) {
+                file.write(&tensor.name, 0, &bytes)?;
+            }
+            self.done += unit.sources.iter().map(|entry| entry.length as u64).sum::<u64>();
+            return Ok((self.progress)(self.done, self.total));
+        }
         let mut written = vec![0; tensors.len()];
         for source in &unit.sources {
             let row = unit.inputs() * source.dtype.bitsize() / 8;
@@ -159,6 +186,51 @@ impl Conversion<'_, '_> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl Conversion<'_, '_> {
+    /// The bytes of each tensor of a unit with an adapter's change, whose product with it is that of the whole matrix.
+    fn changed(&mut self, unit: &Unit, planned: &PlannedChange) -> Result<Vec<Vec<u8>>> {
+        let sources = unit.sources.iter().map(|entry| self.checkpoint.read(entry));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
+        let shape: Vec<i32> = unit.shape.iter().map(|&size| size as i32).collect();
+        let parts = unit.sources.iter().zip(sources);
+        let weight = match planned.packed {
+            None => {
+                let floats = Unit { scheme: None, dtype: planned.from, change: None, ..unit.clone() };
+                let rows =
+                    parts.map(|(entry, bytes)| Ok(convert_rows(bytes, entry.dtype, &floats)?.concat()));
+                let bytes = rows.collect::<Result<Vec<_>>>()?.concat();
+                array::floats(&bytes, planned.from, planned.from, &shape)?
+            }
+            Some(scheme) => {
+                let parts = parts.map(|(entry, bytes)| array::of_file(&bytes, entry.dtype, &entry.shape));
+                let mut parts = parts.collect::<Result<Vec<_>>>()?.into_iter();
+                let (Some(words), Some(scales)) = (parts.next(), parts.next()) else {
+                    return Err(Error::Array(format!("{} has no scales", unit.name)));
+                };
+                let matrix = QuantizedMatrix::new(scheme, words, scales, parts.next());
+                matrix.dequantize_on_device(array::known_float(planned.from)?)?
+            }
+        };
+        let Some(adapter) = &mut self.adapter else {
+            return Err(Error::Array("a change needs its adapter".into()));
+        };
+        let scale = adapter.scale();
+        let mut factor = |factor: &Factor| adapter.array(factor);
+        let change = Change {
+            target: planned.target,
+            first: factor(&planned.factors.first)?,
+            second: factor(&planned.factors.second)?,
+            scale,
+            magnitude: planned.factors.magnitude.as_ref().map(factor).transpose()?,
+        };
+        let floats = change.fused(&weight)?.as_dtype(array::known_float(unit.dtype)?)?;
+        match unit.scheme {
+            Some(scheme) => QuantizedMatrix::quantize(&floats, scheme)?.to_bytes(),
+            None => Ok(vec![array::to_bytes(&floats)?.1]),
+        }
     }
 }
 

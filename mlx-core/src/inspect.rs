@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::adapter::AdapterSummary;
 use crate::backend;
 use crate::engine::{EngineOptions, MemoryFit};
 use crate::error::Result;
@@ -10,12 +11,14 @@ use crate::model::{self, ModelSpec};
 use crate::weights::Kinds;
 
 /// A model folder, described without loading it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Inspection {
     /// The model as an engine would load it here.
     pub spec: ModelSpec,
     /// Its weights by their format in the files: a float type or a quantization scheme.
     pub kinds: Kinds,
+    /// Its adapters.
+    pub adapters: Vec<AdapterSummary>,
     /// The device it would run on.
     pub device: &'static str,
     /// How much would fit into memory beside the weights.
@@ -25,7 +28,7 @@ pub struct Inspection {
 /// Inspects `folder` for an engine with these options.
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
-    let (spec, kinds) = model::survey(folder, options.weights()?)?;
+    let (spec, kinds, adapters) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
     let room = MemoryFit::of(&spec, options)?;
-    Ok(Inspection { spec, kinds, device: backend::device_name()?, room })
+    Ok(Inspection { spec, kinds, adapters, device: backend::device_name()?, room })
 }

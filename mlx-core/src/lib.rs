@@ -21,6 +21,7 @@
 //! A conversation is a [`ChatSession`]; [`SamplingOptions`] says how tokens are drawn. `examples/` has three programs of twenty lines, and
 //! `docs/architecture.md` is the map of the inside.
 
+pub mod adapter;
 #[doc(hidden)]
 pub mod array;
 mod atomic_write;

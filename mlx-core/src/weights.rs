@@ -1,56 +1,35 @@
 //! Loads the weights of a model folder, one tensor at a time, in the type that the device will hold.
 
-mod checkpoint;
+mod adapted;
+pub(crate) mod checkpoint;
 mod floats;
+mod shared;
 mod survey;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use crate::adapter::Adapter;
 use crate::array;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::quantization::QuantizedMatrix;
 use crate::quantization::{QuantScheme, QuantizationConfig};
+pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
-pub use floats::FloatPolicy;
+pub use floats::{FloatPolicy, WeightPolicy};
+pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
 
 /// Called with the bytes read so far and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// How weights are held on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WeightPolicy {
-    /// The float type.
-    pub floats: FloatPolicy,
-    /// Whether quantized weights stay packed.
-    pub keep_packed: bool,
-    /// What the model computes with.
-    pub backend: Backend,
-}
-
-impl WeightPolicy {
-    /// The policy for `backend`, which may keep quantized weights packed; `keep_packed` does so in any case.
-    pub fn new(backend: Backend, keep_packed: bool) -> Self {
-        let keep_packed = keep_packed || backend.keeps_packed;
-        Self { floats: FloatPolicy::of(backend), keep_packed, backend }
-    }
-
-    /// The policy for the default device.
-    pub fn for_device(keep_packed: bool) -> Result<Self> {
-        Ok(Self::new(Backend::detect()?, keep_packed))
-    }
-
-    /// The same policy with another float type, if one is given.
-    #[must_use]
-    pub fn with_floats(self, floats: Option<FloatPolicy>) -> Self {
-        Self { floats: floats.unwrap_or(self.floats), ..self }
-    }
-}
+/// The name under which models share the totals of the first; no part of a model has it.
+const TOTALS: &str = "";
 
 /// The tensors of a folder that have not been taken yet.
 pub struct Weights<'a> {
@@ -66,6 +45,12 @@ pub struct Weights<'a> {
     /// The hash of every tensor taken so far.
     hash: Xxh3,
     progress: Progress<'a>,
+    /// What other models of the same weights took, or will take.
+    shared: Option<&'a Shared>,
+    /// What changes the weights, if something does.
+    adapter: Option<Adapter>,
+    /// The names in the files of tensors that the adapter has replaced.
+    replaced: BTreeSet<String>,
 }
 
 impl<'a> Weights<'a> {
@@ -93,6 +78,9 @@ impl<'a> Weights<'a> {
             read: 0,
             hash,
             progress,
+            shared: None,
+            adapter: None,
+            replaced: BTreeSet::new(),
         })
     }
 
@@ -230,6 +218,12 @@ impl<'a> Weights<'a> {
     /// Finishes loading. A tensor that was not taken is an error, since the loaded model would differ from the saved one.
     pub fn finish(mut self) -> Result<Tally> {
         self.tally.hash = self.hash.digest128();
+        if self.adapter.is_some() {
+            return self.finish_adapted();
+        }
+        if let Some(shared) = self.shared {
+            shared.put(TOTALS, &self.tally);
+        }
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
             self.tally.log();
             return Ok(self.tally);
@@ -241,6 +235,22 @@ impl<'a> Weights<'a> {
         let message =
             format!("tensors that the architecture in config.json does not use: {}{tail}", names.join(", "));
         Err(self.checkpoint.error(entry, message))
+    }
+
+    /// Finishes loading adapted weights: every tensor of the adapter must have been taken. Those of the model were all taken before.
+    fn finish_adapted(self) -> Result<Tally> {
+        let (own, base) =
+            (self.tally, self.shared.and_then(|shared| shared.get(TOTALS)).unwrap_or(self.tally));
+        let Some(adapter) = self.adapter else { return Ok(own) };
+        adapter.expect_taken()?;
+        let hashes = [base.hash, own.hash, adapter.hash()].map(u128::to_le_bytes);
+        Ok(Tally {
+            parameters: base.parameters + adapter.added_parameters(),
+            file_bytes: base.file_bytes + adapter.file_bytes(),
+            device_bytes: base.device_bytes + own.device_bytes,
+            hash: xxh3_128(&hashes.concat()),
+            ..base
+        })
     }
 
     /// The module of the tensor `name` of the files and its scheme, if it is quantized.

@@ -59,6 +59,11 @@ pub struct ModelArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     alias: Vec<String>,
 
+    /// An adapter of the first model, as NAME=FOLDER: a model of that name that shares the weights; may be given several times
+    #[arg(long, value_name = "NAME=FOLDER", env = "MLX_ADAPTER", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    adapter: Vec<String>,
+
     /// Load all models at once instead of each at its first request
     #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     preload: Option<bool>,

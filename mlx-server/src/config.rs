@@ -47,6 +47,8 @@ pub struct ModelConfig {
     pub model: Vec<String>,
     /// `ALIAS=NAME`, each.
     pub alias: Vec<String>,
+    /// `NAME=FOLDER`, each: adapters of the first model.
+    pub adapter: Vec<String>,
     /// Load all at once.
     pub preload: bool,
     /// Memory for all loaded models.

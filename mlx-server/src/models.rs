@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mlx_core::Error;
-use mlx_core::engine::{EngineOptions, Engines, FolderStamp};
+use mlx_core::engine::{EngineOptions, Engines};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -130,15 +130,16 @@ impl Models {
         }
         // An engine that is left here has stopped, or its files have changed.
         entry.unload("its engine has stopped or its files have changed").await;
-        let (weighed, options) = (Arc::clone(entry), self.options.clone());
-        spawn_blocking(move || weighed.weigh(&options)).await.ok();
+        let options = entry.options(&self.options);
+        let (weighed, of_entry) = (Arc::clone(entry), options.clone());
+        spawn_blocking(move || weighed.weigh(&of_entry)).await.ok();
         self.make_room(entry).await?;
-        let (folder, options, engines) =
-            (entry.folder().to_owned(), self.options.clone(), Arc::clone(&self.engines));
+        let (started, engines) = (Arc::clone(entry), Arc::clone(&self.engines));
         let begin = Instant::now();
         let start = spawn_blocking(move || {
-            let stamp = FolderStamp::of(&folder)?;
-            Ok((engines.start(&folder, &options, |_, _| {})?, stamp))
+            let stamp = started.stamp()?;
+            let engine = engines.start(started.folder(), &options, |_, _| {})?;
+            Ok((started.handle(&engine)?, stamp))
         });
         let started: Result<Result<_, Error>, _> = start.await;
         let (engine, stamp) = match started {
@@ -155,7 +156,7 @@ impl Models {
     async fn make_room(&self, entry: &Entry) -> Result<(), ApiError> {
         let Some(budget) = self.budget else { return Ok(()) };
         loop {
-            // Two names of one folder share an engine.
+            // Two names of one folder share an engine, and so do its adapters.
             let mut folders: Vec<(PathBuf, u64)> =
                 self.entries.iter().filter_map(|it| Some((canonical(it), it.peek(Loaded::bytes)?))).collect();
             folders.sort_unstable();

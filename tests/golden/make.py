@@ -342,6 +342,8 @@ def main():
     families.write_all(source, target, tokenizers["bpe"])
     import convert
     convert.write(target)
+    import adapters
+    adapters.write(target)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,10 @@ impl Work<'_> {
         }
         command.arg("generate").arg("-m").arg(self.model.folder()?).args(["--prompt-ids", &ids]);
         command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
-        let ModelArgs { exact, load, kv_cache, .. } = self.model;
+        let ModelArgs { exact, load, kv_cache, adapter, .. } = self.model;
+        if let Some(adapter) = adapter {
+            command.arg("--adapter").arg(adapter);
+        }
         for (flag, given) in [("--exact", exact.exact), ("--keep-quantized", load.keep_quantized)] {
             if let Some(given) = given {
                 command.arg(format!("{flag}={given}"));

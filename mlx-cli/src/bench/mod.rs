@@ -5,7 +5,7 @@ mod measure;
 mod report;
 
 use clap::Args;
-use mlx_core::engine::{Engine, EngineOptions};
+use mlx_core::engine::EngineOptions;
 use mlx_core::machine::Machine;
 use mlx_options::PrefixCacheArgs;
 use serde_json::json;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         prefix_cache: Some(0),
         ..args.model.engine_options(&PrefixCacheArgs::default())?
     };
-    let engine = Engine::start(&args.model.folder()?, &options, terminal::load_bar())?;
+    let engine = args.model.start(&options)?;
     let cases = args.cases(engine.spec().context_length)?;
     let about = report::about(&Machine::look()?, &engine);
     if !args.json {

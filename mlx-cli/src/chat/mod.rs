@@ -44,6 +44,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
     let engines = Engines::default();
     let engine = engines.start(&args.model.folder_or_guide()?, &engine_options, terminal::load_bar())?;
+    let engine = args.model.adapted(engine)?;
+    // Another model has other adapters.
+    let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
     let name = if args.model.model.is_none() { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options)?;
     let mut session = session.with_policy(args.context_policy);

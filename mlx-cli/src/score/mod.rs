@@ -82,11 +82,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<(), Failure> {
     }
     let text = args.read()?;
     let interrupt = Interrupt::install();
-    let engine = Engine::start(
-        &args.model.folder()?,
-        &args.model.engine_options(&args.prefix_cache)?,
-        terminal::load_bar(),
-    )?;
+    let engine = args.model.start(&args.model.engine_options(&args.prefix_cache)?)?;
     let tokens = match &args.prompt_ids {
         Some(ids) => ids.clone(),
         None => engine.folder().tokenizer.encode(&text, true)?,

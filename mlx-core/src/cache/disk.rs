@@ -40,18 +40,29 @@ impl DiskOptions {
 
 /// How the states of a prefix were computed. The tiers of a model are separate files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Tier {
-    /// With any batch shapes: prompts and answers.
-    Ordinary,
-    /// With shapes that always give the same bits: complete chunks of prompts.
-    Exact,
+pub(crate) struct Tier {
+    /// The adapter that they went through, by its place among those of the engine from 1; 0 for none.
+    pub(crate) adapter: usize,
+    /// Whether with shapes that always give the same bits, as complete chunks of prompts; else with any batch shapes, as prompts and
+    /// answers.
+    pub(crate) exact: bool,
+}
+
+impl Tier {
+    /// The names of an adapter's tiers, in the order of their places.
+    pub(crate) const NAMES: [&str; 2] = ["Ordinary", "Exact"];
+
+    /// The place of a tier among those of all adapters.
+    pub(crate) fn place(self) -> usize {
+        Self::NAMES.len() * self.adapter + usize::from(self.exact)
+    }
 }
 
 /// The saved prefixes of one model.
 pub(crate) struct DiskCache {
     folder: PathBuf,
-    /// The keys of the model's two tiers.
-    roots: [Key; 2],
+    /// The keys of the model's tiers, by their places.
+    roots: Vec<Key>,
     writer: Writer,
 }
 
@@ -69,9 +80,10 @@ impl Saved {
 }
 
 impl DiskCache {
-    /// The prefixes of the model with these fingerprints, one for each [`Tier`].
-    pub(crate) fn open(options: DiskOptions, fingerprints: [u128; 2]) -> Result<Self> {
-        let (folder, roots) = (options.folder.clone(), fingerprints.map(Key::root));
+    /// The prefixes of the model with these fingerprints, one for each [`Tier`], by their places.
+    pub(crate) fn open(options: DiskOptions, fingerprints: Vec<u128>) -> Result<Self> {
+        let folder = options.folder.clone();
+        let roots: Vec<Key> = fingerprints.into_iter().map(Key::root).collect();
         for root in &roots {
             let own = folder.join(root.to_string());
             std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
@@ -83,7 +95,7 @@ impl DiskCache {
     }
 
     fn root(&self, tier: Tier) -> Key {
-        self.roots[tier as usize]
+        self.roots[tier.place()]
     }
 
     fn state_path(&self, tier: Tier, key: Key) -> PathBuf {

@@ -1,5 +1,7 @@
 //! The settings of a conversion. Invariant: pure.
 
+use std::path::PathBuf;
+
 use safetensors::Dtype;
 
 use super::rule::Rule;
@@ -12,6 +14,8 @@ pub struct ConvertOptions {
     pub scheme: Option<QuantScheme>,
     /// Modules with another scheme, or none; the first rule that matches applies.
     pub rules: Vec<Rule>,
+    /// An adapter's folder, whose changes are put into the weights.
+    pub adapter: Option<PathBuf>,
     /// The type of the remaining floats; `None` keeps their own.
     pub dtype: Option<Dtype>,
     /// The maximum bytes of tensors in a file.

@@ -9,6 +9,7 @@ use safetensors::Dtype;
 use super::adapt::Adaptation;
 use super::stacks::{Stack, Stacks};
 use super::{ConvertOptions, Rule};
+use crate::adapter::{Factors, Target};
 use crate::array::float_dtype;
 use crate::error::{Error, Result};
 use crate::model::DecoderConfig;
@@ -32,6 +33,19 @@ pub(super) struct Unit {
     pub(super) columns: Option<Range<usize>>,
     /// How it is quantized.
     pub(super) scheme: Option<QuantScheme>,
+    /// What an adapter changes.
+    pub(super) change: Option<PlannedChange>,
+}
+
+/// What an adapter changes about a unit.
+#[derive(Debug, Clone)]
+pub(super) struct PlannedChange {
+    pub(super) target: Target,
+    pub(super) factors: Factors,
+    /// How the matrix is quantized in the files: its sources are words, scales and perhaps biases.
+    pub(super) packed: Option<QuantScheme>,
+    /// The type of its floats in the files, or as they come out of their packing.
+    pub(super) from: Dtype,
 }
 
 /// A tensor of the result.
@@ -93,7 +107,7 @@ impl Unit {
     }
 }
 
-/// Plans all tensors of `checkpoint`, a model of this family with this prepared config.
+/// Plans all tensors of `checkpoint`, a model of this family with this prepared config; [`quantize`] ends the plan.
 pub(super) fn plan(
     checkpoint: &Checkpoint,
     (family, config): (&str, &DecoderConfig),
@@ -131,10 +145,19 @@ pub(super) fn plan(
         let stack = Stack { name, sources: experts.into_values().collect(), shape, columns: None };
         units.push(stacked(stack, adaptation, options));
     }
+    Ok(units)
+}
+
+/// Sorts the units of `checkpoint`, a model of this family, and chooses how each is quantized.
+pub(super) fn quantize(
+    units: &mut [Unit],
+    checkpoint: &Checkpoint,
+    family: &str,
+    options: &ConvertOptions,
+) -> Result<()> {
     units.sort_by(|one, other| one.name.cmp(&other.name));
     if let Some(default) = options.scheme {
-        Quantizer { default, rules: &options.rules, family_rules: Rule::of_family(family) }
-            .assign(&mut units)?;
+        Quantizer { default, rules: &options.rules, family_rules: Rule::of_family(family) }.assign(units)?;
         if units.iter().all(|unit| unit.scheme.is_none()) {
             let message = format!(
                 "no matrix of this model has rows that are a multiple of the group size of {default}"
@@ -142,14 +165,14 @@ pub(super) fn plan(
             return Err(Error::file(checkpoint.main_file(), message));
         }
     }
-    Ok(units)
+    Ok(())
 }
 
 /// A tensor that is only cast.
 fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
-    Unit { name, sources, shape, dtype, adds_one: false, columns: None, scheme: None }
+    Unit { name, sources, shape, dtype, adds_one: false, columns: None, scheme: None, change: None }
 }
 
 /// A stack of matrices.

@@ -28,9 +28,11 @@ pub(super) fn changed(
                 section.insert(unit.name.clone(), Value::Object(entry(scheme)));
             }
         }
-        for key in ["quantization", "quantization_config"] {
-            config.insert(key.to_owned(), Value::Object(section.clone()));
-        }
+        config.insert("quantization".to_owned(), Value::Object(section));
+    }
+    // mlx-lm writes both.
+    if let Some(section) = config.get("quantization").cloned() {
+        config.insert("quantization_config".to_owned(), section);
     }
     if let Some(name) = dtype.and_then(name_of) {
         rename_dtype(&mut config, name);

@@ -35,8 +35,8 @@ const SHORT_WAIT: Duration = Duration::from_millis(1);
 pub(super) enum Message {
     /// Run the sequences of a checked request.
     Submit(Vec<Submission>),
-    /// Say how far exact results can be repeated. The first time, this checks the widths of decode steps.
-    ExactLevel(Sender<Exactness>),
+    /// Say how far exact results through an adapter can be repeated. The first time, this checks the widths of decode steps.
+    ExactLevel(usize, Sender<Exactness>),
 }
 
 /// Owns the model and all sequences; lives on one thread.
@@ -69,7 +69,9 @@ impl EngineLoop {
     ) -> Result<Self> {
         let limit = options.prefix_cache.unwrap_or(capacity.shared() / 4);
         let scheduler = Scheduler::new(options.max_running, capacity.shared(), device.shapes());
-        let prefixes = Prefixes::new(limit, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
+        let adapters = options.adapters.len();
+        let prefixes =
+            Prefixes::new(limit, adapters, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
         let mut engine = Self {
             device,
             folder,
@@ -95,7 +97,9 @@ impl EngineLoop {
             match self.next_message(messages) {
                 Ok(Message::Submit(sequences)) => self.queue(sequences),
                 // The client may be gone; that is not an error.
-                Ok(Message::ExactLevel(reply)) => drop(reply.send(self.device.exactness(true))),
+                Ok(Message::ExactLevel(adapter, reply)) => {
+                    reply.send(self.device.exactness(adapter, true)).ok();
+                }
                 Err(TryRecvError::Empty) => self.step(),
                 Err(TryRecvError::Disconnected) => break,
             }
@@ -311,7 +315,8 @@ impl EngineLoop {
         }
         if in_prompt && sequence.reader.is_on() {
             let sequence = self.sequences.get_mut(chunk.id);
-            let outcome = sequence.read(self.device.model.as_ref(), pass, chunk, &mut self.scratch);
+            let model = self.device.model(sequence.adapter());
+            let outcome = sequence.read(model, pass, chunk, &mut self.scratch);
             if let Err(error) = outcome {
                 self.end(chunk.id, FinishReason::Error(error.to_string()));
                 return false;
@@ -362,7 +367,8 @@ impl EngineLoop {
         self.scheduler.remove(id);
         self.line_up_after(id);
         self.gauges.record_end(&sequence.usage(), &sequence.timings());
-        let exactness = self.device.exactness_at(sequence.history.len(), sequence.exact());
+        let exactness =
+            self.device.exactness_at(sequence.history.len(), sequence.adapter(), sequence.exact());
         let failed = matches!(reason, FinishReason::Error(_));
         finish(&mut sequence, reason, exactness);
         if !failed {

@@ -28,6 +28,8 @@ const MOST_WAITING_TOKENS: usize = 64 << 20;
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
+    /// The adapter of this handle's requests, by its place among those of the engine from 1; 0 for none.
+    adapter: usize,
 }
 
 /// The state that all clones share.
@@ -35,11 +37,12 @@ pub(super) struct Shared {
     /// Which engine this is; see [`GenerationRequest`].
     id: u64,
     folder: Arc<ModelFolder>,
-    spec: ModelSpec,
+    /// Without an adapter, then with each.
+    specs: Vec<ModelSpec>,
     /// How far results of requests that are not exact can be repeated.
     exactness: Exactness,
-    /// The same for exact requests, once it was checked.
-    exact_level: OnceLock<Exactness>,
+    /// The same for exact requests without an adapter and with each, once it was checked.
+    exact_levels: Vec<OnceLock<Exactness>>,
     /// Whether requests that do not say are exact.
     exact: bool,
     capacity: Capacity,
@@ -52,7 +55,7 @@ pub(super) struct Shared {
 }
 
 /// What the engine thread reports once the model is loaded.
-type Ready = (ModelSpec, Exactness, Capacity);
+type Ready = (Vec<ModelSpec>, Exactness, Capacity);
 
 impl Engine {
     /// Loads the model in `folder` and starts its engine; `progress` is called with the bytes read and the bytes in all.
@@ -61,8 +64,11 @@ impl Engine {
         options: &EngineOptions,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self> {
-        let (path, of_weights) = (folder.to_path_buf(), options.clone());
-        Self::start_with(folder, options, move || model::load(&path, of_weights.weights()?, &mut progress))
+        let (path, options_of_load) = (folder.to_path_buf(), options.clone());
+        Self::start_models(folder, options, move || {
+            let EngineOptions { adapters, .. } = &options_of_load;
+            model::load_adapted(&path, adapters, options_of_load.weights()?, &mut progress)
+        })
     }
 
     /// Starts an engine on the model that `load` gives, with the tokenizer, template and defaults of `folder`. For tests that wrap a model.
@@ -70,6 +76,14 @@ impl Engine {
         folder: &Path,
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
+    ) -> Result<Self> {
+        Self::start_models(folder, options, move || Ok(vec![load()?]))
+    }
+
+    fn start_models(
+        folder: &Path,
+        options: &EngineOptions,
+        load: impl FnOnce() -> Result<Vec<Box<dyn Model>>> + Send + 'static,
     ) -> Result<Self> {
         let folder = Arc::new(ModelFolder::open(folder)?);
         let (messages, receiver) = channel();
@@ -87,7 +101,7 @@ impl Engine {
         let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
             Ok((device, capacity, saved, folder)) => {
-                let about = (device.model.spec().clone(), device.exactness(false), capacity.clone());
+                let about = (device.specs(), device.exactness(0, false), capacity.clone());
                 // The gauges are set before the first call of `stats`.
                 match EngineLoop::new(device, capacity, folder, &options, saved, gauges_of_engine) {
                     Err(error) => drop(ready.send(Err(error))),
@@ -100,16 +114,16 @@ impl Engine {
             .name("engine".into())
             .spawn(work)
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
-        let (spec, exactness, capacity) =
+        let (specs, exactness, capacity) =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
         let (messages, thread) = (Some(messages), Some(thread));
-        let exact_level = OnceLock::new();
+        let exact_levels = specs.iter().map(|_| OnceLock::new()).collect();
         let shared = Shared {
             id: next_id(),
             folder,
-            spec,
+            specs,
             exactness,
-            exact_level,
+            exact_levels,
             exact,
             capacity,
             grammars: Grammars::default(),
@@ -118,12 +132,12 @@ impl Engine {
             messages,
             thread,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), adapter: 0 })
     }
 
     /// The engine of a [`Engine::downgrade`]d handle.
     pub(super) fn from_shared(shared: Arc<Shared>) -> Self {
-        Self { shared }
+        Self { shared, adapter: 0 }
     }
 
     /// A reference that does not keep the engine running.
@@ -131,14 +145,23 @@ impl Engine {
         Arc::downgrade(&self.shared)
     }
 
+    /// The same engine, whose requests go through an adapter: the one at this place, from 0, of [`EngineOptions::adapters`].
+    pub fn with_adapter(&self, place: usize) -> Result<Self> {
+        let count = self.shared.specs.len() - 1;
+        if place >= count {
+            return Err(Error::option("adapters", format!("has {count} folders, and none at place {place}")));
+        }
+        Ok(Self { shared: Arc::clone(&self.shared), adapter: place + 1 })
+    }
+
     /// The folder's tokenizer, template and defaults.
     pub fn folder(&self) -> &ModelFolder {
         &self.shared.folder
     }
 
-    /// The model's shape and size.
+    /// The model's shape and size, with the adapter's if requests go through one.
     pub fn spec(&self) -> &ModelSpec {
-        &self.shared.spec
+        &self.shared.specs[self.adapter]
     }
 
     /// How far results of requests that do not say can be repeated.
@@ -151,14 +174,15 @@ impl Engine {
         if !exact {
             return Ok(self.shared.exactness);
         }
-        if let Some(level) = self.shared.exact_level.get() {
+        let known = &self.shared.exact_levels[self.adapter];
+        if let Some(level) = known.get() {
             return Ok(*level);
         }
         let (reply, level) = channel();
         let stopped = || Error::EngineStopped("its thread has ended".into());
-        self.messages()?.send(Message::ExactLevel(reply)).map_err(|_| stopped())?;
+        self.messages()?.send(Message::ExactLevel(self.adapter, reply)).map_err(|_| stopped())?;
         let level = level.recv().map_err(|_| stopped())?;
-        Ok(*self.shared.exact_level.get_or_init(|| level))
+        Ok(*known.get_or_init(|| level))
     }
 
     fn messages(&self) -> Result<&Sender<Message>> {
@@ -183,8 +207,9 @@ impl Engine {
 
     /// Checks a request against this model and its memory. This is the last place that may refuse it; what it lets through is run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
-        let Shared { folder, spec, grammars, .. } = self.shared.as_ref();
-        let mut request = GenerationRequest::new(prompt, options, folder, spec, grammars)?;
+        let Shared { folder, grammars, .. } = self.shared.as_ref();
+        let mut request = GenerationRequest::new(prompt, options, folder, self.spec(), grammars)?;
+        request.limits.adapter = self.adapter;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
         request.exactness = match request.limits.keep {
             Some(_) => Exactness::Approximate,

@@ -1,5 +1,7 @@
 //! The options of an engine: chosen once, when it is started.
 
+use std::path::PathBuf;
+
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::error::Result;
@@ -25,6 +27,9 @@ pub struct EngineOptions {
     pub backend: Option<Backend>,
     /// Quantize keys and values to 4 or 8 bits: less memory, approximate answers. `None`: not quantized.
     pub kv_bits: Option<u8>,
+    /// Folders of adapters that requests may go through, see [`Engine::with_adapter`](super::Engine::with_adapter); the model and all of
+    /// them share its weights.
+    pub adapters: Vec<PathBuf>,
     /// The most sequences that run at once; at least 1.
     pub max_running: usize,
     /// The most requests in the queue, however many sequences each has; at least 1.
@@ -42,6 +47,7 @@ impl Default for EngineOptions {
             prompt_cache: None,
             backend: None,
             kv_bits: None,
+            adapters: Vec::new(),
             max_running: 32,
             max_waiting: 256,
         }

@@ -29,6 +29,14 @@ impl FolderStamp {
         files.sort();
         Ok(Self(files))
     }
+
+    /// The same with the files of other folders.
+    pub fn with(mut self, folders: &[PathBuf]) -> Result<Self> {
+        for folder in folders {
+            self.0.extend(Self::of(folder)?.0);
+        }
+        Ok(self)
+    }
 }
 
 /// The engines that a program runs. It keeps none of them running.
@@ -54,7 +62,7 @@ impl Engines {
         progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Engine> {
         let Ok(canonical) = folder.canonicalize() else { return Engine::start(folder, options, progress) };
-        let stamp = FolderStamp::of(&canonical)?;
+        let stamp = FolderStamp::of(&canonical)?.with(&options.adapters)?;
         let entry = self.entry(canonical, stamp, options);
         let mut running = entry.lock();
         if let Some(engine) = running.upgrade().map(Engine::from_shared).filter(Engine::is_ready) {

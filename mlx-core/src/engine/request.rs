@@ -118,6 +118,8 @@ pub(super) struct Limits {
     pub(super) end_tokens: Vec<u32>,
     pub(super) stop: Vec<String>,
     pub(super) exact: bool,
+    /// The adapter, by its place among those of the engine from 1; 0 for none.
+    pub(super) adapter: usize,
 }
 
 impl GenerationRequest {
@@ -159,6 +161,7 @@ impl GenerationRequest {
                 end_tokens,
                 stop: options.stop.clone(),
                 exact: options.exact.unwrap_or(false),
+                adapter: 0,
             },
             open_ended: max_tokens.is_none(),
             logprobs: options.logprobs,

@@ -14,7 +14,7 @@ use super::output::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Limits, Timings, Usage};
 use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
-use crate::cache::SequenceState;
+use crate::cache::{SequenceState, Tier};
 use crate::error::Result;
 use crate::folder::ModelFolder;
 use crate::model::{Model, Pass};
@@ -197,6 +197,17 @@ impl Sequence {
         self.limits.exact
     }
 
+    /// The adapter that it goes through, by its place among those of the engine from 1; 0 for none.
+    pub(super) fn adapter(&self) -> usize {
+        self.limits.adapter
+    }
+
+    /// The tiers of states that it may take over.
+    pub(super) fn readable_tiers(&self) -> Vec<Tier> {
+        let tier = |exact| Tier { adapter: self.adapter(), exact };
+        if self.exact() { vec![tier(true)] } else { vec![tier(false), tier(true)] }
+    }
+
     /// Starts it with a state, or with what it waits for before it computes.
     pub(super) fn start(&mut self, state: SequenceState, wait: Wait) {
         self.clock.started.get_or_insert_with(Instant::now);
@@ -233,6 +244,7 @@ impl Sequence {
             cuts: self.checkpoints.cuts(state.seen),
             growth,
             exact: self.limits.exact,
+            adapter: self.limits.adapter,
             reads_hidden: self.reader.is_on(),
             awaits_first_token: self.awaits_first_token(),
             quarantined: self.quarantined,

@@ -6,7 +6,8 @@ use mlx_rs::{Array, Dtype};
 use super::batch::{Batch, Input};
 use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
-use super::linear::{Linear, Matrix, Part};
+use super::embedding::Embedding;
+use super::linear::{Linear, Part};
 use super::norm::Norm;
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
@@ -22,8 +23,7 @@ pub(crate) struct Decoder {
     spec: ModelSpec,
     config: DecoderConfig,
     dtype: Dtype,
-    /// `[vocabulary, hidden]`
-    embedding: Matrix,
+    embedding: Embedding,
     per_layer_inputs: Option<PerLayerInputs>,
     ropes: Ropes,
     blocks: Vec<Block>,
@@ -36,7 +36,7 @@ impl Decoder {
     pub(crate) fn load(family: &str, mut config: DecoderConfig, mut weights: Weights) -> Result<Self> {
         config.prepare(&mut weights)?;
         let (hidden, dtype) = (config.hidden_size, weights.dtype());
-        let embedding = Matrix::load(&mut weights, "model.embed_tokens", config.vocab_size, hidden)?;
+        let embedding = Embedding::load(&mut weights, "model.embed_tokens", config.vocab_size, hidden)?;
         let layers = config.layers.len();
         let per_layer_inputs = config.per_layer_input;
         let per_layer_inputs =
@@ -51,14 +51,18 @@ impl Decoder {
         let norm = Norm::load(&mut weights, "model.norm", hidden, config.norm)?;
         let head = if config.head.tie_word_embeddings {
             let bias = config.head.bias.then(|| weights.take("lm_head.bias", &[config.vocab_size]));
-            Linear::new(embedding.clone(), bias.transpose()?)
+            embedding.head(bias.transpose()?)?
         } else {
             let part = Part { name: "lm_head", outputs: config.vocab_size };
             Linear::load(&mut weights, &[part], hidden, config.head.bias)?
         };
         let ropes =
             Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);
-        let spec = ModelSpec::new(family, &config, &weights.finish()?);
+        let is_adapted = weights.is_adapted();
+        let mut spec = ModelSpec::new(family, &config, &weights.finish()?);
+        if is_adapted {
+            spec.footprint = spec.footprint.adapted();
+        }
         Ok(Self { spec, config, dtype, embedding, per_layer_inputs, ropes, blocks, norm, head })
     }
 }
@@ -77,7 +81,7 @@ impl Model for Decoder {
     fn begin(&self, batch: Batch) -> Result<Pass> {
         let (hidden, per_layer_inputs) = match batch.input() {
             Input::Tokens(tokens) => {
-                let mut hidden = self.embedding.rows(tokens, self.dtype)?;
+                let mut hidden = self.embedding.rows(tokens)?;
                 if let Some(scale) = self.config.embedding_scale {
                     hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
                 }

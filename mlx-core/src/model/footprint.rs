@@ -116,6 +116,11 @@ impl Footprint {
         even.then_some(Self { per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
     }
 
+    /// The same with changes of an adapter, up to f32, beside the output of every projection.
+    pub(super) fn adapted(self) -> Self {
+        Self { bytes_per_row: self.bytes_per_row + self.bytes_per_row * 4 / self.size, ..self }
+    }
+
     /// Bytes that one pass over `rows` rows takes beside the caches, each row looking at up to `depth` positions.
     pub fn pass(&self, rows: usize, depth: usize) -> u64 {
         rows as u64 * (self.bytes_per_row + self.scores_per_position * depth as u64)

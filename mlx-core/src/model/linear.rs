@@ -3,6 +3,7 @@
 use mlx_rs::ops::{add, addmm, concatenate, matmul};
 use mlx_rs::{Array, Dtype};
 
+use super::low_rank::LowRank;
 use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantizedMatrix;
@@ -25,6 +26,14 @@ impl Matrix {
             return Ok(Self::QuantizedMatrix(packed));
         }
         Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(0, 1)?))
+    }
+
+    /// As floats, `[output, input]`.
+    fn floats(&self, dtype: Dtype) -> Result<Array> {
+        match self {
+            Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?),
+            Self::QuantizedMatrix(packed) => packed.dequantize(dtype),
+        }
     }
 
     /// The rows with these indices as `dtype`, which that of dense weights is: `[R]` to `[R, input]`.
@@ -81,11 +90,14 @@ impl Matrix {
 }
 
 /// One or more projections of the same input, in as few matrix products as their weights allow.
+#[derive(Clone)]
 pub(crate) struct Linear {
     /// Their outputs are concatenated. More than one only where parts are packed in different ways.
     matrices: Vec<Matrix>,
     /// `[output]`
     bias: Option<Array>,
+    /// What an adapter adds.
+    low_rank: Option<Box<LowRank>>,
 }
 
 /// One projection as a checkpoint names it.
@@ -110,42 +122,81 @@ impl Linear {
         inputs: usize,
         bias: bool,
     ) -> Result<Self> {
+        let in_order = |order: Vec<i32>| Array::from_slice(&order, &[order.len() as i32]);
+        let parts = parts.into_iter().map(|(part, order)| (part.name, part.outputs, order.map(in_order)));
+        let parts: Vec<(&str, usize, Option<Array>)> = parts.collect();
+        let names: Vec<&str> = parts.iter().map(|(name, ..)| *name).collect();
+        let linear = weights.shared(&names, |weights| Self::take(weights, &parts, inputs, bias))?;
+        match LowRank::take(weights, &parts, inputs)? {
+            Some(low_rank) => linear.changed(low_rank, weights.dtype()),
+            None => Ok(linear),
+        }
+    }
+
+    fn take(
+        weights: &mut Weights,
+        parts: &[(&str, usize, Option<Array>)],
+        inputs: usize,
+        bias: bool,
+    ) -> Result<Self> {
         let mut matrices = Vec::with_capacity(parts.len());
         let mut biases = Vec::new();
-        for (Part { name, outputs }, order) in parts {
-            let order = order.map(|order| Array::from_slice(&order, &[order.len() as i32]));
-            let matrix = Matrix::load(weights, name, outputs, inputs)?;
+        for (name, outputs, order) in parts {
+            let matrix = Matrix::load(weights, name, *outputs, inputs)?;
             matrices.push(order.as_ref().map_or(Ok(matrix.clone()), |order| matrix.reordered(order))?);
             if bias {
-                let bias = weights.take(&format!("{name}.bias"), &[outputs])?;
+                let bias = weights.take(&format!("{name}.bias"), &[*outputs])?;
                 biases.push(order.as_ref().map_or(Ok(bias.clone()), |order| bias.take_axis(order, 0))?);
             }
         }
         let matrices =
             matrices.chunk_by(Matrix::has_same_scheme).map(Matrix::stack).collect::<Result<_>>()?;
         let biases: Vec<&Array> = biases.iter().collect();
-        Ok(Self { matrices, bias: bias.then(|| array::stacked(&biases)).transpose()? })
+        Ok(Self { matrices, bias: bias.then(|| array::stacked(&biases)).transpose()?, low_rank: None })
     }
 
     /// A projection with a matrix that is there already, such as a tied embedding.
     pub(crate) fn new(matrix: Matrix, bias: Option<Array>) -> Self {
-        Self { matrices: vec![matrix], bias }
+        Self { matrices: vec![matrix], bias, low_rank: None }
+    }
+
+    /// The same with a change, for weights of this type.
+    pub(super) fn changed(self, change: LowRank, dtype: Dtype) -> Result<Self> {
+        if !change.has_magnitudes() {
+            return Ok(Self { low_rank: Some(Box::new(change)), ..self });
+        }
+        let floats = self.matrices.iter().map(|matrix| matrix.floats(dtype)).collect::<Result<Vec<_>>>()?;
+        let low_rank = change.measured(&concatenate(&floats, 0)?)?;
+        Ok(Self { low_rank: Some(Box::new(low_rank)), ..self })
     }
 
     /// `[..., input]` to `[..., output]`.
     pub(crate) fn forward(&self, input: &Array) -> Result<Array> {
-        let product = match (self.matrices.as_slice(), &self.bias) {
-            ([Matrix::Dense(weight)], Some(bias)) => return Ok(addmm(bias, input, weight, None, None)?),
-            ([only], _) => only.multiply(input)?,
-            (several, _) => {
-                let products =
-                    several.iter().map(|matrix| matrix.multiply(input)).collect::<Result<Vec<_>>>()?;
-                concatenate(&products, -1)?
+        match &self.low_rank {
+            None => self.with_bias(input),
+            Some(change) if !change.has_ratio() => change.added(input, self.with_bias(input)?),
+            Some(change) => {
+                let output = change.added(input, self.product(input)?)?;
+                self.bias.as_ref().map_or(Ok(output.clone()), |bias| Ok(add(&output, bias)?))
             }
-        };
-        Ok(match &self.bias {
-            Some(bias) => add(product, bias)?,
-            None => product,
-        })
+        }
+    }
+
+    fn with_bias(&self, input: &Array) -> Result<Array> {
+        match (self.matrices.as_slice(), &self.bias) {
+            ([Matrix::Dense(weight)], Some(bias)) => Ok(addmm(bias, input, weight, None, None)?),
+            (_, Some(bias)) => Ok(add(self.product(input)?, bias)?),
+            (_, None) => self.product(input),
+        }
+    }
+
+    /// Without bias and changes.
+    fn product(&self, input: &Array) -> Result<Array> {
+        if let [only] = self.matrices.as_slice() {
+            return only.multiply(input);
+        }
+        let products =
+            self.matrices.iter().map(|matrix| matrix.multiply(input)).collect::<Result<Vec<_>>>()?;
+        Ok(concatenate(&products, -1)?)
     }
 }

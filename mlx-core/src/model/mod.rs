@@ -8,6 +8,7 @@ mod causal_conv;
 mod config;
 mod decoder;
 mod dense_and_experts;
+mod embedding;
 pub mod family;
 mod feed_forward;
 mod footprint;
@@ -17,6 +18,7 @@ mod halves;
 mod head;
 mod latent_attention;
 mod linear;
+mod low_rank;
 mod mixer;
 mod moe;
 mod norm;
@@ -28,7 +30,7 @@ mod short_conv;
 mod softcap;
 mod tensors;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mlx_rs::Array;
 use xxhash_rust::xxh3::xxh3_128;
@@ -58,11 +60,12 @@ pub use rope::{RopeConfig, RopeDefaults, RopeScaling};
 pub use short_conv::ShortConvConfig;
 pub use tensors::TensorNames;
 
+use crate::adapter::{self, Adapter, AdapterSummary};
 use crate::cache::{SequenceState, Variant};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Checkpoint, Kinds, Progress, Tally, WeightPolicy, Weights};
+use crate::weights::{Checkpoint, Kinds, Progress, Shared, Tally, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
 pub trait Model: Send {
@@ -136,6 +139,11 @@ impl ModelSpec {
         if self.short_context.is_some_and(|longest| length > longest) { LONG } else { Variant::default() }
     }
 
+    /// The bytes that an adapter takes beside `base`, where this is the same model with an adapter.
+    pub(crate) fn adapter_bytes(&self, base: &Self) -> u64 {
+        self.weight_bytes.saturating_sub(base.weight_bytes)
+    }
+
     fn new(family: &str, config: &DecoderConfig, tally: &Tally) -> Self {
         Self {
             family: family.to_owned(),
@@ -168,6 +176,39 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
 }
 
+/// Loads the model in `folder` and the same model as each of `adapters` changes it, in this order. All share the weights that no
+/// adapter replaces.
+pub fn load_adapted(
+    folder: &Path,
+    adapters: &[PathBuf],
+    policy: WeightPolicy,
+    progress: Progress,
+) -> Result<Vec<Box<dyn Model>>> {
+    if adapters.is_empty() {
+        return Ok(vec![load(folder, policy, progress)?]);
+    }
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, config) = family::read(&fields)?;
+    // Mistakes in an adapter are found before the model is read.
+    let opened = adapters.iter().map(|adapter| {
+        let adapter = Adapter::open(adapter)?;
+        adapter.check_layers(config.layers.len()).map(|()| adapter)
+    });
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    let (shared, quantization) = (Shared::default(), QuantizationConfig::read(&fields)?);
+    let weights = Weights::open(folder, quantization.clone(), policy, progress)?.sharing(&shared);
+    expect_type(&config, &weights)?;
+    let mut models: Vec<Box<dyn Model>> =
+        vec![Box::new(decoder::Decoder::load(&family, config.clone(), weights)?)];
+    for adapter in opened {
+        let silent = &mut |_, _| {};
+        let weights = Weights::open(folder, quantization.clone(), policy, silent)?;
+        let weights = weights.sharing(&shared).adapted(adapter)?;
+        models.push(Box::new(decoder::Decoder::load(&family, config.clone(), weights)?));
+    }
+    Ok(models)
+}
+
 /// Refuses some types before anything is read.
 fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
     if config.experts.is_none() || weights.keeps_packed() {
@@ -185,6 +226,23 @@ pub(crate) fn tensors(folder: &Path, policy: WeightPolicy) -> Result<(String, De
     let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     config.prepare(&mut weights)?;
     Ok((family, config, weights.into_checkpoint()))
+}
+
+/// What [`load_adapted`] would load, from the headers of the files alone: the model with what its adapters take, its weights by kind,
+/// and the adapters.
+pub fn survey_adapted(
+    folder: &Path,
+    adapters: &[PathBuf],
+    policy: WeightPolicy,
+) -> Result<(ModelSpec, Kinds, Vec<AdapterSummary>)> {
+    let (mut spec, kinds) = survey(folder, policy)?;
+    let summaries = adapters.iter().map(|adapter| adapter::summary(adapter, spec.num_layers));
+    let summaries = summaries.collect::<Result<Vec<AdapterSummary>>>()?;
+    if !summaries.is_empty() {
+        spec.weight_bytes += summaries.iter().map(|adapter| adapter.device_bytes(spec.dtype)).sum::<u64>();
+        spec.footprint = spec.footprint.adapted();
+    }
+    Ok((spec, kinds, summaries))
 }
 
 /// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.

@@ -49,7 +49,9 @@ impl PerLayerInputs {
         Ok(Self {
             config,
             layers,
-            embedding: Matrix::load(weights, "model.embed_tokens_per_layer", config.vocab_size, width)?,
+            embedding: weights.shared(&["model.embed_tokens_per_layer"], |weights| {
+                Matrix::load(weights, "model.embed_tokens_per_layer", config.vocab_size, width)
+            })?,
             projection: Linear::load(weights, &[projection], hidden, false)?,
             norm: Norm::load(weights, norm, config.hidden_size, config.norm)?,
         })

@@ -130,6 +130,11 @@ impl QuantizedMatrix {
         Ok(result.reshape(&shape)?)
     }
 
+    /// The same by MLX's own operation, whose rounding is that of other programs; not computed yet.
+    pub fn dequantize_on_device(&self, dtype: Dtype) -> Result<Array> {
+        mlx_sys::dequantize(self.operand(), dtype)
+    }
+
     fn arrays(&self) -> impl Iterator<Item = &Array> {
         [&self.weight, &self.scales].into_iter().chain(&self.biases)
     }

@@ -66,6 +66,44 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// Opens a single file, whatever its name.
+    pub(crate) fn open_file(path: PathBuf) -> Result<Self> {
+        let mut checkpoint = Self { shards: Vec::new(), entries: BTreeMap::new() };
+        checkpoint.add_shard(path)?;
+        Ok(checkpoint)
+    }
+
+    /// Puts the tensors of `other` in place of those of the same names, which must have their shapes and kinds of numbers. Returns the
+    /// names.
+    pub(crate) fn overlay(&mut self, other: &mut Self) -> Result<BTreeSet<String>> {
+        let is_float = |dtype| matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
+        let names = other.entries.keys().cloned().collect();
+        for (name, entry) in &other.entries {
+            let fits = |old: &Entry| {
+                old.shape == entry.shape
+                    && (old.dtype == entry.dtype || is_float(old.dtype) && is_float(entry.dtype))
+            };
+            if !self.entries.get(name).is_some_and(fits) {
+                let there = self.entries.get(name);
+                let there = there.map_or_else(
+                    || "has no such tensor".to_owned(),
+                    |old| format!("has it with shape {:?} and type {:?}", old.shape, old.dtype),
+                );
+                let message = format!(
+                    "tensor {name} has shape {:?} and type {:?}, and the model that it is to be put into {there}",
+                    entry.shape, entry.dtype
+                );
+                return Err(other.error(entry, message));
+            }
+        }
+        let shards = self.shards.len();
+        self.shards.append(&mut other.shards);
+        let entries = std::mem::take(&mut other.entries).into_iter();
+        let moved = entries.map(|(name, entry)| (name, Entry { file: shards + entry.file, ..entry }));
+        self.entries.extend(moved);
+        Ok(names)
+    }
+
     /// Whether the tensor `name` has not been taken yet.
     pub(super) fn has(&self, name: &str) -> bool {
         self.entries.contains_key(name)
@@ -82,7 +120,7 @@ impl Checkpoint {
     }
 
     /// Takes the tensor `name`, which must have exactly `shape`.
-    pub(super) fn take(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Entry> {
+    pub(crate) fn take(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Entry> {
         let entry = self.entries.remove(name).ok_or_else(|| {
             Error::file(self.main_file(), format!("tensor {name} is missing, expected shape {shape:?}"))
         })?;
@@ -97,7 +135,7 @@ impl Checkpoint {
     }
 
     /// The bytes of a tensor.
-    pub(super) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+    pub(crate) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         self.read_part(entry, 0..entry.length)
     }
 

@@ -1,4 +1,4 @@
-//! The float type of a model on the device: that of the checkpoint, or a chosen one.
+//! How weights are held on the device: the float type, that of the checkpoint or a chosen one, and whether packed ones stay so.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +8,7 @@ use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Backend;
+use crate::error::Result;
 
 /// The float type that a model computes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,5 +57,35 @@ impl FromStr for FloatPolicy {
 impl fmt::Display for FloatPolicy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(formatter)
+    }
+}
+
+/// How weights are held on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightPolicy {
+    /// The float type.
+    pub floats: FloatPolicy,
+    /// Whether quantized weights stay packed.
+    pub keep_packed: bool,
+    /// What the model computes with.
+    pub backend: Backend,
+}
+
+impl WeightPolicy {
+    /// The policy for `backend`, which may keep quantized weights packed; `keep_packed` does so in any case.
+    pub fn new(backend: Backend, keep_packed: bool) -> Self {
+        let keep_packed = keep_packed || backend.keeps_packed;
+        Self { floats: FloatPolicy::of(backend), keep_packed, backend }
+    }
+
+    /// The policy for the default device.
+    pub fn for_device(keep_packed: bool) -> Result<Self> {
+        Ok(Self::new(Backend::detect()?, keep_packed))
+    }
+
+    /// The same policy with another float type, if one is given.
+    #[must_use]
+    pub fn with_floats(self, floats: Option<FloatPolicy>) -> Self {
+        Self { floats: floats.unwrap_or(self.floats), ..self }
     }
 }

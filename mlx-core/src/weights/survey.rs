@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::Dtype;
 
 use super::checkpoint::{Checkpoint, Entry};
-use super::{FloatPolicy, WeightPolicy};
+use super::floats::{FloatPolicy, WeightPolicy};
 use crate::human_bytes::size;
 use crate::quantization::{QuantScheme, QuantizationConfig};
 

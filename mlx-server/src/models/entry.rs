@@ -20,6 +20,10 @@ pub(crate) struct Entry {
     name: String,
     aliases: Vec<String>,
     folder: PathBuf,
+    /// The adapters of that folder's engine.
+    adapters: Vec<PathBuf>,
+    /// The adapter that this name stands for, by its place among them, and the name of the model that it adapts.
+    adapter: Option<(usize, String)>,
     /// Bytes that its weights will take in memory, from the headers of their files.
     weight_bytes: AtomicU64,
     /// When its folder was written, in seconds since 1970.
@@ -92,7 +96,23 @@ impl Entry {
 
     /// Reads the sizes again: the files may have changed.
     pub(super) fn weigh(&self, options: &EngineOptions) {
-        self.weight_bytes.store(weight_bytes(&self.folder, options), Ordering::Relaxed);
+        let bytes = weight_bytes(&self.folder, options);
+        self.weight_bytes.store(bytes.unwrap_or_else(|_| self.weight_bytes()), Ordering::Relaxed);
+    }
+
+    /// The options of its engine, of which the server has these for all.
+    pub(super) fn options(&self, options: &EngineOptions) -> EngineOptions {
+        EngineOptions { adapters: self.adapters.clone(), ..options.clone() }
+    }
+
+    /// The handle of this name's requests.
+    pub(super) fn handle(&self, engine: &Engine) -> mlx_core::Result<Engine> {
+        self.adapter.as_ref().map_or(Ok(engine.clone()), |(place, _)| engine.with_adapter(*place))
+    }
+
+    /// The state of its files.
+    pub(super) fn stamp(&self) -> mlx_core::Result<FolderStamp> {
+        FolderStamp::of(&self.folder)?.with(&self.adapters)
     }
 
     pub(super) fn is_called(&self, name: &str) -> bool {
@@ -108,6 +128,7 @@ impl Entry {
             owned_by: "local",
             loaded: self.peek(|_| ()).is_some(),
             aliases: self.aliases.clone(),
+            parent: self.adapter.as_ref().map(|(_, name)| name.clone()),
         }
     }
 
@@ -116,7 +137,7 @@ impl Entry {
     pub(super) fn lease(&self) -> Option<Lease> {
         let slot = self.slot();
         let loaded = slot.as_ref().filter(|loaded| loaded.engine.is_ready())?;
-        let is_stale = || FolderStamp::of(&self.folder).is_ok_and(|stamp| stamp != loaded.stamp);
+        let is_stale = || self.stamp().is_ok_and(|stamp| stamp != loaded.stamp);
         (Arc::strong_count(loaded) > 1 || !is_stale()).then(|| Lease(Arc::clone(loaded)))
     }
 
@@ -170,6 +191,7 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
         }
         entries.push(entry);
     }
+    add_adapters(&mut entries, config, options)?;
     for given in &config.alias {
         let (alias, name) = given.split_once('=').unwrap_or((given, ""));
         if alias.is_empty() || entries.iter().any(|entry| entry.is_called(alias)) {
@@ -183,6 +205,48 @@ pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<E
         }
     }
     Ok(entries)
+}
+
+/// Adds the adapters of the first model, each by its name.
+fn add_adapters(
+    entries: &mut Vec<Entry>,
+    config: &ModelConfig,
+    options: &EngineOptions,
+) -> Result<(), StartError> {
+    let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
+    let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
+    let fail = |error| StartError::about("--adapter", describe(&error));
+    let (mut folders, mut adapted) = (Vec::new(), Vec::new());
+    for given in &config.adapter {
+        let (own, place) = given.split_once('=').unwrap_or(("", given));
+        if own.is_empty() || entries.iter().any(|entry| entry.name == own) || adapted.contains(&own) {
+            let why = format!("{given} gives no new name; the form is NAME=FOLDER");
+            return Err(StartError::about("--adapter", why));
+        }
+        adapted.push(own);
+        folders.push(hub::resolve(Path::new(place)).map_err(fail)?);
+    }
+    let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
+    // What is wrong with an adapter is said now. What is wrong with the model is said when it is loaded.
+    let bytes = weight_bytes(&folder, &with_adapters).map_err(fail)?;
+    // Names of one folder share an engine.
+    let same = folder.canonicalize().ok();
+    for entry in entries.iter_mut().filter(|entry| entry.folder.canonicalize().ok() == same) {
+        entry.adapters.clone_from(&folders);
+        entry.weight_bytes.store(bytes, Ordering::Relaxed);
+    }
+    let entry = |(place, own): (usize, &str)| Entry {
+        name: own.to_owned(),
+        aliases: Vec::new(),
+        folder: folder.clone(),
+        adapters: folders.clone(),
+        adapter: Some((place, name.clone())),
+        weight_bytes: AtomicU64::new(bytes),
+        created,
+        slot: Mutex::new(None),
+    };
+    entries.extend(adapted.into_iter().enumerate().map(entry));
+    Ok(())
 }
 
 fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
@@ -201,19 +265,25 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     Ok(Entry {
         name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),
-        weight_bytes: AtomicU64::new(weight_bytes(&folder, options)),
+        weight_bytes: AtomicU64::new(weight_bytes(&folder, options).unwrap_or_default()),
+        adapters: Vec::new(),
+        adapter: None,
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         folder,
         slot: Mutex::new(None),
     })
 }
 
-fn weight_bytes(folder: &Path, options: &EngineOptions) -> u64 {
-    if let Ok((spec, _)) = options.weights().and_then(|policy| model::survey(folder, policy)) {
-        return spec.weight_bytes;
+/// Bytes of the weights in `folder` with the adapters of `options`; fails if there are some and they are not for such a model.
+fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64> {
+    let survey = |policy| model::survey_adapted(folder, &options.adapters, policy);
+    match options.weights().and_then(survey) {
+        Ok((spec, ..)) => return Ok(spec.weight_bytes),
+        Err(error) if !options.adapters.is_empty() => return Err(error),
+        Err(_) => {}
     }
     // Loading it reports what is wrong with it.
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
-    weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+    Ok(weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum())
 }

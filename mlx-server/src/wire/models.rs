@@ -18,6 +18,9 @@ pub(crate) struct ModelObject {
     pub(crate) loaded: bool,
     /// Its other names.
     pub(crate) aliases: Vec<String>,
+    /// The model that this one adapts and shares the weights of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<String>,
 }
 
 /// All models that the server offers.

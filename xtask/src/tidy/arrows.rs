@@ -8,7 +8,8 @@ use super::{
 };
 
 /// The files that may touch tensors; most of the logic is tested without them.
-const MAY_USE_MLX: [&str; 14] = [
+const MAY_USE_MLX: [&str; 16] = [
+    "mlx-core/src/adapter/fuse.rs",
     "mlx-core/src/array.rs",
     "mlx-core/src/backend.rs",
     "mlx-core/src/stream_errors.rs",
@@ -16,6 +17,7 @@ const MAY_USE_MLX: [&str; 14] = [
     "mlx-core/src/machine.rs",
     "mlx-core/src/quantization/",
     "mlx-core/src/weights.rs",
+    "mlx-core/src/weights/adapted.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",
     "mlx-core/src/engine/run/device.rs",

@@ -61,17 +61,18 @@ impl EngineLoop {
                 continue;
             }
             let (client, priority, exact) = (request.client, request.priority, request.limits.exact);
+            let adapter = request.limits.adapter;
             let reservation = self.capacity.initial_reservation(&request);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
             let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();
             if nothing_to_do || sequence.is_cancelled() {
                 let reason = if nothing_to_do { FinishReason::Length } else { FinishReason::Cancelled };
-                finish(&mut sequence, reason, self.device.exactness(exact));
+                finish(&mut sequence, reason, self.device.exactness(adapter, exact));
                 Gauges::add(&self.gauges.finished, 1);
                 continue;
             }
             if exact {
-                self.scheduler.set_exact_rows(self.device.most_rows(exact));
+                self.scheduler.set_exact_rows(self.device.exact_rows(adapter));
             }
             self.last_id += 1;
             let ticket = Ticket { client, request: rest.request, priority };

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::store::{Lookup, PrefixStore};
+use super::store::PrefixStore;
 use crate::cache::{BLOCK, Block, DiskCache, Saved, Snapshot, Tier, Variant};
 use crate::engine::schedule::chunks::Chunks;
 use crate::error::{Error, Result};
@@ -44,6 +44,8 @@ struct Pending {
 pub(super) struct Request {
     pub(super) id: u64,
     pub(super) prompt: Vec<u32>,
+    /// The tiers to look in.
+    pub(super) tiers: Vec<Tier>,
     /// The chunks whose borders a reused prefix must respect, for an exact request.
     pub(super) exact: Option<Chunks>,
     /// The positions that can be had from memory.
@@ -176,7 +178,7 @@ fn save(cache: &DiskCache, store: &PrefixStore, text: &mut Pending) -> Result<bo
 
 /// Reads the longest prefix of a prompt, from the tier that has more of it.
 fn read(cache: &DiskCache, request: &Request) -> Restored {
-    let Request { id, ref prompt, exact, known, checkpoints } = *request;
+    let Request { id, ref prompt, ref tiers, exact, known, checkpoints } = *request;
     let reusable = |length: usize| {
         let length = length.min(prompt.len() - 1);
         exact.map_or(length, |chunks| chunks.border(length))
@@ -185,7 +187,7 @@ fn read(cache: &DiskCache, request: &Request) -> Restored {
         let length = reusable(found.length());
         if checkpoints { cache.last_state(found, length) } else { length }
     };
-    let found = Lookup::tiers(exact.is_some()).iter().map(|tier| cache.find(*tier, prompt));
+    let found = tiers.iter().map(|tier| cache.find(*tier, prompt));
     let nothing = |damaged| Restored { id, blocks: Vec::new(), snapshot: None, length: 0, damaged };
     let Some(best) = found.max_by_key(usable).filter(|found| usable(found) > known) else {
         return nothing(0);

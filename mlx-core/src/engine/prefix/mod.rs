@@ -34,16 +34,17 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// For at most `limit` bytes in memory, and those on disk.
+    /// For at most `limit` bytes in memory, and those on disk, of sequences through so many adapters, or none.
     pub(super) fn new(
         limit: u64,
+        adapters: usize,
         capacity: &Capacity,
         disk: Option<DiskCache>,
         folder: Arc<ModelFolder>,
         gauges: Arc<Gauges>,
     ) -> Result<Self> {
         let disk = disk.map(DiskPrefixes::start).transpose()?;
-        let store = PrefixStore::new(limit, Arc::clone(&gauges));
+        let store = PrefixStore::new(limit, adapters, Arc::clone(&gauges));
         Ok(Self { store, checkpoint_size: capacity.checkpoint_bytes(), disk, folder, gauges })
     }
 
@@ -83,7 +84,8 @@ impl Prefixes {
             return None;
         }
         let reusable = |length| device.reusable(length, sequence.exact());
-        let lookup = Lookup { prompt: sequence.prompt(), exact: sequence.exact(), reusable: &reusable };
+        let lookup =
+            Lookup { prompt: sequence.prompt(), tiers: sequence.readable_tiers(), reusable: &reusable };
         let (known, miss) = self.store.find(&lookup);
         let common = miss.map_or(0, |miss| miss.common);
         sequence.plan_checkpoints(known.map_or(0, Known::length), common, device);
@@ -126,6 +128,7 @@ impl Prefixes {
         disk.request(Request {
             id,
             prompt: sequence.prompt().to_vec(),
+            tiers: sequence.readable_tiers(),
             exact: sequence.exact().then_some(device.chunks),
             known,
             checkpoints: device.needs_checkpoints(),
@@ -198,11 +201,8 @@ impl Prefixes {
             return;
         }
         // Decode steps compute other bits than the chunks of a prompt do.
-        let (tier, length) = if sequence.exact() {
-            (Tier::Exact, sequence.history.prompt_length())
-        } else {
-            (Tier::Ordinary, sequence.history.len())
-        };
+        let tier = Tier { adapter: sequence.adapter(), exact: sequence.exact() };
+        let length = if tier.exact { sequence.history.prompt_length() } else { sequence.history.len() };
         sequence.rollback(length, device);
         let Some(Run { mut state, .. }) = sequence.run.take() else { return };
         let length = state.offset();

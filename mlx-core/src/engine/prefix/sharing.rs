@@ -121,7 +121,7 @@ impl Sequences {
 fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     let (mine, theirs) = (own.prompt(), other.prompt());
     // Bits that were promised come only from states with the same promise. A state that is shifted on the way cannot be cut.
-    let same_bits = !own.exact() || other.exact();
+    let same_bits = own.adapter() == other.adapter() && (!own.exact() || other.exact());
     if !same_bits || mine.len().max(theirs.len()) > device.context() {
         return 0;
     }

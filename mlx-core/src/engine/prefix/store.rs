@@ -10,7 +10,8 @@ use crate::text::Tokenizer;
 
 /// The prefixes that are kept, and how much they may take.
 pub(super) struct PrefixStore {
-    trees: [PrefixTree<SequenceState>; 2],
+    /// By the places of tiers.
+    trees: Vec<PrefixTree<SequenceState>>,
     limit: u64,
     gauges: Arc<Gauges>,
 }
@@ -32,8 +33,8 @@ impl Known {
 /// A prompt in search of a prefix.
 pub(super) struct Lookup<'a> {
     pub(super) prompt: &'a [u32],
-    /// Whether only states of the exact tier will do.
-    pub(super) exact: bool,
+    /// The tiers to look in.
+    pub(super) tiers: Vec<Tier>,
     /// How much of a common prefix may be reused.
     pub(super) reusable: &'a dyn Fn(usize) -> usize,
 }
@@ -43,18 +44,15 @@ impl Lookup<'_> {
     fn allowed(&self, common: usize) -> usize {
         (self.reusable)(common.min(self.prompt.len() - 1))
     }
-
-    /// The tiers to look in.
-    pub(super) fn tiers(exact: bool) -> &'static [Tier] {
-        if exact { &[Tier::Exact] } else { &[Tier::Ordinary, Tier::Exact] }
-    }
 }
 
 impl PrefixStore {
-    /// For at most `limit` bytes.
-    pub(super) fn new(limit: u64, gauges: Arc<Gauges>) -> Self {
+    /// For at most `limit` bytes of states that went through so many adapters, or none.
+    pub(super) fn new(limit: u64, adapters: usize, gauges: Arc<Gauges>) -> Self {
         let clock = Clock::default();
-        Self { trees: [PrefixTree::new(clock.clone()), PrefixTree::new(clock)], limit, gauges }
+        let last = Tier { adapter: adapters, exact: true };
+        let trees = (0..=last.place()).map(|_| PrefixTree::new(clock.clone())).collect();
+        Self { trees, limit, gauges }
     }
 
     /// Whether anything is kept at all.
@@ -78,8 +76,8 @@ impl PrefixStore {
     /// The longest prefix that a prompt can reuse, and where it leaves a known text. Counts as a use.
     pub(super) fn find(&mut self, lookup: &Lookup) -> (Option<Known>, Option<Found>) {
         let (mut known, mut miss): (Option<Known>, Option<Found>) = (None, None);
-        for &tier in Lookup::tiers(lookup.exact) {
-            let found = self.trees[tier as usize].find(lookup.prompt, |common| lookup.allowed(common));
+        for &tier in &lookup.tiers {
+            let found = self.trees[tier.place()].find(lookup.prompt, |common| lookup.allowed(common));
             if miss.is_none_or(|miss| found.common > miss.common) {
                 miss = Some(found);
             }
@@ -92,7 +90,7 @@ impl PrefixStore {
     /// A copy of a known prefix, if it is still there and `fits` accepts its state. Nothing may be pending on the device.
     pub(super) fn copy(&self, known: Known, fits: impl Fn(&SequenceState) -> bool) -> Option<SequenceState> {
         let Known { tier, hit } = known;
-        let state = self.trees[tier as usize].get(&hit).filter(|state| fits(state))?;
+        let state = self.trees[tier.place()].get(&hit).filter(|state| fits(state))?;
         let copy = || -> Result<Option<SequenceState>> {
             let copy = state.fork(hit.length)?;
             copy.as_ref().map_or(Ok(()), SequenceState::eval)?;
@@ -159,7 +157,7 @@ impl PrefixStore {
             stops: state.checkpoints().collect(),
             value: state,
         };
-        self.trees[tier as usize].insert(tokens, kept);
+        self.trees[tier.place()].insert(tokens, kept);
         for tree in &mut self.trees {
             let evicted = std::iter::from_fn(|| tree.pop_stale()).count();
             Gauges::add(&self.gauges.prefix_evictions, evicted);
@@ -168,7 +166,7 @@ impl PrefixStore {
 
     /// A state whose tokens begin with `tokens`.
     pub(super) fn peek(&self, tier: Tier, tokens: &[u32]) -> Option<&SequenceState> {
-        self.trees[tier as usize].peek(tokens)
+        self.trees[tier.place()].peek(tokens)
     }
 }
 

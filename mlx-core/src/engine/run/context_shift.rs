@@ -14,7 +14,7 @@ impl Device {
         keep: Option<usize>,
     ) -> Result<()> {
         match (keep, self.shapes().to_drop(state.offset(), keep)) {
-            (Some(keep), dropped @ 1..) => self.model.shift(state, keep, dropped),
+            (Some(keep), dropped @ 1..) => self.model(0).shift(state, keep, dropped),
             _ => Ok(()),
         }
     }

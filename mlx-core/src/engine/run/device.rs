@@ -13,12 +13,11 @@ use crate::engine::schedule::shapes::Shapes;
 use crate::error::{Error, Result};
 use crate::model::{Batch, Input, LogitRows, Model, ModelSpec, Pass, Span};
 
-/// A model, and how its passes are shaped.
+/// A model with its adapters, and how their passes are shaped.
 pub(in crate::engine) struct Device {
-    pub(in crate::engine) model: Box<dyn Model>,
+    /// By the place that [`Sequence::adapter`](crate::engine::sequence::Sequence::adapter) names: first the model without an adapter.
+    models: Vec<Checked>,
     pub(in crate::engine) chunks: Chunks,
-    /// The widths at which rows keep their bits, once they were checked.
-    exact_widths: OnceCell<Vec<usize>>,
     /// The most rows of a decode step.
     rows: usize,
     /// Bits of keys and values, if they are quantized.
@@ -27,29 +26,58 @@ pub(in crate::engine) struct Device {
     needs_checkpoints: bool,
 }
 
+/// A model, and what was found out about it.
+struct Checked {
+    model: Box<dyn Model>,
+    /// The widths at which rows keep their bits, once they were checked.
+    exact_widths: OnceCell<Vec<usize>>,
+}
+
 impl Device {
-    /// Prepares to run `model`, and computes the memory that is left for requests.
-    pub(in crate::engine) fn new(model: Box<dyn Model>, options: &EngineOptions) -> Result<(Self, Capacity)> {
+    /// Prepares to run a model, the first of `models`, and the same with its adapters, the others, and computes the memory that is left
+    /// for requests.
+    pub(in crate::engine) fn new(
+        models: Vec<Box<dyn Model>>,
+        options: &EngineOptions,
+    ) -> Result<(Self, Capacity)> {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // First: there may be no memory to compute anything.
-        let spec = in_bits(model.spec(), options.kv_bits)?;
+        let spec = in_bits(&spec_of(&models)?, options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
-        let needs_checkpoints = model.new_state(Variant::default()).needs_checkpoints();
+        let checked = |model| Checked { model, exact_widths: OnceCell::new() };
+        let models: Vec<Checked> = models.into_iter().map(checked).collect();
+        let needs_checkpoints = models[0].model.new_state(Variant::default()).needs_checkpoints();
         let device = Self {
-            model,
+            models,
             needs_checkpoints,
             chunks: Chunks::new(backend.fused_attention),
-            exact_widths: OnceCell::new(),
             rows,
             kv_bits: options.kv_bits,
             pipelined: backend.pipelined,
         };
         if options.exact {
-            device.exact_widths();
+            for adapter in 0..device.models.len() {
+                device.exact_widths(adapter);
+            }
         }
         Ok((device, capacity))
+    }
+
+    /// The model with the adapter of this place.
+    pub(in crate::engine) fn model(&self, adapter: usize) -> &dyn Model {
+        self.models[adapter].model.as_ref()
+    }
+
+    /// What the models are, the one without an adapter first.
+    pub(in crate::engine) fn specs(&self) -> Vec<ModelSpec> {
+        self.models.iter().map(|it| it.model.spec().clone()).collect()
+    }
+
+    /// What all models have in common.
+    fn base(&self) -> &dyn Model {
+        self.model(0)
     }
 
     /// Whether steps run on the device while the host does something else.
@@ -63,9 +91,9 @@ impl Device {
     }
 
     /// The widths of exact decode steps, which the first call checks; empty if a row's bits depend on the others at all widths.
-    fn exact_widths(&self) -> &[usize] {
-        self.exact_widths.get_or_init(|| {
-            let widths = exact_widths(self.model.as_ref(), self.rows).unwrap_or_else(|error| {
+    fn exact_widths(&self, adapter: usize) -> &[usize] {
+        self.models[adapter].exact_widths.get_or_init(|| {
+            let widths = exact_widths(self.model(adapter), self.rows).unwrap_or_else(|error| {
                 tracing::warn!(%error, "exact widths could not be checked");
                 Vec::new()
             });
@@ -74,29 +102,29 @@ impl Device {
                     "no width of decode steps keeps a row's bits on this device; results are sampling-exact"
                 );
             }
-            tracing::debug!(?widths, "the widths of exact decode steps");
+            tracing::debug!(adapter, ?widths, "the widths of exact decode steps");
             widths
         })
     }
 
     /// How far a result can be repeated, for a request that is exact or not.
-    pub(in crate::engine) fn exactness(&self, exact: bool) -> Exactness {
+    pub(in crate::engine) fn exactness(&self, adapter: usize, exact: bool) -> Exactness {
         match self.kv_bits {
             Some(_) => Exactness::Approximate,
-            None if exact && !self.exact_widths().is_empty() => Exactness::Bit,
+            None if exact && !self.exact_widths(adapter).is_empty() => Exactness::Bit,
             None => Exactness::Sampling,
         }
     }
 
     /// How far the result of a sequence of `length` tokens can be repeated: after a context shift it is not what it would be with all of
     /// its text.
-    pub(in crate::engine) fn exactness_at(&self, length: usize, exact: bool) -> Exactness {
-        if length > self.context() { Exactness::Approximate } else { self.exactness(exact) }
+    pub(in crate::engine) fn exactness_at(&self, length: usize, adapter: usize, exact: bool) -> Exactness {
+        if length > self.context() { Exactness::Approximate } else { self.exactness(adapter, exact) }
     }
 
     /// The positions that the model attends to.
     pub(in crate::engine) fn context(&self) -> usize {
-        self.model.spec().context_length
+        self.base().spec().context_length
     }
 
     /// The last chunk border at or before a position.
@@ -112,7 +140,7 @@ impl Device {
 
     /// The variant that the state of a sequence of `length` tokens has.
     pub(in crate::engine) fn variant(&self, length: usize) -> Variant {
-        self.model.spec().variant(length)
+        self.base().spec().variant(length)
     }
 
     /// Whether a state can go on to a sequence of `length` tokens.
@@ -130,7 +158,7 @@ impl Device {
 
     /// An empty state for a sequence of `length` tokens that may grow.
     pub(in crate::engine) fn new_state(&self, length: usize) -> SequenceState {
-        let state = self.model.new_state(self.variant(length));
+        let state = self.base().new_state(self.variant(length));
         match self.kv_bits {
             Some(bits) => state.quantized(bits),
             None => state,
@@ -142,41 +170,50 @@ impl Device {
         if exact { self.chunks.border(length) } else { length }
     }
 
-    /// The most rows of one decode pass.
-    pub(in crate::engine) fn most_rows(&self, exact: bool) -> usize {
-        let widest = if exact { self.exact_widths().last().copied() } else { None };
+    /// The most rows of one decode pass through an adapter.
+    pub(in crate::engine) fn most_rows(&self, adapter: usize, exact: bool) -> usize {
+        let widest = if exact { self.exact_widths(adapter).last().copied() } else { None };
         widest.unwrap_or(self.rows)
     }
 
+    /// The most rows of an exact pass through this adapter or any other one that was checked.
+    pub(in crate::engine) fn exact_rows(&self, adapter: usize) -> usize {
+        self.exact_widths(adapter);
+        let checked = self.models.iter().filter_map(|it| it.exact_widths.get()?.last().copied());
+        checked.min().unwrap_or(self.rows)
+    }
+
     pub(in crate::engine) fn layers(&self) -> usize {
-        self.model.spec().num_layers
+        self.base().spec().num_layers
     }
 
     /// A decode step as it has to run: an `exact` one span by span and as wide as was checked.
-    fn step(&self, batch: Batch, rows: usize, exact: bool) -> Result<Batch> {
+    fn step(&self, adapter: usize, batch: Batch, rows: usize, exact: bool) -> Result<Batch> {
         if !exact {
             return Ok(batch);
         }
-        let width = self.exact_widths().iter().copied().find(|&width| width >= rows);
+        let width = self.exact_widths(adapter).iter().copied().find(|&width| width >= rows);
         batch.per_span().padded(width.unwrap_or(rows))
     }
 
-    /// Starts a decode step: one token and its position for each state. In an `exact` step each row has the bits that it has alone, if
+    /// Starts a decode step through an adapter: one token and its position for each state. In an `exact` step each row has the bits that it has alone, if
     /// there are [widths](Self::exact_widths) for that.
     pub(in crate::engine) fn decode(
         &self,
+        adapter: usize,
         rows: &[(u32, usize)],
         states: &mut [&mut SequenceState],
         exact: bool,
     ) -> Result<Rows> {
-        let mut pass = self.model.begin(self.step(Batch::decode(rows), rows.len(), exact)?)?;
-        self.model.advance(&mut pass, self.layers(), states)?;
-        self.logits(&pass)
+        let model = self.model(adapter);
+        let mut pass = model.begin(self.step(adapter, Batch::decode(rows), rows.len(), exact)?)?;
+        model.advance(&mut pass, self.layers(), states)?;
+        self.logits(adapter, &pass)
     }
 
-    /// Begins a pass over a chunk of each of several prompts, one for each state. In a
-    /// pass over a single chunk the bits depend on the chunk alone.
-    pub(in crate::engine) fn begin_prefill(&self, chunks: &[PrefillChunk]) -> Result<Pass> {
+    /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the
+    /// bits depend on the chunk alone.
+    pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
         let span = |(state, chunk): (usize, &PrefillChunk)| Span {
             state,
             start: chunk.start,
@@ -185,25 +222,31 @@ impl Device {
         };
         let tokens: Vec<u32> = chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect();
         let spans = chunks.iter().enumerate().map(span).collect();
-        self.model.begin(Batch::new(Input::Tokens(array::from_tokens(&tokens)), spans))
+        self.model(adapter).begin(Batch::new(Input::Tokens(array::from_tokens(&tokens)), spans))
     }
 
     /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
-    pub(in crate::engine) fn begin_replay(&self, tokens: &[u32], start: usize) -> Result<Pass> {
+    pub(in crate::engine) fn begin_replay(
+        &self,
+        adapter: usize,
+        tokens: &[u32],
+        start: usize,
+    ) -> Result<Pass> {
         let spans = (start..start + tokens.len()).map(|position| Span::row(0, position)).collect();
         let batch = Batch::new(Input::Tokens(array::from_tokens(tokens)), spans);
-        self.model.begin(self.step(batch, tokens.len(), true)?)
+        self.model(adapter).begin(self.step(adapter, batch, tokens.len(), true)?)
     }
 
-    /// Starts the next layers of a pass; `needs_hidden` if its rows are read after the last one.
+    /// Starts the next layers of a pass through an adapter; `needs_hidden` if its rows are read after the last one.
     pub(in crate::engine) fn advance(
         &self,
+        adapter: usize,
         pass: &mut Pass,
         layers: usize,
         states: &mut [&mut SequenceState],
         needs_hidden: bool,
     ) -> Result<()> {
-        self.model.advance(pass, layers, states)?;
+        self.model(adapter).advance(pass, layers, states)?;
         if pass.layer() < self.layers() || needs_hidden {
             return pass.start();
         }
@@ -212,8 +255,8 @@ impl Device {
     }
 
     /// Starts the logits of the rows that the spans of a pass ask for.
-    pub(in crate::engine) fn logits(&self, pass: &Pass) -> Result<Rows> {
-        let logits = Rows::new(&self.model.logits(&pass.logit_hidden()?)?)?;
+    pub(in crate::engine) fn logits(&self, adapter: usize, pass: &Pass) -> Result<Rows> {
+        let logits = Rows::new(&self.model(adapter).logits(&pass.logit_hidden()?)?)?;
         logits.start()?;
         Ok(logits)
     }
@@ -225,6 +268,16 @@ pub(in crate::engine) struct PrefillChunk<'a> {
     /// The position of its first token.
     pub(in crate::engine) start: usize,
     pub(in crate::engine) logits: LogitRows,
+}
+
+/// What models that share their weights take together: those of the first, and what each of the others has beside them.
+fn spec_of(models: &[Box<dyn Model>]) -> Result<ModelSpec> {
+    let [base, adapted @ ..] = models else { return Err(Error::EngineStopped("there is no model".into())) };
+    let base = base.spec();
+    let mut spec = adapted.last().map_or(base, |model| model.spec()).clone();
+    let beside: u64 = adapted.iter().map(|model| model.spec().adapter_bytes(base)).sum();
+    spec.weight_bytes = base.weight_bytes + beside;
+    Ok(spec)
 }
 
 /// What the model takes with keys and values of so many bits.

@@ -1,7 +1,7 @@
 //! Turns the plan of a step into passes on the device, prefill before decode, and waits for them in that order. MLX reports a device error
 //! once, to the first waiter, whatever work failed; so work that was on the device beside a failure is computed again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::device::{Device, PrefillChunk};
@@ -142,17 +142,29 @@ impl Device {
         work: &mut Work,
     ) {
         work.decode_ids.clone_from(&plan.decode);
-        // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
-        let exact = plan.decode.iter().any(|id| sequences.get(*id).exact());
-        for ids in plan.decode.chunks(self.most_rows(exact)) {
-            match self.decode_pass(ids, sequences, exact) {
-                Ok(pass) => work.decode.push(pass),
-                Err(error) => work.check(Err(error)),
+        let mut by_adapter: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for &id in &plan.decode {
+            by_adapter.entry(sequences.get(id).adapter()).or_default().push(id);
+        }
+        for (adapter, ids) in by_adapter {
+            // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
+            let exact = ids.iter().any(|id| sequences.get(*id).exact());
+            for ids in ids.chunks(self.most_rows(adapter, exact)) {
+                match self.decode_pass(adapter, ids, sequences, exact) {
+                    Ok(pass) => work.decode.push(pass),
+                    Err(error) => work.check(Err(error)),
+                }
             }
         }
     }
 
-    fn decode_pass(&self, ids: &[u64], sequences: &mut Sequences, exact: bool) -> Result<DecodePass> {
+    fn decode_pass(
+        &self,
+        adapter: usize,
+        ids: &[u64],
+        sequences: &mut Sequences,
+        exact: bool,
+    ) -> Result<DecodePass> {
         let (mut rows, mut states): (Vec<(u32, usize)>, Vec<&mut SequenceState>) = (Vec::new(), Vec::new());
         for sequence in sequences.several_mut(ids) {
             let newest = *sequence.history.tokens().last().expect("a history is never empty");
@@ -160,7 +172,7 @@ impl Device {
             rows.push((newest, state.offset()));
             states.push(state);
         }
-        let logits = self.decode(&rows, &mut states, exact)?;
+        let logits = self.decode(adapter, &rows, &mut states, exact)?;
         Ok(DecodePass { ids: ids.to_vec(), logits })
     }
 
@@ -187,21 +199,22 @@ impl Device {
         let Prefill { chunks, layers, .. } = prefill;
         let ids: Vec<u64> = chunks.iter().map(|chunk| chunk.id).collect();
         let mut running = sequences.several_mut(&ids);
+        let adapter = running[0].adapter();
         let needs_hidden =
             chunks.iter().any(|chunk| chunk.ends_prompt) || running.iter().any(|it| it.reader.is_on());
         // Only a pass over one chunk stops before the last layer.
         let mut pass = match running[0].running().pass.take() {
             Some(pass) => pass,
-            None => self.begin(chunks, &mut running)?,
+            None => self.begin(adapter, chunks, &mut running)?,
         };
         let mut states: Vec<_> = running.iter_mut().map(|it| &mut it.running().state).collect();
-        self.advance(&mut pass, *layers, &mut states, needs_hidden)?;
+        self.advance(adapter, &mut pass, *layers, &mut states, needs_hidden)?;
         if pass.layer() < self.layers() {
             running[0].running().pass = Some(pass);
             return Ok(());
         }
         let ends = chunks.iter().any(|chunk| chunk.ends_prompt);
-        let logits = ends.then(|| self.logits(&pass)).transpose()?;
+        let logits = ends.then(|| self.logits(adapter, &pass)).transpose()?;
         for sequence in running {
             work.checkpoint_room = sequence.take_checkpoint(self, work.checkpoint_room)?;
         }
@@ -210,7 +223,7 @@ impl Device {
     }
 
     /// Begins a pass over the chunks of some sequences, in the same order.
-    fn begin(&self, chunks: &[Chunk], running: &mut [&mut Sequence]) -> Result<Pass> {
+    fn begin(&self, adapter: usize, chunks: &[Chunk], running: &mut [&mut Sequence]) -> Result<Pass> {
         for sequence in running.iter_mut() {
             let keep = sequence.limits.keep;
             self.shift_if_full(&mut sequence.running().state, keep)?;
@@ -223,8 +236,8 @@ impl Device {
             spans.push(PrefillChunk { tokens, start, logits });
         }
         match spans.as_slice() {
-            [only] if chunks[0].replay => self.begin_replay(only.tokens, only.start),
-            all => self.begin_prefill(all),
+            [only] if chunks[0].replay => self.begin_replay(adapter, only.tokens, only.start),
+            all => self.begin_prefill(adapter, all),
         }
     }
 }

@@ -29,13 +29,16 @@ impl Device {
             let message = "cannot be used with kv_bits: what is saved are the numbers as they were computed";
             return Err(Error::option("prompt_cache", message));
         }
-        DiskCache::open(disk.clone(), self.fingerprints(folder)?).map(Some)
+        let adapters = 0..self.specs().len();
+        let fingerprints = adapters.map(|adapter| self.fingerprints(adapter, folder));
+        let fingerprints = fingerprints.collect::<Result<Vec<_>>>()?;
+        DiskCache::open(disk.clone(), fingerprints.into_iter().flatten().collect()).map(Some)
     }
 
-    /// One for each tier. Of the weights, the configuration, the tokenizer, how passes are shaped, and, as the last word on libraries, processors and
+    /// One for each tier of an adapter. Of the weights, the configuration, the tokenizer, how passes are shaped, and, as the last word on libraries, processors and
     /// threads, the very bits that this device makes of a text.
-    fn fingerprints(&self, folder: &ModelFolder) -> Result<[u128; 2]> {
-        let spec = self.model.spec();
+    fn fingerprints(&self, adapter: usize, folder: &ModelFolder) -> Result<Vec<u128>> {
+        let spec = self.model(adapter).spec();
         let tokenizer = folder.path.join("tokenizer.json");
         let tokenizer = std::fs::read(&tokenizer).map_err(|error| Error::io(tokenizer, error))?;
         let mut hash = Xxh3::new();
@@ -43,28 +46,29 @@ impl Device {
         hash.update(&tokenizer);
         let shapes = format!("{} {:?}", spec.dtype, self.chunks);
         hash.update(shapes.as_bytes());
-        for logit in self.probe()? {
+        for logit in self.probe(adapter)? {
             hash.update(&logit.to_bits().to_le_bytes());
         }
-        Ok([Tier::Ordinary, Tier::Exact].map(|tier| {
+        let of_tier = |name: &str| {
             let mut hash = hash.clone();
-            hash.update(format!("{tier:?}").as_bytes());
+            hash.update(name.as_bytes());
             hash.digest128()
-        }))
+        };
+        Ok(Tier::NAMES.map(of_tier).to_vec())
     }
 
     /// The logits after a chunk of a prompt, and those after a step behind it.
-    fn probe(&self) -> Result<Vec<f32>> {
-        let spec = self.model.spec();
+    fn probe(&self, adapter: usize) -> Result<Vec<f32>> {
+        let spec = self.model(adapter).spec();
         let length = PROBE.min(spec.context_length - 1).max(1);
         let token = |place: usize| (place * 7919 % spec.vocab_size) as u32;
         let tokens: Vec<u32> = (0..length).map(token).collect();
         let mut state = self.new_state(0);
         let chunk = PrefillChunk { tokens: &tokens, start: 0, logits: LogitRows::Last };
-        let mut pass = self.begin_prefill(&[chunk])?;
-        self.advance(&mut pass, self.layers(), &mut [&mut state], true)?;
-        let prompt = self.logits(&pass)?;
-        let step = self.decode(&[(token(length), length)], &mut [&mut state], false)?;
+        let mut pass = self.begin_prefill(adapter, &[chunk])?;
+        self.advance(adapter, &mut pass, self.layers(), &mut [&mut state], true)?;
+        let prompt = self.logits(adapter, &pass)?;
+        let step = self.decode(adapter, &[(token(length), length)], &mut [&mut state], false)?;
         Ok([prompt.values()?, step.values()?].concat())
     }
 }

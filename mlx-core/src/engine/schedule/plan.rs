@@ -76,6 +76,8 @@ pub(in crate::engine) struct SequenceView {
     /// Bytes to reserve before its next decode step; 0 if the reservation covers it.
     pub(in crate::engine) growth: u64,
     pub(in crate::engine) exact: bool,
+    /// The adapter that it goes through; sequences of different ones share no pass.
+    pub(in crate::engine) adapter: usize,
     /// Whether its prompt's hidden states are read, for scores or an embedding: it prefills alone, one chunk a step.
     pub(in crate::engine) reads_hidden: bool,
     /// Whether its first token is still to be drawn.

@@ -115,6 +115,8 @@ impl PrefillPlanner<'_> {
         if !shareable(&chunks[0]) {
             return;
         }
+        let adapter = self.running[&chunks[0].id].adapter;
+        let goes_along = |chunk: &Chunk| self.running[&chunk.id].adapter == adapter;
         let cost = |chunk: &Chunk| self.shapes.layers as f64 * work(chunk.range.len(), chunk.range.end);
         let (mut rows, mut spent) = (chunks[0].range.len(), cost(&chunks[0]));
         if limit.is_some_and(|limit| spent > limit) {
@@ -122,7 +124,7 @@ impl PrefillPlanner<'_> {
         }
         for id in self.order().into_iter().skip(1) {
             // The order is kept, so that no prompt gets ahead of one that cannot share.
-            let Some(chunk) = self.chunk(id).filter(shareable) else { return };
+            let Some(chunk) = self.chunk(id).filter(shareable).filter(goes_along) else { return };
             rows += chunk.range.len();
             spent += cost(&chunk);
             if rows > self.shapes.chunks.shared_rows() || limit.is_some_and(|limit| spent > limit) {

@@ -274,6 +274,9 @@ impl Simulation {
         // One layer runs whatever it costs.
         self.prefill_limit = self.prefill_limit.max(layer * self.unit * (1.0 + NOISE));
         self.check(pass.chunks.len() == 1 || pass.layers == self.layers, "a shared pass was left open");
+        let adapter = |id: u64| id.is_multiple_of(16);
+        let first = adapter(pass.chunks[0].id);
+        self.check(pass.chunks.iter().all(|it| adapter(it.id) == first), "a pass of two adapters");
         for chunk in &pass.chunks {
             if pass.chunks.len() > 1 {
                 self.trace.push((self.now.to_bits(), "share", chunk.id));

@@ -10,6 +10,7 @@ use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
 
 /// Matrices of all heads.
+#[derive(Clone)]
 pub(super) enum PerHead {
     /// `[H, input, output]`, perhaps a transposed view.
     Dense(Array),
@@ -46,6 +47,11 @@ impl PerHead {
 
 /// The matrices into the space of latents and out of it: apart, as mlx-lm writes them, or as one that expands latents, as published.
 pub(super) fn load(weights: &mut Weights, name: &str, config: LatentConfig) -> Result<(PerHead, PerHead)> {
+    let names = ["kv_b_proj", "embed_q", "unembed_out"].map(|part| format!("{name}.{part}"));
+    weights.shared(&names.each_ref().map(String::as_str), |weights| take(weights, name, config))
+}
+
+fn take(weights: &mut Weights, name: &str, config: LatentConfig) -> Result<(PerHead, PerHead)> {
     let LatentConfig { num_heads, kv_lora_rank, qk_nope_head_dim, v_head_dim, .. } = config;
     if weights.has(&format!("{name}.embed_q.weight")) {
         let embed = [num_heads, kv_lora_rank, qk_nope_head_dim];

@@ -7,18 +7,23 @@ use mlx_rs::ops::{add, concatenate, gather_mm, stack};
 use super::config::{ExpertTensors, MoeConfig};
 use crate::backend::Backend;
 use crate::error::{Error, Result};
+use crate::model::low_rank::LowRank;
 use crate::quantization::QuantizedMatrix;
 use crate::weights::Weights;
 
 /// A projection of every expert.
+#[derive(Clone)]
 pub(super) struct ExpertLinear {
     /// Their outputs are concatenated. More than one only where parts are packed in different ways.
     stacks: Vec<Stack>,
     /// `[experts, output]`
     bias: Option<Array>,
+    /// What an adapter adds.
+    low_rank: Option<LowRank>,
 }
 
 /// The matrices of all experts.
+#[derive(Clone)]
 enum Stack {
     /// `[experts, input, output]`, perhaps a transposed view.
     Dense(Array),
@@ -53,7 +58,11 @@ impl Stack {
 impl ExpertLinear {
     /// From `[experts, output, input]`.
     fn new(weight: &Array, bias: Option<Array>) -> Result<Self> {
-        Ok(Self { stacks: vec![Stack::Dense(weight.swap_axes(1, 2)?)], bias })
+        Ok(Self::of(vec![Stack::Dense(weight.swap_axes(1, 2)?)], bias))
+    }
+
+    fn of(stacks: Vec<Stack>, bias: Option<Array>) -> Self {
+        Self { stacks, bias, low_rank: None }
     }
 
     /// `[.., 1, input]` through the experts `chosen`, with whose shape that of the rows must agree but for axes of 1:
@@ -62,10 +71,14 @@ impl ExpertLinear {
         let products = self.stacks.iter().map(|stack| stack.forward(input, chosen, sorted));
         let mut products = products.collect::<Result<Vec<_>>>()?;
         let product = if products.len() == 1 { products.remove(0) } else { concatenate(&products, -1)? };
-        Ok(match &self.bias {
+        let output = match &self.bias {
             None => product,
             Some(bias) => add(product, bias.take_axis(chosen, 0)?.expand_dims(-2)?)?,
-        })
+        };
+        match &self.low_rank {
+            None => Ok(output),
+            Some(change) => change.added_by_expert(input, output, chosen, sorted),
+        }
     }
 }
 
@@ -79,7 +92,13 @@ impl ExpertTensors {
         config: &MoeConfig,
     ) -> Result<(ExpertLinear, ExpertLinear)> {
         let (dtype, backend) = (weights.label(), weights.backend());
-        let (gate_up, down) = self.take(Taker { weights, name, hidden, config })?;
+        let (mut gate_up, mut down) =
+            weights.shared(&[name], |weights| self.take(Taker { weights, name, hidden, config }))?;
+        let (count, inner) = (config.num_experts, config.intermediate_size);
+        let parts = [(places(name, "gate_proj"), inner), (places(name, "up_proj"), inner)];
+        gate_up.low_rank = LowRank::take_experts(weights, &parts, count, hidden)?;
+        let parts = [(places(name, "down_proj"), hidden)];
+        down.low_rank = LowRank::take_experts(weights, &parts, count, inner)?;
         if [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_))) {
             expect_type_of_floats(dtype, backend)?;
         }
@@ -168,8 +187,8 @@ impl Taker<'_, '_> {
             both = Some(joined(&[gate, up], 1)?);
             after = Some(self.take(&format!("{place}.down_proj.bias"), &[count, hidden])?);
         }
-        let gate_up = ExpertLinear { stacks: Stack::joined(vec![gate, up])?, bias: both };
-        Ok((gate_up, ExpertLinear { stacks: vec![down], bias: after }))
+        let gate_up = ExpertLinear::of(Stack::joined(vec![gate, up])?, both);
+        Ok((gate_up, ExpertLinear::of(vec![down], after)))
     }
 
     /// Gate above up, and down, each `[experts, output, input]`.
@@ -195,7 +214,7 @@ impl Taker<'_, '_> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
         let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
         let down = self.take("experts.down_proj", &[count, inner, hidden])?;
-        let stack = |weight| ExpertLinear { stacks: vec![Stack::Dense(weight)], bias: None };
+        let stack = |weight| ExpertLinear::of(vec![Stack::Dense(weight)], None);
         Ok((stack(gate_up), stack(down)))
     }
 
@@ -205,8 +224,8 @@ impl Taker<'_, '_> {
         let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
         let down = self.take("experts.down_proj", &[count, inner, hidden])?;
         let (both, after) = self.interleaved_biases()?;
-        let gate_up = ExpertLinear { stacks: vec![Stack::Dense(apart(&gate_up)?)], bias: both };
-        Ok((gate_up, ExpertLinear { stacks: vec![Stack::Dense(down)], bias: after }))
+        let gate_up = ExpertLinear::of(vec![Stack::Dense(apart(&gate_up)?)], both);
+        Ok((gate_up, ExpertLinear::of(vec![Stack::Dense(down)], after)))
     }
 
     /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs alternate between gate and up.
@@ -226,8 +245,8 @@ impl Taker<'_, '_> {
             })
         };
         let (both, after) = self.interleaved_biases()?;
-        let gate_up = ExpertLinear { stacks: vec![stack(gate_up)?], bias: both };
-        Ok((gate_up, ExpertLinear { stacks: vec![stack(down)?], bias: after }))
+        let gate_up = ExpertLinear::of(vec![stack(gate_up)?], both);
+        Ok((gate_up, ExpertLinear::of(vec![stack(down)?], after)))
     }
 
     fn interleaved_biases(&mut self) -> Result<(Option<Array>, Option<Array>)> {
@@ -238,6 +257,11 @@ impl Taker<'_, '_> {
         let both = apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
         Ok((Some(both), Some(self.take("experts.down_proj_bias", &[count, hidden])?)))
     }
+}
+
+/// The names that mlx-lm has for a projection of all experts under `name`.
+fn places(name: &str, part: &str) -> Vec<String> {
+    ["switch_mlp", "experts.switch_glu", "experts"].map(|place| format!("{name}.{place}.{part}")).to_vec()
 }
 
 /// Whether experts that are not packed can be computed with in this type.

@@ -59,7 +59,7 @@ impl Bench {
         let policy = WeightPolicy::for_device(false).expect("a device");
         let model = model::load(&path, policy, &mut |_, _| {}).expect("the fixture loads");
         let options = EngineOptions { exact, ..EngineOptions::single() };
-        let (device, spare) = Device::new(model, &options).expect("there is room");
+        let (device, spare) = Device::new(vec![model], &options).expect("there is room");
         Self { device, folder: ModelFolder::open(&path).expect("the fixture loads"), spare, exact }
     }
 
@@ -88,7 +88,7 @@ impl Bench {
             prompt.to_vec(),
             &options,
             &self.folder,
-            self.device.model.spec(),
+            self.device.model(0).spec(),
             &Grammars::default(),
         );
         let request = request.expect("it is valid");
@@ -146,23 +146,22 @@ impl Running<'_> {
             let offset = state.offset();
             let Some(range) = device.shapes().next_chunk(&view) else {
                 return device
-                    .decode(&[(tokens[offset], offset)], &mut [state], view.exact)
+                    .decode(0, &[(tokens[offset], offset)], &mut [state], view.exact)
                     .expect("it starts");
             };
             let is_end = view.next() == Next::Prompt(range.end);
             let pass = match view.next() {
-                Next::Replay(_) if view.exact => device.begin_replay(&tokens[range], offset),
-                _ => device.begin_prefill(&[PrefillChunk {
-                    tokens: &tokens[range],
-                    start: offset,
-                    logits: LogitRows::Last,
-                }]),
+                Next::Replay(_) if view.exact => device.begin_replay(0, &tokens[range], offset),
+                _ => device.begin_prefill(
+                    0,
+                    &[PrefillChunk { tokens: &tokens[range], start: offset, logits: LogitRows::Last }],
+                ),
             };
             let mut pass = pass.expect("it begins");
-            device.advance(&mut pass, device.layers(), &mut [state], true).expect("it starts");
+            device.advance(0, &mut pass, device.layers(), &mut [state], true).expect("it starts");
             state.eval().expect("it is computed");
             if is_end {
-                return device.logits(&pass).expect("it starts");
+                return device.logits(0, &pass).expect("it starts");
             }
         }
     }

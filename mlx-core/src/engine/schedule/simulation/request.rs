@@ -100,6 +100,7 @@ impl Sequence {
             },
             growth,
             exact: self.exact,
+            adapter: usize::from(self.id.is_multiple_of(16)),
             reads_hidden: false,
             awaits_first_token: self.history.len() == self.prompt,
             quarantined: self.quarantined,

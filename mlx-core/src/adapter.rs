@@ -1,0 +1,297 @@
+//! An adapter: what fine-tuning changed about a model, in a folder of its own, as mlx-lm or PEFT writes it. Invariant: a tensor that
+//! no part of the model takes is an error, since the adapted model would differ from the trained one.
+
+mod config;
+mod fuse;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use safetensors::Dtype;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{Error, Result};
+use crate::weights::checkpoint::{Checkpoint, Entry};
+pub use config::{AdapterConfig, AdapterKind};
+pub(crate) use fuse::Change;
+use names::{Part, canonical};
+
+/// An adapter whose tensors have not all been taken yet.
+pub(crate) struct Adapter {
+    config: AdapterConfig,
+    checkpoint: Checkpoint,
+    /// The tensors of low-rank changes, by the canonical name of the module; empty if tensors are replaced.
+    modules: BTreeMap<String, BTreeMap<Part, String>>,
+    /// Parameters in the file.
+    parameters: u64,
+    /// The name of the type of all tensors.
+    dtype: &'static str,
+    /// Bytes of the tensors in the file.
+    file_bytes: u64,
+    /// The hash of every tensor that was read.
+    hash: Xxh3,
+}
+
+/// What an adapter is, for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterSummary {
+    /// What it was trained as, and how.
+    pub config: AdapterConfig,
+    /// How many modules it changes, or tensors it replaces.
+    pub modules: usize,
+    /// Its parameters.
+    pub parameters: u64,
+    /// The type of its tensors in the file: `f32`, `f16` or `bf16`; `mixed` if they differ.
+    pub dtype: &'static str,
+    /// Bytes of its tensors in the file.
+    pub file_bytes: u64,
+}
+
+impl AdapterSummary {
+    /// The bytes of its tensors beside a model that computes in this type.
+    pub fn device_bytes(&self, dtype: &str) -> u64 {
+        let is_same = self.dtype == dtype || self.config.kind == AdapterKind::Full;
+        self.parameters * if is_same && dtype != "f32" { 2 } else { 4 }
+    }
+}
+
+/// The tensors of a low-rank change: its two factors as they are in the file, and the magnitudes of DoRA.
+#[derive(Debug, Clone)]
+pub(crate) struct Factors {
+    pub(crate) first: Factor,
+    pub(crate) second: Factor,
+    pub(crate) magnitude: Option<Factor>,
+}
+
+/// A tensor of the file.
+#[derive(Debug, Clone)]
+pub(crate) struct Factor {
+    pub(crate) entry: Entry,
+    /// Whether it has to be transposed to mlx-lm's layout.
+    pub(crate) transposed: bool,
+}
+
+/// The shapes of the factors of a change, `[rank, ...]` left to the adapter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// A projection: `[input, rank]` and `[rank, output]`.
+    Linear { inputs: usize, outputs: usize },
+    /// A projection of every expert: `[experts, rank, input]` and `[experts, output, rank]`.
+    Experts { count: usize, inputs: usize, outputs: usize },
+    /// A table of rows: `[rows, rank]` and `[rank, width]`.
+    Embedding { rows: usize, width: usize },
+}
+
+impl Adapter {
+    /// Reads the config and the headers of the adapter in `folder`, and checks them against each other.
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        let config = AdapterConfig::read(folder)?;
+        let checkpoint = Checkpoint::open_file(folder.join(config.weights_file()))?;
+        let entries = checkpoint.entries();
+        if entries.is_empty() {
+            return Err(Error::file(checkpoint.main_file(), "has no tensors"));
+        }
+        for (name, entry) in entries {
+            let is_float = matches!(entry.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
+            if entry.shape.contains(&0) || !is_float && config.kind != AdapterKind::Full {
+                let message = format!(
+                    "tensor {name} has shape {:?} and type {:?}; an adapter has F32, F16 or BF16 and no empty tensors",
+                    entry.shape, entry.dtype
+                );
+                return Err(checkpoint.error(entry, message));
+            }
+        }
+        let sizes = entries.values().map(|entry| entry.shape.iter().product::<usize>() as u64);
+        let (parameters, file_bytes) = (sizes.sum(), entries.values().map(|entry| entry.length as u64).sum());
+        let modules =
+            if config.kind == AdapterKind::Full { BTreeMap::new() } else { modules(&config, &checkpoint)? };
+        let dtype = label(entries.values().map(|entry| entry.dtype).collect());
+        Ok(Self { config, checkpoint, modules, parameters, dtype, file_bytes, hash: Xxh3::new() })
+    }
+
+    /// What it is.
+    pub(crate) fn summary(&self) -> AdapterSummary {
+        AdapterSummary {
+            config: self.config.clone(),
+            modules: if self.is_full() { self.checkpoint.entries().len() } else { self.modules.len() },
+            parameters: self.parameters,
+            dtype: self.dtype,
+            file_bytes: self.file_bytes,
+        }
+    }
+
+    /// Whether it replaces tensors instead of adding to them.
+    pub(crate) fn is_full(&self) -> bool {
+        self.config.kind == AdapterKind::Full
+    }
+
+    /// The factor of the product of the factors.
+    pub(crate) fn scale(&self) -> f32 {
+        self.config.scale
+    }
+
+    /// Checks that a model with so many layers has those that its modules name, and that its config names these.
+    pub(crate) fn check_layers(&self, layers: usize) -> Result<()> {
+        for (module, parts) in &self.modules {
+            self.config.check_module(module, layers).map_err(|why| {
+                let tensor = parts.values().next().map_or(module.as_str(), String::as_str);
+                Error::file(self.checkpoint.main_file(), format!("tensor {tensor} {why}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the factors of a module that the model knows by these names, if it is changed.
+    pub(crate) fn take(&mut self, names: &[String], target: Target) -> Result<Option<Factors>> {
+        let found = names.iter().find_map(|name| self.modules.remove(canonical(name).as_ref()));
+        let Some(parts) = found else { return Ok(None) };
+        let rank = self.config.rank;
+        let (first, second, outputs) = match target {
+            Target::Linear { inputs, outputs } => (vec![inputs, rank], vec![rank, outputs], outputs),
+            Target::Embedding { rows, width } => (vec![rows, rank], vec![rank, width], width),
+            Target::Experts { count, inputs, outputs } => {
+                (vec![count, rank, inputs], vec![count, outputs, rank], outputs)
+            }
+        };
+        let is_linear = matches!(target, Target::Linear { .. });
+        if self.config.kind == AdapterKind::Dora && !is_linear {
+            let name = parts.values().next().map_or("", String::as_str);
+            let message = format!(
+                "tensor {name} belongs to experts or an embedding, whose magnitudes are not supported"
+            );
+            return Err(Error::file(self.checkpoint.main_file(), message));
+        }
+        let reason = format!("rank {rank} in {} and {target}", config::FILE);
+        let mut factor = |part: Part, shape: Vec<usize>| -> Result<Factor> {
+            let name = &parts[&part];
+            // PEFT has no stacks.
+            let transposed = self.config.is_transposed && shape.len() == 2;
+            let shape = if transposed { shape.into_iter().rev().collect() } else { shape };
+            Ok(Factor { entry: self.checkpoint.take(name, &shape, &reason)?, transposed })
+        };
+        let magnitude = parts.contains_key(&Part::Magnitude);
+        Ok(Some(Factors {
+            first: factor(Part::First, first)?,
+            second: factor(Part::Second, second)?,
+            magnitude: magnitude.then(|| factor(Part::Magnitude, vec![outputs])).transpose()?,
+        }))
+    }
+
+    /// Whether it adds something to this module that was not taken yet.
+    pub(crate) fn changes(&self, module: &str) -> bool {
+        self.modules.contains_key(canonical(module).as_ref())
+    }
+
+    /// Replaces tensors of `checkpoint` if that is its kind; returns their names.
+    pub(crate) fn replace(&mut self, checkpoint: &mut Checkpoint) -> Result<BTreeSet<String>> {
+        if !self.is_full() {
+            return Ok(BTreeSet::new());
+        }
+        checkpoint.overlay(&mut self.checkpoint)
+    }
+
+    /// The parameters that it adds.
+    pub(crate) fn added_parameters(&self) -> u64 {
+        if self.is_full() { 0 } else { self.parameters }
+    }
+
+    /// Bytes of the tensors in the file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// A hash of what was read, and of what the config says about it.
+    pub(crate) fn hash(&self) -> u128 {
+        let mut hash = self.hash.clone();
+        hash.update(&self.config.scale.to_bits().to_le_bytes());
+        hash.digest128()
+    }
+
+    /// Fails if something was not taken: it belongs to no part of the model that can be adapted.
+    pub(crate) fn expect_taken(&self) -> Result<()> {
+        let names: Vec<&str> = self.modules.values().flat_map(BTreeMap::values).map(String::as_str).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let more = names.len().saturating_sub(4);
+        let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let message = format!(
+            "tensors of modules that this model does not have, or that cannot be adapted: {}{tail}; is the adapter for another model?",
+            names[..names.len().min(4)].join(", ")
+        );
+        Err(Error::file(self.checkpoint.main_file(), message))
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Linear { inputs, outputs } => {
+                write!(formatter, "a projection of this model from {inputs} to {outputs} numbers")
+            }
+            Self::Experts { count, inputs, outputs } => {
+                write!(formatter, "{count} experts of this model from {inputs} to {outputs} numbers")
+            }
+            Self::Embedding { rows, width } => {
+                write!(formatter, "the embedding of this model of {rows} tokens by {width} numbers")
+            }
+        }
+    }
+}
+
+/// The tensors of `checkpoint` by module, each with both factors and, in DoRA, magnitudes.
+fn modules(
+    config: &AdapterConfig,
+    checkpoint: &Checkpoint,
+) -> Result<BTreeMap<String, BTreeMap<Part, String>>> {
+    let mut modules: BTreeMap<String, BTreeMap<Part, String>> = BTreeMap::new();
+    let fail = |name: &str, message: &str| {
+        Err(Error::file(checkpoint.main_file(), format!("tensor {name} {message}")))
+    };
+    for name in checkpoint.entries().keys() {
+        let Some((module, part)) = names::parse(name, config.is_transposed) else {
+            return fail(name, "is not a factor or a magnitude of a low-rank change");
+        };
+        if modules.entry(module).or_default().insert(part, name.clone()).is_some() {
+            return fail(name, "is there under another name, too");
+        }
+    }
+    for parts in modules.values() {
+        let name = parts.values().next().map_or("", String::as_str);
+        if !parts.contains_key(&Part::First) || !parts.contains_key(&Part::Second) {
+            return fail(name, "is there without the other factor of its change");
+        }
+        let is_dora = config.kind == AdapterKind::Dora;
+        if parts.contains_key(&Part::Magnitude) != is_dora {
+            let message = format!(
+                "is of a module {} magnitudes, and {} says {}",
+                if is_dora { "without" } else { "with" },
+                config::FILE,
+                config.kind.as_str()
+            );
+            return fail(name, &message);
+        }
+    }
+    Ok(modules)
+}
+
+/// The name of the only type among these.
+fn label(dtypes: BTreeSet<Dtype>) -> &'static str {
+    match dtypes.into_iter().collect::<Vec<_>>()[..] {
+        [Dtype::F32] => "f32",
+        [Dtype::F16] => "f16",
+        [Dtype::BF16] => "bf16",
+        _ => "mixed",
+    }
+}
+
+/// Describes the adapter in `folder`, of a model with so many layers, without loading it.
+pub fn summary(folder: &Path, layers: usize) -> Result<AdapterSummary> {
+    let adapter = Adapter::open(folder)?;
+    adapter.check_layers(layers)?;
+    Ok(adapter.summary())
+}
+
+#[cfg(test)]
+mod tests;

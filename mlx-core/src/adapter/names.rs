@@ -1,0 +1,52 @@
+//! The names of an adapter's tensors. Invariant: pure.
+
+use std::borrow::Cow;
+
+/// The place of a tensor in the change of its module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// The factor that the input meets first.
+    First,
+    /// The factor that gives the output.
+    Second,
+    /// DoRA's magnitudes of the outputs.
+    Magnitude,
+}
+
+/// What mlx-lm puts behind the name of a module.
+const MLX_LM: [(&str, Part); 3] =
+    [(".lora_a", Part::First), (".lora_b", Part::Second), (".m", Part::Magnitude)];
+
+/// What PEFT puts there.
+const PEFT: [(&str, Part); 6] = [
+    (".lora_A.weight", Part::First),
+    (".lora_B.weight", Part::Second),
+    (".lora_embedding_A", Part::First),
+    (".lora_embedding_B", Part::Second),
+    (".lora_magnitude_vector", Part::Magnitude),
+    (".lora_magnitude_vector.weight", Part::Magnitude),
+];
+
+/// The canonical name of a tensor's module, and the tensor's place in its change.
+pub(super) fn parse(name: &str, is_peft: bool) -> Option<(String, Part)> {
+    let (name, ends) = if is_peft {
+        (name.strip_prefix("base_model.model.")?, PEFT.as_slice())
+    } else {
+        (name, MLX_LM.as_slice())
+    };
+    let found = ends.iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, *part)));
+    found.map(|(module, part)| (canonical(module).into_owned(), part))
+}
+
+/// The name of a module without the part of a larger model that it is in: tools put that at different places.
+pub(super) fn canonical(module: &str) -> Cow<'_, str> {
+    let Some(at) = module.find("language_model.") else { return module.into() };
+    format!("{}{}", &module[..at], &module[at + "language_model.".len()..]).into()
+}
+
+/// The number of the layer that a module is in, and its name there.
+pub(super) fn in_layer(module: &str) -> Option<(usize, &str)> {
+    let (_, rest) = module.split_once("layers.")?;
+    let (number, name) = rest.split_once('.')?;
+    Some((number.parse().ok()?, name))
+}

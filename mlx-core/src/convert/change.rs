@@ -1,0 +1,97 @@
+//! Which matrices of a conversion an adapter changes. Invariant: pure.
+
+use std::collections::BTreeMap;
+
+use safetensors::Dtype;
+
+use super::ConvertOptions;
+use super::plan::{PlannedChange, Unit};
+use crate::adapter::{Adapter, Factor, Target};
+use crate::error::{Error, Result};
+use crate::quantization::{QuantScheme, QuantizationConfig};
+use crate::weights::Entry;
+
+/// Finds the unit that each module of `adapter` belongs to. Quantized matrices become one unit with their scales and biases.
+pub(super) fn assign(
+    units: &mut Vec<Unit>,
+    adapter: &mut Adapter,
+    quantization: &QuantizationConfig,
+    options: &ConvertOptions,
+) -> Result<()> {
+    let mut by_name: BTreeMap<String, Unit> =
+        std::mem::take(units).into_iter().map(|unit| (unit.name.clone(), unit)).collect();
+    let modules = by_name.keys().filter_map(|name| name.strip_suffix(".weight").map(str::to_owned));
+    for module in modules.collect::<Vec<_>>() {
+        if !adapter.changes(&module) {
+            continue;
+        }
+        let Some(weight) = by_name.remove(&format!("{module}.weight")) else { continue };
+        let changed = if weight.sources.first().is_some_and(|entry| entry.dtype == Dtype::U32) {
+            let [scales, biases] =
+                ["scales", "biases"].map(|part| by_name.remove(&format!("{module}.{part}")));
+            let scheme = quantization.of(&module, scales.is_some());
+            let scheme = scheme.ok_or_else(|| {
+                Error::Array(format!("{module} is packed, but quantization in config.json does not cover it"))
+            })?;
+            packed(weight, &module, scheme, [scales, biases])
+        } else {
+            let from = weight.sources.first().map_or(Dtype::F32, |entry| entry.dtype);
+            (weight, from, None)
+        };
+        let unit = with_change(changed, &module, adapter, options)?;
+        by_name.insert(unit.name.clone(), unit);
+    }
+    units.extend(by_name.into_values());
+    Ok(())
+}
+
+/// A quantized matrix as one unit, the type of its floats and how it is packed.
+fn packed(
+    weight: Unit,
+    module: &str,
+    scheme: QuantScheme,
+    [scales, biases]: [Option<Unit>; 2],
+) -> (Unit, Dtype, Option<QuantScheme>) {
+    let mut shape = weight.shape.clone();
+    if let Some(width) = shape.last_mut() {
+        *width = scheme.inputs(*width);
+    }
+    let of_scales = scales.as_ref().map_or(Dtype::F32, |unit| unit.dtype);
+    // What MLX makes of packings whose scales are no floats.
+    let from = if scheme.has_biases() { of_scales } else { Dtype::BF16 };
+    let sources: Vec<Entry> =
+        [Some(weight), scales, biases].into_iter().flatten().flat_map(|unit| unit.sources).collect();
+    let name = module.to_owned();
+    let unit = Unit {
+        name,
+        sources,
+        shape,
+        dtype: from,
+        adds_one: false,
+        columns: None,
+        scheme: Some(scheme),
+        change: None,
+    };
+    (unit, from, Some(scheme))
+}
+
+fn with_change(
+    (unit, from, packed): (Unit, Dtype, Option<QuantScheme>),
+    module: &str,
+    adapter: &mut Adapter,
+    options: &ConvertOptions,
+) -> Result<Unit> {
+    let own = module.rsplit('.').next().unwrap_or(module);
+    let target = match unit.shape[..] {
+        [rows, width] if own.contains("embed") => Target::Embedding { rows, width },
+        [count, outputs, inputs] => Target::Experts { count, inputs, outputs },
+        [outputs, inputs] => Target::Linear { inputs, outputs },
+        _ => return Ok(unit),
+    };
+    let Some(factors) = adapter.take(&[module.to_owned()], target)? else { return Ok(unit) };
+    let magnitude = factors.magnitude.as_ref().map(|Factor { entry, .. }| entry.dtype);
+    // As mlx-lm, which multiplies with magnitudes of a wider type.
+    let made = if magnitude.is_none_or(|dtype| dtype == from) { from } else { Dtype::F32 };
+    let dtype = options.dtype.unwrap_or(made);
+    Ok(Unit { dtype, change: Some(PlannedChange { target, factors, packed, from }), ..unit })
+}
