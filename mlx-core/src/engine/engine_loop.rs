@@ -1,9 +1,9 @@
 //! The engine: its loop admits, plans, runs, draws, accepts and emits. Invariant: every request of every front end goes through it.
 
+mod figures;
 mod queue;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -382,24 +382,5 @@ impl EngineLoop {
             let free = Prefixes::left(&self.sequences, self.scheduler.ledger().free());
             self.prefixes.keep(sequence, &self.device, &self.capacity, free);
         }
-    }
-
-    fn record_memory(&mut self) {
-        let Self { queue, scheduler, sequences, gauges, .. } = self;
-        for (id, sequence) in sequences.iter() {
-            let Some(run) = &sequence.run else { continue };
-            let excess = scheduler.record_used(id, run.state.bytes() as u64);
-            if excess > 0 {
-                tracing::warn!(id, excess, "a sequence holds more memory than its reservation");
-            }
-        }
-        let ledger = scheduler.ledger();
-        gauges.reserved_bytes.store(self.capacity.fixed + ledger.reserved(), Ordering::Relaxed);
-        gauges.used_bytes.store(self.capacity.weights() + ledger.used(), Ordering::Relaxed);
-        gauges.prefix_bytes.store(self.prefixes.bytes(sequences), Ordering::Relaxed);
-        gauges.prefixes.store(self.prefixes.len(), Ordering::Relaxed);
-        gauges.running.store(scheduler.running(), Ordering::Relaxed);
-        gauges.paused.store(scheduler.waiting().saturating_sub(queue.len()), Ordering::Relaxed);
-        gauges.record_queue(queue.turns(), sequences.iter().filter_map(|(_, it)| it.ran_for()));
     }
 }

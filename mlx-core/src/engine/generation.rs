@@ -9,7 +9,8 @@ use futures_core::Stream;
 
 use super::canceller::Canceller;
 use super::options::Exactness;
-use super::request::{Event, FinishReason, Finished, Timings, Usage};
+use super::request::{Event, FinishReason, Finished};
+use super::usage::{Timings, Usage};
 use crate::error::Result;
 
 /// The events of one request, as an iterator that blocks until the next one; [`Event::Done`] is the last. Dropping it cancels the

@@ -16,6 +16,7 @@ mod run;
 mod schedule;
 mod sequence;
 mod stats;
+mod usage;
 
 pub use canceller::Canceller;
 pub use constraint::{ConstraintSpec, Grammar, Grammars, Marker, Scope};
@@ -29,6 +30,7 @@ pub use prefix::PrefixMiss;
 pub use registry::{Engines, FolderStamp};
 pub use request::{
     Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Task,
-    Timings, TokenOutput, Usage,
+    TokenOutput,
 };
 pub use stats::EngineStats;
+pub use usage::{Timings, Usage};

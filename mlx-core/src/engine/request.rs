@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
 use super::options::{Client, Exactness, Priority};
 use super::output::embedding::Pooling;
+use super::usage::{Timings, Usage};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::ModelSpec;
@@ -362,42 +363,4 @@ impl FinishReason {
             Self::Error(_) => "error",
         }
     }
-}
-
-/// Tokens in and out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Tokens of the prompt that were not computed again.
-    pub cached_tokens: usize,
-    /// Tokens that were drawn, the one that ended the text included.
-    pub completion_tokens: usize,
-}
-
-/// Where the time went, in seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Timings {
-    /// From the queue to the start of the prompt.
-    pub queue: f64,
-    /// From the start of the prompt to the first token.
-    pub prefill: f64,
-    /// From the first token to the last.
-    pub decode: f64,
-}
-
-impl Usage {
-    /// Prompt tokens computed per second.
-    pub fn prefill_rate(&self, timings: &Timings) -> f64 {
-        rate(self.prompt_tokens - self.cached_tokens, timings.prefill)
-    }
-
-    /// Tokens drawn per second after the first, which belongs to the prompt's time.
-    pub fn decode_rate(&self, timings: &Timings) -> f64 {
-        rate(self.completion_tokens.saturating_sub(1), timings.decode)
-    }
-}
-
-fn rate(count: usize, seconds: f64) -> f64 {
-    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::prefix::PrefixMiss;
-use super::request::{Timings, Usage};
+use super::usage::{Timings, Usage};
 
 /// The longest time after which a refused request is asked to try again, in seconds.
 const LONGEST_RETRY: u64 = 600;
