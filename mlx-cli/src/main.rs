@@ -30,8 +30,13 @@ use args::{Cli, Command};
 use cache::CacheCommand;
 use clap::Parser;
 use exit_code::Failure;
+use mimalloc::MiMalloc;
 use mlx_core::text::GUARDED_THREAD;
 use mlx_options::log_filter;
+
+/// The system's allocator keeps what a burst of large requests has freed (docs/decisions/0032-mimalloc.md).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     quiet_guarded_threads();

@@ -5,8 +5,13 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use mlx_options::printable;
 use mlx_server::args::ServeArgs;
+
+/// The system's allocator keeps what a burst of large requests has freed (docs/decisions/0032-mimalloc.md).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Serve language models of this machine over OpenAI's HTTP API.
 #[derive(Debug, Parser)]
