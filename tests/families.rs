@@ -89,6 +89,8 @@ fn fused_and_written_out_operations_give_the_references_logits() {
         "glm4-f32",
         "lfm2-f32",
         "qwen3_5-f32",
+        "falcon_h1-f32",
+        "nemotron_h-f32",
         "gemma4-f32",
         "gemma4_text-f32",
     ];
@@ -111,7 +113,14 @@ fn fused_and_written_out_operations_give_the_references_logits() {
 #[test]
 fn greedy_tokens_are_the_references_with_fused_operations_in_a_pipeline() {
     let _turn = device();
-    for name in ["llama-rope3-f32", "gemma3_text-f32", "gemma4_text-f32", "gpt_oss-f32", "qwen3_5-f32"] {
+    for name in [
+        "llama-rope3-f32",
+        "gemma3_text-f32",
+        "gemma4_text-f32",
+        "gpt_oss-f32",
+        "qwen3_5-f32",
+        "falcon_h1-f32",
+    ] {
         for (pipelined, batched_decode) in [(false, false), (true, false), (false, true), (true, true)] {
             let backend = Backend { pipelined, batched_decode, keeps_floats: false, ..Backend::GPU };
             let options = EngineOptions { backend: Some(backend), ..EngineOptions::default() };

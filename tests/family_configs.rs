@@ -218,7 +218,7 @@ pub(crate) fn bits(folder: &Path) -> Vec<u32> {
     rows.values().expect("values").iter().map(|logit| logit.to_bits()).collect()
 }
 
-fn renamed(tensors: &mut Tensors, name: impl Fn(&str) -> String) {
+pub(crate) fn renamed(tensors: &mut Tensors, name: impl Fn(&str) -> String) {
     *tensors = std::mem::take(tensors).into_iter().map(|(old, tensor)| (name(&old), tensor)).collect();
 }
 

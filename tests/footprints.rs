@@ -60,7 +60,17 @@ fn every_family_takes_the_bytes_that_inspect_reports() {
 #[test]
 fn a_recurrent_state_takes_the_same_at_any_length_and_so_does_its_checkpoint() {
     let _turn = device();
-    for name in ["lfm2-f32", "lfm2_moe-f32", "qwen3_5-f32", "qwen3_5_moe-f32", "qwen3_next-f32"] {
+    for name in [
+        "lfm2-f32",
+        "lfm2_moe-f32",
+        "qwen3_5-f32",
+        "qwen3_5_moe-f32",
+        "qwen3_next-f32",
+        "falcon_h1-f32",
+        "mamba2-f32",
+        "nemotron_h-f32",
+        "kimi_linear-f32",
+    ] {
         let model = load(name);
         let footprint = model.spec().footprint;
         assert!(footprint.fixed > 0, "{name}");

@@ -54,7 +54,7 @@ fn an_engine_runs_only_requests_that_it_has_checked() {
 fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
     let _turn = device();
     // Sliding windows with post-norms and softcapped logits; experts; states of constant size.
-    for name in [MODEL, "gemma2-f32", "gemma4_text-f32", "qwen3_moe-f32", "qwen3_5-f32"] {
+    for name in [MODEL, "gemma2-f32", "gemma4_text-f32", "qwen3_moe-f32", "qwen3_5-f32", "nemotron_h-f32"] {
         crowd(name, EngineOptions::default());
     }
     for (dtype, kv_bits) in [

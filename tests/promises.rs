@@ -17,6 +17,7 @@ mod families;
 mod family_configs;
 mod footprints;
 mod halves;
+mod hybrid_configs;
 mod kv_bits;
 mod loading;
 mod long_chats;

@@ -69,7 +69,15 @@ fn a_beginning_comes_back_after_a_restart() {
 #[test]
 fn states_that_cannot_be_cut_come_back_after_a_restart() {
     let _turn = device();
-    for name in ["gemma3_text-f32", "gpt_oss-f32", "mistral-f32", "lfm2-f32", "qwen3_5-f32"] {
+    for name in [
+        "gemma3_text-f32",
+        "gpt_oss-f32",
+        "mistral-f32",
+        "lfm2-f32",
+        "qwen3_5-f32",
+        "falcon_h1-f32",
+        "mamba2-f32",
+    ] {
         for exact in [true, false] {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let ask = |prompt: &[u32], tokens: usize| {

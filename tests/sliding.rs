@@ -113,8 +113,18 @@ fn a_cache_goes_back_to_its_own_length() {
 #[test]
 fn a_state_returns_to_its_checkpoint() {
     let _turn = device();
-    for name in ["mistral-f32", "gemma3_text-f32", "gemma4_text-f32", "lfm2-f32", "qwen3_5-f32", "llama-f32"]
-    {
+    for name in [
+        "mistral-f32",
+        "gemma3_text-f32",
+        "gemma4_text-f32",
+        "lfm2-f32",
+        "qwen3_5-f32",
+        "falcon_h1-f32",
+        "mamba2-f32",
+        "nemotron_h-f32",
+        "kimi_linear-f32",
+        "llama-f32",
+    ] {
         let model = load(name);
         let tokens = text(240);
         let mut straight = model.new_state(Variant::default());
@@ -144,7 +154,15 @@ fn a_state_returns_to_its_checkpoint() {
 #[test]
 fn rows_of_other_sequences_never_reach_a_recurrent_state() {
     let _turn = device();
-    for name in ["lfm2-f32", "qwen3_5-f32"] {
+    for name in [
+        "lfm2-f32",
+        "qwen3_5-f32",
+        "granitemoehybrid-f32",
+        "falcon_h1-f32",
+        "mamba2-f32",
+        "nemotron_h-f32",
+        "kimi_linear-f32",
+    ] {
         let model = load(name);
         let (tokens, other) = (text(120), text(97));
         let alone = |cuts: &[usize]| {

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use half::{bf16, f16};
-use mlx_rs::ops::{add, concatenate};
+use mlx_rs::ops::{add, concatenate, multiply};
 use mlx_rs::transforms::async_eval;
 use mlx_rs::{Array, ArrayElement, Dtype};
 use safetensors::Dtype as FileDtype;
@@ -80,6 +80,29 @@ pub fn plus_one(bytes: &[u8], from: FileDtype, to: FileDtype, shape: &[i32]) -> 
     let floats = floats(bytes, from, from, shape)?;
     let sum = add(&floats, scalar_like(1.0, &floats)?)?;
     Ok(sum.as_dtype(known_float(to)?)?)
+}
+
+/// The same, a matrix of `shape`, transposed.
+pub fn transposed(bytes: &[u8], [from, to]: [FileDtype; 2], shape: &[i32]) -> Result<Array> {
+    Ok(floats(bytes, from, to, shape)?.swap_axes(0, 1)?.contiguous()?)
+}
+
+/// The same multiplied in type `from` with a factor, and each row with another one if there are such.
+pub fn times(
+    bytes: &[u8],
+    [from, to]: [FileDtype; 2],
+    shape: &[i32],
+    factor: f32,
+    by_row: &[f32],
+) -> Result<Array> {
+    let floats = floats(bytes, from, from, shape)?;
+    let mut factors = scalar_like(factor, &floats)?;
+    if !by_row.is_empty() {
+        let rows = Array::from_slice(by_row, &[by_row.len() as i32, 1]).as_dtype(floats.dtype())?;
+        factors = multiply(rows, factors)?;
+    }
+    let known = float_dtype(to).ok_or_else(|| Error::Array(format!("{to:?} is not a float type")))?;
+    Ok(multiply(&floats, factors)?.as_dtype(known)?)
 }
 
 /// The elements of an array of floats or packed words, little-endian and row by row, with their type in files; waits until they are computed.

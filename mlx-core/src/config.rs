@@ -11,6 +11,39 @@ const MAX_SIZE: u64 = 1 << 30;
 /// The largest JSON file of a model folder, except tokenizer.json, which has a reader of its own.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
+/// The JSON object that a file of a model folder holds. Python writes `Infinity` and `NaN`, which JSON does not have: here they are what
+/// transformers writes for them, `{"__float__": "Infinity"}`.
+pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>> {
+    let parsed = serde_json::from_slice(bytes).or_else(|error| match tagged(bytes) {
+        Some(tagged) => serde_json::from_slice(&tagged).map_err(|_| error),
+        None => Err(error),
+    });
+    match parsed.map_err(|error| Error::file(path, format!("is not valid JSON: {error}")))? {
+        Value::Object(map) => Ok(map),
+        _ => Err(Error::file(path, "is not a JSON object")),
+    }
+}
+
+/// The same text with Python's names of numbers outside strings replaced by objects; `None` if there are none.
+fn tagged(bytes: &[u8]) -> Option<Vec<u8>> {
+    const NAMES: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    let (mut out, mut at, mut in_text, mut found) = (Vec::with_capacity(bytes.len()), 0, false, false);
+    while at < bytes.len() {
+        let name = NAMES.iter().find(|name| !in_text && bytes[at..].starts_with(name.as_bytes()));
+        if let Some(name) = name {
+            out.extend(format!("{{\"__float__\": \"{name}\"}}").bytes());
+            (at, found) = (at + name.len(), true);
+            continue;
+        }
+        let escaped = in_text && bytes[at] == b'\\' && at + 1 < bytes.len();
+        let end = if escaped { at + 2 } else { at + 1 };
+        in_text ^= bytes[at] == b'"';
+        out.extend(&bytes[at..end]);
+        at = end;
+    }
+    found.then_some(out)
+}
+
 /// A JSON object in a file. A key whose value is `null` counts as absent.
 #[derive(Debug, Clone)]
 pub struct Fields {
@@ -30,12 +63,7 @@ impl Fields {
             ));
         }
         let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
-        let value: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| Error::file(path, format!("is not valid JSON: {error}")))?;
-        match value {
-            Value::Object(map) => Ok(Self::of(path, map)),
-            _ => Err(Error::file(path, "is not a JSON object")),
-        }
+        Ok(Self::of(path, object(path, &bytes)?))
     }
 
     /// The fields of an object from this file.
@@ -206,6 +234,25 @@ impl Fields {
         numbers.ok_or_else(|| self.error(key, "must be a list of finite numbers"))
     }
 
+    /// A lower and an upper limit, either of which may be infinite.
+    pub fn optional_limits(&self, key: &str) -> Result<Option<[f64; 2]>> {
+        let limit = |item: &Value| match item.get("__float__").and_then(Value::as_str) {
+            Some("Infinity") => Some(f64::INFINITY),
+            Some("-Infinity") => Some(f64::NEG_INFINITY),
+            Some(_) => None,
+            None => item.as_f64().filter(|number| number.is_finite()),
+        };
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let pair = match value.as_array().map(Vec::as_slice) {
+            Some([least, most]) => limit(least).zip(limit(most)),
+            _ => None,
+        };
+        match pair.filter(|(least, most)| least <= most) {
+            Some((least, most)) => Ok(Some([least, most])),
+            None => Err(self.wrong(key, value, "a list of a lower and an upper limit")),
+        }
+    }
+
     /// The keys of this object.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.map.keys().map(String::as_str)
@@ -223,5 +270,27 @@ impl Fields {
             shown.push('…');
         }
         self.error(key, format_args!("is {shown}; it must be {expected}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pythons_infinity_is_a_limit_and_stays_a_text_in_a_text() {
+        let text = br#"{"a": [0.0, Infinity], "b": [-Infinity,1], "c": "\"Infinity", "d": [0.0, {"__float__": "Infinity"}], "e": [NaN, 1]}"#;
+        let fields =
+            Fields::of(Path::new("config.json"), object(Path::new("config.json"), text).expect("an object"));
+        let limits = |key: &str| fields.optional_limits(key).expect("limits");
+        assert_eq!(limits("a"), Some([0.0, f64::INFINITY]));
+        assert_eq!(limits("b"), Some([f64::NEG_INFINITY, 1.0]));
+        assert_eq!(fields.optional_text("c").expect("a text"), Some("\"Infinity"));
+        assert_eq!(limits("d"), limits("a"));
+        assert_eq!(limits("f"), None);
+        fields.optional_limits("e").expect_err("not a number");
+        for text in [&b"{\"a\": Infinit}"[..], b"{\"a\": Infinity", b"[Infinity]"] {
+            object(Path::new("config.json"), text).expect_err("not an object");
+        }
     }
 }

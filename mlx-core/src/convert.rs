@@ -3,6 +3,7 @@
 
 mod adapt;
 mod change;
+mod multipliers;
 mod options;
 mod output;
 mod plan;
@@ -22,12 +23,13 @@ pub use rule::Rule;
 
 use crate::adapter::{Adapter, Change, Factor};
 use crate::array;
-use crate::config::Fields;
+use crate::config::{self, Fields};
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::model;
 use crate::quantization::{QuantizationConfig, QuantizedMatrix};
 use crate::weights::{Checkpoint, FloatPolicy, WeightPolicy};
+use multipliers::Multipliers;
 use output::Output;
 use plan::{PlannedChange, Unit};
 use shards::{Shard, ShardFile};
@@ -123,7 +125,7 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
         return Err(Error::file(path, message));
     }
     let bytes = std::fs::read(&path).map_err(|error| Error::io(&path, error))?;
-    serde_json::from_slice(&bytes).map_err(|error| Error::file(path, format!("is not valid JSON: {error}")))
+    config::object(&path, &bytes)
 }
 
 /// The matrices that stay floats while others are quantized.
@@ -174,7 +176,7 @@ impl Conversion<'_, '_> {
             for begin in (0..source.length).step_by(step.max(1)) {
                 let end = source.length.min(begin + step);
                 let bytes = self.checkpoint.read_part(source, begin..end)?;
-                let parts = convert_rows(bytes, source.dtype, unit)?;
+                let parts = convert_rows(bytes, source.dtype, unit, begin / row)?;
                 for ((tensor, bytes), written) in tensors.iter().zip(&parts).zip(&mut written) {
                     file.write(&tensor.name, *written, bytes)?;
                     *written += bytes.len() as u64;
@@ -200,7 +202,7 @@ impl Conversion<'_, '_> {
             None => {
                 let floats = Unit { scheme: None, dtype: planned.from, change: None, ..unit.clone() };
                 let rows =
-                    parts.map(|(entry, bytes)| Ok(convert_rows(bytes, entry.dtype, &floats)?.concat()));
+                    parts.map(|(entry, bytes)| Ok(convert_rows(bytes, entry.dtype, &floats, 0)?.concat()));
                 let bytes = rows.collect::<Result<Vec<_>>>()?.concat();
                 array::floats(&bytes, planned.from, planned.from, &shape)?
             }
@@ -234,22 +236,27 @@ impl Conversion<'_, '_> {
     }
 }
 
-/// Converts rows of a unit from type `from` to the bytes of each of its tensors.
-fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit) -> Result<Vec<Vec<u8>>> {
-    if unit.scheme.is_none() && from == unit.dtype && !unit.adds_one && unit.columns.is_none() {
+/// Converts rows of a unit, of which the first is `first`, from type `from` to the bytes of each of its tensors.
+fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit, first: usize) -> Result<Vec<Vec<u8>>> {
+    let stays = !unit.adds_one && unit.columns.is_none() && unit.multipliers.is_none();
+    if unit.scheme.is_none() && from == unit.dtype && stays {
         return Ok(vec![bytes]);
     }
     let inputs = unit.inputs();
     let rows = bytes.len() * 8 / from.bitsize() / inputs;
     let shape = [rows as i32, inputs as i32];
-    let floats = match &unit.columns {
-        Some(columns) => {
+    let floats = match (&unit.columns, &unit.multipliers) {
+        (Some(columns), _) => {
             let matrix = array::floats(&bytes, from, unit.dtype, &[shape[1], shape[0]])?;
             let columns = array::slice_axis(&matrix, 1, columns.start as i32, columns.end as i32)?;
             columns.swap_axes(0, 1)?.contiguous()?
         }
-        None if unit.adds_one => array::plus_one(&bytes, from, unit.dtype, &shape)?,
-        None => array::floats(&bytes, from, unit.dtype, &shape)?,
+        (None, Some(Multipliers { factor, by_row })) => {
+            let by_row = if by_row.is_empty() { &[] } else { &by_row[first..first + rows] };
+            array::times(&bytes, [from, unit.dtype], &shape, *factor, by_row)?
+        }
+        (None, None) if unit.adds_one => array::plus_one(&bytes, from, unit.dtype, &shape)?,
+        (None, None) => array::floats(&bytes, from, unit.dtype, &shape)?,
     };
     match unit.scheme {
         Some(scheme) => QuantizedMatrix::quantize(&floats, scheme)?.to_bytes(),

@@ -16,6 +16,7 @@ import mlx_lm
 import numpy as np
 
 import families
+import hybrids
 
 HERE = Path(__file__).resolve().parent
 PLAIN = dict(vocab_size=320, max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu", bos_token_id=1,
@@ -65,6 +66,7 @@ def widened(name):
 
 
 SOURCES |= {name: widened(name) for name in WIDENED}
+SOURCES |= {name: dict(PLAIN, **(config | dict(model_type=name.split("-")[0]))) for name, config in hybrids.CONVERTS.items()}
 CASES = [  # the source and the flags of `mlx convert`
     dict(source="llama", bits=4, group=64),
     dict(source="llama", bits=8, group=32),
@@ -86,6 +88,8 @@ CASES = [  # the source and the flags of `mlx convert`
     dict(source="lfm2", bits=8, group=32),
     *(dict(source=name, bits=4, group=32) for name in WIDENED),
     *(dict(source=name, dtype="bfloat16") for name in ("deepseek_v3", "gemma4", "glm4_moe", "kimi_k25", "lfm2_moe", "minimax_m2", "qwen3_vl_moe")),
+    *(dict(source=name, bits=4, group=32) for name in hybrids.CONVERTS),
+    *(dict(source=name, dtype="bfloat16") for name in ("nemotron_h", "falcon_h1", "kimi_linear", "granitemoehybrid-dense")),
 ]
 
 
@@ -145,7 +149,7 @@ def conv_shapes(config):
 
 def shapes(name, config):
     """The tensors of a checkpoint in the format of transformers."""
-    if name in WIDENED:
+    if name in WIDENED or name in hybrids.CONVERTS:
         with tempfile.TemporaryDirectory() as folder:
             return sorted(families.published_tensors(name, Path(folder), config).items())
     return list(named_shapes(config))

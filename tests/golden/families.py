@@ -6,6 +6,7 @@ Where mlx-lm has the family, it must give the same logits, unless the list of di
 import json, shutil, sys
 from pathlib import Path
 
+import hybrids
 import make  # sets mlx's device before mlx_lm is imported
 import mlx.core as mx
 import mlx_lm
@@ -174,6 +175,7 @@ FAMILIES = {
     "helium": dict(head_dim=8, attention_bias=True, mlp_bias=True),
     "apertus": dict(attention_bias=True, rope_scaling=make.LLAMA3_ROPE),
 }
+FAMILIES |= hybrids.FAMILIES
 # The parts that see, by family; the tiny config is that of their text.
 SEE = {
     "qwen2_vl": EYES | dict(embed_dim=16, hidden_size=32, mlp_ratio=1),
@@ -193,9 +195,9 @@ SEE = {
 # What their text is called, where that is not their own name.
 TEXTS = {"kimi_k25": "deepseek_v3"}
 # Longer texts, for recurrences that take a prompt in blocks of 64; not a multiple of it.
-LENGTHS = {"qwen3_5": 150, "qwen3_next": 80, "qwen3_5-q4": 100}
+LENGTHS = {"qwen3_5": 150, "qwen3_next": 80, "qwen3_5-q4": 100} | hybrids.LENGTHS
 # What mlx-lm's `convert` makes of others: its names, its norms, its convolutions, its experts. It is the reference itself.
-CONVERTED = {"qwen3_5-q4": dict(quantize=True, q_group_size=32, q_bits=4), "gemma4-mlx": {}}
+CONVERTED = {"qwen3_5-q4": dict(quantize=True, q_group_size=32, q_bits=4), "gemma4-mlx": {}} | hybrids.CONVERTED
 # transformers has no model of these.
 BY_MLX_LM = {"bailing_moe", "exaone", "internlm2", "mimo", "minicpm"}
 # Why mlx-lm's logits differ.
@@ -220,7 +222,7 @@ DIFFERS = {
     "starcoder2": "the exact gelu, and knows no windows",
     "glm": "turns whole heads",
     "gpt_oss": "does not read this layout, and does not use yarn's truncate",
-}
+} | hybrids.DIFFERS | hybrids.OF_ORIGINAL
 
 
 def config_of(name):
@@ -243,7 +245,8 @@ def random_tensor(name, key, shape):
         around_zero = name.startswith("gemma") and not name.startswith("gemma4") or name.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in key
         return np.float32(0.2) * noise + np.float32(0 if around_zero else 1)
     if key.endswith("A_log"):
-        return np.linspace(-4, 2.7, shape[0], dtype=np.float32)  # heads that hardly forget, and heads that forget at once
+        most = 0.5 if name.startswith("kimi_linear") else 2.7  # transformers takes differences of long sums there
+        return np.linspace(-4, most, np.prod(shape), dtype=np.float32).reshape(shape)  # heads that hardly forget, and heads that forget at once
     if key.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
         return np.float32(1) + np.float32(0.2) * noise
     if "conv" in key and len(shape) == 3:
@@ -304,6 +307,7 @@ def published_tensors(name, folder, config):
         shapes = {key: shape for key, shape in shapes.items() if ".experts." not in key}
         shapes |= {f"{block}.experts.gate_up_proj": [count, 2 * width, hidden] for block in blocks}
         shapes |= {f"{block}.experts.down_proj": [count, hidden, width] for block in blocks}
+    shapes = hybrids.published(name, shapes)
     if name == "kimi_k25":  # transformers gives the layers of the text the name of the tower's
         shapes = {key.replace("language_model.model.blocks.", "language_model.model.layers.").replace("model.mm_", "mm_"): shape
                   for key, shape in shapes.items()}
@@ -367,7 +371,7 @@ def write(name, source, target, tokenizer):
     else:
         folder.mkdir(parents=True)
         write_checkpoint(name, folder, tokenizer)
-    logits = reference(name, folder)
+    logits = reference(name.split("-")[0], original) if name in hybrids.OF_ORIGINAL else reference(name, folder)
     spread, salt, length = 0.0, 0, LENGTHS.get(name, make.PASS_LENGTH)
     while True:  # until no greedy step of the texts is nearly a tie
         ids = make.generator(f"families/{name}-f32", f"ids{salt}").integers(8, make.BPE_VOCAB - 2, length).tolist()

@@ -49,7 +49,7 @@ pub const MODELS: [&str; 9] = [
 ];
 
 /// The checkpoints of families other than llama, all in f32.
-pub const FAMILIES: [&str; 70] = [
+pub const FAMILIES: [&str; 81] = [
     "afmoe-f32",
     "apertus-f32",
     "bailing_moe-f32",
@@ -63,6 +63,9 @@ pub const FAMILIES: [&str; 70] = [
     "exaone-f32",
     "exaone4-f32",
     "exaone_moe-f32",
+    "falcon_h1-f32",
+    "falcon_h1-mlx-f32",
+    "falcon_h1-plain-f32",
     "gemma-f32",
     "gemma2-f32",
     "gemma3_text-f32",
@@ -77,6 +80,9 @@ pub const FAMILIES: [&str; 70] = [
     "gpt_oss-f32",
     "granite-f32",
     "granitemoe-f32",
+    "granitemoehybrid-f32",
+    "granitemoehybrid-dense-f32",
+    "granitemoehybrid-mlx-f32",
     "granitemoeshared-f32",
     "helium-f32",
     "hunyuan_v1_dense-f32",
@@ -85,8 +91,11 @@ pub const FAMILIES: [&str; 70] = [
     "internlm2-f32",
     "internlm3-f32",
     "kimi_k25-f32",
+    "kimi_linear-f32",
+    "kimi_linear-mlx-f32",
     "lfm2-f32",
     "lfm2_moe-f32",
+    "mamba2-f32",
     "mimo-f32",
     "minicpm-f32",
     "minicpm3-f32",
@@ -96,6 +105,8 @@ pub const FAMILIES: [&str; 70] = [
     "mistral-f32",
     "mistral4-f32",
     "mixtral-f32",
+    "nemotron_h-f32",
+    "nemotron_h-mlx-f32",
     "olmo2-f32",
     "olmo3-f32",
     "olmoe-f32",
@@ -123,7 +134,7 @@ pub const FAMILIES: [&str; 70] = [
 ];
 
 /// The mixtures of experts among them.
-pub const MIXTURES: [&str; 29] = [
+pub const MIXTURES: [&str; 35] = [
     "afmoe-f32",
     "bailing_moe-f32",
     "deepseek_v2-f32",
@@ -137,14 +148,20 @@ pub const MIXTURES: [&str; 29] = [
     "glm4_moe_lite-f32",
     "gpt_oss-f32",
     "granitemoe-f32",
+    "granitemoehybrid-f32",
+    "granitemoehybrid-mlx-f32",
     "granitemoeshared-f32",
     "hunyuan_v1_moe-f32",
     "hy_v3-f32",
     "kimi_k25-f32",
+    "kimi_linear-f32",
+    "kimi_linear-mlx-f32",
     "lfm2_moe-f32",
     "minimax_m2-f32",
     "mistral4-f32",
     "mixtral-f32",
+    "nemotron_h-f32",
+    "nemotron_h-mlx-f32",
     "olmoe-f32",
     "phimoe-f32",
     "qwen2_moe-f32",

@@ -1,5 +1,7 @@
 //! The state of one sequence: that of all layers, and how it goes back.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
 use mlx_rs::transforms::{async_eval, eval};
 
@@ -184,8 +186,9 @@ impl SequenceState {
         Ok(eval(&self.arrays())?)
     }
 
-    pub(crate) fn layer_mut(&mut self, layer: usize) -> &mut LayerState {
-        &mut self.layers[layer]
+    /// The states at these places, in the order in which the model made them.
+    pub(crate) fn layers_mut(&mut self, places: Range<usize>) -> &mut [LayerState] {
+        &mut self.layers[places]
     }
 
     /// Whether its positions are in buffers with those of other sequences, which it keeps in memory. A fork is not.

@@ -16,9 +16,11 @@ const NORMS: [&str; 5] = [
     ".k_norm.weight",
 ];
 
-/// What keeps its type when other tensors are cast, by family.
-const KEPT: [(&[&str], &str); 3] = [
-    (&["qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"], "A_log"),
+/// Ends of the names of what keeps its type when other tensors are cast, by family.
+const KEPT: [(&[&str], &[&str]); 5] = [
+    (&["qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"], &["A_log"]),
+    (&["nemotron_h"], &["A_log", "e_score_correction_bias"]),
+    (&["kimi_linear"], &["A_log", "dt_bias", "e_score_correction_bias"]),
     (
         &[
             "deepseek_v3",
@@ -33,13 +35,18 @@ const KEPT: [(&[&str], &str); 3] = [
             "minimax",
             "minimax_m2",
         ],
-        "e_score_correction_bias",
+        &["e_score_correction_bias"],
     ),
-    (&["lfm2_moe", "afmoe", "bailing_moe"], "expert_bias"),
+    (&["lfm2_moe", "afmoe", "bailing_moe"], &["expert_bias"]),
 ];
 
 /// Parts of names for which mlx-lm has others, by family.
-const RENAMED: [(&str, &str, &str); 6] = [
+const RENAMED: [(&str, &str, &str); 11] = [
+    ("kimi_linear", ".block_sparse_moe.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"),
+    ("kimi_linear", ".block_sparse_moe.", ".mlp."),
+    ("kimi_linear", ".q_conv1d.", ".q_conv.conv."),
+    ("kimi_linear", ".k_conv1d.", ".k_conv.conv."),
+    ("kimi_linear", ".v_conv1d.", ".v_conv.conv."),
     ("lfm2_moe", ".feed_forward.w1.", ".feed_forward.gate_proj."),
     ("lfm2_moe", ".feed_forward.w2.", ".feed_forward.down_proj."),
     ("lfm2_moe", ".feed_forward.w3.", ".feed_forward.up_proj."),
@@ -54,7 +61,8 @@ pub(super) struct Adaptation<'a> {
     family: &'a str,
     nested: bool,
     shifts_norms: bool,
-    kept: Option<&'static str>,
+    /// Ends of the names of tensors that keep their type.
+    kept: &'static [&'static str],
 }
 
 impl<'a> Adaptation<'a> {
@@ -66,7 +74,7 @@ impl<'a> Adaptation<'a> {
             nested: config.tensors.nested && family != "gemma4_text",
             shifts_norms: is_delta && config.norm.kind == NormKind::RmsPlusOne,
             family,
-            kept: KEPT.iter().find(|(families, _)| families.contains(&family)).map(|(_, end)| *end),
+            kept: KEPT.iter().find(|(families, _)| families.contains(&family)).map_or(&[], |(_, ends)| *ends),
         }
     }
 
@@ -84,6 +92,7 @@ impl<'a> Adaptation<'a> {
     /// The shape of a tensor: channels, taps and 1 for a convolution, in which nothing moves.
     pub(super) fn shape(name: &str, shape: &[usize]) -> Vec<usize> {
         match *shape {
+            [heads, size] if name.ends_with(".dt_bias") => vec![heads * size],
             [channels, 1, taps] if name.ends_with("conv1d.weight") || name.ends_with("conv.weight") => {
                 vec![channels, taps, 1]
             }
@@ -98,6 +107,6 @@ impl<'a> Adaptation<'a> {
 
     /// Whether a tensor keeps its type when others are cast.
     pub(super) fn keeps_type(self, name: &str) -> bool {
-        self.kept.is_some_and(|end| name.ends_with(end))
+        self.kept.iter().any(|end| name.ends_with(end))
     }
 }

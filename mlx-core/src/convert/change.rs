@@ -68,6 +68,7 @@ fn packed(
         shape,
         dtype: from,
         adds_one: false,
+        multipliers: None,
         columns: None,
         scheme: Some(scheme),
         change: None,

@@ -7,6 +7,7 @@ use std::ops::Range;
 use safetensors::Dtype;
 
 use super::adapt::Adaptation;
+use super::multipliers::Multipliers;
 use super::stacks::{Stack, Stacks};
 use super::{ConvertOptions, Rule};
 use crate::adapter::{Factors, Target};
@@ -29,6 +30,8 @@ pub(super) struct Unit {
     pub(super) dtype: Dtype,
     /// Whether 1 is added to its numbers.
     pub(super) adds_one: bool,
+    /// What they are multiplied with.
+    pub(super) multipliers: Option<Multipliers>,
     /// Where each source is a matrix `[input, ...]`: its columns that become rows.
     pub(super) columns: Option<Range<usize>>,
     /// How it is quantized.
@@ -128,10 +131,12 @@ pub(super) fn plan(
             units.extend(apart.into_iter().map(|stack| stacked(stack, adaptation, options)));
             continue;
         }
-        match stacking.expert(name) {
-            Some((stack, index)) => drop(stacks.entry(stack).or_default().insert(index, entry.clone())),
-            None => units.push(adapted(name, entry, adaptation, options)),
+        if let Some((stack, index)) = stacking.expert(name) {
+            stacks.entry(stack).or_default().insert(index, entry.clone());
+            continue;
         }
+        let multipliers = Multipliers::of(config, name);
+        units.push(Unit { multipliers, ..adapted(name, entry, adaptation, options) });
     }
     for (name, experts) in stacks {
         let first = experts.values().next().map(|entry| (entry.dtype, entry.shape.clone()));
@@ -172,7 +177,17 @@ pub(super) fn quantize(
 fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
-    Unit { name, sources, shape, dtype, adds_one: false, columns: None, scheme: None, change: None }
+    Unit {
+        name,
+        sources,
+        shape,
+        dtype,
+        adds_one: false,
+        multipliers: None,
+        columns: None,
+        scheme: None,
+        change: None,
+    }
 }
 
 /// A stack of matrices.

@@ -21,7 +21,7 @@ enum Choice {
 }
 
 /// The rules that mlx-lm applies to some families by default: routers, and weights that would underflow.
-const FAMILY_RULES: [(&str, &[&str]); 26] = [
+const FAMILY_RULES: [(&str, &[&str]); 29] = [
     ("qwen3_moe", &["*mlp.gate=8:64"]),
     ("qwen3_5_moe", &["*mlp.gate=8:64", "*shared_expert_gate=8:64"]),
     ("qwen3_vl_moe", &["*mlp.gate=8:64"]),
@@ -33,6 +33,9 @@ const FAMILY_RULES: [(&str, &[&str]); 26] = [
     ("gpt_oss", &["*router=8:64"]),
     ("granite", &["*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
     ("granitemoe", &["*router.layer=8:64", "*self_attn.o_proj=8:64", "*mlp.down_proj=8:64", "lm_head=8:64"]),
+    ("granitemoehybrid", &["*router.layer=8:64"]),
+    ("kimi_linear", &["*mlp.gate=8:64"]),
+    ("nemotron_h", &["*mixer.gate=keep"]),
     ("minimax", &["*block_sparse_moe.gate=8:64"]),
     ("minimax_m2", &["*block_sparse_moe.gate=8:64"]),
     ("deepseek_v2", &["*mlp.gate=keep"]),

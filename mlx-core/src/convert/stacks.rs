@@ -9,8 +9,16 @@ use crate::model::{DecoderConfig, ExpertTensors, LatentConfig, MixerKind};
 use crate::weights::Entry;
 
 /// The families whose latents mlx-lm expands by one stack for keys and one for values.
-const EXPANDED_BY_HEAD: [&str; 7] =
-    ["deepseek_v3", "kimi_k2", "joyai_llm_flash", "kimi_k25", "glm4_moe_lite", "mistral3", "mistral4"];
+const EXPANDED_BY_HEAD: [&str; 8] = [
+    "deepseek_v3",
+    "kimi_k2",
+    "joyai_llm_flash",
+    "kimi_k25",
+    "kimi_linear",
+    "glm4_moe_lite",
+    "mistral3",
+    "mistral4",
+];
 
 /// A stack of matrices `[matrices, output, input]` and where its numbers are.
 pub(super) struct Stack {
@@ -58,20 +66,49 @@ impl<'a> Stacks<'a> {
         if float_dtype(entry.dtype).is_none() {
             return Vec::new();
         }
-        self.latents(name, entry).or_else(|| self.experts(name, entry)).unwrap_or_default()
+        let stacks = self.latents(name, entry).or_else(|| self.experts(name, entry));
+        stacks.or_else(|| self.dense(name, entry)).unwrap_or_default()
     }
 
     /// The name of the stack that the tensor of a single expert belongs to, and the index of the expert.
     pub(super) fn expert(&self, name: &str) -> Option<(String, usize)> {
         let (prefix, rest) = name.split_once(".experts.")?;
         let (index, part) = rest.split_once('.')?;
+        let plain = self.tensors() == Some(ExpertTensors::Plain);
         let part = match part {
+            "up_proj.weight" if plain => "fc1",
+            "down_proj.weight" if plain => "fc2",
             "gate_proj.weight" | "w1.weight" => "gate_proj",
             "up_proj.weight" | "w3.weight" => "up_proj",
             "down_proj.weight" | "w2.weight" => "down_proj",
             _ => return None,
         };
         Some((format!("{prefix}.{}.{part}.weight", self.place), index.parse().ok()?))
+    }
+
+    fn tensors(&self) -> Option<ExpertTensors> {
+        self.config.experts.as_ref().map(|experts| experts.tensors)
+    }
+
+    /// Gate, up and down of the dense block of Granite 4, which has gate above up.
+    fn dense(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
+        let (prefix, part) = name.split_once(".shared_mlp.").filter(|_| self.config.experts.is_none())?;
+        let [outputs, inputs] = entry.shape[..] else { return None };
+        let stack = |part: &str, source: Entry, outputs: usize| Stack {
+            name: format!("{prefix}.mlp.{part}.weight"),
+            sources: vec![source],
+            shape: vec![outputs, inputs],
+            columns: None,
+        };
+        let half = entry.length / 2;
+        match part {
+            "input_linear.weight" => Some(vec![
+                stack("gate_proj", entry.part(0..half), outputs / 2),
+                stack("up_proj", entry.part(half..entry.length), outputs / 2),
+            ]),
+            "output_linear.weight" => Some(vec![stack("down_proj", entry.clone(), outputs)]),
+            _ => None,
+        }
     }
 
     /// Into the space of latents and out of it, from the projection that expands them.
@@ -104,12 +141,12 @@ impl<'a> Stacks<'a> {
 
     /// Gate, up and down, from a tensor with those of all experts.
     fn experts(&self, name: &str, entry: &Entry) -> Option<Vec<Stack>> {
-        let [gate_up, down] = match self.config.experts.as_ref()?.tensors {
+        let [gate_up, down] = match self.tensors()? {
             ExpertTensors::InOne(names) => names,
             ExpertTensors::Each(_) | ExpertTensors::Transposed => {
                 ["experts.gate_up_proj", "experts.down_proj"]
             }
-            ExpertTensors::Interleaved => return None,
+            ExpertTensors::Interleaved | ExpertTensors::Plain => return None,
         };
         let [count, rows, columns] = entry.shape[..] else { return None };
         let of_expert = entry.length / count;

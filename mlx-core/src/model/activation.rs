@@ -2,7 +2,9 @@
 
 use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use mlx_rs::ops::{add, erf, expm1, logaddexp, minimum, multiply, power, select, sigmoid, subtract, tanh};
+use mlx_rs::ops::{
+    add, erf, expm1, logaddexp, maximum, minimum, multiply, power, select, sigmoid, subtract, tanh,
+};
 use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
@@ -19,6 +21,8 @@ pub enum Activation {
     Gelu,
     /// The same approximated with a hyperbolic tangent.
     GeluTanh,
+    /// The square of `x` above zero, and zero below (So et al., 2021, arXiv:2109.08668).
+    Relu2,
     /// A quadratic above zero and an exponential below, each with a learned factor (Huang and Schlag, 2024, arXiv:2411.13010).
     Xielu,
 }
@@ -32,6 +36,7 @@ impl Activation {
             "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate" => {
                 Self::GeluTanh
             }
+            "relu2" => Self::Relu2,
             "xielu" => Self::Xielu,
             _ => return None,
         })
@@ -43,6 +48,7 @@ pub(super) enum Activated {
     Silu,
     Gelu,
     GeluTanh,
+    Relu2,
     /// All of shape `[1]`.
     Xielu {
         above: Array,
@@ -59,6 +65,7 @@ impl Activated {
             Activation::Silu => Self::Silu,
             Activation::Gelu => Self::Gelu,
             Activation::GeluTanh => Self::GeluTanh,
+            Activation::Relu2 => Self::Relu2,
             Activation::Xielu => xielu(weights, &format!("{name}.act_fn"))?,
         })
     }
@@ -85,6 +92,10 @@ impl Activated {
                     multiply(add(input, multiply(cube, number(0.044_715)?)?)?, number(slope)?)?
                 };
                 Ok(multiply(multiply(input, number(0.5)?)?, add(tanh(inner)?, number(1.0)?)?)?)
+            }
+            Self::Relu2 => {
+                let positive = maximum(input, number(0.0)?)?;
+                Ok(multiply(&positive, &positive)?)
             }
             Self::Xielu { above, below, beta, epsilon } => {
                 let right = multiply(multiply(above, input)?, input)?;

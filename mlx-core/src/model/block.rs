@@ -7,7 +7,7 @@ use super::batch::Batch;
 use super::config::{DecoderConfig, LayerConfig};
 use super::dense_and_experts::DenseAndExperts;
 use super::feed_forward::{FeedForward, FeedForwardConfig};
-use super::mixer::{Mixer, MixerConfig};
+use super::mixer::{Mixer, MixerConfig, MixerKind};
 use super::moe::Experts;
 use super::norm::Norm;
 use super::per_layer_input::PerLayerInput;
@@ -19,6 +19,8 @@ use crate::weights::Weights;
 
 /// The part of a layer that computes each row alone.
 enum Inner {
+    /// None: a layer of a mixer alone.
+    None,
     Dense(FeedForward),
     Sparse(Box<Experts>),
     Both(Box<DenseAndExperts>),
@@ -27,7 +29,7 @@ enum Inner {
 /// A transformer layer.
 pub(crate) struct Block {
     input_norm: Option<Norm>,
-    mixer: Mixer,
+    mixer: Option<Mixer>,
     post_attention_norm: Option<Norm>,
     pre_feedforward_norm: Option<Norm>,
     feed_forward: Inner,
@@ -63,13 +65,15 @@ impl Block {
             hidden,
             eps: config.norm.eps,
         };
+        let attends = layer.mixer != MixerKind::None;
+        let before = |part: Option<&'static str>, is_there: bool| part.filter(|_| is_there);
         Ok(Self {
-            input_norm: norm(weights, block.input_norm)?,
+            input_norm: norm(weights, before(block.input_norm, attends))?,
             mixer: Mixer::load(weights, name, &mixer)?,
-            post_attention_norm: norm(weights, block.post_attention_norm)?,
-            pre_feedforward_norm: norm(weights, block.pre_feedforward_norm)?,
+            post_attention_norm: norm(weights, before(block.post_attention_norm, attends))?,
+            pre_feedforward_norm: norm(weights, before(block.pre_feedforward_norm, layer.feeds_forward))?,
             feed_forward: Inner::load(weights, name, config, layer)?,
-            post_feedforward_norm: norm(weights, block.post_feedforward_norm)?,
+            post_feedforward_norm: norm(weights, before(block.post_feedforward_norm, layer.feeds_forward))?,
             parallel_residual: block.parallel_residual,
             residual_multiplier: block.residual_multiplier,
             per_layer_input: per_layer_input.transpose()?,
@@ -78,29 +82,42 @@ impl Block {
     }
 
     /// `[T, hidden]` to the same shape; `rotary` is what queries and keys rotate by, `tokens` what the layer gets from the tokens
-    /// themselves, `states` holds the state of each sequence that this layer extends or borrows.
+    /// themselves, `states` holds the states of each sequence that this layer extends or borrows.
     pub(crate) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
         rotary: Option<&Rotary>,
         tokens: Option<&Array>,
-        states: &mut [&mut LayerState],
+        states: &mut [&mut [LayerState]],
     ) -> Result<Array> {
         let normed = normalized(self.input_norm.as_ref(), input)?;
-        let attended = self.mixer.forward(&normed, batch, rotary, states)?;
-        let middle = self.added(input, &attended, self.post_attention_norm.as_ref())?;
-        let fed = if self.parallel_residual {
-            self.feed_forward.forward(&normed, &middle, batch)?
-        } else {
-            let normed = normalized(self.pre_feedforward_norm.as_ref(), &middle)?;
-            self.feed_forward.forward(&normed, &middle, batch)?
+        let middle = match &self.mixer {
+            None => input.clone(),
+            Some(mixer) => {
+                let attended = mixer.forward(&normed, batch, rotary, states)?;
+                self.added(input, &attended, self.post_attention_norm.as_ref())?
+            }
         };
-        let mut output = self.added(&middle, &fed, self.post_feedforward_norm.as_ref())?;
+        let mut output = self.fed(&normed, &middle, batch)?;
         if let (Some(layer), Some(tokens)) = (&self.per_layer_input, tokens) {
             output = layer.forward(&output, tokens)?;
         }
         self.layer_scalar.as_ref().map_or(Ok(output.clone()), |scalar| Ok(multiply(&output, scalar)?))
+    }
+
+    /// `middle` with what the feed-forward block makes of it, or of `normed`, which the mixer read.
+    fn fed(&self, normed: &Array, middle: &Array, batch: &Batch) -> Result<Array> {
+        if matches!(self.feed_forward, Inner::None) {
+            return Ok(middle.clone());
+        }
+        let fed = if self.parallel_residual {
+            self.feed_forward.forward(normed, middle, batch)?
+        } else {
+            let normed = normalized(self.pre_feedforward_norm.as_ref(), middle)?;
+            self.feed_forward.forward(&normed, middle, batch)?
+        };
+        self.added(middle, &fed, self.post_feedforward_norm.as_ref())
     }
 
     /// `stream` with `part` added, after its norm and times the residual_multiplier.
@@ -118,6 +135,9 @@ impl Block {
 impl Inner {
     /// Takes the tensors of the layer `name` that such a block needs.
     fn load(weights: &mut Weights, name: &str, config: &DecoderConfig, layer: &LayerConfig) -> Result<Self> {
+        if !layer.feeds_forward {
+            return Ok(Self::None);
+        }
         let (hidden, inner) = (config.hidden_size, format!("{name}.mlp"));
         let intermediate_size = layer.intermediate_size.unwrap_or(config.feed_forward.intermediate_size);
         let dense = FeedForwardConfig { intermediate_size, ..config.feed_forward.clone() };
@@ -134,6 +154,7 @@ impl Inner {
     /// `[T, hidden]` to the same shape; `stream` is what `normed` is the norm of.
     fn forward(&self, normed: &Array, stream: &Array, batch: &Batch) -> Result<Array> {
         match self {
+            Self::None => Ok(stream.clone()),
             Self::Dense(dense) => dense.forward(normed),
             Self::Sparse(experts) => experts.forward(normed, !batch.is_decode()),
             Self::Both(both) => both.forward(normed, stream, !batch.is_decode()),

@@ -25,14 +25,29 @@ impl CausalConv {
         taps: usize,
         bias: bool,
     ) -> Result<Self> {
-        let weight = format!("{name}.weight");
-        let last = weights.shape(&weight).and_then(|shape| shape.last().copied());
-        let shape = if last == Some(1) { [channels, taps, 1] } else { [channels, 1, taps] };
-        let all = weights.take(&weight, &shape)?.as_dtype(Dtype::Float32)?;
-        let by_tap = all.reshape(&[channels as i32, taps as i32])?.swap_axes(0, 1)?.contiguous()?;
-        let taps = (0..taps as i32).map(|tap| slice_axis(&by_tap, 0, tap, tap + 1));
+        let conv = Self::load_parts(weights, &[name], channels, taps)?;
         let bias = bias.then(|| weights.take(&format!("{name}.bias"), &[channels])).transpose()?;
-        Ok(Self { taps: taps.collect::<Result<_>>()?, bias })
+        Ok(Self { bias, ..conv })
+    }
+
+    /// Convolutions without biases, each of so many channels, side by side.
+    pub(super) fn load_parts(
+        weights: &mut Weights,
+        names: &[&str],
+        channels: usize,
+        taps: usize,
+    ) -> Result<Self> {
+        let parts = names.iter().map(|name| {
+            let weight = format!("{name}.weight");
+            let last = weights.shape(&weight).and_then(|shape| shape.last().copied());
+            let shape = if last == Some(1) { [channels, taps, 1] } else { [channels, 1, taps] };
+            let all = weights.take(&weight, &shape)?.as_dtype(Dtype::Float32)?;
+            Ok(all.reshape(&[channels as i32, taps as i32])?)
+        });
+        let all = concatenate(&parts.collect::<Result<Vec<Array>>>()?, 0)?;
+        let by_tap = all.swap_axes(0, 1)?.contiguous()?;
+        let taps = (0..taps as i32).map(|tap| slice_axis(&by_tap, 0, tap, tap + 1));
+        Ok(Self { taps: taps.collect::<Result<_>>()?, bias: None })
     }
 
     /// `[n, channels]`, which follow the rows `before`, `[taps - 1, channels]` or nothing. Gives the same shape in f32, and the rows

@@ -1,8 +1,9 @@
 //! What config.json says about a decoder: everything that differs between the checkpoints of all families.
 
 use super::attention::AttentionConfig;
-use super::feed_forward::FeedForwardConfig;
-use super::head::HeadConfig;
+use super::feed_forward::{FeedForwardConfig, FeedForwardInput};
+use super::head::{HeadConfig, LogitScale};
+use super::mamba2::WIDE;
 use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use super::norm::{NormConfig, NormKind};
@@ -48,8 +49,7 @@ pub struct DecoderConfig {
 impl DecoderConfig {
     /// The attention of a layer, if that is its mixer.
     pub fn attention_of<'a>(&'a self, layer: &'a LayerConfig) -> Option<&'a AttentionConfig> {
-        let attends = layer.mixer == MixerKind::Attention;
-        attends.then(|| layer.attention.as_deref().unwrap_or(&self.attention))
+        layer.mixer.attends().then(|| layer.attention.as_deref().unwrap_or(&self.attention))
     }
 
     /// Renames and drops tensors, so that `weights` has the decoder's names, and corrects what the tensors show to be wrong in
@@ -57,6 +57,7 @@ impl DecoderConfig {
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         self.prepare_gated_delta(weights);
+        self.prepare_mamba2(weights);
         self.skip_borrowed(weights);
         let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
         let drafts: Vec<String> = drafts.map(|layer| format!(".layers.{layer}.")).collect();
@@ -66,7 +67,8 @@ impl DecoderConfig {
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {
-            let has = |part: &str| weights.has(&format!("model.layers.0.self_attn.{part}.bias"));
+            let first = self.layers.iter().position(|layer| layer.mixer.attends()).unwrap_or(0);
+            let has = |part: &str| weights.has(&format!("model.layers.{first}.self_attn.{part}.bias"));
             self.attention.biases.qkv = has("q_proj") || has("qkv_proj");
             self.attention.biases.output = has("o_proj");
         }
@@ -82,6 +84,7 @@ impl DecoderConfig {
                 weights.skip(&format!("lm_head.{part}"));
             }
         }
+        self.prepare_multipliers(weights);
         Ok(())
     }
 }
@@ -114,6 +117,59 @@ impl DecoderConfig {
     }
 }
 
+impl DecoderConfig {
+    /// What the tensors of Mamba-2 layers show, and what is f32 in them.
+    fn prepare_mamba2(&mut self, weights: &mut Weights) {
+        let has = |kind: fn(&LayerConfig) -> bool| self.layers.iter().any(kind);
+        let is_mamba = has(|layer| layer.mixer.mamba2().is_some());
+        if is_mamba || has(|layer| matches!(layer.mixer, MixerKind::KimiDelta(_))) {
+            for end in WIDE {
+                weights.keep_wide(end);
+            }
+            // Heads that draft tokens.
+            weights.skip_all(|name| name.starts_with("mtp.") || name.starts_with("model.mtp"));
+        }
+        if !is_mamba {
+            return;
+        }
+        if !weights.has_under("backbone.") {
+            weights.rename(&[("backbone.", "model.")]);
+        } else if weights.has_under("backbone.embedding.") {
+            weights.rename(&[("backbone.embeddings.", "backbone.embedding.")]);
+        }
+        if weights.has_under(".mlp.gate_proj.") {
+            self.feed_forward.input = FeedForwardInput::Gated;
+        }
+    }
+
+    /// mlx-lm multiplies the weights of Falcon-H1 with the factors of config.json when it converts them, but those of keys not with
+    /// `key_multiplier`, and those of values with none, though what attention reads has a factor.
+    fn prepare_multipliers(&mut self, weights: &Weights) {
+        let is_both = |layer: &LayerConfig| matches!(layer.mixer, MixerKind::BesideMamba2(_));
+        let Some(layer) = self.layers.iter().position(is_both) else { return };
+        let conv = weights.shape(&format!("model.layers.{layer}.mamba.conv1d.weight"));
+        if conv.and_then(<[usize]>::last) != Some(&1) {
+            return;
+        }
+        self.feed_forward.multipliers = None;
+        let embedding = self.embedding_scale.take().unwrap_or(1.0);
+        self.head.scale = match self.head.scale {
+            Some(LogitScale::Times(head)) if self.head.tie_word_embeddings => {
+                Some(LogitScale::Times(head / embedding))
+            }
+            _ => None,
+        };
+        for layer in &mut self.layers {
+            if let MixerKind::BesideMamba2(both) = &mut layer.mixer {
+                both.mamba.multipliers = None;
+                both.attention_out_multiplier = both.attention_in_multiplier;
+                (both.attention_in_multiplier, both.ssm_in_multiplier, both.ssm_out_multiplier) =
+                    (1.0, 1.0, 1.0);
+            }
+        }
+    }
+}
+
 /// What may differ from layer to layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerConfig {
@@ -130,6 +186,8 @@ pub struct LayerConfig {
     pub sliding_window: Option<usize>,
     /// Rotary embedding of queries and keys; `None` for a layer without positions.
     pub rope: Option<RopeConfig>,
+    /// Whether it has a feed-forward block, dense or of experts.
+    pub feeds_forward: bool,
     /// Whether it has experts, if the model has some.
     pub is_moe: bool,
 }

@@ -1,5 +1,7 @@
 //! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
 
+use std::ops::Range;
+
 use mlx_rs::ops::multiply;
 use mlx_rs::{Array, Dtype};
 
@@ -8,6 +10,7 @@ use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
 use super::embedding::Embedding;
 use super::linear::{Linear, Part};
+use super::mixer::MixerKind;
 use super::norm::Norm;
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
@@ -27,6 +30,8 @@ pub(crate) struct Decoder {
     per_layer_inputs: Option<PerLayerInputs>,
     ropes: Ropes,
     blocks: Vec<Block>,
+    /// Where each layer's states are among those of a sequence; those that it borrows, if it does.
+    states: Vec<Range<usize>>,
     norm: Norm,
     head: Linear,
 }
@@ -63,8 +68,22 @@ impl Decoder {
         if is_adapted {
             spec.footprint = spec.footprint.adapted();
         }
-        Ok(Self { spec, config, dtype, embedding, per_layer_inputs, ropes, blocks, norm, head })
+        let states = places(&config.layers);
+        Ok(Self { spec, config, dtype, embedding, per_layer_inputs, ropes, blocks, states, norm, head })
     }
+}
+
+/// Where the states of each layer are, if they stand in the order of layers.
+fn places(layers: &[LayerConfig]) -> Vec<Range<usize>> {
+    let mut places: Vec<Range<usize>> = Vec::with_capacity(layers.len());
+    let mut end = 0;
+    for layer in layers {
+        let own = || layer.mixer.new_states(layer.sliding_window).len();
+        let place = layer.kv_source.map_or_else(|| end..end + own(), |source| places[source].clone());
+        end = end.max(place.end);
+        places.push(place);
+    }
+    places
 }
 
 impl Model for Decoder {
@@ -73,9 +92,9 @@ impl Model for Decoder {
     }
 
     fn new_state(&self, variant: Variant) -> SequenceState {
-        let layer = |layer: &LayerConfig| layer.mixer.new_state(layer.sliding_window);
+        let layer = |layer: &LayerConfig| layer.mixer.new_states(layer.sliding_window);
         let own = self.config.layers.iter().filter(|layer| layer.kv_source.is_none());
-        SequenceState::new(own.map(layer).collect(), variant)
+        SequenceState::new(own.flat_map(layer).collect(), variant)
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
@@ -108,14 +127,14 @@ impl Model for Decoder {
             pass.rotary = self.ropes.rotary(&pass.batch.positions().rows()?, &long)?;
         }
         let mut end = pass.layer.saturating_add(layers);
-        // Layers that borrow follow at once: a state whose own layers are done looks like one whose pass is.
-        if self.config.layers.get(end).is_none_or(|layer| layer.kv_source.is_some()) {
+        // Layers without states of their own follow at once: a state whose layers are done looks like one whose pass is.
+        let extends = |layer: &LayerConfig| layer.kv_source.is_none() && layer.mixer != MixerKind::None;
+        if end >= self.blocks.len() || !self.config.layers[end..].iter().any(extends) {
             end = self.blocks.len();
         }
         for layer in pass.layer..end {
-            let source = self.config.layers[layer].kv_source.unwrap_or(layer);
-            let mut of_layer: Vec<&mut LayerState> =
-                states.iter_mut().map(|state| state.layer_mut(source)).collect();
+            let mut of_layer: Vec<&mut [LayerState]> =
+                states.iter_mut().map(|state| state.layers_mut(self.states[layer].clone())).collect();
             let rotary = self.ropes.of_layer(&pass.rotary, layer);
             let tokens = pass.per_layer_inputs.as_ref();
             let tokens = tokens.map(|all| PerLayerInputs::of_layer(all, layer)).transpose()?;
@@ -127,7 +146,10 @@ impl Model for Decoder {
     }
 
     fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
-        state.shift(kept, dropped, |layer, keys| self.ropes.rerotate(layer, keys, dropped))
+        state.shift(kept, dropped, |place, keys| {
+            let layer = self.states.iter().position(|places| places.contains(&place)).unwrap_or(place);
+            self.ropes.rerotate(layer, keys, dropped)
+        })
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {

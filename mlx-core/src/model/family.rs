@@ -7,10 +7,13 @@ mod gated_mixtures;
 mod gemma;
 mod gemma4;
 mod hybrid;
+mod kimi_linear;
 mod latent;
 mod layers;
 mod llama;
+mod mamba;
 mod mixtures;
+mod nemotron_h;
 mod nested;
 mod olmo;
 mod qwen;
@@ -26,7 +29,7 @@ use crate::error::Result;
 type Read = fn(&Fields) -> Result<DecoderConfig>;
 
 /// The families in alphabetical order: `model_type` of config.json, its aliases, and the function that reads the config.
-const FAMILIES: [(&[&str], Read); 68] = [
+const FAMILIES: [(&[&str], Read); 73] = [
     (&["afmoe"], gated_mixtures::afmoe),
     (&["apertus"], varied::apertus),
     (&["bailing_moe"], varied::bailing_moe),
@@ -40,6 +43,7 @@ const FAMILIES: [(&[&str], Read); 68] = [
     (&["exaone"], varied::exaone),
     (&["exaone4"], olmo::exaone4),
     (&["exaone_moe"], routed::exaone_moe),
+    (&["falcon_h1"], mamba::falcon_h1),
     (&["gemma"], gemma::gemma),
     (&["gemma2"], gemma::gemma2),
     (&["gemma3"], gemma::gemma3),
@@ -54,6 +58,7 @@ const FAMILIES: [(&[&str], Read); 68] = [
     (&["gpt_oss"], mixtures::gpt_oss),
     (&["granite"], llama::granite),
     (&["granitemoe", "granitemoeshared"], mixtures::granitemoe),
+    (&["granitemoehybrid"], mamba::granitemoehybrid),
     (&["helium"], llama::helium),
     (&["hunyuan_v1_dense"], qwen::hunyuan_v1_dense),
     (&["hunyuan_v1_moe"], mixtures::hunyuan_v1_moe),
@@ -62,10 +67,12 @@ const FAMILIES: [(&[&str], Read); 68] = [
     (&["internlm3"], llama::internlm3),
     (&["iquestcoder"], llama::iquestcoder),
     (&["kimi_k25", "kimi_vl"], nested::kimi_k25),
+    (&["kimi_linear"], kimi_linear::kimi_linear),
     (&["lfm2"], hybrid::lfm2),
     (&["lfm2_moe"], hybrid::lfm2_moe),
     (&["llama", "xverse"], llama::llama),
     (&["mimo"], qwen::mimo),
+    (&["mamba2"], mamba::mamba2),
     (&["minicpm"], llama::minicpm),
     (&["minicpm3"], latent::minicpm3),
     (&["minimax_m2", "minimax"], routed::minimax_m2),
@@ -74,6 +81,7 @@ const FAMILIES: [(&[&str], Read); 68] = [
     (&["mistral3", "llava"], nested::mistral3),
     (&["mistral4"], latent::mistral4),
     (&["mixtral"], mixtures::mixtral),
+    (&["nemotron_h"], nemotron_h::nemotron_h),
     (&["olmo2"], olmo::olmo2),
     (&["olmo3"], olmo::olmo3),
     (&["olmoe"], mixtures::olmoe),

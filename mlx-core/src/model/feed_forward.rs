@@ -5,6 +5,7 @@ use mlx_rs::ops::{multiply, split_equal};
 
 use super::activation::{Activated, Activation};
 use super::linear::{Linear, Part};
+use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -30,6 +31,8 @@ pub struct FeedForwardConfig {
     pub input: FeedForwardInput,
     /// The function between the projections.
     pub activation: Activation,
+    /// Factors of the gate before the function, and of the block's output.
+    pub multipliers: Option<[f32; 2]>,
 }
 
 /// `down(activation(gate(x)) * up(x))`, with gate and up as one product; or `down(activation(up(x)))`.
@@ -38,6 +41,7 @@ pub(crate) struct FeedForward {
     gated: bool,
     activation: Activated,
     down: Linear,
+    multipliers: Option<[f32; 2]>,
 }
 
 impl FeedForward {
@@ -48,7 +52,7 @@ impl FeedForward {
         hidden: usize,
         config: &FeedForwardConfig,
     ) -> Result<Self> {
-        let FeedForwardConfig { intermediate_size, bias, input, activation } = *config;
+        let FeedForwardConfig { intermediate_size, bias, input, activation, multipliers } = *config;
         let [gate, up, both, down] =
             ["gate_proj", "up_proj", "gate_up_proj", "down_proj"].map(|part| format!("{name}.{part}"));
         let parts = match input {
@@ -66,6 +70,7 @@ impl FeedForward {
             gated: input != FeedForwardInput::Plain,
             activation: Activated::load(weights, name, activation)?,
             down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], intermediate_size, bias)?,
+            multipliers,
         })
     }
 
@@ -76,6 +81,11 @@ impl FeedForward {
             return self.down.forward(&self.activation.forward(&wide)?);
         }
         let both = split_equal(wide, 2, -1)?;
-        self.down.forward(&multiply(self.activation.forward(&both[0])?, &both[1])?)
+        let Some([of_gate, of_output]) = self.multipliers else {
+            return self.down.forward(&multiply(self.activation.forward(&both[0])?, &both[1])?);
+        };
+        let gate = multiply(&both[0], scalar_like(of_gate, &both[0])?)?;
+        let output = self.down.forward(&multiply(self.activation.forward(&gate)?, &both[1])?)?;
+        Ok(multiply(&output, scalar_like(of_output, &output)?)?)
     }
 }

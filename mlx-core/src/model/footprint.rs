@@ -140,6 +140,14 @@ fn bytes_per_row(config: &DecoderConfig, size: u64) -> u64 {
         MixerKind::Latent(latent) => latent.numbers_per_row() as u64 * size,
         MixerKind::ShortConv(_) => 12 * config.hidden_size as u64 * size.max(4),
         MixerKind::GatedDelta(delta) => delta.bytes_per_row() as u64,
+        MixerKind::KimiDelta(delta) => delta.bytes_per_row() as u64,
+        MixerKind::Mamba2(mamba) => mamba.bytes_per_row() as u64,
+        MixerKind::BesideMamba2(both) => {
+            both.mamba.bytes_per_row() as u64
+                + config.attention_of(layer).map_or(0, attention) as u64 * size
+                + 3 * config.hidden_size as u64 * size
+        }
+        MixerKind::None => 0,
     };
     let sparse = |experts: &MoeConfig| {
         let shared = experts.shared.map_or(0, |shared| 5 * shared.intermediate_size + config.hidden_size);

@@ -2,7 +2,7 @@
 //! decays, and that each row corrects. Invariant: memory and decay are f32.
 
 mod config;
-mod rule;
+pub(super) mod rule;
 
 use mlx_rs::fast::rms_norm;
 use mlx_rs::ops::{
@@ -128,7 +128,7 @@ impl GatedDelta {
             key: unit(width)?,
             value: slice_axis(&active, 1, 2 * width, active.dim(1))?
                 .reshape(&[count, keys, group, value_size])?,
-            log_decay: log_decay.reshape(&[count, keys, group])?,
+            log_decay: log_decay.reshape(&[count, keys, group, 1])?,
             correction: correction.reshape(&[count, keys, group])?,
         };
         let (mixed, memory) = rows.through(state.memory())?;

@@ -6,9 +6,12 @@
 use mlx_rs::Array;
 
 use super::attention::{Attention, AttentionConfig};
+use super::attention_beside_mamba2::{AttentionBesideMamba2, BesideMamba2Config};
 use super::batch::Batch;
 use super::gated_delta::{GatedDelta, GatedDeltaConfig};
+use super::kimi_delta::{KimiDelta, KimiDeltaConfig};
 use super::latent_attention::{LatentAttention, LatentConfig};
+use super::mamba2::{Mamba2, Mamba2Config};
 use super::rope::Rotary;
 use super::short_conv::{ShortConv, ShortConvConfig};
 use crate::cache::LayerState;
@@ -27,24 +30,53 @@ pub enum MixerKind {
     ShortConv(ShortConvConfig),
     /// The gated delta rule: a state of constant size that forgets and is corrected row by row.
     GatedDelta(GatedDeltaConfig),
+    /// The same with a decay for each dimension of keys.
+    KimiDelta(KimiDeltaConfig),
+    /// Mamba-2: a state of constant size that forgets as fast as each row says.
+    Mamba2(Mamba2Config),
+    /// Softmax attention and Mamba-2, added.
+    BesideMamba2(BesideMamba2Config),
+    /// None: a layer of a feed-forward block alone.
+    None,
 }
 
 impl MixerKind {
-    /// An empty state of a layer of this kind, whose rows see `sliding_window` positions if it attends.
-    pub(super) fn new_state(self, sliding_window: Option<usize>) -> LayerState {
+    /// Empty states of a layer of this kind, whose rows see `sliding_window` positions if it attends.
+    pub(super) fn new_states(self, sliding_window: Option<usize>) -> Vec<LayerState> {
         match self {
-            Self::Attention => LayerState::new(sliding_window),
-            Self::Latent(config) => LayerState::latent(config.kv_lora_rank),
-            Self::ShortConv(_) | Self::GatedDelta(_) => LayerState::recurrent(),
+            Self::Attention => vec![LayerState::new(sliding_window)],
+            Self::Latent(config) => vec![LayerState::latent(config.kv_lora_rank)],
+            Self::ShortConv(_) | Self::GatedDelta(_) | Self::KimiDelta(_) | Self::Mamba2(_) => {
+                vec![LayerState::recurrent()]
+            }
+            Self::BesideMamba2(_) => vec![LayerState::new(sliding_window), LayerState::recurrent()],
+            Self::None => Vec::new(),
+        }
+    }
+
+    /// Whether it attends to keys and values.
+    pub(super) fn attends(self) -> bool {
+        matches!(self, Self::Attention | Self::BesideMamba2(_))
+    }
+
+    /// The Mamba-2 in it.
+    pub(super) fn mamba2(self) -> Option<Mamba2Config> {
+        match self {
+            Self::Mamba2(mamba) => Some(mamba),
+            Self::BesideMamba2(both) => Some(both.mamba),
+            _ => None,
         }
     }
 
     /// Bytes of the state of such a layer at any length, with activations of `size` bytes.
     pub(super) fn fixed_bytes(self, hidden: usize, size: usize) -> usize {
         match self {
-            Self::Attention | Self::Latent(_) => 0,
+            Self::Attention | Self::Latent(_) | Self::None => 0,
             Self::ShortConv(config) => config.state_bytes(hidden, size),
             Self::GatedDelta(config) => config.state_bytes(size),
+            Self::KimiDelta(config) => config.state_bytes(size),
+            Self::Mamba2(config) => config.state_bytes(size),
+            Self::BesideMamba2(config) => config.mamba.state_bytes(size),
         }
     }
 }
@@ -71,13 +103,17 @@ pub(super) enum Mixer {
     Latent(Box<LatentAttention>),
     ShortConv(ShortConv),
     GatedDelta(GatedDelta),
+    KimiDelta(Box<KimiDelta>),
+    Mamba2(Box<Mamba2>),
+    BesideMamba2(Box<AttentionBesideMamba2>),
 }
 
 impl Mixer {
     /// Takes the tensors under `{name}.` that such a mixer needs.
-    pub(super) fn load(weights: &mut Weights, name: &str, config: &MixerConfig) -> Result<Self> {
+    pub(super) fn load(weights: &mut Weights, name: &str, config: &MixerConfig) -> Result<Option<Self>> {
         let MixerConfig { kind, attention, sliding_window, borrows, hidden, eps } = *config;
-        match kind {
+        let mixer = match kind {
+            MixerKind::None => return Ok(None),
             MixerKind::Attention => {
                 let name = format!("{name}.self_attn");
                 Attention::load(weights, &name, hidden, attention, sliding_window, borrows)
@@ -94,22 +130,50 @@ impl Mixer {
                 let name = format!("{name}.linear_attn");
                 GatedDelta::load(weights, &name, hidden, delta, eps).map(Self::GatedDelta)
             }
-        }
+            MixerKind::KimiDelta(delta) => {
+                let name = format!("{name}.self_attn");
+                Ok(Self::KimiDelta(Box::new(KimiDelta::load(weights, &name, hidden, delta, eps)?)))
+            }
+            MixerKind::Mamba2(mamba) => {
+                let name = format!("{name}.mamba");
+                Ok(Self::Mamba2(Box::new(Mamba2::load(weights, &name, hidden, mamba, eps)?)))
+            }
+            MixerKind::BesideMamba2(both) => {
+                let load = AttentionBesideMamba2::load(weights, name, hidden, (attention, both), eps);
+                Ok(Self::BesideMamba2(Box::new(load?)))
+            }
+        };
+        mixer.map(Some)
     }
 
-    /// `[T, hidden]` to the same shape. Extends the layer's state of each sequence.
+    /// `[T, hidden]` to the same shape. Extends the layer's states of each sequence.
     pub(super) fn forward(
         &self,
         input: &Array,
         batch: &Batch,
         rotary: Option<&Rotary>,
-        states: &mut [&mut LayerState],
+        states: &mut [&mut [LayerState]],
     ) -> Result<Array> {
+        let [mut first, mut second] = apart(states);
         match self {
-            Self::Attention(attention) => attention.forward(input, batch, rotary, states),
-            Self::Latent(latent) => latent.forward(input, batch, rotary, states),
-            Self::ShortConv(conv) => conv.forward(input, batch, states),
-            Self::GatedDelta(delta) => delta.forward(input, batch, states),
+            Self::Attention(attention) => attention.forward(input, batch, rotary, &mut first),
+            Self::Latent(latent) => latent.forward(input, batch, rotary, &mut first),
+            Self::ShortConv(conv) => conv.forward(input, batch, &mut first),
+            Self::GatedDelta(delta) => delta.forward(input, batch, &mut first),
+            Self::KimiDelta(delta) => delta.forward(input, batch, &mut first),
+            Self::Mamba2(mamba) => mamba.forward(input, batch, &mut first),
+            Self::BesideMamba2(both) => both.forward(input, batch, rotary, [&mut first, &mut second]),
         }
     }
+}
+
+/// The first state of the layer of each sequence, and the second one if the layer has two.
+fn apart<'a>(states: &'a mut [&mut [LayerState]]) -> [Vec<&'a mut LayerState>; 2] {
+    let mut apart = [Vec::with_capacity(states.len()), Vec::new()];
+    for of_layer in states {
+        for (state, list) in of_layer.iter_mut().zip(&mut apart) {
+            list.push(state);
+        }
+    }
+    apart
 }

@@ -2,6 +2,7 @@
 
 mod activation;
 mod attention;
+mod attention_beside_mamba2;
 mod batch;
 mod block;
 mod causal_conv;
@@ -16,9 +17,11 @@ mod gated_delta;
 #[cfg(test)]
 mod halves;
 mod head;
+mod kimi_delta;
 mod latent_attention;
 mod linear;
 mod low_rank;
+mod mamba2;
 mod mixer;
 mod moe;
 mod norm;
@@ -26,6 +29,7 @@ mod pass;
 mod per_layer_input;
 mod positions;
 mod rope;
+mod segments;
 mod short_conv;
 mod softcap;
 mod tensors;
@@ -40,17 +44,20 @@ pub use attention::{
     AttentionBiases, AttentionConfig, AttentionTemperatureConfig, OutputGate, Projections, QkNormConfig,
     QkNormScope,
 };
+pub use attention_beside_mamba2::BesideMamba2Config;
 pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 pub use head::{HeadConfig, LogitScale};
+pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
+pub use mamba2::{GatedNorm, Mamba2Config};
 pub use mixer::MixerKind;
 pub use moe::{
-    CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, MoeConfig, RoutingConfig,
-    ScoringFunc, SharedExpertConfig,
+    CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, LatentExpertsConfig,
+    MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
 };
 pub use norm::{NormConfig, NormKind};
 pub use pass::Pass;

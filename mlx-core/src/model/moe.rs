@@ -13,12 +13,13 @@ use mlx_rs::ops::{
 };
 
 use super::activation::Activated;
+use super::linear::{Linear, Part};
 use crate::array::scalar_like;
 use crate::error::Result;
 use crate::weights::Weights;
 pub use config::{
-    CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, MoeConfig, RoutingConfig,
-    ScoringFunc, SharedExpertConfig,
+    CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, LatentExpertsConfig,
+    MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
 };
 use expert_weights::ExpertLinear;
 pub(super) use expert_weights::expect_type_of_floats;
@@ -35,11 +36,14 @@ pub(crate) struct Experts {
     down: ExpertLinear,
     activation: Between,
     num_experts_per_tok: i32,
+    /// To the width of the experts, and back.
+    latent: Option<[Linear; 2]>,
     shared: Option<SharedExpert>,
 }
 
 enum Between {
     Gated(Activated),
+    Plain(Activated),
     Clamped { alpha: f32, limit: f32 },
 }
 
@@ -47,14 +51,30 @@ impl Experts {
     /// Takes the router and the experts under `{name}.`, for a residual stream of width `hidden`.
     pub(crate) fn load(weights: &mut Weights, name: &str, hidden: usize, config: &MoeConfig) -> Result<Self> {
         let shared = config.shared.map(|shared| SharedExpert::load(weights, name, hidden, config, shared));
-        let (gate_up, down) = config.tensors.load(weights, name, hidden, config)?;
+        let width = config.latent.map_or(hidden, |latent| latent.moe_latent_size);
+        let (gate_up, down) = config.tensors.load(weights, name, width, config)?;
+        let mut projection = |part: &str, inputs: usize, outputs: usize, bias: bool| {
+            let part = format!("{name}.{part}");
+            Linear::load(weights, &[Part { name: &part, outputs }], inputs, bias)
+        };
+        let latent = match config.latent {
+            None => None,
+            Some(latent) => Some([
+                projection("fc1_latent_proj", hidden, width, latent.bias)?,
+                projection("fc2_latent_proj", width, hidden, latent.bias)?,
+            ]),
+        };
         Ok(Self {
+            latent,
             router: Router::load(weights, name, hidden, config)?,
             gate_up,
             down,
             activation: match config.activation {
                 ExpertActivation::Gated(activation) => {
                     Between::Gated(Activated::load(weights, name, activation)?)
+                }
+                ExpertActivation::Plain(activation) => {
+                    Between::Plain(Activated::load(weights, name, activation)?)
                 }
                 ExpertActivation::Clamped { alpha, limit } => Between::Clamped { alpha, limit },
             },
@@ -71,14 +91,19 @@ impl Experts {
     /// The same where the router reads other rows than the experts.
     pub(crate) fn forward_routed_by(&self, read: &Array, input: &Array, may_sort: bool) -> Result<Array> {
         let (chosen, shares) = self.router.forward(read)?;
+        let narrow = self.latent.as_ref().map(|[into, _]| into.forward(input)).transpose()?;
+        let rows = narrow.as_ref().unwrap_or(input);
         let outer = if may_sort && chosen.size() >= WORTH_SORTING {
-            self.by_expert(input, &chosen)?
+            self.by_expert(rows, &chosen)?
         } else {
-            self.through(&expand_dims_axes(input, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?
+            self.through(&expand_dims_axes(rows, &[1, 2])?, &chosen, false)?.squeeze_axes(&[2])?
         };
         // The weighted sum as one small product for each row.
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
-        let mixed = mixed.squeeze_axes(&[1])?;
+        let mut mixed = mixed.squeeze_axes(&[1])?;
+        if let Some([_, out]) = &self.latent {
+            mixed = out.forward(&mixed)?;
+        }
         match &self.shared {
             Some(expert) => Ok(add(mixed, expert.forward(input)?)?),
             None => Ok(mixed),
@@ -87,9 +112,8 @@ impl Experts {
 
     /// `[.., 1, hidden]` through the experts `chosen` to the same shape.
     fn through(&self, rows: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
-        let both = split_equal(self.gate_up.forward(rows, chosen, sorted)?, 2, -1)?;
-        let intermediate_size = self.activation.forward(&both[0], &both[1])?;
-        self.down.forward(&intermediate_size, chosen, sorted)
+        let wide = self.gate_up.forward(rows, chosen, sorted)?;
+        self.down.forward(&self.activation.forward(&wide)?, chosen, sorted)
     }
 
     /// `[T, hidden]` through the experts `[T, chosen]` to `[T, chosen, hidden]`, expert by expert, so that each one's weights are
@@ -107,14 +131,20 @@ impl Experts {
 }
 
 impl Between {
-    fn forward(&self, gate: &Array, up: &Array) -> Result<Array> {
+    /// What is behind the first projections to what is before the last one: half as wide where there are gates.
+    fn forward(&self, wide: &Array) -> Result<Array> {
         match self {
-            Self::Gated(activation) => Ok(multiply(activation.forward(gate)?, up)?),
+            Self::Plain(activation) => activation.forward(wide),
+            Self::Gated(activation) => {
+                let both = split_equal(wide, 2, -1)?;
+                Ok(multiply(activation.forward(&both[0])?, &both[1])?)
+            }
             Self::Clamped { alpha, limit } => {
-                let number = |value: f32| scalar_like(value, gate);
+                let both = split_equal(wide, 2, -1)?;
+                let number = |value: f32| scalar_like(value, wide);
                 let (low, high) = (number(-limit)?, number(*limit)?);
-                let gate = clip(gate, ((), &high))?;
-                let up = clip(up, (&low, &high))?;
+                let gate = clip(&both[0], ((), &high))?;
+                let up = clip(&both[1], (&low, &high))?;
                 let open = multiply(&gate, sigmoid(multiply(&gate, number(*alpha)?)?)?)?;
                 Ok(multiply(open, add(up, number(1.0)?)?)?)
             }

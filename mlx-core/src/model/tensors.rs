@@ -73,6 +73,21 @@ impl TensorNames {
         if weights.has_under("language_model.model.blocks.") {
             weights.rename(&[("language_model.model.layers.", "language_model.model.blocks.")]);
         }
+        // Granite 4 without experts.
+        if weights.has_under(".mlp.gate_proj.") {
+            weights.rename(&[(".shared_mlp.output_linear", ".mlp.down_proj")]);
+        }
+        // Kimi Linear has experts under one name as published and under another as mlx-lm writes them; as transformers writes it, its dense
+        // blocks have the former, too.
+        if weights.has_under(".block_sparse_moe.gate_proj.") {
+            weights.rename(&[(".mlp.", ".block_sparse_moe.")]);
+        } else if weights.has_under(".block_sparse_moe.experts.") {
+            weights.rename(&[
+                (".mlp.experts.", ".block_sparse_moe.experts."),
+                (".mlp.gate.", ".block_sparse_moe.gate."),
+                (".mlp.shared_experts.", ".block_sparse_moe.shared_experts."),
+            ]);
+        }
         // K-EXAONE was published with a shorter one.
         if weights.has_under(".mlp.e_score_correction_bias") {
             weights.rename(&[("mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias")]);

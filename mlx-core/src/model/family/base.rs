@@ -75,6 +75,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         intermediate_size: None,
         sliding_window: None,
         rope: Some(RopeConfig::read(fields, head_dim, rope_defaults(fields, defaults)?)?),
+        feeds_forward: true,
         is_moe: false,
     };
     let layers = fields.size("num_hidden_layers")?;
@@ -112,6 +113,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             bias: false,
             input: FeedForwardInput::Gated,
             activation: activation(fields, defaults)?,
+            multipliers: None,
         },
         experts: None,
         per_layer_input: None,
@@ -172,7 +174,7 @@ fn activation(fields: &Fields, defaults: &Defaults) -> Result<Activation> {
     let (key, usual) = defaults.activation;
     let name = fields.optional_text(key)?.unwrap_or(usual);
     Activation::named(name).ok_or_else(|| {
-        let known = "silu, swish, gelu, gelu_python, gelu_new, gelu_fast, gelu_accurate, gelu_pytorch_tanh, gelu_python_tanh and xielu";
+        let known = "silu, swish, gelu, gelu_python, gelu_new, gelu_fast, gelu_accurate, gelu_pytorch_tanh, gelu_python_tanh, relu2 and xielu";
         fields.error(key, format_args!("{name:?} is not supported; supported are {known}"))
     })
 }

@@ -183,7 +183,7 @@ fn check(fields: &Fields, delta: &GatedDeltaConfig) -> Result<()> {
 }
 
 /// Gives the layers that `kinds` tells this mixer. It needs no rope: the order of rows is in its state.
-fn mix(config: &mut DecoderConfig, kinds: &[bool], mixer: MixerKind) {
+pub(super) fn mix(config: &mut DecoderConfig, kinds: &[bool], mixer: MixerKind) {
     for (layer, _) in config.layers.iter_mut().zip(kinds).filter(|(_, mixes)| **mixes) {
         (layer.mixer, layer.rope) = (mixer, None);
     }

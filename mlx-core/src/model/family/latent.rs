@@ -16,18 +16,18 @@ use crate::model::moe::{ExpertGroups, GroupScore, MoeConfig, RoutingConfig, Shar
 
 /// What holds for latent attention where config.json says nothing.
 #[derive(Clone, Copy)]
-struct Usual {
-    q_lora_rank: usize,
-    kv_lora_rank: usize,
-    qk_nope_head_dim: usize,
-    qk_rope_head_dim: usize,
-    v_head_dim: usize,
-    interleaved: bool,
-    max_position_embeddings: usize,
-    eps: f64,
+pub(super) struct Usual {
+    pub(super) q_lora_rank: usize,
+    pub(super) kv_lora_rank: usize,
+    pub(super) qk_nope_head_dim: usize,
+    pub(super) qk_rope_head_dim: usize,
+    pub(super) v_head_dim: usize,
+    pub(super) interleaved: bool,
+    pub(super) max_position_embeddings: usize,
+    pub(super) eps: f64,
 }
 
-const DEEPSEEK: Usual = Usual {
+pub(super) const DEEPSEEK: Usual = Usual {
     q_lora_rank: 1536,
     kv_lora_rank: 512,
     qk_nope_head_dim: 128,
@@ -164,7 +164,7 @@ pub(super) fn youtu(fields: &Fields) -> Result<DecoderConfig> {
 }
 
 /// A decoder like llama whose attention keeps latents.
-fn decoder(fields: &Fields, usual: &Usual) -> Result<DecoderConfig> {
+pub(super) fn decoder(fields: &Fields, usual: &Usual) -> Result<DecoderConfig> {
     let size = |key: &str, usual: usize| Ok::<_, crate::Error>(fields.optional_size(key)?.unwrap_or(usual));
     let q_lora_rank =
         if fields.is_null("q_lora_rank") { None } else { Some(size("q_lora_rank", usual.q_lora_rank)?) };

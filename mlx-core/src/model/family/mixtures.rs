@@ -175,26 +175,38 @@ pub(super) fn phimoe(fields: &Fields) -> Result<DecoderConfig> {
 /// Granite's mixture, with an expert for all rows in some of its models.
 pub(super) fn granitemoe(fields: &Fields) -> Result<DecoderConfig> {
     let mut config = super::llama::granite(fields)?;
-    config.tensors = TensorNames {
-        renamed: &[
-            (".mlp.shared_mlp.gate_up_proj", ".shared_mlp.input_linear"),
-            (".mlp.shared_mlp.down_proj", ".shared_mlp.output_linear"),
-            (".mlp.", ".block_sparse_moe."),
-        ],
-        nested: false,
-    };
-    let width = fields.optional_count("shared_intermediate_size")?.filter(|&width| width > 0);
-    let shared = width.map(|width| SharedExpertConfig {
+    config.tensors = GRANITE_TENSORS;
+    let shared = fields.optional_count("shared_intermediate_size")?.filter(|&width| width > 0);
+    let experts = granite_experts(fields, &config, shared)?;
+    Ok(sparse(config, experts, |_| true))
+}
+
+/// The names of Granite's mixtures.
+pub(super) const GRANITE_TENSORS: TensorNames = TensorNames {
+    renamed: &[
+        (".mlp.shared_mlp.gate_up_proj", ".shared_mlp.input_linear"),
+        (".mlp.shared_mlp.down_proj", ".shared_mlp.output_linear"),
+        (".mlp.", ".block_sparse_moe."),
+    ],
+    nested: false,
+};
+
+/// Granite's experts, beside one of width `shared` for all rows.
+pub(super) fn granite_experts(
+    fields: &Fields,
+    config: &DecoderConfig,
+    shared: Option<usize>,
+) -> Result<MoeConfig> {
+    let shared = shared.map(|width| SharedExpertConfig {
         input: FeedForwardInput::GatedInOne,
         ..SharedExpertConfig::gated("shared_mlp", width)
     });
-    let experts = MoeConfig {
+    Ok(MoeConfig {
         router: "router.layer",
         tensors: ExpertTensors::InOne(["input_linear.weight", "output_linear.weight"]),
         shared,
         ..read(fields, 8, 2, config.feed_forward.intermediate_size)?
-    };
-    Ok(sparse(config, experts, |_| true))
+    })
 }
 
 /// Hunyuan's mixture: an expert for all rows beside those of a softmax.

@@ -234,6 +234,12 @@ pub(super) fn ernie4_5_moe(fields: &Fields) -> Result<DecoderConfig> {
 
 /// Experts scored by a sigmoid and chosen with a correction from the best groups; the first layers have none.
 pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -> Result<DecoderConfig> {
+    let experts = corrected_experts(fields, usual)?;
+    behind_dense(fields, config, experts, usual.first_k_dense_replace)
+}
+
+/// Such experts.
+pub(super) fn corrected_experts(fields: &Fields, usual: &Usual) -> Result<MoeConfig> {
     expect(fields, "scoring_func", "sigmoid")?;
     expect(fields, "topk_method", "noaux_tc")?;
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(usual.moe_intermediate_size);
@@ -256,7 +262,7 @@ pub(super) fn corrected(fields: &Fields, config: DecoderConfig, usual: &Usual) -
         ..read(fields, usual.num_experts, usual.num_experts_per_tok, width)?
     };
     check_groups(fields, &experts, groups)?;
-    behind_dense(fields, config, experts, usual.first_k_dense_replace)
+    Ok(experts)
 }
 
 /// Gives `experts` to the layers that `mlp_layer_types` names, or else to every `moe_layer_freq`-th one from `first_k_dense_replace` on.

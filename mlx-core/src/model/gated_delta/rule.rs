@@ -9,30 +9,32 @@ use mlx_rs::{Array, Dtype};
 
 use crate::array::slice_axis;
 use crate::error::Result;
+use crate::model::segments;
 
 /// The most rows of a block.
-pub(super) const BLOCK: usize = 64;
+pub(in crate::model) const BLOCK: usize = 64;
 
-/// Systems of this size are solved row by row, larger ones in halves.
-const SMALL: i32 = 16;
+/// Systems of this size are solved row by row, larger ones in halves. Also the most rows of a block whose dimensions decay apart: their
+/// relations have as many numbers for each dimension.
+pub(in crate::model) const SMALL: i32 = 16;
 
 /// Rows of one sequence, all of f32. `G` value heads share each of `Hk` key heads.
-pub(super) struct Rows {
+pub(in crate::model) struct Rows {
     /// `[n, Hk, 1, Dk]`, of length 1 but for the scale.
-    pub(super) query: Array,
+    pub(in crate::model) query: Array,
     /// `[n, Hk, 1, Dk]`, of length 1.
-    pub(super) key: Array,
+    pub(in crate::model) key: Array,
     /// `[n, Hk, G, Dv]`
-    pub(super) value: Array,
-    /// `[n, Hk, G]`, at most 0.
-    pub(super) log_decay: Array,
+    pub(in crate::model) value: Array,
+    /// `[n, Hk, G, 1]`, or `[n, Hk, G, Dk]` where each dimension of keys decays on its own; at most 0.
+    pub(in crate::model) log_decay: Array,
     /// `[n, Hk, G]`, from 0 to 1.
-    pub(super) correction: Array,
+    pub(in crate::model) correction: Array,
 }
 
 impl Rows {
     /// What the rows read, `[n, Hk, G, Dv]`, and the memory after them, `[Hk, G, Dv, Dk]`.
-    pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
+    pub(in crate::model) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
         let [heads, group, size] = [1, 2, 3].map(|axis| self.value.dim(axis));
         let empty = || zeros_dtype(&[heads, group, size, self.key.dim(3)], Dtype::Float32);
         let memory = memory.map_or_else(empty, |memory| Ok(memory.clone()))?;
@@ -45,7 +47,7 @@ impl Rows {
         let by_head = [heads, group, 1, 1];
         let [query, key] = [&self.query, &self.key].map(|rows| rows.swap_axes(0, 1));
         let (query, key) = (query?, key?);
-        let memory = multiply(memory, exp(&self.log_decay)?.reshape(&by_head)?)?;
+        let memory = multiply(memory, exp(&self.log_decay)?.reshape(&[heads, group, 1, -1])?)?;
         let known = multiply(&memory, &key)?.sum_axis(-1, true)?;
         let value = self.value.reshape(known.shape())?;
         let change = multiply(subtract(value, known)?, self.correction.reshape(&by_head)?)?;
@@ -57,13 +59,14 @@ impl Rows {
     /// Several rows, block after block, counted from the first of them.
     fn blocks(&self, memory: &Array) -> Result<(Array, Array)> {
         let rows = self.key.dim(0);
-        let block = (rows as usize).next_power_of_two().clamp(SMALL as usize, BLOCK) as i32;
+        let most = if self.log_decay.dim(3) == 1 { BLOCK } else { SMALL as usize };
+        let block = (rows as usize).next_power_of_two().clamp(SMALL as usize, most) as i32;
         let count = (rows + block - 1) / block;
         let blocks = Blocks {
             query: in_blocks(&self.query, count, block)?,
             key: in_blocks(&self.key, count, block)?,
             value: in_blocks(&self.value, count, block)?,
-            log_decay: in_blocks(&expand_dims_axes(&self.log_decay, &[3])?, count, block)?,
+            log_decay: in_blocks(&self.log_decay, count, block)?,
             correction: in_blocks(&expand_dims_axes(&self.correction, &[3])?, count, block)?,
         };
         let (read, memory) = blocks.through(memory, count, block)?;
@@ -99,24 +102,21 @@ impl Blocks {
     /// What all rows read, `[Hk, G, count * block, Dv]`, and the memory after them.
     fn through(&self, memory: &Array, count: i32, block: i32) -> Result<(Array, Array)> {
         let since_start = self.log_decay.cumsum(3, false, true)?;
-        let decay = exp(select(
-            not_later(block, true),
-            subtract(&since_start, since_start.swap_axes(3, 4)?)?,
-            Array::from_f32(f32::NEG_INFINITY),
-        )?)?;
-        let key_columns = self.key.swap_axes(3, 4)?;
-        let earlier = select(not_later(block, false), &decay, Array::from_f32(0.0))?;
-        let related = multiply(matmul(&self.key, &key_columns)?, earlier)?;
+        let last = slice_axis(&since_start, 3, block - 1, block)?;
+        let (related, seen, to_end) = if self.log_decay.dim(4) == 1 {
+            let (related, seen) = self.related(&since_start, block)?;
+            (related, seen, exp(subtract(&last, &since_start)?)?)
+        } else {
+            self.related_by_dimension(block)?
+        };
         let system = multiply(related, multiply(&self.correction, Array::from_f32(-1.0))?)?;
         let solved = solve(&system, block)?;
         let grown = exp(&since_start)?;
         let values = matmul(&solved, multiply(&self.value, &self.correction)?)?;
         let keys = matmul(&solved, multiply(&self.key, multiply(&self.correction, &grown)?)?)?;
-        let seen = multiply(matmul(&self.query, &key_columns)?, decay)?;
         let query = multiply(&self.query, &grown)?;
-        let last = slice_axis(&since_start, 3, block - 1, block)?;
-        let left = multiply(&self.key, exp(subtract(&last, &since_start)?)?)?;
-        let parts = [&values, &keys, &seen, &query, &left.swap_axes(3, 4)?, &exp(last)?];
+        let left = multiply(&self.key, to_end)?;
+        let parts = [&values, &keys, &seen, &query, &left.swap_axes(3, 4)?, &exp(last)?.swap_axes(3, 4)?];
         let [values, keys, seen, query, left, whole] = parts.map(|part| split_equal(part, count, 2));
         let (values, keys, seen) = (values?, keys?, seen?);
         let (query, left, whole) = (query?, left?, whole?);
@@ -130,6 +130,35 @@ impl Blocks {
         }
         let memory = memory.squeeze_axes(&[2])?.swap_axes(2, 3)?.contiguous()?;
         Ok((concatenate(&read, 3)?.squeeze_axes(&[2])?, memory))
+    }
+}
+
+impl Blocks {
+    /// The products of every row's key with those of earlier rows, and of its query with those of rows that are not later, as far as these
+    /// have not decayed, each `[Hk, G, count, block, block]`.
+    fn related(&self, since_start: &Array, block: i32) -> Result<(Array, Array)> {
+        let decay = exp(select(
+            not_later(block, true),
+            subtract(since_start, since_start.swap_axes(3, 4)?)?,
+            Array::from_f32(f32::NEG_INFINITY),
+        )?)?;
+        let key_columns = self.key.swap_axes(3, 4)?;
+        let earlier = select(not_later(block, false), &decay, Array::from_f32(0.0))?;
+        let related = multiply(matmul(&self.key, &key_columns)?, earlier)?;
+        Ok((related, multiply(matmul(&self.query, &key_columns)?, decay)?))
+    }
+
+    /// The same where each dimension of keys decays on its own, and what is left of each row's key at the end of its block,
+    /// `[Hk, G, count, block, Dk]`. The products are written out: a decay split in two factors would be one that overflows.
+    fn related_by_dimension(&self, block: i32) -> Result<(Array, Array, Array)> {
+        let kept = segments::kept(&self.log_decay)?;
+        let keys = multiply(&kept, expand_dims_axes(&self.key, &[3])?)?;
+        let with = |rows: &Array| -> Result<Array> {
+            Ok(multiply(&keys, expand_dims_axes(rows, &[4])?)?.sum_axis(-1, false)?)
+        };
+        let related = select(not_later(block, false), with(&self.key)?, Array::from_f32(0.0))?;
+        let to_end = slice_axis(&kept, 3, block - 1, block)?.squeeze_axes(&[3])?;
+        Ok((related, with(&self.query)?, to_end))
     }
 }
 

@@ -9,6 +9,8 @@ use crate::model::norm::NormConfig;
 pub enum ExpertActivation {
     /// `activation(gate) * up`.
     Gated(Activation),
+    /// `activation(up)`: experts without gates, whose layout is [`ExpertTensors::Plain`].
+    Plain(Activation),
     /// gpt-oss: `gate * sigmoid(alpha * gate) * (up + 1)`, the gate at most `limit` and `up` within it on both sides.
     Clamped {
         /// How steep the sigmoid is.
@@ -27,6 +29,8 @@ pub struct MoeConfig {
     pub num_experts_per_tok: usize,
     /// The width between the projections of an expert.
     pub intermediate_size: usize,
+    /// The narrower space that experts read and write, if there is one.
+    pub latent: Option<LatentExpertsConfig>,
     /// How experts are chosen and weighted.
     pub routing: RoutingConfig,
     /// The expert that every row goes through.
@@ -51,6 +55,7 @@ impl MoeConfig {
             num_experts,
             num_experts_per_tok,
             intermediate_size,
+            latent: None,
             routing: RoutingConfig::softmax(true),
             shared: None,
             beside_dense: false,
@@ -60,6 +65,15 @@ impl MoeConfig {
             tensors: ExpertTensors::Each(["gate_proj", "up_proj", "down_proj"]),
         }
     }
+}
+
+/// A space between the residual stream and the experts, `fc1_latent_proj` into it and `fc2_latent_proj` out of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatentExpertsConfig {
+    /// Its width.
+    pub moe_latent_size: usize,
+    /// Whether the projections have biases.
+    pub bias: bool,
 }
 
 /// How the experts of a row are chosen and weighted.
@@ -167,6 +181,8 @@ pub enum ExpertTensors {
     /// All in two tensors with these names, each `[experts, output, input]`, gate above up; or as mlx-lm writes them, in `switch_mlp` or
     /// `experts.switch_glu`.
     InOne([&'static str; 2]),
+    /// `up_proj` and `down_proj`, one by one in `experts.{index}`, or all in one in `experts`; or as mlx-lm writes them, in `switch_mlp`.
+    Plain,
     /// All in `experts`, transposed, gate before up; or as mlx-lm writes them, in `switch_mlp`.
     Transposed,
     /// gpt-oss: all in `experts`, transposed, gate and up alternating; packed in blocks, as it was published; or as mlx-lm writes them,

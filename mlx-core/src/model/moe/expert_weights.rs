@@ -95,9 +95,11 @@ impl ExpertTensors {
         let (mut gate_up, mut down) =
             weights.shared(&[name], |weights| self.take(Taker { weights, name, hidden, config }))?;
         let (count, inner) = (config.num_experts, config.intermediate_size);
-        let parts = [(places(name, "gate_proj"), inner), (places(name, "up_proj"), inner)];
+        let (first, last): (&[&str], &str) =
+            if self == Self::Plain { (&["fc1"], "fc2") } else { (&["gate_proj", "up_proj"], "down_proj") };
+        let parts: Vec<_> = first.iter().map(|part| (places(name, part), inner)).collect();
         gate_up.low_rank = LowRank::take_experts(weights, &parts, count, hidden)?;
-        let parts = [(places(name, "down_proj"), hidden)];
+        let parts = [(places(name, last), hidden)];
         down.low_rank = LowRank::take_experts(weights, &parts, count, inner)?;
         if [&gate_up, &down].into_iter().flat_map(|it| &it.stacks).any(|it| matches!(it, Stack::Dense(_))) {
             expect_type_of_floats(dtype, backend)?;
@@ -123,6 +125,7 @@ impl ExpertTensors {
                 taker.stacked("experts")
             }
             Self::InOne(names) => taker.in_one(names),
+            Self::Plain => taker.plain(),
             Self::Each(_) | Self::Transposed if taker.has_outputs_first() => {
                 taker.in_one(["experts.gate_up_proj", "experts.down_proj"])
             }
@@ -189,6 +192,32 @@ impl Taker<'_, '_> {
         }
         let gate_up = ExpertLinear::of(Stack::joined(vec![gate, up])?, both);
         Ok((gate_up, ExpertLinear::of(vec![down], after)))
+    }
+
+    /// Up and down without gates.
+    fn plain(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
+        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
+        let mut part = |stacked: &str, name: &str, shape: [usize; 2]| {
+            let [outputs, inputs] = shape;
+            if self.weights.has(&format!("{}.{stacked}.weight", self.name)) {
+                let stack = self.stack(stacked, &[count, outputs, inputs])?;
+                return Ok(ExpertLinear::of(vec![stack], None));
+            }
+            if self.weights.has(&format!("{}.experts.{name}", self.name)) {
+                return ExpertLinear::new(
+                    &self.take(&format!("experts.{name}"), &[count, outputs, inputs])?,
+                    None,
+                );
+            }
+            let each = (0..count).map(|expert| self.take(&format!("experts.{expert}.{name}.weight"), &shape));
+            let all = stack(&each.collect::<Result<Vec<_>>>()?, 0)?;
+            all.eval()?;
+            ExpertLinear::new(&all, None)
+        };
+        Ok((
+            part("switch_mlp.fc1", "up_proj", [inner, hidden])?,
+            part("switch_mlp.fc2", "down_proj", [hidden, inner])?,
+        ))
     }
 
     /// Gate above up, and down, each `[experts, output, input]`.

@@ -27,11 +27,11 @@ impl SharedExpert {
         config: SharedExpertConfig,
     ) -> Result<Self> {
         let activation = match experts.activation {
-            ExpertActivation::Gated(activation) => activation,
+            ExpertActivation::Gated(activation) | ExpertActivation::Plain(activation) => activation,
             ExpertActivation::Clamped { .. } => Activation::Silu,
         };
         let SharedExpertConfig { intermediate_size, bias, input, .. } = config;
-        let block = FeedForwardConfig { intermediate_size, bias, input, activation };
+        let block = FeedForwardConfig { intermediate_size, bias, input, activation, multipliers: None };
         let gate = config.gate.map(|gate| format!("{name}.{gate}"));
         let gate = gate.map(|name| Linear::load(weights, &[Part { name: &name, outputs: 1 }], hidden, false));
         Ok(Self {

@@ -1,0 +1,48 @@
+//! Factors that a conversion multiplies weights with. Invariant: pure.
+
+use crate::model::{DecoderConfig, LogitScale, MixerKind};
+
+/// What a matrix is multiplied with.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Multipliers {
+    /// All of it.
+    pub(super) factor: f32,
+    /// Each row; empty if rows have no factors of their own.
+    pub(super) by_row: Vec<f32>,
+}
+
+impl Multipliers {
+    /// The factors of config.json that mlx-lm multiplies this matrix of Falcon-H1 with. A config that was prepared with the tensors of a
+    /// converted model has none.
+    pub(super) fn of(config: &DecoderConfig, name: &str) -> Option<Self> {
+        let both = config.layers.iter().find_map(|layer| match layer.mixer {
+            MixerKind::BesideMamba2(both) => Some(both),
+            _ => None,
+        })?;
+        let [gate, down] = config.feed_forward.multipliers.unwrap_or([1.0; 2]);
+        let head = match config.head.scale {
+            Some(LogitScale::Times(factor)) => factor,
+            _ => 1.0,
+        };
+        let module = name.strip_suffix(".weight")?.rsplit('.').next()?;
+        let factor = match module {
+            "embed_tokens" => config.embedding_scale.unwrap_or(1.0),
+            "lm_head" => head,
+            "q_proj" | "k_proj" => both.attention_in_multiplier,
+            "o_proj" => both.attention_out_multiplier,
+            "in_proj" => both.ssm_in_multiplier,
+            "out_proj" => both.ssm_out_multiplier,
+            "gate_proj" => gate,
+            "down_proj" => down,
+            _ => return None,
+        };
+        let mut by_row = Vec::new();
+        if module == "in_proj"
+            && let Some(factors) = both.mamba.multipliers
+        {
+            let parts = both.mamba.widths().into_iter().zip(factors);
+            by_row = parts.flat_map(|(width, factor)| std::iter::repeat_n(factor, width)).collect();
+        }
+        (factor.to_bits() != 1.0_f32.to_bits() || !by_row.is_empty()).then_some(Self { factor, by_row })
+    }
+}

@@ -1,0 +1,191 @@
+//! Kimi Delta Attention (Kimi Linear, arXiv:2510.26692): the gated delta rule with a decay for each dimension of keys. Invariant:
+//! memory and decay are f32.
+
+use mlx_rs::fast::rms_norm;
+use mlx_rs::ops::{
+    add, concatenate, exp, logaddexp, multiply, negative, rsqrt, sigmoid, square, zeros_dtype,
+};
+use mlx_rs::{Array, Dtype};
+
+use super::batch::Batch;
+use super::causal_conv::CausalConv;
+use super::gated_delta::rule::{Rows, SMALL};
+use super::linear::{Linear, Part};
+use crate::array::slice_axis;
+use crate::cache::{LayerState, RecurrentState};
+use crate::error::Result;
+use crate::weights::Weights;
+
+/// Added to the squared length of queries and keys before its root.
+const LENGTH_EPS: f32 = 1e-6;
+
+/// The shape of a layer of Kimi Delta Attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KimiDeltaConfig {
+    /// Heads, each with a memory.
+    pub num_heads: usize,
+    /// Dimensions of a query, a key and a value, and the width of what gates and decays are made of.
+    pub head_dim: usize,
+    /// The rows that the convolution sees, the newest included; at least 2.
+    pub short_conv_kernel_size: usize,
+}
+
+impl KimiDeltaConfig {
+    /// The width of queries, of keys and of values.
+    fn width(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Bytes of the state of a layer, with activations of `size` bytes.
+    pub(super) fn state_bytes(&self, size: usize) -> usize {
+        (self.short_conv_kernel_size - 1) * 3 * self.width() * size + 4 * self.width() * self.head_dim
+    }
+
+    /// Bytes of a row of a prompt on its way through the layer: copies of what is convolved, and its relations to the other rows of a
+    /// block in each dimension.
+    pub(super) fn bytes_per_row(&self) -> usize {
+        4 * (30 * self.width() + 5 * self.width() * SMALL as usize)
+    }
+}
+
+/// A layer of Kimi Delta Attention with its weights.
+pub(super) struct KimiDelta {
+    config: KimiDeltaConfig,
+    /// Queries, keys, values, corrections, and what decays and gates are made of.
+    input: Linear,
+    decay: Linear,
+    gate: Linear,
+    conv: CausalConv,
+    /// `[H, 1]` of f32, below 0: the fastest decay of each head.
+    rate: Array,
+    /// `[H, D]` of f32.
+    dt_bias: Array,
+    /// `[D]` of f32.
+    norm: Array,
+    eps: f32,
+    output: Linear,
+}
+
+impl KimiDelta {
+    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: KimiDeltaConfig,
+        eps: f32,
+    ) -> Result<Self> {
+        let KimiDeltaConfig { num_heads, head_dim, short_conv_kernel_size } = config;
+        let width = config.width();
+        let names = ["q", "k", "v", "b", "f_a", "g_a"].map(|part| format!("{name}.{part}_proj"));
+        let widths = [width, width, width, num_heads, head_dim, head_dim];
+        let parts: Vec<Part> =
+            names.iter().zip(widths).map(|(name, outputs)| Part { name, outputs }).collect();
+        let [decay, gate, output] = ["f_b", "g_b", "o"].map(|part| format!("{name}.{part}_proj"));
+        let linear = |weights: &mut Weights, name: &str, inputs: usize, outputs: usize| {
+            Linear::load(weights, &[Part { name, outputs }], inputs, false)
+        };
+        // mlx-lm has them under names of their own.
+        let ours = weights.has(&format!("{name}.q_conv1d.weight"));
+        let convs = ["q", "k", "v"].map(|part| {
+            if ours { format!("{name}.{part}_conv1d") } else { format!("{name}.{part}_conv.conv") }
+        });
+        let rate = flat(weights, &format!("{name}.A_log"), num_heads)?.reshape(&[num_heads as i32, 1])?;
+        let dt_bias = flat(weights, &format!("{name}.dt_bias"), width)?;
+        let norm = weights.take(&format!("{name}.o_norm.weight"), &[head_dim])?;
+        Ok(Self {
+            input: Linear::load(weights, &parts, hidden, false)?,
+            decay: linear(weights, &decay, head_dim, width)?,
+            gate: linear(weights, &gate, head_dim, width)?,
+            conv: CausalConv::load_parts(
+                weights,
+                &convs.each_ref().map(String::as_str),
+                width,
+                short_conv_kernel_size,
+            )?,
+            rate: negative(exp(rate)?)?,
+            dt_bias: dt_bias.reshape(&[num_heads as i32, head_dim as i32])?,
+            norm: norm.as_dtype(Dtype::Float32)?,
+            eps,
+            output: linear(weights, &output, width, hidden)?,
+            config,
+        })
+    }
+
+    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    pub(super) fn forward(
+        &self,
+        input: &Array,
+        batch: &Batch,
+        states: &mut [&mut LayerState],
+    ) -> Result<Array> {
+        let (heads, size) = (self.config.num_heads as i32, self.config.head_dim as i32);
+        let width = heads * size;
+        let projected = self.input.forward(input)?;
+        let part = |start, end| slice_axis(&projected, 1, start, end);
+        let correction = sigmoid(part(3 * width, 3 * width + heads)?.as_dtype(Dtype::Float32)?)?;
+        let narrow = 3 * width + heads;
+        let by_head = |array: Array| -> Result<Array> {
+            Ok(array.as_dtype(Dtype::Float32)?.reshape(&[input.dim(0), heads, size])?)
+        };
+        let step = add(by_head(self.decay.forward(&part(narrow, narrow + size)?)?)?, &self.dt_bias)?;
+        // ln(1 + e^x)
+        let log_decay = multiply(logaddexp(step, Array::from_f32(0.0))?, &self.rate)?;
+        let gate = by_head(self.gate.forward(&part(narrow + size, narrow + 2 * size)?)?)?;
+        let qkv = part(0, 3 * width)?;
+        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
+        for span in batch.spans() {
+            let end = start + span.len as i32;
+            let rows = |array: &Array| slice_axis(array, 0, start, end);
+            let state = states[span.state].as_recurrent()?;
+            mixed.push(self.span(&rows(&qkv)?, &rows(&log_decay)?, &rows(&correction)?, state)?);
+            start = end;
+        }
+        if start < input.dim(0) {
+            mixed.push(zeros_dtype(&[input.dim(0) - start, heads, size], Dtype::Float32)?);
+        }
+        let normed = rms_norm(concatenate(&mixed, 0)?, Some(&self.norm), self.eps)?;
+        let gated = multiply(normed, sigmoid(gate)?)?.reshape(&[-1, width])?;
+        self.output.forward(&gated.as_dtype(input.dtype())?)
+    }
+
+    /// `[n, 3 H D]` of one sequence to `[n, H, D]` of f32. `log_decay` is `[n, H, D]`, `correction` `[n, H]`.
+    fn span(
+        &self,
+        qkv: &Array,
+        log_decay: &Array,
+        correction: &Array,
+        state: &mut RecurrentState,
+    ) -> Result<Array> {
+        let (heads, size, count) = (self.config.num_heads as i32, self.config.head_dim as i32, qkv.dim(0));
+        let (sums, window) = self.conv.forward(qkv, state.window())?;
+        let active = multiply(&sums, sigmoid(&sums)?)?;
+        let by_head = |place: i32| -> Result<Array> {
+            let rows = slice_axis(&active, 1, place * heads * size, (place + 1) * heads * size)?;
+            Ok(rows.reshape(&[count, heads, 1, size])?)
+        };
+        let unit = |place: i32| -> Result<Array> {
+            let rows = by_head(place)?;
+            let length = add(square(&rows)?.sum_axis(-1, true)?, Array::from_f32(LENGTH_EPS))?;
+            Ok(multiply(&rows, rsqrt(length)?)?)
+        };
+        let scale = Array::from_f32((size as f32).sqrt().recip());
+        let rows = Rows {
+            query: multiply(unit(0)?, scale)?,
+            key: unit(1)?,
+            value: by_head(2)?,
+            log_decay: log_decay.reshape(&[count, heads, 1, size])?,
+            correction: correction.reshape(&[count, heads, 1])?,
+        };
+        let (mixed, memory) = rows.through(state.memory())?;
+        state.replace(window, Some(memory), count as usize);
+        Ok(mixed.reshape(&[count, heads, size])?)
+    }
+}
+
+/// Takes a tensor of so many numbers in f32, which checkpoints write with axes of 1 or in rows.
+fn flat(weights: &mut Weights, name: &str, count: usize) -> Result<Array> {
+    let shape = weights.shape(name).filter(|shape| shape.iter().product::<usize>() == count);
+    let shape = shape.map_or(vec![count], <[usize]>::to_vec);
+    Ok(weights.take(name, &shape)?.as_dtype(Dtype::Float32)?.reshape(&[count as i32])?)
+}

@@ -1,0 +1,181 @@
+//! Mamba-2 (Dao and Gu, 2024, arXiv:2405.21060): heads with a memory of constant size each, which decays at a rate that the row
+//! itself sets. Invariant: memory and decay are f32.
+
+mod config;
+mod scan;
+
+use mlx_rs::ops::{add, clip, concatenate, exp, logaddexp, multiply, negative, sigmoid, zeros_dtype};
+use mlx_rs::{Array, Dtype};
+
+use super::activation::Activated;
+use super::batch::Batch;
+use super::causal_conv::CausalConv;
+use super::linear::{Linear, Part};
+use super::norm::{NormConfig, NormKind};
+use crate::array::slice_axis;
+use crate::cache::{LayerState, RecurrentState};
+use crate::error::Result;
+use crate::weights::Weights;
+pub use config::{GatedNorm, Mamba2Config};
+use scan::Rows;
+
+/// Ends of the names of tensors that are f32 whatever the others are.
+pub(super) const WIDE: [&str; 3] = [".A_log", ".dt_bias", ".D"];
+
+/// A Mamba-2 layer with its weights.
+pub(super) struct Mamba2 {
+    config: Mamba2Config,
+    /// Gates, inputs, what is written and read with, time steps.
+    input: Linear,
+    /// `[width of the projection]`: factors of what is projected.
+    multipliers: Option<Array>,
+    conv: CausalConv,
+    activation: Activated,
+    /// `[H]` of f32, below 0.
+    rate: Array,
+    /// `[H]` of f32.
+    dt_bias: Array,
+    /// `[H, 1]` of f32: how much of the input is added to what it reads.
+    skip: Array,
+    norm: Option<(Array, NormConfig)>,
+    output: Linear,
+}
+
+impl Mamba2 {
+    /// Takes the tensors under `{name}.`, for a residual stream of width `hidden`.
+    pub(super) fn load(
+        weights: &mut Weights,
+        name: &str,
+        hidden: usize,
+        config: Mamba2Config,
+        eps: f32,
+    ) -> Result<Self> {
+        let (heads, inner) = (config.num_heads, config.intermediate_size());
+        let [input, output, conv, norm] =
+            ["in_proj", "out_proj", "conv1d", "norm.weight"].map(|part| format!("{name}.{part}"));
+        let found = [&input, &output].map(|part| weights.has(&format!("{part}.bias")));
+        let [into, out] = config.biases.unwrap_or(found);
+        let wide = |weights: &mut Weights, part: &str| -> Result<Array> {
+            Ok(weights.take(&format!("{name}.{part}"), &[heads])?.as_dtype(Dtype::Float32)?)
+        };
+        let rate = negative(exp(wide(weights, "A_log")?)?)?;
+        let dt_bias = wide(weights, "dt_bias")?;
+        let skip = wide(weights, "D")?.reshape(&[heads as i32, 1])?;
+        let norm = (config.norm != GatedNorm::None).then(|| weights.take(&norm, &[inner]));
+        let norm = norm.transpose()?.map(|weight| (weight, NormConfig { kind: NormKind::Rms, eps }));
+        let outputs = config.widths().into_iter().sum();
+        Ok(Self {
+            input: Linear::load(weights, &[Part { name: &input, outputs }], hidden, into)?,
+            multipliers: config.multipliers.map(|factors| multipliers(&config, factors)),
+            conv: CausalConv::load(
+                weights,
+                &conv,
+                config.conv_width(),
+                config.conv_kernel,
+                config.conv_bias,
+            )?,
+            activation: Activated::load(weights, name, config.activation)?,
+            output: Linear::load(weights, &[Part { name: &output, outputs: hidden }], inner, out)?,
+            config,
+            rate,
+            dt_bias,
+            skip,
+            norm,
+        })
+    }
+
+    /// `[T, hidden]` to the same shape. Each span sees its own state and nothing else.
+    pub(super) fn forward(
+        &self,
+        input: &Array,
+        batch: &Batch,
+        states: &mut [&mut LayerState],
+    ) -> Result<Array> {
+        let (inner, convolved) = (self.config.intermediate_size() as i32, self.config.conv_width() as i32);
+        let mut projected = self.input.forward(input)?;
+        if let Some(factors) = &self.multipliers {
+            projected = multiply(&projected, factors.as_dtype(projected.dtype())?)?;
+        }
+        let part = |start, end| slice_axis(&projected, 1, start, end);
+        let (gate, rows) = (part(0, inner)?, part(inner, inner + convolved)?);
+        let step = self.time_step(&part(inner + convolved, projected.dim(1))?)?;
+        let (mut mixed, mut start) = (Vec::with_capacity(batch.spans().len() + 1), 0);
+        for span in batch.spans() {
+            let end = start + span.len as i32;
+            let state = states[span.state].as_recurrent()?;
+            mixed.push(self.span(
+                &slice_axis(&rows, 0, start, end)?,
+                &slice_axis(&step, 0, start, end)?,
+                state,
+            )?);
+            start = end;
+        }
+        if start < input.dim(0) {
+            mixed.push(zeros_dtype(&[input.dim(0) - start, inner], Dtype::Float32)?);
+        }
+        let gated = self.gated(&concatenate(&mixed, 0)?, &gate)?;
+        self.output.forward(&gated.as_dtype(input.dtype())?)
+    }
+
+    /// Time steps `[T, H]` of f32 from what is projected for them, of the same shape.
+    fn time_step(&self, projected: &Array) -> Result<Array> {
+        let raw = add(projected.as_dtype(Dtype::Float32)?, &self.dt_bias)?;
+        // ln(1 + e^x)
+        let step = logaddexp(raw, Array::from_f32(0.0))?;
+        let [least, most] = self.config.time_step_limit.map(Array::from_f32);
+        Ok(clip(step, (&least, &most))?)
+    }
+
+    /// `[n, conv width]` of one sequence to `[n, H P]` of f32. `step` is `[n, H]`.
+    fn span(&self, rows: &Array, step: &Array, state: &mut RecurrentState) -> Result<Array> {
+        let config = &self.config;
+        let (count, groups) = (rows.dim(0), config.n_groups as i32);
+        let (inner, heads, size) =
+            (config.intermediate_size() as i32, config.num_heads as i32, config.head_dim as i32);
+        let width = groups * config.state_size as i32;
+        let (sums, window) = self.conv.forward(rows, state.window())?;
+        let active = self.activation.forward(&sums)?;
+        let shared = |start: i32| -> Result<Array> {
+            Ok(slice_axis(&active, 1, start, start + width)?.reshape(&[count, groups, 1, -1])?)
+        };
+        let by_group = |array: Array| array.reshape(&[count, groups, heads / groups, -1]);
+        let input = slice_axis(&active, 1, 0, inner)?.reshape(&[count, heads, size])?;
+        let by_head = step.reshape(&[count, heads, 1])?;
+        let rows = Rows {
+            input: by_group(multiply(&input, &by_head)?)?,
+            write: shared(inner)?,
+            read: shared(inner + width)?,
+            log_decay: by_group(multiply(step, &self.rate)?)?,
+        };
+        let (output, memory) = rows.through(state.memory())?;
+        state.replace(window, Some(memory), count as usize);
+        let output = add(output.reshape(&[count, heads, size])?, multiply(input, &self.skip)?)?;
+        Ok(output.reshape(&[count, inner])?)
+    }
+
+    /// `[T, H P]` of f32 with its gate and its norm, in the order of the family.
+    fn gated(&self, mixed: &Array, gate: &Array) -> Result<Array> {
+        let gate = gate.as_dtype(Dtype::Float32)?;
+        let open = multiply(&gate, sigmoid(&gate)?)?;
+        match self.config.norm {
+            GatedNorm::AfterGate => self.normalized(&multiply(mixed, open)?),
+            GatedNorm::BeforeGate => Ok(multiply(self.normalized(mixed)?, open)?),
+            GatedNorm::None => Ok(multiply(mixed, open)?),
+        }
+    }
+
+    /// `[T, H P]`, each group normalized on its own.
+    fn normalized(&self, mixed: &Array) -> Result<Array> {
+        let Some((weight, norm)) = &self.norm else { return Ok(mixed.clone()) };
+        let by_group = mixed.reshape(&[mixed.dim(0), self.config.n_groups as i32, -1])?;
+        let normed = norm.plain(&by_group)?.reshape(mixed.shape())?;
+        Ok(multiply(normed, weight.as_dtype(Dtype::Float32)?)?)
+    }
+}
+
+/// The factors of everything that is projected, one for each output.
+fn multipliers(config: &Mamba2Config, factors: [f32; 5]) -> Array {
+    let parts = config.widths().into_iter().zip(factors);
+    let all: Vec<f32> = parts.flat_map(|(width, factor)| std::iter::repeat_n(factor, width)).collect();
+    Array::from_slice(&all, &[all.len() as i32])
+}

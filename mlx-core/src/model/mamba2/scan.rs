@@ -1,0 +1,97 @@
+//! The recurrence of Mamba-2. With decay `g`, time step `d`, memory `S` `[P, N]` and the rows `x`, `B`, `C`:
+//! `S = g S + d x B'; y = S C`. A prompt takes it in blocks of rows (Dao and Gu, 2024, arXiv:2405.21060).
+
+use mlx_rs::ops::{add, concatenate, exp, expand_dims_axes, matmul, multiply, split_equal, zeros_dtype};
+use mlx_rs::{Array, Dtype};
+
+use crate::array::slice_axis;
+use crate::error::Result;
+use crate::model::segments;
+
+/// The most rows of a block.
+pub(super) const BLOCK: usize = 64;
+
+/// Fewer rows than this are a block of this size all the same.
+const SMALL: usize = 16;
+
+/// Rows of one sequence, all of f32. `R` heads share each of `G` groups.
+pub(super) struct Rows {
+    /// `d x`, `[n, G, R, P]`.
+    pub(super) input: Array,
+    /// `B`, `[n, G, 1, N]`.
+    pub(super) write: Array,
+    /// `C`, `[n, G, 1, N]`.
+    pub(super) read: Array,
+    /// `log g`, `[n, G, R, 1]`, at most 0.
+    pub(super) log_decay: Array,
+}
+
+impl Rows {
+    /// What the rows read, `[n, G, R, P]`, and the memory after them, `[G, R, P, N]`.
+    pub(super) fn through(&self, memory: Option<&Array>) -> Result<(Array, Array)> {
+        let [groups, heads, size] = [1, 2, 3].map(|axis| self.input.dim(axis));
+        let empty = || zeros_dtype(&[groups, heads, size, self.write.dim(3)], Dtype::Float32);
+        let memory = memory.map_or_else(empty, |memory| Ok(memory.clone()))?;
+        if self.input.dim(0) == 1 { self.step(&memory) } else { self.blocks(&memory) }
+    }
+
+    /// One row. Products and sums of each head alone, so that they are the same in any company.
+    fn step(&self, memory: &Array) -> Result<(Array, Array)> {
+        let [groups, heads, size] = [1, 2, 3].map(|axis| self.input.dim(axis));
+        let decay = exp(&self.log_decay)?.reshape(&[groups, heads, 1, 1])?;
+        let input = self.input.reshape(&[groups, heads, size, 1])?;
+        let [write, read] = [&self.write, &self.read].map(|rows| rows.swap_axes(0, 1));
+        let memory = add(multiply(memory, decay)?, multiply(input, write?)?)?;
+        let output = multiply(&memory, read?)?.sum_axis(-1, false)?;
+        Ok((expand_dims_axes(&output, &[0])?, memory))
+    }
+
+    /// Several rows, block after block, counted from the first of them.
+    fn blocks(&self, memory: &Array) -> Result<(Array, Array)> {
+        let rows = self.input.dim(0);
+        let block = (rows as usize).next_power_of_two().clamp(SMALL, BLOCK) as i32;
+        let count = (rows + block - 1) / block;
+        let [input, write, read, log_decay] =
+            [&self.input, &self.write, &self.read, &self.log_decay].map(|rows| in_blocks(rows, count, block));
+        let (input, write, read, log_decay) = (input?, write?, read?, log_decay?);
+        let kept = segments::kept(&log_decay)?.squeeze_axes(&[-1])?;
+        let related = multiply(matmul(&read, write.swap_axes(3, 4)?)?, &kept)?;
+        let within = matmul(related, &input)?;
+        // What is left of each row at the end of its block: the last row of relations as a column.
+        let left = slice_axis(&kept, 3, block - 1, block)?.swap_axes(3, 4)?;
+        let added = matmul(multiply(&input, left)?.swap_axes(3, 4)?, &write)?;
+        let since_start = log_decay.cumsum(3, false, true)?;
+        let whole = exp(slice_axis(&since_start, 3, block - 1, block)?)?;
+        let (starts, memory) = through_blocks(memory, &added, &whole, count)?;
+        let before = matmul(multiply(&read, exp(&since_start)?)?, starts.swap_axes(3, 4)?)?;
+        let [groups, heads, size] = [1, 2, 3].map(|axis| self.input.dim(axis));
+        let output = add(within, before)?.reshape(&[groups, heads, count * block, size])?;
+        Ok((slice_axis(&output, 2, 0, rows)?.transpose_axes(&[2, 0, 1, 3])?, memory))
+    }
+}
+
+/// The memory at the start of each block, `[G, R, count, P, N]`, and after the last one, `[G, R, P, N]`; from what each block adds, of the
+/// shape of the former, and what it leaves of the memory before it, `[G, R, count, 1, 1]`.
+fn through_blocks(memory: &Array, added: &Array, whole: &Array, count: i32) -> Result<(Array, Array)> {
+    let (added, whole) = (split_equal(added, count, 2)?, split_equal(whole, count, 2)?);
+    let mut memory = expand_dims_axes(memory, &[2])?;
+    let mut starts = Vec::with_capacity(added.len());
+    for (added, whole) in added.iter().zip(&whole) {
+        let next = add(multiply(&memory, whole)?, added)?;
+        starts.push(std::mem::replace(&mut memory, next));
+    }
+    Ok((concatenate(&starts, 2)?, memory.squeeze_axes(&[2])?))
+}
+
+/// `[n, G, R, D]` as `[G, R, count, block, D]`; rows of zeros, which neither decay nor add anything, fill the last block.
+fn in_blocks(rows: &Array, count: i32, block: i32) -> Result<Array> {
+    let [length, groups, heads, size] = [0, 1, 2, 3].map(|axis| rows.dim(axis));
+    let missing = count * block - length;
+    let by_head = rows.transpose_axes(&[1, 2, 0, 3])?;
+    let whole = if missing == 0 {
+        by_head
+    } else {
+        concatenate(&[by_head, zeros_dtype(&[groups, heads, missing, size], rows.dtype())?], 2)?
+    };
+    Ok(whole.reshape(&[groups, heads, count, block, size])?)
+}
