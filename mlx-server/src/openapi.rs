@@ -96,6 +96,8 @@ mod tests {
             "stop" => return json!("END"),
             "stream_options" => return json!({"include_usage": true}),
             "chat_template_kwargs" => return json!({"enable_thinking": false}),
+            "response_format" => return json!({"type": "json_object"}),
+            "structured_outputs" => return json!({"choice": ["yes", "no"]}),
             _ => {}
         }
         let items = follow(document, &property["items"]);

@@ -50,6 +50,7 @@ pub(crate) fn chat(
     let parser = OutputParser::new(&lease.engine.folder().format, &text);
     (job.options.slide, job.options.is_message) = (slide, true);
     let part = PromptPart { ids: tokens, echo: String::new() };
+    expect_compiling(&job, turn)?;
     let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
     prepared.dropped = Some(dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     prepared.writer.note_dropped(prepared.dropped);
@@ -73,6 +74,7 @@ pub(crate) fn completion(
         Ok(PromptPart { ids, echo })
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+    expect_compiling(&request.job, turn)?;
     start(state, lease, &request.job, Endpoint::Completion, prompts, &OutputParser::plain())
 }
 
@@ -123,6 +125,11 @@ fn template_input(conversation: Conversation, answer: bool) -> TemplateInput {
         extra: conversation.variables,
         ..TemplateInput::default()
     }
+}
+
+/// A grammar may take long to compile, however short it is.
+fn expect_compiling(job: &GenerationSpec, turn: &Turn) -> Result<(), ApiError> {
+    if job.options.constraint.is_some() { Ok(turn.expect_long()?) } else { Ok(()) }
 }
 
 fn start(

@@ -125,6 +125,16 @@ impl Turn {
         if place.since.elapsed() < length {
             return Ok(());
         }
+        self.wait_for_turn(&mut place)
+    }
+
+    /// Goes on as long work at once: what follows may take a while and does not pause.
+    pub(crate) fn expect_long(&self) -> Result<(), Error> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_short { self.wait_for_turn(&mut place) } else { Ok(()) }
+    }
+
+    fn wait_for_turn(&self, place: &mut Place) -> Result<(), Error> {
         // Given back first, so that the longest waiting one is next.
         place.permit = None;
         let next = async {
@@ -185,6 +195,27 @@ mod tests {
         std::thread::sleep(Duration::from_millis(5));
         assert_eq!(runtime.block_on(host.run(10, |_| Ok(1))), Ok(1));
         long.abort();
+    }
+
+    #[test]
+    fn work_that_expects_to_take_long_makes_room_at_once() {
+        let (runtime, host) = (runtime(), one_processor());
+        let (begun, begin) = mpsc::channel();
+        let (ended, end) = mpsc::channel::<()>();
+        let long = Arc::clone(&host);
+        let long = runtime.spawn(async move {
+            let work = move |turn: &Turn| {
+                turn.expect_long()?;
+                begun.send(()).ok();
+                end.recv().ok();
+                Ok(())
+            };
+            long.run(10, work).await
+        });
+        assert_eq!(begin.recv_timeout(Duration::from_secs(5)), Ok(()));
+        assert_eq!(runtime.block_on(host.run(10, |_| Ok(1))), Ok(1));
+        drop(ended);
+        assert!(runtime.block_on(long).is_ok_and(|outcome| outcome.is_ok()));
     }
 
     #[test]

@@ -10,10 +10,10 @@ field_group! {
     /// What the answer must be.
     pub(crate) struct ConstraintFields {
         /// `text`, `json_object` (any JSON object) or `json_schema` (JSON that `json_schema.schema` accepts).
-        #[schema(value_type = Object, example = json!({"type": "json_object"}))]
+        #[schema(value_type = Object)]
         pub(crate) response_format: Value,
         /// Not with `response_format`; one of `json` (a JSON schema), `regex`, `choice` (a list of texts) and `grammar` (Lark).
-        #[schema(value_type = Object, example = json!({"choice": ["yes", "no"]}))]
+        #[schema(value_type = Object)]
         pub(crate) structured_outputs: Value,
     }
 }
