@@ -52,7 +52,9 @@ fn invalid_settings_of_hybrid_models_are_refused_by_name() {
 fn with(removed: &'static [&'static str], set: Value) -> impl FnOnce(&mut Value) {
     move |config| {
         let keys = config.as_object_mut().expect("an object");
-        removed.iter().for_each(|key| drop(keys.remove(*key)));
+        for key in removed {
+            keys.remove(*key);
+        }
         keys.extend(set.as_object().expect("an object").clone());
     }
 }
