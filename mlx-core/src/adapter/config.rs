@@ -49,14 +49,16 @@ pub struct AdapterConfig {
 }
 
 /// Keys of PEFT that change what a model computes and are not supported, unless they are absent, false or empty.
-const UNSUPPORTED: [&str; 13] = [
+const UNSUPPORTED: [&str; 15] = [
     "alora_invocation_tokens",
     "alpha_pattern",
     "arrow_config",
     "fan_in_fan_out",
+    "kasa_config",
     "layer_replication",
     "lora_bias",
     "modules_to_save",
+    "monteclora_config",
     "rank_pattern",
     "target_parameters",
     "trainable_token_indices",
@@ -66,7 +68,7 @@ const UNSUPPORTED: [&str; 13] = [
 ];
 
 /// Ways of PEFT to begin with changes of the model itself, which the adapter does not hold.
-const CHANGE_THE_MODEL: [&str; 4] = ["pissa", "olora", "corda", "loftq"];
+const CHANGE_THE_MODEL: [&str; 5] = ["pissa", "olora", "corda", "loftq", "lora_ga"];
 
 impl AdapterConfig {
     /// Reads the file of `folder`.
