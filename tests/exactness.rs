@@ -145,7 +145,7 @@ fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
 }
 
 /// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations,
-/// states of constant size, borrowed keys and values.
+/// states of constant size, borrowed keys and values, experts beside a dense block, latents.
 fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
     let kinds = [
@@ -163,6 +163,8 @@ fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
         "falcon_h1-f32",
         "kimi_linear-f32",
         "gemma4_text-f32",
+        "gemma4-f32",
+        "glm4_moe_lite-f32",
         "llama-mixed-f32",
         "llama-mxfp4-bf16",
     ];

@@ -3,7 +3,7 @@ model). `make.py` runs this; `python families.py NAME...` writes some of them ag
 
 Where mlx-lm has the family, it must give the same logits, unless the list of differences says why not.
 """
-import json, shutil, sys
+import json, shutil, sys, tempfile
 from pathlib import Path
 
 import hybrids
@@ -17,6 +17,9 @@ from mlx.utils import tree_flatten
 from safetensors import safe_open
 
 torch.set_num_threads(1)
+gather_qmm = mx.gather_qmm
+# mlx-lm passes a scale that its MLX does not know yet, and that is None.
+mx.gather_qmm = lambda *arrays, global_scale=None, **options: gather_qmm(*arrays, **options)
 STEPS = 64
 TINY = dict(
     hidden_size=32, num_hidden_layers=3, intermediate_size=52, num_attention_heads=4, num_key_value_heads=2, vocab_size=make.BPE_VOCAB,
@@ -197,7 +200,14 @@ TEXTS = {"kimi_k25": "deepseek_v3"}
 # Longer texts, for recurrences that take a prompt in blocks of 64; not a multiple of it.
 LENGTHS = {"qwen3_5": 150, "qwen3_next": 80, "qwen3_5-q4": 100} | hybrids.LENGTHS
 # What mlx-lm's `convert` makes of others: its names, its norms, its convolutions, its experts. It is the reference itself.
-CONVERTED = {"qwen3_5-q4": dict(quantize=True, q_group_size=32, q_bits=4), "gemma4-mlx": {}} | hybrids.CONVERTED
+FOUR_BITS = dict(quantize=True, q_group_size=32, q_bits=4)
+CONVERTED = {"qwen3_5-q4": FOUR_BITS, "gemma4-mlx": {}, "glm4_moe_lite-q4": FOUR_BITS, "lfm2_moe-q4": FOUR_BITS} | hybrids.CONVERTED
+# What differs from the family's own fixture: routers have groups of 64.
+WIDE = dict(hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_hidden_layers=2, layer_types=["conv", FULL])
+WIDENED = {
+    "glm4_moe_lite-q4": WIDE | dict(q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=32, v_head_dim=32, rms_norm_eps=1e-6),
+    "lfm2_moe-q4": WIDE,
+}
 # transformers has no model of these.
 BY_MLX_LM = {"bailing_moe", "exaone", "internlm2", "mimo", "minicpm"}
 # Why mlx-lm's logits differ.
@@ -227,6 +237,8 @@ DIFFERS = {
 
 def config_of(name):
     family = name.split("-")[0]
+    if name in WIDENED:
+        return TINY | dict(model_type=family) | FAMILIES[family] | {key: size for key, size in WIDENED[name].items() if key in TINY | FAMILIES[family]}
     if family not in SEE:
         return TINY | dict(model_type=family) | FAMILIES[name]
     text = TINY | dict(model_type=TEXTS.get(family, f"{family}_text")) | FAMILIES[name]
@@ -362,6 +374,9 @@ def write(name, source, target, tokenizer):
     shutil.rmtree(folder, ignore_errors=True)
     if name in CONVERTED:
         original = source / f"{name.split('-')[0]}-f32"
+        if name in WIDENED:
+            original = Path(tempfile.mkdtemp())
+            write_checkpoint(name, original, tokenizer)
         mlx_lm.convert(str(original), str(folder), **CONVERTED[name])
         for file in folder.iterdir():
             if file.name not in ("config.json", "model.safetensors"):

@@ -173,7 +173,7 @@ pub const MIXTURES: [&str; 35] = [
 ];
 
 /// The quantized checkpoints.
-pub const QUANTIZED: [&str; 8] = [
+pub const QUANTIZED: [&str; 10] = [
     "llama-q4-f16",
     "llama-q8-bf16",
     "llama-tied-q4-f32",
@@ -182,6 +182,8 @@ pub const QUANTIZED: [&str; 8] = [
     "llama-mxfp8-f32",
     "llama-nvfp4-f16",
     "qwen3_5-q4-f32",
+    "glm4_moe_lite-q4-f32",
+    "lfm2_moe-q4-f32",
 ];
 
 /// Reads `expected/NAME.json`.
