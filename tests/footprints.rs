@@ -1,12 +1,15 @@
 //! What `mlx inspect` and the scheduler reckon is what the states of sequences take.
 
+use std::fs;
+
 use mlx_core::cache::{SequenceState, Variant, layer_capacity};
 use mlx_core::engine::EngineOptions;
-use mlx_core::inspect::inspect;
+use mlx_core::inspect::{Inspection, inspect};
 use mlx_core::model::{self, Batch, Model};
-use mlx_core::weights::WeightPolicy;
+use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_tests::golden::{FAMILIES, MODELS, QUANTIZED};
 use mlx_tests::{device, model_folder};
+use serde_json::json;
 
 fn load(name: &str) -> Box<dyn Model> {
     let policy = WeightPolicy::for_device(false).expect("a device");
@@ -85,4 +88,52 @@ fn a_recurrent_state_takes_the_same_at_any_length_and_so_does_its_checkpoint() {
             assert_eq!(footprint.checkpoint(), footprint.fixed, "{name}");
         }
     }
+}
+
+/// Qwen 3.5 of 27 B parameters in 4 bits: the config as published, and a file of which only the header is written.
+fn hybrid_of_27b() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = json!({
+        "model_type": "qwen3_5_text", "hidden_size": 5120, "num_hidden_layers": 64, "intermediate_size": 17_408, "num_attention_heads": 24,
+        "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248_320, "max_position_embeddings": 262_144, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": false, "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+    });
+    fs::write(folder.path().join("config.json"), config.to_string()).expect("it can be written");
+    let bytes = 15_200_000_000_u64;
+    let header =
+        json!({"model.norm.weight": {"dtype": "BF16", "shape": [bytes / 2], "data_offsets": [0, bytes]}})
+            .to_string();
+    let path = folder.path().join("model.safetensors");
+    fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat())
+        .expect("it can be written");
+    let file = fs::OpenOptions::new().write(true).open(&path).expect("it is there");
+    // It has a hole, which takes no space.
+    file.set_len(8 + header.len() as u64 + bytes).expect("files may have holes");
+    folder
+}
+
+/// Decision 0028 gives these numbers.
+#[test]
+fn a_27b_hybrid_keeps_checkpoints_within_a_quarter_of_what_is_left_of_32_gigabytes() {
+    let _turn = device();
+    let folder = hybrid_of_27b();
+    let options = EngineOptions {
+        memory_budget: Some(32 << 30),
+        dtype: Some(FloatPolicy::Bf16),
+        ..EngineOptions::default()
+    };
+    let Inspection { spec, room, .. } = inspect(folder.path(), &options).expect("it can be read");
+    let footprint = spec.footprint;
+    // 48 layers: a memory of 128 by 128 in f32 for each of 48 heads, and three rows of 10240 in bf16.
+    assert_eq!(footprint.fixed, 48 * (48 * 128 * 128 * 4 + 3 * 10_240 * 2));
+    assert_eq!(footprint.checkpoint(), footprint.fixed);
+    // 16 layers, keys and values of 4 heads of 256 in bf16.
+    assert_eq!(footprint.per_token, 16 * 2 * 4 * 256 * 2);
+    assert_eq!(footprint.fixed / footprint.per_token, 2349);
+    let kept = room.shared / 4;
+    // A text of 32 Ki tokens keeps the newest two checkpoints and one in 4096.
+    let text = footprint.per_token * 32_768 + 10 * footprint.checkpoint();
+    assert!(text < kept, "{text} of {kept} bytes");
 }
