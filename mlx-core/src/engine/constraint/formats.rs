@@ -1,5 +1,5 @@
-//! Formats of strings as patterns. They accept no text that a validator of the format refuses; a few that it accepts are left
-//! out: years before 1, leap seconds, long names, comments in addresses.
+//! Formats of strings as patterns, and patterns that validators read alike. A format's pattern accepts no text that a validator
+//! refuses; a few that it accepts are left out: years before 1, leap seconds, long names, comments in addresses.
 
 use std::fmt::Write;
 
@@ -29,4 +29,55 @@ pub(super) fn pattern_of(format: &str) -> Option<String> {
     }
     pattern.push('$');
     Some(pattern)
+}
+
+/// White space for every validator.
+const SPACE: &str =
+    "\\t\\n\\x0B\\f\\r \\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
+/// White space for some of them only.
+const DISPUTED: &str = "\\x1C-\\x1F\\x{85}\\x{FEFF}";
+
+/// A pattern whose `\s` and `\S` match only what they match for every validator: they disagree about some signs.
+pub(super) fn with_agreed_space(pattern: &str) -> String {
+    let mut agreed = String::with_capacity(pattern.len());
+    // Whether a set is open, and whether it is negated: then what is left out of it is matched.
+    let (mut in_set, mut is_negated) = (false, false);
+    let mut rest = pattern.chars().peekable();
+    while let Some(symbol) = rest.next() {
+        match (symbol, rest.peek()) {
+            ('\\', Some('s' | 'S')) => {
+                let is_space = rest.next() == Some('s');
+                let disputed = if is_space == is_negated { DISPUTED } else { "" };
+                let not = if is_space { "" } else { "^" };
+                let _ = write!(agreed, "[{not}{SPACE}{disputed}]");
+            }
+            ('\\', Some(_)) => {
+                agreed.push(symbol);
+                agreed.extend(rest.next());
+            }
+            ('[', next) if !in_set => {
+                (in_set, is_negated) = (true, next == Some(&'^'));
+                agreed.push(symbol);
+            }
+            (']', _) => {
+                (in_set, is_negated) = (false, false);
+                agreed.push(symbol);
+            }
+            _ => agreed.push(symbol),
+        }
+    }
+    agreed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_are_those_of_every_validator() {
+        assert_eq!(with_agreed_space("a\\\\s[^s]"), "a\\\\s[^s]");
+        assert_eq!(with_agreed_space("\\s"), format!("[{SPACE}]"));
+        assert_eq!(with_agreed_space("\\S"), format!("[^{SPACE}{DISPUTED}]"));
+        assert_eq!(with_agreed_space("[^\\s]\\s"), format!("[^[{SPACE}{DISPUTED}]][{SPACE}]"));
+    }
 }

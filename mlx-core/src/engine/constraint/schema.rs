@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Number, Value, json};
 
-use super::formats::pattern_of;
+use super::formats::{pattern_of, with_agreed_space};
 
 /// Longer schemas are refused.
 const MAX_BYTES: usize = 1 << 20;
@@ -184,6 +184,9 @@ fn narrow(object: &mut Map<String, Value>) -> Result<(), String> {
         .chain(object.get("enum").and_then(Value::as_array).into_iter().flatten());
     if !values.clone().all(is_exact) {
         return Err("names a number of more than 15 digits".into());
+    }
+    if let Some(Value::String(pattern)) = object.get_mut("pattern") {
+        *pattern = with_agreed_space(pattern);
     }
     let Some(format) = object.get("format").and_then(Value::as_str) else { return Ok(()) };
     if let Some(pattern) = pattern_of(format) {
