@@ -36,3 +36,4 @@ mod spans;
 mod template_bombs;
 mod template_random;
 mod text;
+mod tool_grammars;

@@ -73,7 +73,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
                 match event {
                     ChatEvent::Text(more) => text.push_str(&more),
                     ChatEvent::Reasoning(more) => reasoning.push_str(&more),
-                    // No parser gives calls of tools yet.
+                    // Tools are not offered here, so there are no calls.
                     _ => {}
                 }
             }

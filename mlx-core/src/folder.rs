@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::chat::OutputFormat;
+use crate::chat::{CallFormat, OutputFormat, ToolSupport};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::hub;
@@ -20,6 +20,8 @@ pub struct ModelFolder {
     pub template: Option<ChatTemplate>,
     /// How the model marks thoughts in what it writes.
     pub format: OutputFormat,
+    /// How the model calls tools, or why it cannot.
+    pub tools: Result<ToolSupport, String>,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
     /// The tokens that end a text.
@@ -41,12 +43,24 @@ impl ModelFolder {
         Ok(Self {
             path: path.to_path_buf(),
             format: OutputFormat::detect(template.as_ref(), &tokenizer),
+            tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
             sampling,
             end_tokens,
         })
+    }
+
+    /// Sets the format of calls of tools, in place of the one that the chat template shows.
+    pub(crate) fn set_tool_format(&mut self, name: &str) -> Result<()> {
+        if CallFormat::named(name).is_none() {
+            let names: Vec<&str> = CallFormat::names().collect();
+            let message = format!("{name:?} is not a format of calls; there are {}", names.join(", "));
+            return Err(Error::Option { name: "tool_format", message });
+        }
+        self.tools = ToolSupport::detect(self.template.as_ref(), &self.tokenizer, Some(name));
+        Ok(())
     }
 
     /// The model's name for people: its name on the hub if it is in the hub's cache, or else the folder's last name.

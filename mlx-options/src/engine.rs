@@ -23,6 +23,10 @@ pub struct EngineArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub queue: QueueArgs,
+    /// Format of calls of tools, in place of the one that the chat template shows; an unknown name lists all
+    #[arg(long, value_name = "NAME", env = "MLX_TOOL_FORMAT")]
+    #[serde(rename = "tool-format")]
+    pub tool_format: Option<String>,
 }
 
 /// Whether results are bit-exact.
@@ -83,6 +87,7 @@ impl EngineArgs {
         self.exact.apply(options);
         self.load.apply(options);
         self.queue.apply(options);
+        options.tool_format = self.tool_format.clone().or(options.tool_format.take());
     }
 }
 
@@ -131,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_file_has_the_names_of_the_flags_and_no_others() {
-        let text = "exact = true\nmemory-budget = '8GB'\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5";
+        let text = "exact = true\nmemory-budget = '8GB'\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
         let args: EngineArgs = toml::from_str(text).expect("every flag");
         let mut options = EngineOptions::default();
         args.apply(&mut options);
@@ -142,6 +147,7 @@ mod tests {
             keep_quantized: true,
             max_running: 4,
             max_waiting: 5,
+            tool_format: Some("hermes".into()),
             ..EngineOptions::default()
         };
         assert_eq!(options, expected);

@@ -1,5 +1,7 @@
 //! The generations of a request: submitted, followed event by event, measured.
 
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::unfold;
@@ -12,7 +14,10 @@ use crate::models::Lease;
 use crate::state::AppState;
 use crate::wire::logprobs::Token;
 
-/// The next part of one of a request's answers.
+/// The reason of an answer that ends with calls.
+const TOOL_CALLS: &str = "tool_calls";
+
+/// The next part of one of a request's answers. In a part the thought comes before the content, and this before the calls.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     /// The index of the answer.
@@ -21,6 +26,8 @@ pub(crate) struct Piece {
     pub(crate) content: String,
     /// More of a thought.
     pub(crate) reasoning: String,
+    /// More of the calls.
+    pub(crate) calls: Vec<CallPiece>,
     /// Tokens of the prompt that were scored.
     pub(crate) prompt: Vec<Token>,
     /// Tokens that were drawn.
@@ -29,31 +36,44 @@ pub(crate) struct Piece {
     pub(crate) end: Option<End>,
 }
 
+/// More of a call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallPiece {
+    /// The index of the call in its answer.
+    pub(crate) index: usize,
+    /// Id and name, in the first piece of a call.
+    pub(crate) head: Option<(String, String)>,
+    /// More of the arguments.
+    pub(crate) arguments: String,
+}
+
 /// How an answer ended.
 #[derive(Debug, Clone)]
 pub(crate) struct End {
-    /// `stop` or `length`.
+    /// `stop`, `length` or `tool_calls`.
     pub(crate) reason: &'static str,
     /// Tokens in and out.
     pub(crate) usage: Usage,
+    /// Tokens of thoughts.
+    pub(crate) reasoning_tokens: usize,
 }
 
 impl Piece {
-    fn add(&mut self, events: Vec<ChatEvent>) {
-        for event in events {
-            match event {
-                ChatEvent::Text(text) => self.content.push_str(&text),
-                ChatEvent::Reasoning(text) => self.reasoning.push_str(&text),
-                // No parser gives calls of tools yet.
-                _ => {}
-            }
-        }
+    /// Whether it holds nothing of the answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
     }
 
     /// Adds what came after this piece.
     pub(crate) fn extend(&mut self, next: Self) {
         self.content.push_str(&next.content);
         self.reasoning.push_str(&next.reasoning);
+        for call in next.calls {
+            match self.calls.last_mut().filter(|last| last.index == call.index) {
+                Some(last) => last.arguments.push_str(&call.arguments),
+                None => self.calls.push(call),
+            }
+        }
         self.prompt.extend(next.prompt);
         self.tokens.extend(next.tokens);
         self.end = next.end.or(self.end.take());
@@ -67,6 +87,10 @@ pub(crate) struct Choice {
     parser: OutputParser,
     state: AppState,
     clock: Clock,
+    /// The calls that have begun.
+    calls: usize,
+    /// Parts that wait to be read, the oldest first.
+    ready: VecDeque<Piece>,
     /// The end or the error, sent after the last text and apart from it, as OpenAI does.
     last: Option<Result<Piece, ApiError>>,
     ended: bool,
@@ -95,6 +119,8 @@ impl Choice {
             parser: parser.clone(),
             state: state.clone(),
             clock: Clock { begun, last: None },
+            calls: 0,
+            ready: VecDeque::new(),
             last: None,
             ended: false,
             _lease: lease.clone(),
@@ -132,12 +158,15 @@ impl Choice {
     }
 
     async fn next(&mut self) -> Option<Result<Piece, ApiError>> {
+        if let Some(piece) = self.ready.pop_front() {
+            return Some(Ok(piece));
+        }
         if self.ended {
             return self.last.take();
         }
         let event = self.event().await?;
         let piece = self.follow(event);
-        let silent = piece.content.is_empty() && piece.reasoning.is_empty();
+        let silent = piece.is_silent();
         if self.ended && silent { self.last.take() } else { Some(Ok(piece)) }
     }
 
@@ -159,22 +188,72 @@ impl Choice {
             Event::Embedding(_) => {}
             Event::Token(token) => {
                 self.tick();
-                piece.add(self.parser.token(&token));
+                let events = self.parser.token(&token);
                 piece.tokens.push(Token { id: token.id, logprob: token.logprob });
+                piece = self.add(piece, events);
+                if self.parser.has_ended() {
+                    self.events.canceller().cancel();
+                }
             }
             Event::Done(finished) => {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
-                piece.add(self.parser.finish(&finished));
+                let events = self.parser.finish(&finished);
+                piece = self.add(piece, events);
                 // The text before a failure is good, and is sent before it.
-                self.last = Some(reason(&finished.reason).map(|reason| {
-                    let end = Some(End { reason, usage: finished.usage });
+                self.last = Some(self.reason(&finished.reason).map(|reason| {
+                    let reasoning_tokens = self.parser.reasoning_tokens();
+                    let end = Some(End { reason, usage: finished.usage, reasoning_tokens });
                     Piece { choice: self.index, end, ..Piece::default() }
                 }));
                 self.state.metrics.queue.observe(Duration::from_secs_f64(finished.timings.queue.max(0.0)));
             }
         }
         piece
+    }
+
+    /// Adds events to a piece. Those that would be out of order in it are pieces of their own, and wait.
+    fn add(&mut self, mut piece: Piece, events: Vec<ChatEvent>) -> Piece {
+        let mut pieces = VecDeque::new();
+        for event in events {
+            let is_call = !matches!(event, ChatEvent::Text(_) | ChatEvent::Reasoning(_));
+            if !piece.calls.is_empty() || is_call && !piece.is_silent() {
+                pieces.push_back(std::mem::take(&mut piece));
+                piece.choice = self.index;
+            }
+            match event {
+                ChatEvent::Text(text) => piece.content.push_str(&text),
+                ChatEvent::Reasoning(text) => piece.reasoning.push_str(&text),
+                ChatEvent::CallStart { name, .. } => {
+                    let (index, head) = (self.calls, Some((call_id(), name)));
+                    self.calls += 1;
+                    piece.calls.push(CallPiece { index, head, arguments: String::new() });
+                }
+                ChatEvent::Args(arguments) => {
+                    let index = self.calls.saturating_sub(1);
+                    piece.calls.push(CallPiece { index, head: None, arguments });
+                }
+                _ => {}
+            }
+        }
+        pieces.push_back(piece);
+        let first = pieces.pop_front().unwrap_or_default();
+        self.ready.extend(pieces.into_iter().filter(|piece| !piece.is_silent()));
+        first
+    }
+
+    /// A failure or a cancellation is an error, never a stop.
+    fn reason(&self, reason: &FinishReason) -> Result<&'static str, ApiError> {
+        match reason {
+            FinishReason::EndToken | FinishReason::StopString(_) if self.calls > 0 => Ok(TOOL_CALLS),
+            FinishReason::Cancelled if self.parser.has_ended() => Ok(TOOL_CALLS),
+            FinishReason::EndToken | FinishReason::StopString(_) | FinishReason::Length => {
+                Ok(reason.as_str())
+            }
+            // Only the end of the server cancels a generation that is still read.
+            FinishReason::Cancelled => Err(ApiError::shutting_down()),
+            FinishReason::Error(message) => Err(ApiError::failed(message)),
+        }
     }
 
     fn tick(&mut self) {
@@ -194,12 +273,16 @@ impl Drop for Choice {
     }
 }
 
-/// A failure or a cancellation is an error, never a stop.
-fn reason(reason: &FinishReason) -> Result<&'static str, ApiError> {
-    match reason {
-        FinishReason::EndToken | FinishReason::StopString(_) | FinishReason::Length => Ok(reason.as_str()),
-        // Only the end of the server cancels a generation that is still read.
-        FinishReason::Cancelled => Err(ApiError::shutting_down()),
-        FinishReason::Error(message) => Err(ApiError::failed(message)),
+/// An id that no other call has, also not after a restart: 24 random letters and digits.
+fn call_id() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    let digit = |number: u64| char::from_digit((number % 36) as u32, 36).unwrap_or('0');
+    let mut id = String::from("call_");
+    for mut number in [random(), random()] {
+        for _ in 0..12 {
+            id.push(digit(number));
+            number /= 36;
+        }
     }
+    id
 }

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use mlx_core::Error;
-use mlx_core::chat::{ChatPrompt, ContextPolicy, OutputParser, chat_prompt, chat_prompt_within};
-use mlx_core::engine::{Exactness, GenerationRequest};
+use mlx_core::chat::{
+    ChatPrompt, ContextPolicy, OutputParser, Role, ToolSupport, chat_prompt, chat_prompt_within,
+};
+use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
 use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
 
@@ -17,6 +19,7 @@ use crate::state::AppState;
 use crate::wire::chat::{ChatRequest, Conversation};
 use crate::wire::completion::{CompletionRequest, Prompt};
 use crate::wire::options::{GenerationSpec, StreamOptions};
+use crate::wire::tools::ToolRequest;
 use crate::work::Turn;
 use crate::writer::{Endpoint, Head, OutputOptions, PromptPart, Writer};
 
@@ -43,11 +46,17 @@ pub(crate) fn chat(
 ) -> Result<Prepared, ApiError> {
     let ChatRequest { mut job, conversation, limit_name, policy } = request;
     let in_chat = |error: ApiError| error.in_chat(limit_name);
-    expect_template(lease)?;
-    let (input, limit) = (template_input(conversation, true), job.options.max_tokens);
+    let tools = conversation.tools.clone();
+    let continues = conversation.messages.last().is_some_and(|last| last.role == Role::Assistant);
+    let mut input = template_input(lease, conversation, true)?;
+    input.continue_final_message = continues;
+    let limit = job.options.max_tokens;
     let prompt = chat_prompt_within(&lease.engine, &input, limit, policy, &|| turn.pause());
     let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
-    let parser = OutputParser::new(&lease.engine.folder().format, &text);
+    let parser =
+        with_tools(OutputParser::new(&lease.engine.folder().format, &text), lease, tools.clone(), &text)?;
+    let parser = if continues { parser.continuing() } else { parser };
+    constrain(lease, &tools, &mut job)?;
     (job.options.slide, job.options.is_message) = (slide, true);
     let part = PromptPart { ids: tokens, echo: String::new() };
     expect_compiling(&job, turn)?;
@@ -105,26 +114,82 @@ pub(crate) fn render(
     answer: bool,
     turn: &Turn,
 ) -> Result<ChatPrompt, ApiError> {
-    expect_template(model)?;
-    let prompt = chat_prompt(&model.engine, &template_input(conversation, answer), &|| turn.pause());
+    let input = template_input(model, conversation, answer)?;
+    let prompt = chat_prompt(&model.engine, &input, &|| turn.pause());
     prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
-fn expect_template(model: &Loaded) -> Result<(), ApiError> {
-    if model.engine.folder().template.is_some() {
-        return Ok(());
+fn template_input(
+    model: &Loaded,
+    conversation: Conversation,
+    answer: bool,
+) -> Result<TemplateInput, ApiError> {
+    let Some(template) = &model.engine.folder().template else {
+        let message = format!("{} has no chat template; give a text to /v1/completions", model.name);
+        return Err(ApiError::field("model", message));
+    };
+    let Conversation { messages, mut variables, tools, thinking } = conversation;
+    if tools.is_used() {
+        tool_support(model)?;
     }
-    let message = format!("{} has no chat template; give a text to /v1/completions", model.name);
-    Err(ApiError::field("model", message))
+    let asked = thinking.variables(template);
+    let asked = asked.map_err(|error| ApiError::from(error).renamed("think", "reasoning_effort"))?;
+    if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
+        let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");
+        return Err(ApiError::field("reasoning_effort", message));
+    }
+    variables.extend(asked);
+    Ok(TemplateInput {
+        messages,
+        tools: tools.for_template(),
+        add_generation_prompt: answer,
+        extra: variables,
+        ..TemplateInput::default()
+    })
 }
 
-fn template_input(conversation: Conversation, answer: bool) -> TemplateInput {
-    TemplateInput {
-        messages: conversation.messages,
-        add_generation_prompt: answer,
-        extra: conversation.variables,
-        ..TemplateInput::default()
+/// How the model calls tools, or why it cannot.
+fn tool_support(model: &Loaded) -> Result<&ToolSupport, ApiError> {
+    let support = model.engine.folder().tools.as_ref();
+    support.map_err(|why| ApiError::unsupported("tools", format!("cannot be used: {why}")))
+}
+
+/// Constrains an answer to what the choice of tools demands.
+fn constrain(model: &Loaded, request: &ToolRequest, job: &mut GenerationSpec) -> Result<(), ApiError> {
+    if !request.is_used() {
+        return Ok(());
     }
+    let answer = match &job.options.constraint {
+        None => None,
+        Some(ConstraintSpec { grammar: Grammar::JsonSchema(schema), .. }) => Some(schema.clone()),
+        Some(_) => {
+            let field = job.constraint_field.unwrap_or("structured_outputs");
+            return Err(ApiError::unsupported(field, "may not be given beside tools, but for a JSON schema"));
+        }
+    };
+    let ToolRequest { tools, choice, is_single } = request;
+    let (support, tokenizer) = (tool_support(model)?, &model.engine.folder().tokenizer);
+    if let Some(constraint) = support.constraint(tools, choice, *is_single, answer.as_ref(), tokenizer)? {
+        (job.options.constraint, job.constraint_field) = (Some(constraint), Some("tools"));
+    }
+    Ok(())
+}
+
+/// The same parser for an answer that may call tools.
+fn with_tools(
+    parser: OutputParser,
+    model: &Loaded,
+    request: ToolRequest,
+    prompt: &str,
+) -> Result<OutputParser, ApiError> {
+    if !request.is_used() {
+        return Ok(parser);
+    }
+    let support = tool_support(model)?;
+    let is_strict = request.tools.list().iter().any(|tool| tool.is_strict);
+    let parser = parser.with_calls(support.calls(), request.tools, prompt);
+    let parser = if is_strict { parser.with_marked_calls() } else { parser };
+    Ok(if request.is_single || !support.is_parallel() { parser.with_single_call() } else { parser })
 }
 
 /// A grammar may take long to compile, however short it is.

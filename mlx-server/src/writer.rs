@@ -69,6 +69,7 @@ pub(crate) struct Head {
 #[derive(Debug, Clone, Default)]
 struct Tally {
     usage: Usage,
+    reasoning_tokens: usize,
     /// Where the tokens of a completion begin, if they are reported.
     offsets: Option<TextOffsets>,
 }
@@ -86,7 +87,7 @@ impl Writer {
         let tally = |prompt: &PromptPart| {
             let is_reported = output_options.logprobs && form == Endpoint::Completion;
             let offsets = is_reported.then(|| TextOffsets::new(&tokenizer, &prompt.ids, &prompt.echo));
-            vec![Tally { usage: Usage::default(), offsets }; choices]
+            vec![Tally { offsets, ..Tally::default() }; choices]
         };
         let tallies = prompts.iter().flat_map(tally).collect();
         Self { form, output_options, head, tokenizer, prompts, tallies }
@@ -114,7 +115,7 @@ impl Writer {
     /// The chunk for a piece; none if it has nothing for this client.
     pub(crate) fn chunk(&mut self, piece: Piece) -> Option<String> {
         self.note(&piece);
-        let has_text = !piece.content.is_empty() || !piece.reasoning.is_empty() || piece.end.is_some();
+        let has_text = !piece.is_silent() || piece.end.is_some();
         let has_tokens =
             !piece.tokens.is_empty() && (self.output_options.logprobs || self.output_options.token_ids);
         if !(has_text || has_tokens || !piece.prompt.is_empty()) {
@@ -152,7 +153,8 @@ impl Writer {
 
     fn note(&mut self, piece: &Piece) {
         if let Some(end) = &piece.end {
-            self.tallies[piece.choice].usage = end.usage;
+            let tally = &mut self.tallies[piece.choice];
+            (tally.usage, tally.reasoning_tokens) = (end.usage, end.reasoning_tokens);
         }
     }
 
@@ -165,13 +167,14 @@ impl Writer {
     /// Every prompt is counted once, however many answers it has.
     fn usage(&self) -> UsageObject {
         let mut usage = UsageObject::default();
-        for (choice, Tally { usage: one, .. }) in self.tallies.iter().enumerate() {
+        for (choice, Tally { usage: one, reasoning_tokens, .. }) in self.tallies.iter().enumerate() {
             if self.prompt_of(choice).1 {
                 usage.prompt_tokens += one.prompt_tokens;
                 let PromptTokensDetails { cached_tokens } = &mut usage.prompt_tokens_details;
                 *cached_tokens += one.cached_tokens;
             }
             usage.completion_tokens += one.completion_tokens;
+            usage.completion_tokens_details.reasoning_tokens += reasoning_tokens;
         }
         usage.total_tokens = usage.prompt_tokens + usage.completion_tokens;
         usage

@@ -7,6 +7,7 @@ pub mod hub;
 pub mod schemas;
 pub mod scripted;
 pub mod server;
+pub mod successors;
 pub mod tensors;
 pub mod validator;
 

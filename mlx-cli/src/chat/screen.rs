@@ -68,7 +68,7 @@ impl Screen {
                 let text = self.shown(text);
                 self.end_thought() + &self.paint(&text)
             }
-            // No parser gives calls of tools yet.
+            // Tools are not offered here, so there are no calls.
             _ => String::new(),
         }
     }

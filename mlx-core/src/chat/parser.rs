@@ -1,47 +1,74 @@
-//! Splits what a model writes into thoughts and answer, as it comes. Invariants: the events do not depend on where the
-//! text is cut into tokens; no character is lost but tags, headers and the white space beside tags; it never fails.
+//! Splits what a model writes into thoughts, answer and calls of tools, as it comes. Invariants: the events do not depend on
+//! where the text is cut into tokens; no character is lost but markers, headers and the white space beside them; it never
+//! fails: what it cannot read is text.
 
+mod answer;
+mod call;
+mod called;
 mod channels;
+mod envelope;
+mod escape;
 mod events;
-mod tags;
+mod input;
+mod json_args;
+mod nested;
+mod section;
+mod tagged;
+mod value;
 
 use std::collections::VecDeque;
 
-use super::format::{Kind, OutputFormat};
-use crate::engine::{Finished, TokenOutput};
+use super::format::{CallFormat, Kind, OutputFormat, special_bytes};
+use super::tool::Tools;
+use answer::AnswerParser;
 use channels::ChannelParser;
+pub use events::ChatEvent;
 use events::Events;
-pub use events::{ChatEvent, ToolCallDelta};
-use tags::TagParser;
 
 /// A parser of one answer.
 #[derive(Debug, Clone)]
 pub struct OutputParser {
     format: OutputFormat,
     machine: Machine,
+    /// The special tokens of calls.
+    call_markers: Vec<u32>,
     /// Marker tokens that wait for the text before them to be released, with the bytes of that text.
     waiting: VecDeque<(usize, u32)>,
     /// Bytes of text that the tokens have made, and of these the ones that were released.
     made: usize,
     released: usize,
+    /// Tokens of thoughts and of the markers around them.
+    reasoning_tokens: usize,
+    /// Nothing is read after the first call.
+    is_single: bool,
+    has_called: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Machine {
-    Plain,
-    Tags(TagParser),
-    Channels(ChannelParser),
+    Answer(Box<AnswerParser>),
+    Channels(Box<ChannelParser>),
 }
 
 impl OutputParser {
-    /// A parser of the answer to this prompt, whose end may have opened a thought.
+    /// A parser of the answer to this prompt, whose end may have opened a thought. Calls of tools are text.
     pub fn new(format: &OutputFormat, prompt: &str) -> Self {
         let machine = match format.kind() {
-            Kind::Plain => Machine::Plain,
-            Kind::Tags(tags) => Machine::Tags(TagParser::new(tags, prompt)),
-            Kind::Channels(_) => Machine::Channels(ChannelParser::new(prompt)),
+            Kind::Plain => Machine::Answer(Box::new(AnswerParser::new(None, prompt))),
+            Kind::Tags(tags) => Machine::Answer(Box::new(AnswerParser::new(Some(tags), prompt))),
+            Kind::Channels(_) => Machine::Channels(Box::new(ChannelParser::new(prompt))),
         };
-        Self { format: format.clone(), machine, waiting: VecDeque::new(), made: 0, released: 0 }
+        Self {
+            format: format.clone(),
+            machine,
+            call_markers: Vec::new(),
+            waiting: VecDeque::new(),
+            made: 0,
+            released: 0,
+            reasoning_tokens: 0,
+            is_single: false,
+            has_called: false,
+        }
     }
 
     /// A parser for which all text is the answer.
@@ -49,30 +76,104 @@ impl OutputParser {
         Self::new(&OutputFormat::plain(), "")
     }
 
-    /// Takes the next token of a generation; gives what is certain.
+    /// Reads calls of these tools, too; the end of the prompt may have opened one.
+    #[must_use]
+    pub fn with_calls(mut self, calls: &CallFormat, tools: Tools, prompt: &str) -> Self {
+        self.call_markers = calls.syntax().specials.clone();
+        self.machine = match self.machine {
+            Machine::Answer(parser) => Machine::Answer(Box::new(parser.with_calls(calls, tools, prompt))),
+            Machine::Channels(parser) => Machine::Channels(Box::new(parser.with_calls(tools))),
+        };
+        self
+    }
+
+    /// Reads calls behind the marker of a section alone, where the format has one: others were not constrained.
+    #[must_use]
+    pub fn with_marked_calls(mut self) -> Self {
+        if let Machine::Answer(parser) = &mut self.machine {
+            parser.expect_sections();
+        }
+        self
+    }
+
+    /// Reads one call at the most: what follows it is dropped.
+    #[must_use]
+    pub fn with_single_call(self) -> Self {
+        Self { is_single: true, ..self }
+    }
+
+    /// Reads the rest of an answer whose beginning is in the prompt.
+    #[must_use]
+    pub fn continuing(mut self) -> Self {
+        if let Machine::Answer(parser) = &mut self.machine {
+            parser.continue_answer();
+        }
+        self
+    }
+
+    /// Whether nothing that follows is read.
+    pub fn has_ended(&self) -> bool {
+        self.is_single && self.has_called
+    }
+
+    /// Tokens of thoughts so far, with the markers around them. Where text waits for stop strings, a few of them count late.
+    pub fn reasoning_tokens(&self) -> usize {
+        self.reasoning_tokens
+    }
+
+    /// Takes the next token, its own text, and the text that is released with it.
     ///
     /// Special tokens have no text. Text that is held back because it may become a stop string is released later, and a
     /// marker waits for the text before it.
-    pub fn token(&mut self, token: &TokenOutput) -> Vec<ChatEvent> {
-        if self.format.is_marker(token.id) {
-            self.waiting.push_back((self.made, token.id));
+    pub(super) fn take(&mut self, token: u32, text: &str, delta: &str) -> Vec<ChatEvent> {
+        let was_thinking = self.is_thinking();
+        if self.format.is_marker(token) || self.call_markers.contains(&token) {
+            self.waiting.push_back((self.made, token));
         }
-        self.made += token.text.len();
+        self.made += text.len();
         let mut events = Events::default();
-        self.release(&token.delta, &mut events);
-        events.into_list()
+        self.release(delta, &mut events);
+        self.reasoning_tokens += usize::from(was_thinking || self.is_thinking());
+        self.checked(events)
     }
 
-    /// Takes the end of the generation: text that was held back is what it looks like.
-    pub fn finish(&mut self, finished: &Finished) -> Vec<ChatEvent> {
+    /// Takes the end with the text that was held back, which is what it looks like; `is_cut` says that the model has not ended by
+    /// itself.
+    pub(super) fn take_end(&mut self, delta: &str, is_cut: bool) -> Vec<ChatEvent> {
         let mut events = Events::default();
-        self.release(&finished.delta, &mut events);
-        match (&mut self.machine, self.format.kind()) {
-            (Machine::Tags(parser), Kind::Tags(tags)) => parser.finish(tags, &mut events),
-            (Machine::Channels(parser), _) => parser.finish(&mut events),
-            _ => {}
+        self.release(delta, &mut events);
+        self.end(is_cut, &mut events);
+        self.checked(events)
+    }
+
+    /// The events of an output that is whole and in which special tokens are spelled out.
+    pub fn read(mut self, output: &str) -> Vec<ChatEvent> {
+        let mut events = Events::default();
+        self.push(output.as_bytes(), &mut events);
+        self.end(false, &mut events);
+        self.checked(events)
+    }
+
+    /// Without what follows the call after which nothing is read.
+    fn checked(&mut self, events: Events) -> Vec<ChatEvent> {
+        let mut events = events.into_list();
+        if self.has_ended() {
+            return Vec::new();
         }
-        events.into_list()
+        if let Some(end) = events.iter().position(|event| *event == ChatEvent::CallEnd) {
+            self.has_called = true;
+            if self.is_single {
+                events.truncate(end + 1);
+            }
+        }
+        events
+    }
+
+    fn is_thinking(&self) -> bool {
+        match &self.machine {
+            Machine::Answer(parser) => parser.is_thinking(),
+            Machine::Channels(parser) => parser.is_thinking(),
+        }
     }
 
     fn release(&mut self, delta: &str, events: &mut Events) {
@@ -81,35 +182,41 @@ impl OutputParser {
             let Some((before, after)) = rest.split_at_checked(place.saturating_sub(self.released)) else {
                 break;
             };
-            self.text(before, events);
-            self.marker(token, events);
+            self.push(before.as_bytes(), events);
+            self.push(&special_bytes(token), events);
             self.released += before.len();
             self.waiting.pop_front();
             rest = after;
         }
-        self.text(rest, events);
+        self.push(rest.as_bytes(), events);
         self.released += rest.len();
     }
 
-    fn text(&mut self, text: &str, events: &mut Events) {
-        if text.is_empty() {
+    fn push(&mut self, bytes: &[u8], events: &mut Events) {
+        if bytes.is_empty() {
             return;
         }
         match (&mut self.machine, self.format.kind()) {
-            (Machine::Tags(parser), Kind::Tags(tags)) => parser.text(text, tags, events),
-            (Machine::Channels(parser), _) => parser.text(text, events),
-            _ => events.text(text),
+            (Machine::Channels(parser), Kind::Channels(channels)) => parser.push(bytes, channels, events),
+            (Machine::Answer(parser), Kind::Tags(tags)) => parser.push(bytes, Some(tags), events),
+            (Machine::Answer(parser), _) => parser.push(bytes, None, events),
+            (Machine::Channels(_), _) => {}
         }
     }
 
-    fn marker(&mut self, token: u32, events: &mut Events) {
+    fn end(&mut self, is_cut: bool, events: &mut Events) {
         match (&mut self.machine, self.format.kind()) {
-            (Machine::Tags(parser), Kind::Tags(tags)) => parser.marker(token, tags, events),
-            (Machine::Channels(parser), Kind::Channels(channels)) => parser.marker(token, channels, events),
-            _ => {}
+            (Machine::Channels(parser), Kind::Channels(channels)) => parser.finish(channels, events),
+            (Machine::Answer(parser), Kind::Tags(tags)) => parser.finish(is_cut, Some(tags), events),
+            (Machine::Answer(parser), _) => parser.finish(is_cut, None, events),
+            (Machine::Channels(_), _) => {}
         }
     }
 }
 
+#[cfg(test)]
+mod call_cases;
+#[cfg(test)]
+mod call_tests;
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,15 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::message::Message;
+use super::history::{prepared, with_objects};
+use super::message::{Message, Part};
 use super::turns::{Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::text::{EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput};
+
+/// Stands behind a message that is continued, while it is rendered.
+const CONTINUED: &str = "qZ7continuedHere7Zq";
 
 /// What happens to a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -123,7 +127,18 @@ impl<'a> Renderer<'a> {
         let folder = self.engine.folder();
         let template =
             folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;
-        template.render_within(input, &self.limits, self.pause)
+        let render = |input: &TemplateInput| template.render_within(input, &self.limits, self.pause);
+        let Some(support) = folder.tools.as_ref().ok().filter(|_| has_calls(&input.messages)) else {
+            return continued(input, render);
+        };
+        let messages = prepared(&input.messages, support);
+        let rendered = continued(&TemplateInput { messages: messages.clone(), ..input.clone() }, render);
+        match (rendered, with_objects(&messages)) {
+            (Err(Error::Template(_)), Some(messages)) => {
+                continued(&TemplateInput { messages, ..input.clone() }, render)
+            }
+            (rendered, _) => rendered,
+        }
     }
 
     fn whole(&self, input: &TemplateInput) -> Result<Rendered> {
@@ -141,6 +156,25 @@ impl<'a> Renderer<'a> {
             Encoded::Whole(tokens) => Counted::Tokens(Rendered { text, tokens }),
             Encoded::AtLeast(fewest) => Counted::AtLeast(fewest),
         })
+    }
+}
+
+fn has_calls(messages: &[Message]) -> bool {
+    messages.iter().any(|message| !message.tool_calls.is_empty())
+}
+
+/// Renders a conversation; one whose last message is continued ends within that message.
+fn continued(input: &TemplateInput, render: impl Fn(&TemplateInput) -> Result<String>) -> Result<String> {
+    let Some((last, before)) = input.messages.split_last().filter(|_| input.continue_final_message) else {
+        return render(input);
+    };
+    // Whatever the template writes behind the message is cut off.
+    let marked = Message { parts: vec![Part::Text(last.text() + CONTINUED)], ..last.clone() };
+    let messages = [before, &[marked]].concat();
+    let text = render(&TemplateInput { messages, add_generation_prompt: false, ..input.clone() })?;
+    match text.rfind(CONTINUED) {
+        Some(end) => Ok(text[..end].to_owned()),
+        None => Err(Error::Template("it does not write the message that is to be continued".into())),
     }
 }
 

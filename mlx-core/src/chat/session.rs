@@ -300,7 +300,7 @@ impl Iterator for Answer<'_> {
             StreamEvent::Engine(Event::Done(finished)) => {
                 self.is_whole = !matches!(finished.reason, FinishReason::Cancelled | FinishReason::Error(_));
             }
-            StreamEvent::Chat(ChatEvent::ToolCall(_)) | StreamEvent::Engine(_) => {}
+            StreamEvent::Chat(_) | StreamEvent::Engine(_) => {}
         }
         Some(event)
     }

@@ -3,7 +3,19 @@
 use std::collections::VecDeque;
 
 use super::parser::{ChatEvent, OutputParser};
-use crate::engine::{Canceller, Event, Generation};
+use crate::engine::{Canceller, Event, FinishReason, Finished, Generation, TokenOutput};
+
+impl OutputParser {
+    /// Takes the next token of a generation; gives what is certain.
+    pub fn token(&mut self, token: &TokenOutput) -> Vec<ChatEvent> {
+        self.take(token.id, &token.text, &token.delta)
+    }
+
+    /// Takes the end of the generation: text that was held back is what it looks like.
+    pub fn finish(&mut self, finished: &Finished) -> Vec<ChatEvent> {
+        self.take_end(&finished.delta, finished.reason != FinishReason::EndToken)
+    }
+}
 
 /// What a [`ChatStream`] gives.
 #[derive(Debug, Clone, PartialEq)]

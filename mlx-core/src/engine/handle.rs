@@ -85,7 +85,11 @@ impl Engine {
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Vec<Box<dyn Model>>> + Send + 'static,
     ) -> Result<Self> {
-        let folder = Arc::new(ModelFolder::open(folder)?);
+        let mut folder = ModelFolder::open(folder)?;
+        if let Some(format) = &options.tool_format {
+            folder.set_tool_format(format)?;
+        }
+        let folder = Arc::new(folder);
         let (messages, receiver) = channel();
         let (ready, loaded) = channel::<Result<Ready>>();
         let gauges = Arc::new(Gauges::default());

@@ -34,6 +34,8 @@ pub struct EngineOptions {
     pub max_running: usize,
     /// The most requests in the queue, however many sequences each has; at least 1.
     pub max_waiting: usize,
+    /// The format of calls of tools, by its name. `None`: the one that the model's chat template shows.
+    pub tool_format: Option<String>,
 }
 
 impl Default for EngineOptions {
@@ -50,6 +52,7 @@ impl Default for EngineOptions {
             adapters: Vec::new(),
             max_running: 32,
             max_waiting: 256,
+            tool_format: None,
         }
     }
 }

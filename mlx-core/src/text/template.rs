@@ -89,6 +89,8 @@ pub struct TemplateInput {
     pub documents: Option<Vec<Value>>,
     /// Whether to end with the beginning of the assistant's answer.
     pub add_generation_prompt: bool,
+    /// Whether the answer continues the last message; [`crate::chat::chat_prompt`] then ends the prompt within it.
+    pub continue_final_message: bool,
     /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
     pub extra: Map<String, Value>,
     /// The time that `strftime_now` gives; the system's clock if there is none.

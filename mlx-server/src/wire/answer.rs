@@ -55,7 +55,7 @@ pub(crate) struct ChatChoice {
     pub(crate) message: ChatMessage,
     /// Log-probabilities, if asked for.
     pub(crate) logprobs: Option<ChatLogprobs>,
-    /// `stop` or `length`.
+    /// `stop`, `length` or `tool_calls`.
     pub(crate) finish_reason: &'static str,
     /// The ids of all generated tokens, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,13 +67,42 @@ pub(crate) struct ChatChoice {
 pub(crate) struct ChatMessage {
     /// Always `assistant`.
     pub(crate) role: &'static str,
-    /// The answer.
-    pub(crate) content: String,
+    /// The answer; null if there is nothing but calls.
+    pub(crate) content: Option<String>,
     /// The thoughts before it, for models that mark their thoughts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
+    /// The calls of tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<CallObject>,
     /// Always null.
     pub(crate) refusal: Option<String>,
+}
+
+/// A call of a tool, or its new part.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct CallObject {
+    /// In a stream: which call of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<usize>,
+    /// The id that the result refers to; in a stream only in the first part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    /// Always `function`; in a stream only in the first part.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<&'static str>,
+    /// The tool and its arguments.
+    pub(crate) function: CalledFunction,
+}
+
+/// The tool of a call, and its arguments.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct CalledFunction {
+    /// The name of the tool; in a stream only in the first part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// The arguments, the text of a JSON object, or more of it.
+    pub(crate) arguments: String,
 }
 
 /// The new part of one of the answers to a chat.
@@ -85,7 +114,7 @@ pub(crate) struct ChatDeltaChoice {
     pub(crate) delta: ChatDelta,
     /// Log-probabilities of the new tokens, if asked for.
     pub(crate) logprobs: Option<ChatLogprobs>,
-    /// `stop` or `length` in the last chunk of this answer.
+    /// `stop`, `length` or `tool_calls` in the last chunk of this answer.
     pub(crate) finish_reason: Option<&'static str>,
     /// The ids of the new tokens, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,12 +127,16 @@ pub(crate) struct ChatDelta {
     /// `assistant`, in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) role: Option<&'static str>,
-    /// More of the answer.
+    /// More of the answer; null in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) content: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub(crate) content: Option<Option<String>>,
     /// More of the thoughts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,
+    /// More of the calls of tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<CallObject>,
 }
 
 /// One of the continuations, or its new part.
@@ -136,6 +169,15 @@ pub(crate) struct UsageObject {
     pub(crate) total_tokens: usize,
     /// Details of the prompts' tokens.
     pub(crate) prompt_tokens_details: PromptTokensDetails,
+    /// Details of the generated tokens.
+    pub(crate) completion_tokens_details: CompletionTokensDetails,
+}
+
+/// Details of the generated tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct CompletionTokensDetails {
+    /// Tokens of thoughts, with the markers around them.
+    pub(crate) reasoning_tokens: usize,
 }
 
 /// Details of the prompts' tokens.

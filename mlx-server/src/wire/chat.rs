@@ -1,6 +1,6 @@
 //! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
 
-use mlx_core::chat::{self, ContextPolicy};
+use mlx_core::chat::{self, ContextPolicy, Effort, Thinking, check_calls};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -11,39 +11,50 @@ use super::message::{self, Message, ToolCallObject, ToolFunction};
 use super::options::{GenerationSpec, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{Fixed, merged, register};
+use super::tools::{FunctionObject, ToolFields, ToolObject, ToolRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
 /// Variables of a template that come from elsewhere in the request.
 const TAKEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
-const TOOLS: &str = "tools are not offered yet";
-
 /// Fields of OpenAI's API of which only the neutral values are accepted.
-fn fixed() -> [Fixed; 7] {
+fn fixed() -> [Fixed; 2] {
     [
-        ("store", vec![json!(false)], "nothing is stored"),
-        ("service_tier", vec![json!("auto"), json!("default")], "there is one tier; see priority"),
         ("modalities", vec![json!(["text"])], "only text is offered"),
-        ("metadata", vec![json!({})], "nothing is stored"),
-        ("tools", vec![json!([])], TOOLS),
-        ("tool_choice", vec![json!("none"), json!("auto")], TOOLS),
-        ("function_call", vec![json!("none"), json!("auto")], TOOLS),
+        ("function_call", vec![json!("none"), json!("auto")], "give tool_choice"),
     ]
 }
 
-const REFUSED: [(&str, &str); 10] = [
-    ("functions", TOOLS),
-    ("parallel_tool_calls", TOOLS),
+const REFUSED: [(&str, &str); 6] = [
+    ("functions", "give tools"),
     ("audio", "only text is offered"),
     ("prediction", "it would change nothing"),
-    ("reasoning_effort", "give what the model's template knows in chat_template_kwargs"),
     ("verbosity", "give what the model's template knows in chat_template_kwargs"),
     ("web_search_options", "this server has no web search"),
-    ("prompt_cache_key", "prompts are not routed by key"),
-    ("safety_identifier", "give it as user"),
     ("moderation", "texts are not moderated"),
 ];
+
+field_group! {
+    /// Hints that change no answer: accepted and not used.
+    pub(crate) struct HintFields {
+        /// Not used: nothing is stored.
+        #[schema(example = true)]
+        pub(crate) store: bool,
+        /// Not used: nothing is stored.
+        #[schema(value_type = Object)]
+        pub(crate) metadata: Map<String, Value>,
+        /// Not used: prefixes are found by their tokens.
+        #[schema(example = "some-key")]
+        pub(crate) prompt_cache_key: String,
+        /// Not used.
+        #[schema(example = "someone")]
+        pub(crate) safety_identifier: String,
+        /// Not used: there is one tier; see `priority`.
+        #[schema(example = "auto")]
+        pub(crate) service_tier: String,
+    }
+}
 
 field_group! {
     /// The fields that only a chat has.
@@ -60,6 +71,9 @@ field_group! {
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
+        /// How much the model thinks: none, minimal, low, medium or high, as far as its template knows the difference.
+        #[schema(pattern = "^(none|minimal|low|medium|high)$", example = "low")]
+        pub(crate) reasoning_effort: String,
         /// What happens to a conversation that outgrows the model's context: evict-turns, slide or stop; without it
         /// such a conversation is refused.
         #[schema(pattern = "^(evict-turns|slide|stop)$", example = "evict-turns")]
@@ -74,6 +88,10 @@ pub(crate) struct Conversation {
     pub(crate) messages: Vec<chat::Message>,
     /// The template's own variables.
     pub(crate) variables: Map<String, Value>,
+    /// The tools that the template shows to the model.
+    pub(crate) tools: ToolRequest,
+    /// Whether the model is asked to think.
+    pub(crate) thinking: Thinking,
 }
 
 /// A chat request that was read.
@@ -94,7 +112,15 @@ impl ChatRequest {
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let mut job = GenerationSpec::read(&mut fields)?;
         let chat = ChatFields::read(&mut fields)?;
-        let conversation = conversation(&mut fields, chat.chat_template_kwargs)?;
+        HintFields::read(&mut fields)?;
+        let conversation = Conversation {
+            tools: ToolRequest::read(&mut fields)?,
+            thinking: thinking(chat.reasoning_effort.as_deref())?,
+            ..conversation(&mut fields, chat.chat_template_kwargs)?
+        };
+        check_calls(&conversation.messages).map_err(|mistake| {
+            ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
+        })?;
         for (field, allowed, why) in fixed() {
             fields.only(field, &allowed, why)?;
         }
@@ -127,6 +153,8 @@ impl PartialSchema for ChatRequest {
         let groups = [
             OutputFields::schema(),
             ChatFields::schema(),
+            ToolFields::schema(),
+            HintFields::schema(),
             ConstraintFields::schema(),
             SamplingFields::schema(),
             PenaltyFields::schema(),
@@ -140,6 +168,8 @@ impl ToSchema for ChatRequest {
         register::<Message>(schemas);
         register::<ToolCallObject>(schemas);
         register::<ToolFunction>(schemas);
+        register::<ToolObject>(schemas);
+        register::<FunctionObject>(schemas);
         register::<OneOrMany>(schemas);
         register::<StreamOptions>(schemas);
     }
@@ -154,6 +184,9 @@ field_group! {
         /// End with the beginning of the assistant's answer; true unless given.
         #[schema(example = false)]
         pub(crate) add_generation_prompt: bool,
+        /// The functions that the model may call.
+        #[schema(value_type = Vec<ToolObject>)]
+        pub(crate) tools: Value,
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Object)]
         pub(crate) chat_template_kwargs: Map<String, Value>,
@@ -175,7 +208,8 @@ impl RenderRequest {
     /// Reads a request; every field is used or refused.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let render = RenderFields::read(&mut fields)?;
-        let conversation = conversation(&mut fields, render.chat_template_kwargs)?;
+        let tools = ToolRequest::of(render.tools)?;
+        let conversation = Conversation { tools, ..conversation(&mut fields, render.chat_template_kwargs)? };
         fields.end()?;
         let generation_prompt = render.add_generation_prompt.unwrap_or(true);
         Ok(Self { model: render.model, conversation, generation_prompt })
@@ -200,5 +234,19 @@ fn conversation(
         let message = format!("may not hold {name}, which the request itself says");
         return Err(ApiError::field("chat_template_kwargs", message));
     }
-    Ok(Conversation { messages: message::read(fields.value("messages"))?, variables })
+    let messages = message::read(fields.value("messages"))?;
+    Ok(Conversation { messages, variables, tools: ToolRequest::default(), thinking: Thinking::Auto })
+}
+
+fn thinking(effort: Option<&str>) -> Result<Thinking, ApiError> {
+    match effort {
+        None => Ok(Thinking::Auto),
+        Some("none" | "minimal") => Ok(Thinking::Off),
+        Some("low") => Ok(Thinking::Effort(Effort::Low)),
+        Some("medium") => Ok(Thinking::Effort(Effort::Medium)),
+        Some("high") => Ok(Thinking::Effort(Effort::High)),
+        Some(_) => {
+            Err(ApiError::unsupported("reasoning_effort", "must be none, minimal, low, medium or high"))
+        }
+    }
 }

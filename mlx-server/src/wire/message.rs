@@ -22,12 +22,14 @@ field_group! {
         pub(crate) content: Value,
         /// Only in a message of role assistant: what it thought before; the model's chat template decides whether it shows it to the model.
         pub(crate) reasoning_content: String,
+        /// Another name of `reasoning_content`; if both are given, they must be equal.
+        pub(crate) reasoning: String,
         /// Only in a message of role assistant: its calls of tools.
         #[schema(value_type = Vec<ToolCallObject>)]
         pub(crate) tool_calls: Value,
         /// Only in a message of role tool, which needs it: the id of the call that it answers.
         pub(crate) tool_call_id: String,
-        /// Only in a message of role tool: the name of the tool.
+        /// In a message of role tool: the name of the tool. Elsewhere it is not used.
         pub(crate) name: String,
     }
 }
@@ -88,14 +90,18 @@ fn read_one(index: usize, message: Value) -> Result<chat::Message, ApiError> {
     let mut fields = Fields::inside(&format!("messages[{index}]"), message)?;
     let given = Message::read(&mut fields)?;
     let role = role(given.role.as_deref()).map_err(|why| ApiError::field(fields.name("role"), why))?;
-    let message = chat::Message {
+    let mut message = chat::Message {
         role,
         parts: content(given.content, &fields.name("content"))?,
-        reasoning: given.reasoning_content,
+        reasoning: reasoning(given.reasoning_content, given.reasoning, &fields)?,
         tool_calls: calls(given.tool_calls, &fields.name("tool_calls"))?,
         tool_call_id: given.tool_call_id,
-        name: given.name,
+        name: given.name.filter(|_| role == Role::Tool),
     };
+    if !message.tool_calls.is_empty() && message.text().is_empty() {
+        // Beside calls, an empty text is the same as null.
+        message.parts = Vec::new();
+    }
     message.check().map_err(|error| match error {
         Error::Request { field, message } => ApiError::field(fields.name(field), message),
         other => other.into(),
@@ -107,6 +113,20 @@ fn read_one(index: usize, message: Value) -> Result<chat::Message, ApiError> {
     fields.refuse(&REFUSED)?;
     fields.end()?;
     Ok(message)
+}
+
+fn reasoning(
+    one: Option<String>,
+    other: Option<String>,
+    fields: &Fields,
+) -> Result<Option<String>, ApiError> {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other => {
+            let message = "is not the same as reasoning_content; give one of them";
+            Err(ApiError::field(fields.name("reasoning"), message))
+        }
+        (one, other) => Ok(one.or(other)),
+    }
 }
 
 fn role(name: Option<&str>) -> Result<Role, &'static str> {
@@ -193,10 +213,28 @@ mod tests {
             json!({"role": "developer", "content": parts, "name": null, "tool_calls": null}),
             json!({"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}),
             json!({"role": "assistant", "content": null, "tool_calls": [call]}),
-            json!({"role": "tool", "content": "3", "tool_call_id": "1", "name": "add"}),
+            json!({"role": "tool", "content": parts, "tool_call_id": "1", "name": "add"}),
         ] {
             let core: chat::Message = serde_json::from_value(message.clone()).expect("valid");
             assert_eq!(one(&message), Ok(core));
+        }
+    }
+
+    #[test]
+    fn what_means_the_same_is_read_the_same() {
+        let call = json!([{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]);
+        for (message, other) in [
+            (
+                json!({"role": "assistant", "content": "", "tool_calls": call}),
+                json!({"role": "assistant", "content": null, "tool_calls": call}),
+            ),
+            (
+                json!({"role": "assistant", "content": "4", "reasoning": "2 + 2"}),
+                json!({"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}),
+            ),
+            (json!({"role": "user", "content": "b", "name": "Ann"}), json!({"role": "user", "content": "b"})),
+        ] {
+            assert_eq!(one(&message), one(&other), "{message}");
         }
     }
 
@@ -214,7 +252,10 @@ mod tests {
             (json!({"role": "user", "content": []}), "messages[0].content"),
             (json!({"role": "user", "content": 5}), "messages[0].content"),
             (json!({"role": "user", "content": image}), "messages[0].content[0].type"),
-            (json!({"role": "user", "content": "b", "name": "Ann"}), "messages[0].name"),
+            (
+                json!({"role": "assistant", "content": "b", "reasoning": "c", "reasoning_content": "d"}),
+                "messages[0].reasoning",
+            ),
             (json!({"role": "user", "content": "b", "tool_call_id": "1"}), "messages[0].tool_call_id"),
             (json!({"role": "user", "content": "b", "mood": 1}), "messages[0].mood"),
             (

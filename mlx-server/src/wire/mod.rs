@@ -13,6 +13,7 @@ pub(crate) mod options;
 pub(crate) mod sampling;
 pub(crate) mod schema;
 pub(crate) mod text;
+pub(crate) mod tools;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};

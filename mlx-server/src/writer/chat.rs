@@ -1,14 +1,15 @@
 //! The objects of a chat's answer.
 
 use super::{Writer, json};
-use crate::generation::Piece;
-use crate::wire::answer::{ChatAnswer, ChatChoice, ChatChunk, ChatDelta, ChatDeltaChoice, ChatMessage};
+use crate::generation::{CallPiece, Piece};
+use crate::wire::answer::{
+    CallObject, CalledFunction, ChatAnswer, ChatChoice, ChatChunk, ChatDelta, ChatDeltaChoice, ChatMessage,
+};
 use crate::wire::logprobs::{ChatLogprobs, Token};
 
 impl Writer {
     pub(super) fn chat_opening(&self, choice: usize) -> String {
-        let delta =
-            ChatDelta { role: Some("assistant"), content: Some(String::new()), ..ChatDelta::default() };
+        let delta = ChatDelta { role: Some("assistant"), content: Some(None), ..ChatDelta::default() };
         let opening =
             ChatDeltaChoice { index: choice, delta, logprobs: None, finish_reason: None, token_ids: None };
         let mut chunk: ChatChunk = self.answer("chat.completion.chunk", vec![opening]);
@@ -19,8 +20,12 @@ impl Writer {
 
     pub(super) fn chat_chunk(&self, piece: Piece) -> String {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
-        let delta =
-            ChatDelta { role: None, content: some(piece.content), reasoning_content: some(piece.reasoning) };
+        let delta = ChatDelta {
+            role: None,
+            content: some(piece.content).map(Some),
+            reasoning_content: some(piece.reasoning),
+            tool_calls: piece.calls.into_iter().map(|call| call_object(call, true)).collect(),
+        };
         let choice = ChatDeltaChoice {
             index: piece.choice,
             delta,
@@ -42,9 +47,11 @@ impl Writer {
     }
 
     fn chat_choice(&self, piece: Piece) -> ChatChoice {
+        let has_calls = !piece.calls.is_empty();
         let message = ChatMessage {
             role: "assistant",
-            content: piece.content,
+            content: Some(piece.content).filter(|text| !(has_calls && text.is_empty())),
+            tool_calls: piece.calls.into_iter().map(|call| call_object(call, false)).collect(),
             reasoning_content: Some(piece.reasoning).filter(|text| !text.is_empty()),
             refusal: None,
         };
@@ -61,4 +68,12 @@ impl Writer {
     fn chat_logprobs(&self, tokens: &[Token]) -> Option<ChatLogprobs> {
         self.output_options.logprobs.then(|| ChatLogprobs::new(tokens, &self.tokenizer))
     }
+}
+
+fn call_object(call: CallPiece, is_delta: bool) -> CallObject {
+    let CallPiece { index, head, arguments } = call;
+    let (id, name) = head.unzip();
+    let kind = id.as_ref().map(|_| "function");
+    let index = is_delta.then_some(index);
+    CallObject { index, id, kind, function: CalledFunction { name, arguments } }
 }

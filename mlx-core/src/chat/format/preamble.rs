@@ -1,7 +1,8 @@
 //! What a model of a family may write before its answer, for constraints that hold for the answer alone.
 
+use super::pattern::{Pattern, Piece, SPECIAL, in_grammar, pieces_of};
 use super::{Channels, Kind, Marker, OutputFormat, ThoughtTags};
-use crate::engine::{self, Preamble, Thoughts};
+use crate::engine::{Marker as Trigger, Preamble, Thoughts};
 
 /// White space between thoughts and answer.
 const SPACE: &str = "space: /[ \\t\\r\\n]{1,8}/\n";
@@ -30,14 +31,24 @@ impl OutputFormat {
 }
 
 impl Marker {
-    fn in_constraint(self) -> engine::Marker {
-        self.special.map_or_else(|| engine::Marker::text(self.text), engine::Marker::special)
+    fn in_constraint(&self) -> Trigger {
+        in_constraint(&pieces_of(&self.pattern))
     }
+}
 
-    /// The marker as Lark writes it.
-    fn in_grammar(self) -> String {
-        self.special.map_or_else(|| serde_json::Value::from(self.text).to_string(), special)
-    }
+/// Parts as what a constraint waits for.
+pub(in crate::chat) fn in_constraint(pieces: &[Piece]) -> Trigger {
+    pieces.iter().fold(Trigger::default(), |marker, piece| {
+        marker.then(match piece {
+            Piece::Text(text) => Trigger::text(text),
+            Piece::Special(token) => Trigger::special(*token),
+        })
+    })
+}
+
+/// A pattern as Lark writes it.
+fn lark(pattern: &Pattern) -> String {
+    pieces_of(pattern).iter().map(in_grammar).collect::<Vec<_>>().join(" ")
 }
 
 impl ThoughtTags {
@@ -48,15 +59,15 @@ impl ThoughtTags {
     }
 
     fn preamble(&self, is_open: bool) -> Preamble {
-        let close = self.close.in_grammar();
-        let thought = match self.close.special {
-            Some(_) => format!("thought: text? {close}\n{TEXT}"),
-            None => format!("thought[suffix={close}]: /(?s:.*)/\n"),
+        let close = lark(&self.close.pattern);
+        let thought = match self.close.pattern.first() {
+            Some(&SPECIAL) => format!("thought: text? {close}\n{TEXT}"),
+            _ => format!("thought[suffix={close}]: /(?s:.*)/\n"),
         };
         let (start, opened) = if is_open {
             ("thought space?", String::new())
         } else {
-            ("opened?", format!("opened: space? {} thought space?\n", self.open.in_grammar()))
+            ("opened?", format!("opened: space? {} thought space?\n", lark(&self.open.pattern)))
         };
         Preamble { start: start.to_owned(), rules: opened + &thought + SPACE }
     }
@@ -70,10 +81,9 @@ impl Channels {
         if begun.is_some() && !in_thought {
             return None;
         }
-        let [start, channel, message] = [self.start, self.channel, self.message].map(special);
-        let end = special(*self.ends.first()?);
-        let constrain =
-            self.constrain.map_or_else(String::new, |it| format!(" (\" \"? {} form)?", special(it)));
+        let [start, channel, message] = [&self.start, &self.channel, &self.message].map(lark);
+        let end = lark(self.ends.first()?);
+        let constrain = format!(" (\" \"? {} form)?", lark(&self.constrain));
         let rules = format!(
             "thought: {channel} \"analysis\" {message} rest\nrest: text? {end} {start} \"assistant\"\n\
              header: {channel} \"final\"{constrain} {message}\nform: /[a-z]{{1,16}}/\n{TEXT}"
@@ -82,9 +92,4 @@ impl Channels {
         let header = if with_header { " header" } else { "" };
         Some(Preamble { start: format!("{before}{header}"), rules })
     }
-}
-
-/// A special token as Lark writes it.
-fn special(token: u32) -> String {
-    format!("<[{token}]>")
 }

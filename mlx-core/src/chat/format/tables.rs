@@ -4,26 +4,41 @@ use serde_json::Value;
 
 use Setting::{Flag, Tokens, Word};
 
-/// The tags around thoughts: opening tag, a label after it, closing tag. The first row that a template mentions is taken,
-/// so spellings that other templates mention in their prose come last.
-pub(super) const THOUGHT_TAGS: [(&str, &str, &str); 10] = [
+/// The tags around thoughts.
+pub(super) struct ThoughtRow {
+    pub(super) open: &'static str,
+    /// A word after the opening tag.
+    pub(super) label: &'static str,
+    pub(super) close: &'static str,
+    /// Text of a template that uses them.
+    pub(super) sign: &'static str,
+}
+
+const fn tags(open: &'static str, close: &'static str) -> ThoughtRow {
+    ThoughtRow { open, label: "", close, sign: close }
+}
+
+/// The first row that a template mentions is taken, so spellings that other templates mention in their prose come last.
+pub(super) const THOUGHT_TAGS: [ThoughtRow; 11] = [
     // Gemma 4
-    ("<|channel>", "thought", "<channel|>"),
+    ThoughtRow { label: "thought", ..tags("<|channel>", "<channel|>") },
+    // Kimi K3
+    ThoughtRow { sign: "open_tag('think')", ..tags("<|open|>think<|sep|>", "<|close|>think<|sep|>") },
     // Command R7B, Command A Reasoning
-    ("<|START_THINKING|>", "", "<|END_THINKING|>"),
+    tags("<|START_THINKING|>", "<|END_THINKING|>"),
     // Apertus
-    ("<|inner_prefix|>", "", "<|inner_suffix|>"),
+    tags("<|inner_prefix|>", "<|inner_suffix|>"),
     // Magistral, Ministral 3
-    ("[THINK]", "", "[/THINK]"),
+    tags("[THINK]", "[/THINK]"),
     // Seed-OSS
-    ("<seed:think>", "", "</seed:think>"),
+    tags("<seed:think>", "</seed:think>"),
     // MiniMax M3
-    ("<mm:think>", "", "</mm:think>"),
+    tags("<mm:think>", "</mm:think>"),
     // Qwen3, DeepSeek, GLM, SmolLM3, Nemotron and most others
-    ("<think>", "", "</think>"),
-    ("<thinking>", "", "</thinking>"),
-    ("<thought>", "", "</thought>"),
-    ("<reasoning>", "", "</reasoning>"),
+    tags("<think>", "</think>"),
+    tags("<thinking>", "</thinking>"),
+    tags("<thought>", "</thought>"),
+    tags("<reasoning>", "</reasoning>"),
 ];
 
 /// The special tokens of gpt-oss' format.
@@ -87,3 +102,32 @@ pub(super) const SWITCHES: [Switch; 6] = [
 
 /// The variable of templates that know several efforts.
 pub(super) const EFFORT: &str = "reasoning_effort";
+
+/// Tokens that end a turn, and those that begin the next one, where models end.
+pub(super) const TURN_ENDS: [&str; 25] = [
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "</s>",
+    "<eos>",
+    "<end_of_turn>",
+    "<start_function_response>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|user|>",
+    "<|observation|>",
+    "<seed:eos>",
+    "[e~[",
+    "<|role_end|>",
+    "<|message_sep|>",
+    "<end_of_sentence>",
+    "<|end_of_msg|>",
+    "</assistant>",
+    "<sep>",
+    "<|calls|>",
+    "<SPECIAL_12>",
+];

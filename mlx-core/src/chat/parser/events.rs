@@ -8,19 +8,18 @@ pub enum ChatEvent {
     Text(String),
     /// More of a thought.
     Reasoning(String),
-    /// More of a call of a tool. No format of calls is read yet, so no parser gives this: calls are text.
-    ToolCall(ToolCallDelta),
-}
-
-/// More of a call of a tool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ToolCallDelta {
-    /// Which call of the message, from 0.
-    pub index: usize,
-    /// The name of the tool, in the first piece.
-    pub name: Option<String>,
-    /// More of the arguments: a growing prefix of one JSON text.
-    pub arguments: String,
+    /// A call of a tool begins.
+    CallStart {
+        /// The id that the model has written, if its format has one. Models repeat ids: give calls ids of your own.
+        id: Option<String>,
+        /// The name of the tool.
+        name: String,
+    },
+    /// More of the arguments of the call that began last. All of them together are the text of a JSON object, unless the model
+    /// did not finish it.
+    Args(String),
+    /// The call has ended.
+    CallEnd,
 }
 
 /// Events in the making; neighbours of one kind are one event.
@@ -42,6 +41,23 @@ impl Events {
             Some(ChatEvent::Reasoning(last)) => last.push_str(text),
             _ => self.0.push(ChatEvent::Reasoning(text.to_owned())),
         }
+    }
+
+    pub(super) fn call_start(&mut self, id: Option<String>, name: String) {
+        self.0.push(ChatEvent::CallStart { id, name });
+    }
+
+    pub(super) fn args(&mut self, json: &[u8]) {
+        let text = String::from_utf8_lossy(json);
+        match self.0.last_mut() {
+            _ if text.is_empty() => {}
+            Some(ChatEvent::Args(last)) => last.push_str(&text),
+            _ => self.0.push(ChatEvent::Args(text.into_owned())),
+        }
+    }
+
+    pub(super) fn call_end(&mut self) {
+        self.0.push(ChatEvent::CallEnd);
     }
 
     pub(super) fn into_list(self) -> Vec<ChatEvent> {

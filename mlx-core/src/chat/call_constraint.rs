@@ -1,0 +1,190 @@
+//! What a request's choice of tools demands of the generated text.
+
+use serde_json::Value;
+
+use super::format::{CHANNELS, CallFormat, in_constraint};
+use super::tool::{Tool, ToolChoice, Tools};
+use super::tool_support::ToolSupport;
+use crate::engine::{ConstraintSpec, Grammar, Scope};
+use crate::error::{Error, Result};
+use crate::text::Tokenizer;
+
+impl ToolSupport {
+    /// The constraint under which a model calls these tools: at least one call where the choice demands it, and arguments that
+    /// follow the schemas of strict tools. `is_single` allows one call at the most. `answer` is what an answer without calls must be.
+    pub fn constraint(
+        &self,
+        tools: &Tools,
+        choice: &ToolChoice,
+        is_single: bool,
+        answer: Option<&Value>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<ConstraintSpec>> {
+        let named =
+            |names: &[String]| -> Vec<&Tool> { names.iter().filter_map(|name| tools.get(name)).collect() };
+        let all: Vec<&Tool> = tools.list().iter().collect();
+        let is_single = is_single || !self.is_parallel();
+        let calls = self.calls();
+        match choice {
+            ToolChoice::None => Ok(None),
+            ToolChoice::Required => must_call(calls, &all, is_single, tokenizer).map(Some),
+            ToolChoice::Named(name) => {
+                must_call(calls, &named(std::slice::from_ref(name)), true, tokenizer).map(Some)
+            }
+            ToolChoice::Allowed { names, is_required: true } => {
+                must_call(calls, &named(names), is_single, tokenizer).map(Some)
+            }
+            ToolChoice::Allowed { names, is_required: false } => {
+                may_call(calls, &named(names), is_single, answer, tokenizer).map(Some)
+            }
+            ToolChoice::Auto if answer.is_some() || all.iter().any(|tool| tool.is_strict) => {
+                may_call(calls, &all, is_single, answer, tokenizer).map(Some)
+            }
+            ToolChoice::Auto => Ok(None),
+        }
+    }
+}
+
+fn must_call(
+    format: &CallFormat,
+    tools: &[&Tool],
+    is_single: bool,
+    tokenizer: &Tokenizer,
+) -> Result<ConstraintSpec> {
+    let text = format.grammar(tools, is_single, tokenizer).map_err(refused)?;
+    Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope: Scope::AfterThoughts })
+}
+
+/// Free text with calls, or this answer or calls.
+fn may_call(
+    format: &CallFormat,
+    tools: &[&Tool],
+    is_single: bool,
+    answer: Option<&Value>,
+    tokenizer: &Tokenizer,
+) -> Result<ConstraintSpec> {
+    if let Some(schema) = answer {
+        if format.name() == CHANNELS {
+            return Err(Error::request(
+                "tools",
+                "cannot be offered beside a schema of the answer on this model",
+            ));
+        }
+        let calls = format.grammar(tools, is_single, tokenizer).map_err(refused)?;
+        let calls = calls.replacen("start:", "calls_alone:", 1);
+        let text = format!("start: calls_alone | answer_alone\nanswer_alone: %json {schema}\n{calls}");
+        return Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope: Scope::AfterThoughts });
+    }
+    let Some((trigger, text)) = format.triggered(tools, is_single, tokenizer).map_err(refused)? else {
+        let message = "cannot be enforced while calls are optional: this model's calls have no marker; let tool_choice be required, \
+                       or strict false";
+        return Err(Error::request("tools", message));
+    };
+    let scope = Scope::Triggered(vec![in_constraint(&trigger)]);
+    Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope })
+}
+
+fn refused(why: String) -> Error {
+    Error::request("tools", format!("hold a tool that cannot be enforced: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::chat::format::WrittenCall;
+    use crate::engine::Grammars;
+    use crate::folder::ModelFolder;
+    use crate::sampling::{Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory};
+
+    const WIDTH: usize = 320;
+
+    fn folder() -> ModelFolder {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/models");
+        ModelFolder::open(&models.join("llama-f32")).expect("the fixture opens")
+    }
+
+    /// Writes a text token by token under a grammar; the place where it is not allowed.
+    fn refused_at(text: &str, grammar: &str, folder: &ModelFolder) -> Option<String> {
+        let spec = ConstraintSpec { grammar: Grammar::Lark(grammar.to_owned()), scope: Scope::AfterThoughts };
+        let mut history = TokenHistory::new(vec![1, 9, 30]);
+        let greedy = SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() };
+        let params = SamplingParams::resolve(&greedy, &SamplingOptions::default()).expect("valid");
+        let follower =
+            Grammars::default().follower(&spec, folder, WIDTH, &history, false).expect("it compiles");
+        let mut sampler = Sampler::new(params, None, &folder.token_table).with_constraint(follower);
+        let tokens = folder.tokenizer.encode(text, false).expect("it encodes");
+        for token in tokens.into_iter().chain([folder.end_tokens[0]]) {
+            let mut row = vec![0.0; WIDTH];
+            row[token as usize] = 100.0;
+            let drawn =
+                sampler.draw_row(&row, &history, &mut Scratch::default()).expect("something is allowed");
+            if drawn.token != token {
+                return Some(folder.tokenizer.decode(history.generated(), false));
+            }
+            history.push(token);
+        }
+        None
+    }
+
+    fn tools(is_strict: bool) -> Tools {
+        let properties =
+            json!({"city": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"}});
+        let parameters = json!({"type": "object", "properties": properties, "required": ["city"], "additionalProperties": false});
+        let tool = |name: &str| {
+            let function = json!({"name": name, "parameters": parameters, "strict": is_strict});
+            Tool::read(json!({"type": "function", "function": function})).expect("a tool")
+        };
+        Tools::new(vec![tool("first"), tool("second")]).expect("names differ")
+    }
+
+    #[test]
+    fn what_the_writer_writes_is_allowed() {
+        let folder = folder();
+        let object = |value: Value| value.as_object().cloned().unwrap_or_default();
+        let some: Map<String, Value> = object(json!({"city": "Brest 'a' <b>\nc", "exact": true}));
+        let all = object(json!({"city": "x", "days": 3, "exact": false}));
+        for format in CallFormat::all() {
+            let is_parallel = !format.syntax().family.only_first && format.name() != CHANNELS;
+            for is_strict in [true, false] {
+                let tools = tools(is_strict);
+                let listed: Vec<&Tool> = tools.list().iter().collect();
+                let Ok(grammar) = format.grammar(&listed, !is_parallel, &folder.tokenizer) else {
+                    assert!(is_strict && format.name() == "minimax-m3", "{}", format.name());
+                    continue;
+                };
+                // Without a schema, tags hold texts.
+                let has_tags = grammar.contains("KEY") && !grammar.contains("%json");
+                let some = if has_tags { object(json!({"city": "x"})) } else { some.clone() };
+                let all = if has_tags { some.clone() } else { all.clone() };
+                let ids = match format.ids() {
+                    crate::chat::format::Ids::NameAndIndex => ["functions.first:0", "functions.second:1"],
+                    _ => ["123456789", "abcdefghi"],
+                };
+                let calls = [
+                    WrittenCall { id: ids[0], name: "first", arguments: &some },
+                    WrittenCall { id: ids[1], name: "second", arguments: &all },
+                ];
+                let text = format.write(if is_parallel { &calls } else { &calls[..1] });
+                let refused = refused_at(&text, &grammar, &folder);
+                assert_eq!(refused, None, "{} {is_strict}: {text}\n{grammar}", format.name());
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_grammar_of_tags_cannot_hold_is_refused_by_name() {
+        let folder = folder();
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "x+"}}});
+        let function = json!({"name": "f", "parameters": schema, "strict": true});
+        let tool = Tool::read(json!({"type": "function", "function": function})).expect("a tool");
+        let tags = CallFormat::named("qwen3-coder").expect("a format");
+        let why = tags.grammar(&[&tool], true, &folder.tokenizer).expect_err("a pattern within a tag");
+        assert!(why.contains("pattern") && why.contains("\"f\"") && why.contains("\"a\""), "{why}");
+        let json = CallFormat::named("hermes").expect("a format");
+        assert!(json.grammar(&[&tool], true, &folder.tokenizer).is_ok());
+    }
+}

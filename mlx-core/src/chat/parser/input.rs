@@ -1,0 +1,198 @@
+//! What a parser has not decided yet: text as bytes, and special tokens among it.
+
+use crate::chat::format::{Pattern, SPECIAL, SPECIAL_BYTES};
+
+/// Bytes that may be removed from memory when there are so many.
+const SPENT: usize = 4096;
+
+/// Text that a parser reads. What it has read stays until it is committed, so that it can become text again.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    /// Up to here everything is decided.
+    committed: usize,
+    /// Up to here everything is read.
+    at: usize,
+    /// Nothing more will come.
+    pub(super) is_ended: bool,
+    /// The same, but not since the model has ended.
+    pub(super) is_cut: bool,
+}
+
+/// Whether the text goes on with a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    Yes,
+    No,
+    /// There is too little text to know.
+    Maybe,
+}
+
+/// What a reader has to say after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// There may be more to do.
+    Go,
+    /// More text is needed.
+    Wait,
+    /// It has read all that is its own.
+    Done,
+    /// The text is not what was expected, with the reason.
+    Fail(&'static str),
+}
+
+impl Input {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.committed > SPENT && self.committed > self.bytes.len() / 2 {
+            self.bytes.drain(..self.committed);
+            self.at -= self.committed;
+            self.committed = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// What has not been read.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    pub(super) fn advance(&mut self, bytes: usize) {
+        note_work(bytes);
+        self.at += bytes;
+    }
+
+    /// What was read has its meaning.
+    pub(super) fn commit(&mut self) {
+        self.committed = self.at;
+    }
+
+    /// What was read and not committed; it is committed now.
+    pub(super) fn give_up(&mut self) -> Vec<u8> {
+        let read = self.bytes[self.committed..self.at].to_vec();
+        self.commit();
+        read
+    }
+
+    /// Reads white space; the next byte, if there is one.
+    pub(super) fn skip_space(&mut self) -> Option<u8> {
+        let space = self.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.advance(space);
+        self.peek()
+    }
+
+    /// Whether the rest begins with the pattern.
+    pub(super) fn sees(&self, pattern: &[u8]) -> Seen {
+        let rest = self.rest();
+        if rest.starts_with(pattern) {
+            Seen::Yes
+        } else if !self.is_ended && pattern.starts_with(rest) {
+            Seen::Maybe
+        } else {
+            Seen::No
+        }
+    }
+
+    /// Looks for the first of these patterns: the bytes before it, and which it is. Without one, the bytes that certainly
+    /// belong to none. Where two begin at one place, the longer one counts.
+    pub(super) fn find(&self, patterns: &[&Pattern]) -> (usize, Option<usize>) {
+        let rest = self.rest();
+        for start in 0..rest.len() {
+            if !is_first(rest[start]) {
+                continue;
+            }
+            let here = &rest[start..];
+            let hits = patterns.iter().enumerate().filter(|(_, pattern)| here.starts_with(pattern));
+            let hit = hits.max_by_key(|(_, pattern)| pattern.len());
+            let may_be = |pattern: &&&Pattern| {
+                let is_longer = hit.is_none_or(|(_, hit)| pattern.len() > hit.len());
+                is_longer && here.len() < pattern.len() && pattern.starts_with(here)
+            };
+            if !self.is_ended && patterns.iter().any(|pattern| may_be(&pattern)) {
+                note_work(start);
+                return (start, None);
+            }
+            if let Some((which, _)) = hit {
+                note_work(start);
+                return (start, Some(which));
+            }
+        }
+        note_work(rest.len());
+        (rest.len(), None)
+    }
+}
+
+/// Counts the bytes that are looked at, for tests.
+fn note_work(_bytes: usize) {
+    #[cfg(test)]
+    WORK.with(|work| work.set(work.get() + _bytes));
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The bytes that parsers of this thread have looked at.
+    pub(super) static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Whether a character or a special token begins with this byte.
+fn is_first(byte: u8) -> bool {
+    byte & 0xc0 != 0x80
+}
+
+/// Text without the special tokens among it.
+pub(super) fn text(bytes: &[u8]) -> String {
+    if !bytes.contains(&SPECIAL) {
+        return String::from_utf8_lossy(bytes).into_owned();
+    }
+    let (mut clean, mut rest) = (Vec::with_capacity(bytes.len()), bytes);
+    while let Some((&first, after)) = rest.split_first() {
+        if first == SPECIAL {
+            rest = rest.get(SPECIAL_BYTES..).unwrap_or_default();
+        } else {
+            clean.push(first);
+            rest = after;
+        }
+    }
+    String::from_utf8_lossy(&clean).into_owned()
+}
+
+/// Reads the patterns of a literal one after the other, with any white space between them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LiteralReader {
+    read: usize,
+}
+
+impl LiteralReader {
+    /// Whether none of the patterns was read.
+    pub(super) fn is_new(self) -> bool {
+        self.read == 0
+    }
+
+    pub(super) fn step(&mut self, input: &mut Input, literal: &[Pattern]) -> Flow {
+        let Some(pattern) = literal.get(self.read) else { return Flow::Done };
+        if input.skip_space().is_none() {
+            // A model may end where a marker would end.
+            let is_whole = input.is_ended && !input.is_cut && self.read == 0;
+            return if is_whole { Flow::Done } else { Flow::Wait };
+        }
+        match input.sees(pattern) {
+            Seen::Yes => {
+                input.advance(pattern.len());
+                self.read += 1;
+                if self.read == literal.len() { Flow::Done } else { Flow::Go }
+            }
+            Seen::Maybe => Flow::Wait,
+            Seen::No => Flow::Fail("a marker is missing"),
+        }
+    }
+}
+
+impl Flow {
+    /// What follows if this is done.
+    pub(super) fn then(self, next: impl FnOnce() -> Self) -> Self {
+        if self == Self::Done { next() } else { self }
+    }
+}
