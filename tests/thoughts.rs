@@ -66,3 +66,48 @@ fn a_model_thinks_as_it_is_asked_or_the_flag_is_refused() {
     assert_eq!((stdout(&typed), typed.status.code()), (format!("{ANSWER}\n"), Some(1)));
     assert!(stderr(&typed).contains("maybe") && !stderr(&typed).contains("high\""), "{}", stderr(&typed));
 }
+
+#[test]
+fn parse_shows_what_an_output_means() {
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let write =
+        |name: &str, text: &str| std::fs::write(work.path().join(name), text).expect("it can be written");
+    let call = "<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments.items() %}<parameter={{ k }}>\n{{ v }}\n</parameter>\n{% endfor %}</function>\n</tool_call>";
+    write(
+        "template.jinja",
+        &format!(
+            "{{{{ tools }}}}{{% for m in messages %}}{{{{ m.content }}}}{{# </think> #}}{{% for c in m.tool_calls or [] %}}{{% set f = c.function %}}{call}{{% endfor %}}{{% endfor %}}"
+        ),
+    );
+    let schema =
+        r#"{"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}"#;
+    write(
+        "tools.json",
+        &format!(r#"[{{"type": "function", "function": {{"name": "w", "parameters": {schema}}}}}]"#),
+    );
+    let output = "Hm</think>\n\nSure.\n<tool_call>\n<function=w>\n<parameter=city>\n75\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call><|im_end|>\n";
+    let parse = |arguments: &[&str]| {
+        let output = mlx_in(work.path(), &[&["parse"], arguments].concat(), output);
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice::<Value>(&output.stdout).expect("one JSON object")
+    };
+    let message =
+        parse(&["--template", "template.jinja", "--tools", "tools.json", "--prompt-end", "<think>\n"]);
+    let function = serde_json::json!({"name": "w", "arguments": "{\"city\":\"75\",\"days\":3}"});
+    assert_eq!(
+        (&message["content"], &message["reasoning_content"]),
+        (&"Sure.".into(), &"Hm".into()),
+        "{message}"
+    );
+    assert_eq!((&message["tool_calls"][0]["function"], &message["role"]), (&function, &"assistant".into()));
+    // Without a schema, what reads like a number is one.
+    let message = parse(&["--format", "qwen3-coder"]);
+    assert_eq!(message["tool_calls"][0]["function"]["arguments"], "{\"city\":75,\"days\":3}");
+    let model = model("llama-f32");
+    let plain = mlx_in(work.path(), &["parse", "-m", &model], "Hi");
+    assert_eq!(stdout(&plain), "{\"role\":\"assistant\",\"content\":\"Hi\"}\n");
+    assert!(stderr(&plain).contains("calls of tools are left as text"), "{}", stderr(&plain));
+    let refused = mlx_in(work.path(), &["parse", "--format", "morse"], output);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("hermes"), "{}", stderr(&refused));
+}

@@ -82,7 +82,7 @@ impl Walker {
 
     /// Logits under which every token is as likely as any other, but for what ends texts.
     fn row(&self, written: &[u8]) -> Vec<f32> {
-        let mut row = vec![0.0; WIDTH];
+        let mut row = vec![0.0_f32; WIDTH];
         for end in ENDS.map(str::as_bytes).into_iter().chain([&b"\""[..], b"}", b"]", b")"]) {
             let begun = (0..end.len()).rev().find(|&length| written.ends_with(&end[..length])).unwrap_or(0);
             if let Some(id) = self.bytes[end[begun] as usize] {
@@ -129,9 +129,9 @@ fn every_walk_parses_to_calls_that_validate() {
                 }
             };
             for seed in 0..8 {
-                let walked =
+                let text =
                     walker.walk(&grammar, seed).unwrap_or_else(|why| panic!("{name}: {why}\n{grammar}"));
-                let Some(text) = walked else { continue };
+                let Some(text) = text else { continue };
                 ended += 1;
                 let (calls, beside) = read(&format, &tools, &text);
                 assert!(

@@ -13,6 +13,7 @@ use crate::doctor::DoctorArgs;
 use crate::generate::{self, GenerateArgs};
 use crate::inspect::InspectArgs;
 use crate::models::{ListArgs, RemoveArgs};
+use crate::parse::{self, ParseArgs};
 use crate::pull::PullArgs;
 use crate::score::ScoreArgs;
 
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Show a model's size, memory needs and what fits, without loading it
     Inspect(InspectArgs),
+    /// Show what a model's raw output means: thoughts, answer and calls of tools
+    #[command(after_help = parse::EXAMPLES)]
+    Parse(ParseArgs),
     /// Measure the speed of prompts and answers
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),

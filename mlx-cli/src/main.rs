@@ -16,6 +16,7 @@ mod interrupt;
 mod manual;
 mod model_args;
 mod models;
+mod parse;
 mod pull;
 mod request_args;
 mod score;
@@ -60,6 +61,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(args),
         Command::Convert(args) => convert::run(args),
         Command::Cache(command) => cache::run(command),
+        Command::Parse(args) => parse::run(args),
         Command::Pull(args) => pull::run(args),
         Command::List(args) => models::list(args),
         Command::Rm(args) => models::remove(args),

@@ -246,7 +246,7 @@ impl Choice {
     fn reason(&self, reason: &FinishReason) -> Result<&'static str, ApiError> {
         match reason {
             FinishReason::EndToken | FinishReason::StopString(_) if self.calls > 0 => Ok(TOOL_CALLS),
-            FinishReason::Cancelled if self.parser.has_ended() => Ok(TOOL_CALLS),
+            FinishReason::Cancelled | FinishReason::Length if self.parser.has_ended() => Ok(TOOL_CALLS),
             FinishReason::EndToken | FinishReason::StopString(_) | FinishReason::Length => {
                 Ok(reason.as_str())
             }

@@ -200,19 +200,19 @@ mod tests {
     #[test]
     fn work_that_expects_to_take_long_makes_room_at_once() {
         let (runtime, host) = (runtime(), one_processor());
-        let (begun, begin) = mpsc::channel();
+        let (entered, is_running) = mpsc::channel();
         let (ended, end) = mpsc::channel::<()>();
         let long = Arc::clone(&host);
         let long = runtime.spawn(async move {
             let work = move |turn: &Turn| {
                 turn.expect_long()?;
-                begun.send(()).ok();
+                entered.send(()).ok();
                 end.recv().ok();
                 Ok(())
             };
             long.run(10, work).await
         });
-        assert_eq!(begin.recv_timeout(Duration::from_secs(5)), Ok(()));
+        assert_eq!(is_running.recv_timeout(Duration::from_secs(5)), Ok(()));
         assert_eq!(runtime.block_on(host.run(10, |_| Ok(1))), Ok(1));
         drop(ended);
         assert!(runtime.block_on(long).is_ok_and(|outcome| outcome.is_ok()));

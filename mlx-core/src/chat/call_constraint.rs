@@ -26,7 +26,6 @@ impl ToolSupport {
         let is_single = is_single || !self.is_parallel();
         let calls = self.calls();
         match choice {
-            ToolChoice::None => Ok(None),
             ToolChoice::Required => must_call(calls, &all, is_single, tokenizer).map(Some),
             ToolChoice::Named(name) => {
                 must_call(calls, &named(std::slice::from_ref(name)), true, tokenizer).map(Some)
@@ -40,7 +39,7 @@ impl ToolSupport {
             ToolChoice::Auto if answer.is_some() || all.iter().any(|tool| tool.is_strict) => {
                 may_call(calls, &all, is_single, answer, tokenizer).map(Some)
             }
-            ToolChoice::Auto => Ok(None),
+            ToolChoice::Auto | ToolChoice::None => Ok(None),
         }
     }
 }
@@ -51,7 +50,7 @@ fn must_call(
     is_single: bool,
     tokenizer: &Tokenizer,
 ) -> Result<ConstraintSpec> {
-    let text = format.grammar(tools, is_single, tokenizer).map_err(refused)?;
+    let text = format.grammar(tools, is_single, tokenizer).map_err(|why| refused(&why))?;
     Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope: Scope::AfterThoughts })
 }
 
@@ -70,12 +69,13 @@ fn may_call(
                 "cannot be offered beside a schema of the answer on this model",
             ));
         }
-        let calls = format.grammar(tools, is_single, tokenizer).map_err(refused)?;
+        let calls = format.grammar(tools, is_single, tokenizer).map_err(|why| refused(&why))?;
         let calls = calls.replacen("start:", "calls_alone:", 1);
         let text = format!("start: calls_alone | answer_alone\nanswer_alone: %json {schema}\n{calls}");
         return Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope: Scope::AfterThoughts });
     }
-    let Some((trigger, text)) = format.triggered(tools, is_single, tokenizer).map_err(refused)? else {
+    let Some((trigger, text)) = format.triggered(tools, is_single, tokenizer).map_err(|why| refused(&why))?
+    else {
         let message = "cannot be enforced while calls are optional: this model's calls have no marker; let tool_choice be required, \
                        or strict false";
         return Err(Error::request("tools", message));
@@ -84,7 +84,7 @@ fn may_call(
     Ok(ConstraintSpec { grammar: Grammar::Lark(text), scope })
 }
 
-fn refused(why: String) -> Error {
+fn refused(why: &str) -> Error {
     Error::request("tools", format!("hold a tool that cannot be enforced: {why}"))
 }
 

@@ -71,7 +71,9 @@ pub(super) fn prepared(messages: &[Message], support: &ToolSupport) -> Vec<Messa
     }
     with_ids(&mut prepared, support.calls().ids());
     if !support.writes_calls() {
-        prepared.iter_mut().for_each(|message| into_content(message, support.calls()));
+        for message in &mut prepared {
+            into_content(message, support.calls());
+        }
     }
     prepared
 }

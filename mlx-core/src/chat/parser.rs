@@ -79,7 +79,7 @@ impl OutputParser {
     /// Reads calls of these tools, too; the end of the prompt may have opened one.
     #[must_use]
     pub fn with_calls(mut self, calls: &CallFormat, tools: Tools, prompt: &str) -> Self {
-        self.call_markers = calls.syntax().specials.clone();
+        self.call_markers.clone_from(&calls.syntax().specials);
         self.machine = match self.machine {
             Machine::Answer(parser) => Machine::Answer(Box::new(parser.with_calls(calls, tools, prompt))),
             Machine::Channels(parser) => Machine::Channels(Box::new(parser.with_calls(tools))),

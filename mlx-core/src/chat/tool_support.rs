@@ -45,7 +45,7 @@ impl ToolSupport {
         }
         let is_known =
             |text: &str| named.is_some() || template.mentions(text) || tokenizer.id(text).is_some();
-        let calls = formats.iter().find(|format| knows(format, &is_known) && probe.keeps_in_content(format));
+        let calls = formats.iter().find(|format| knows(format, is_known) && probe.keeps_in_content(format));
         let calls = calls.ok_or("the model's chat template writes calls in none of the known formats")?;
         Ok(Self { calls: calls.for_vocabulary(tokenizer), writes_calls: false, is_parallel: true })
     }
@@ -72,7 +72,7 @@ pub fn calls_of_template(template: &ChatTemplate) -> Option<CallFormat> {
     let formats: Vec<CallFormat> = CallFormat::all().collect();
     let written = Probe::new(template).ok().and_then(|probe| probe.written_by_template(&formats));
     let is_known = |text: &str| template.mentions(text);
-    written.map(|found| found.calls).or_else(|| formats.into_iter().find(|format| knows(format, &is_known)))
+    written.map(|found| found.calls).or_else(|| formats.into_iter().find(|format| knows(format, is_known)))
 }
 
 /// Whether the markers of a format, or the signs of its family, are known.
@@ -135,7 +135,7 @@ impl<'a> Probe<'a> {
 
     /// The format that reads the calls that the template writes. One that would write the same text comes first.
     fn format_of_template(&self, formats: &[CallFormat], is_parallel: bool) -> Option<CallFormat> {
-        let answer = self.calls(is_parallel);
+        let answer = answer_with_calls(is_parallel);
         let written = self.answer(vec![answer.clone()]).or_else(|| {
             // Some templates write calls only with their results.
             let results = answer.tool_calls.iter().map(|call| Message {
@@ -189,16 +189,17 @@ impl<'a> Probe<'a> {
         let text = write(format, 1);
         self.answer(vec![Message::assistant(text.clone())]).is_some_and(|answer| answer.contains(text.trim()))
     }
+}
 
-    fn calls(&self, is_parallel: bool) -> Message {
-        let call = |index: usize| ToolCall {
-            id: Some(IDS[index].to_owned()),
-            name: TOOL.to_owned(),
-            arguments: Value::Object(arguments(index)).to_string(),
-        };
-        let tool_calls = (0..if is_parallel { 2 } else { 1 }).map(call).collect();
-        Message { parts: Vec::new(), tool_calls, ..Message::assistant("") }
-    }
+/// An answer with two calls, or with one.
+fn answer_with_calls(is_parallel: bool) -> Message {
+    let call = |index: usize| ToolCall {
+        id: Some(IDS[index].to_owned()),
+        name: TOOL.to_owned(),
+        arguments: Value::Object(arguments(index)).to_string(),
+    };
+    let tool_calls = (0..if is_parallel { 2 } else { 1 }).map(call).collect();
+    Message { parts: Vec::new(), tool_calls, ..Message::assistant("") }
 }
 
 fn write(format: &CallFormat, count: usize) -> String {

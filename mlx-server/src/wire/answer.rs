@@ -1,6 +1,7 @@
 //! The objects of an answer, whole and in chunks.
 
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
@@ -130,7 +131,7 @@ pub(crate) struct ChatDelta {
     /// More of the answer; null in the first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub(crate) content: Option<Option<String>>,
+    pub(crate) content: Option<Value>,
     /// More of the thoughts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reasoning_content: Option<String>,

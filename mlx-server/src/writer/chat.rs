@@ -1,5 +1,7 @@
 //! The objects of a chat's answer.
 
+use serde_json::Value;
+
 use super::{Writer, json};
 use crate::generation::{CallPiece, Piece};
 use crate::wire::answer::{
@@ -9,7 +11,7 @@ use crate::wire::logprobs::{ChatLogprobs, Token};
 
 impl Writer {
     pub(super) fn chat_opening(&self, choice: usize) -> String {
-        let delta = ChatDelta { role: Some("assistant"), content: Some(None), ..ChatDelta::default() };
+        let delta = ChatDelta { role: Some("assistant"), content: Some(Value::Null), ..ChatDelta::default() };
         let opening =
             ChatDeltaChoice { index: choice, delta, logprobs: None, finish_reason: None, token_ids: None };
         let mut chunk: ChatChunk = self.answer("chat.completion.chunk", vec![opening]);
@@ -22,7 +24,7 @@ impl Writer {
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         let delta = ChatDelta {
             role: None,
-            content: some(piece.content).map(Some),
+            content: some(piece.content).map(Value::String),
             reasoning_content: some(piece.reasoning),
             tool_calls: piece.calls.into_iter().map(|call| call_object(call, true)).collect(),
         };

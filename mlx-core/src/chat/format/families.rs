@@ -4,12 +4,12 @@
 use super::family::{Args, Envelope, Family, Ids, KindOfValue, Part, Section, Tagged};
 use Part::{Id, Name, NameInId, Text};
 
-const fn each(open: &'static str, close: &'static str) -> Option<Section> {
-    Some(Section { open, close, is_shared: false })
+const fn each(open: &'static str, close: &'static str) -> Section {
+    Section { open, close, is_shared: false }
 }
 
-const fn shared(open: &'static str, close: &'static str) -> Option<Section> {
-    Some(Section { open, close, is_shared: true })
+const fn shared(open: &'static str, close: &'static str) -> Section {
+    Section { open, close, is_shared: true }
 }
 
 /// A row whose calls have nothing around them.
@@ -49,17 +49,17 @@ const DSML_CALL: &[Part] =
 /// All families.
 pub(in crate::chat) const FAMILIES: [Family; 36] = [
     // Qwen2.5, Qwen3, QwQ, Hermes, Granite 4, MiMo, Bielik, Reka, EXAONE 4
-    Family { section: each("<tool_call>\n", "\n</tool_call>"), between: "\n", ..row("hermes", OBJECT) },
+    Family { section: Some(each("<tool_call>\n", "\n</tool_call>")), between: "\n", ..row("hermes", OBJECT) },
     // Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Step 3.5
     Family {
-        section: each("<tool_call>\n", "\n</tool_call>"),
+        section: Some(each("<tool_call>\n", "\n</tool_call>")),
         between: "\n",
         ..row("qwen3-coder", FUNCTION_LINES)
     },
     // Seed-OSS
     Family {
         thoughts: "<seed:think>",
-        section: each("<seed:tool_call>\n", "\n</seed:tool_call>"),
+        section: Some(each("<seed:tool_call>\n", "\n</seed:tool_call>")),
         between: "\n",
         ..row(
             "seed-oss",
@@ -90,12 +90,12 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     ),
     // GLM 4.7, GLM 5, Spark 2.5
     Family {
-        section: each("<tool_call>", "</tool_call>"),
+        section: Some(each("<tool_call>", "</tool_call>")),
         ..row("glm-4.7", &[Name, tags(("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>"))])
     },
     // GLM 4.5 and 4.6, Ling 3, Laguna
     Family {
-        section: each("<tool_call>", "</tool_call>"),
+        section: Some(each("<tool_call>", "</tool_call>")),
         between: "\n",
         ..row(
             "glm-4.5",
@@ -104,7 +104,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // DeepSeek R1
     Family {
-        section: shared("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+        section: Some(shared("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
         between: "\n",
         ..row(
             "deepseek-r1",
@@ -119,7 +119,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // DeepSeek V3.1
     Family {
-        section: shared("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+        section: Some(shared("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
         ..row(
             "deepseek-v3.1",
             &[
@@ -133,17 +133,17 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // DeepSeek V3.2
     Family {
-        section: shared("<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"),
+        section: Some(shared("<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>")),
         ..row("deepseek-v3.2", DSML_CALL)
     },
     // DeepSeek V4
     Family {
-        section: shared("<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>"),
+        section: Some(shared("<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>")),
         ..row("deepseek-v4", DSML_CALL)
     },
     // Kimi K2
     Family {
-        section: shared("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        section: Some(shared("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")),
         ids: Ids::NameAndIndex,
         ..row(
             "kimi-k2",
@@ -159,7 +159,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     // Kimi K3
     Family {
         thoughts: "<|open|>think<|sep|>",
-        section: shared("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+        section: Some(shared("<|open|>tools<|sep|>", "<|close|>tools<|sep|>")),
         silent: &[
             "<|open|>response<|sep|>",
             "<|close|>response<|sep|>",
@@ -186,7 +186,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // MiniMax M2
     Family {
-        section: shared("<minimax:tool_call>\n", "</minimax:tool_call>"),
+        section: Some(shared("<minimax:tool_call>\n", "</minimax:tool_call>")),
         ..row(
             "minimax-m2",
             &[
@@ -201,7 +201,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     // MiniMax M3
     Family {
         thoughts: "<mm:think>",
-        section: shared("]<]minimax[>[<tool_call>\n", "]<]minimax[>[</tool_call>"),
+        section: Some(shared("]<]minimax[>[<tool_call>\n", "]<]minimax[>[</tool_call>")),
         ..row(
             "minimax-m3",
             &[
@@ -215,14 +215,22 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // MiniMax M1
     Family {
-        section: shared("<tool_calls>\n", "\n</tool_calls>"),
+        section: Some(shared("<tool_calls>\n", "\n</tool_calls>")),
         between: "\n",
         ..row("minimax-m1", OBJECT)
     },
     // Apriel
-    Family { section: shared("<tool_calls>[", "]</tool_calls>"), between: ", ", ..row("apriel", OBJECT) },
+    Family {
+        section: Some(shared("<tool_calls>[", "]</tool_calls>")),
+        between: ", ",
+        ..row("apriel", OBJECT)
+    },
     // Nemotron Nano 2
-    Family { section: shared("<TOOLCALL>[", "]</TOOLCALL>"), between: ", ", ..row("nemotron-nano", OBJECT) },
+    Family {
+        section: Some(shared("<TOOLCALL>[", "]</TOOLCALL>")),
+        between: ", ",
+        ..row("nemotron-nano", OBJECT)
+    },
     // Mistral Small 3.2
     Family {
         thoughts: "[THINK]",
@@ -240,27 +248,31 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // Mistral Nemo
     Family {
-        section: shared("[TOOL_CALLS][", "]"),
+        section: Some(shared("[TOOL_CALLS][", "]")),
         between: ", ",
         thoughts: "[THINK]",
         ids: Ids::Nine,
         ..row("mistral-nemo", &[Part::Envelope(Envelope { id: Some(("id", false)), ..NAMED })])
     },
     // Phi-4-mini
-    Family { section: shared("<|tool_call|>[", "]<|/tool_call|>"), between: ", ", ..row("phi-4", OBJECT) },
+    Family {
+        section: Some(shared("<|tool_call|>[", "]<|/tool_call|>")),
+        between: ", ",
+        ..row("phi-4", OBJECT)
+    },
     // Granite 3
-    Family { section: shared("<|tool_call|>[", "]"), between: ", ", ..row("granite-3", OBJECT) },
+    Family { section: Some(shared("<|tool_call|>[", "]")), between: ", ", ..row("granite-3", OBJECT) },
     // Apertus
     Family {
         thoughts: "<|inner_prefix|>",
-        section: shared("<|tools_prefix|>[", "]<|tools_suffix|>"),
+        section: Some(shared("<|tools_prefix|>[", "]<|tools_suffix|>")),
         between: ", ",
         ..row("apertus", &[Part::Envelope(Envelope { name: "", args: "", id: None })])
     },
     // Command R7B, Command A
     Family {
         thoughts: "<|START_THINKING|>",
-        section: shared("<|START_ACTION|>[\n", "\n]<|END_ACTION|>"),
+        section: Some(shared("<|START_ACTION|>[\n", "\n]<|END_ACTION|>")),
         between: ",\n",
         silent: &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"],
         ..row(
@@ -277,7 +289,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // Command R+
     Family {
-        section: shared("Action:\n```json\n[\n", "\n]```"),
+        section: Some(shared("Action:\n```json\n[\n", "\n]```")),
         between: ",\n",
         ..row(
             "command-r-plus",
@@ -310,7 +322,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     // LFM2
     Family {
         signs: &["<|tool_list_start|>", "List of tools: ["],
-        section: shared("<|tool_call_start|>[", "]<|tool_call_end|>"),
+        section: Some(shared("<|tool_call_start|>[", "]<|tool_call_end|>")),
         between: ", ",
         ..row("lfm2", &[Name, Text("("), Part::Args(Args::Python)])
     },
@@ -332,11 +344,11 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     },
     // GigaChat 3, as its template writes it and as its documentation says
     Family {
-        section: each("function call<|role_sep|>\n", ""),
+        section: Some(each("function call<|role_sep|>\n", "")),
         silent: &["<|message_sep|>"],
         ..row("gigachat", OBJECT)
     },
-    Family { section: each("<|function_call|>", ""), ..row("gigachat-3.1", OBJECT) },
+    Family { section: Some(each("<|function_call|>", "")), ..row("gigachat-3.1", OBJECT) },
     // Functionary 3.1
     row(
         "functionary-3.1",
@@ -348,7 +360,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
         ..row("functionary-3.2", &[Text(">>>"), Name, Text("\n"), Part::Args(Args::Json)])
     },
     // Firefunction 2
-    Family { section: shared("functools[", "]"), between: ", ", ..row("firefunction", OBJECT) },
+    Family { section: Some(shared("functools[", "]")), between: ", ", ..row("firefunction", OBJECT) },
     // gpt-oss; its channels have a parser of their own
     row(
         "gpt-oss",
@@ -362,7 +374,7 @@ pub(in crate::chat) const FAMILIES: [Family; 36] = [
     ),
     // Llama 3.1 to 3.3. The section is what its own tools have before them.
     Family {
-        section: each("<|python_tag|>", ""),
+        section: Some(each("<|python_tag|>", "")),
         only_first: true,
         ..row("llama-3", &[Part::Envelope(Envelope { args: "parameters", ..NAMED })])
     },

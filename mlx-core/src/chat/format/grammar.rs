@@ -10,7 +10,7 @@ use crate::chat::tool::Tool;
 use crate::text::Tokenizer;
 
 /// A name of an argument where any is allowed.
-const KEY: &str = "KEY: /[A-Za-z_][A-Za-z0-9_.-]{0,63}/\n";
+const KEY: &str = "KEY: /[A-Za-z_][A-Za-z0-9_.-]{0,63}/";
 
 /// A grammar in the making.
 struct Printer<'a> {
@@ -38,7 +38,7 @@ impl CallFormat {
         let start = if section.is_some_and(|section| section.is_shared) {
             format!("{open} {} {close}", repeated(&calls))
         } else {
-            printer.rules.push_str(&format!("one: {open} {calls} {close}\n"));
+            printer.add(&format!("one: {open} {calls} {close}"));
             repeated("one")
         };
         Ok(format!("start: {start}\n{}", printer.rules))
@@ -90,11 +90,17 @@ impl<'a> Printer<'a> {
         Ok(self.rule("any_call", &names.join(" | ")))
     }
 
+    /// Adds a line.
+    fn add(&mut self, line: &str) {
+        self.rules.push_str(line);
+        self.rules.push('\n');
+    }
+
     /// Adds a rule; gives its name.
     fn rule(&mut self, name: &str, body: &str) -> String {
         self.count += 1;
         let name = format!("{name}_{}", self.count);
-        self.rules.push_str(&format!("{name}: {body}\n"));
+        self.add(&format!("{name}: {body}"));
         name
     }
 
@@ -106,7 +112,7 @@ impl<'a> Printer<'a> {
     /// Adds the rule of a name that is not known.
     fn key(&mut self) {
         if !std::mem::replace(&mut self.has_key, true) {
-            self.rules.push_str(KEY);
+            self.add(KEY);
         }
     }
 
@@ -202,14 +208,20 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Text with a literal behind it.
+    /// Text with a literal behind it. The text ends where the parser ends it: at the first word of the literal.
     fn text_until(&mut self, end: &str) -> String {
-        let pieces = self.compiler.pieces(end);
-        match pieces.as_slice() {
+        let word = end.split_ascii_whitespace().next().unwrap_or_default();
+        let after = end.trim_ascii_start().strip_prefix(word).unwrap_or_default();
+        let text = self.text_and(word);
+        format!("{text} {}", self.literal(after))
+    }
+
+    fn text_and(&mut self, word: &str) -> String {
+        match self.compiler.pieces(word).as_slice() {
             // Special tokens are no text.
             [] | [Piece::Special(_), ..] => {
                 let text = self.rule("text", "/(?s:.+)/");
-                format!("{text}? {}", self.literal(end))
+                format!("{text}? {}", self.literal(word))
             }
             [Piece::Text(text)] => self.text_with(text),
             // What the literal begins with may stand in the text, too.
@@ -225,7 +237,7 @@ impl<'a> Printer<'a> {
     fn text_with(&mut self, end: &str) -> String {
         self.count += 1;
         let name = format!("text_{}", self.count);
-        self.rules.push_str(&format!("{name}[suffix={}]: /(?s:.*)/\n", Value::from(end)));
+        self.add(&format!("{name}[suffix={}]: /(?s:.*)/", Value::from(end)));
         name
     }
 
@@ -346,9 +358,9 @@ impl<'a> Printer<'a> {
         self.key();
         let (open, text) = (self.literal(quote), self.text_until(quote));
         let scalar = self.json(&json!({"type": ["number", "boolean", "null"]}));
-        self.rules.push_str(&format!(
+        self.add(&format!(
             "bare: {open} {text} | {scalar} | bare_map | \"[\" (bare (\",\" bare)*)? \"]\"\n\
-             bare_map: \"{{\" (KEY \":\" bare (\",\" KEY \":\" bare)*)? \"}}\"\n"
+             bare_map: \"{{\" (KEY \":\" bare (\",\" KEY \":\" bare)*)? \"}}\""
         ));
         "bare_map".to_owned()
     }

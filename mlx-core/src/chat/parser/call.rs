@@ -157,18 +157,9 @@ impl CallReader {
                 self.call.name = Some(name_in_id(&word).to_owned());
                 self.call.id = Some(word);
             }
-            _ => self.call.name = Some(self.known_name(word, context)),
+            _ => self.call.name = Some(known_name(word, context)),
         }
         Flow::Done
-    }
-
-    /// A tool's name where a model may write something around it.
-    fn known_name(&self, word: String, context: &Context) -> String {
-        let is_known = |name: &str| context.tools.get(name).is_some();
-        match word.strip_prefix("functions.") {
-            Some(name) if !is_known(&word) && is_known(name) => name.to_owned(),
-            _ => word,
-        }
     }
 
     fn end(&mut self, input: &mut Input, context: &Context, events: &mut Events) -> Flow {
@@ -207,5 +198,14 @@ fn name_in_id(id: &str) -> &str {
     match name.rsplit_once(':') {
         Some((name, index)) if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,
+    }
+}
+
+/// A tool's name where a model may write something around it.
+fn known_name(word: String, context: &Context) -> String {
+    let is_known = |name: &str| context.tools.get(name).is_some();
+    match word.strip_prefix("functions.") {
+        Some(name) if !is_known(&word) && is_known(name) => name.to_owned(),
+        _ => word,
     }
 }

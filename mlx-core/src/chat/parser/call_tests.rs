@@ -108,7 +108,7 @@ pub(super) fn named(name: &str) -> CallFormat {
     CallFormat::named(name).expect("a format")
 }
 
-pub(super) fn object(value: Value) -> Map<String, Value> {
+pub(super) fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().expect("an object")
 }
 
@@ -135,7 +135,7 @@ fn is_parallel(format: &CallFormat) -> bool {
 fn every_format_reads_what_it_writes() {
     let tools = weather();
     for format in CallFormat::all() {
-        let first = object(json!({
+        let first = object(&json!({
             "city": "São \"P\" <b> & 'x'\nline 2\\n", "days": 3, "exact": true, "near": ["a", "b c"],
             "where": {"x": -1.5, "label": "42"}, "note": "null and void",
         }));
@@ -184,7 +184,7 @@ fn is_prefix_of_json(text: &str) -> bool {
     let ends = ["", "\"", &format!("{digits}\""), "\":0", &format!("{digits}\":0"), ":0", "0", "\"k\":0"];
     let valid =
         |end: &&str| serde_json::from_str::<Map<String, Value>>(&format!("{text}{end}{closers}")).is_ok();
-    ends.iter().any(|end| valid(&end)) || closers.is_empty() && text.is_empty()
+    ends.iter().any(valid) || closers.is_empty() && text.is_empty()
 }
 
 fn value() -> impl Strategy<Value = Value> {

@@ -300,12 +300,11 @@ fn number(word: &str) -> Option<String> {
         return None;
     }
     let hexadecimal = digits.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let digits = match hexadecimal {
-        Some(number) => number.to_string(),
-        None => {
-            let number: f64 = digits.parse().ok()?;
-            if number.fract() == 0.0 && number < 1e15 { format!("{number:.1}") } else { number.to_string() }
-        }
+    let digits = if let Some(number) = hexadecimal {
+        number.to_string()
+    } else {
+        let number: f64 = digits.parse().ok()?;
+        if number.fract() == 0.0 && number < 1e15 { format!("{number:.1}") } else { number.to_string() }
     };
     Some(format!("{sign}{digits}")).filter(|text| is_json(text))
 }
