@@ -1,7 +1,7 @@
 //! Calls of tools over HTTP: what a model writes becomes calls, streamed and whole, and what cannot be honored is refused.
 
 use mlx_tests::server::Server;
-use mlx_tests::successors::chain;
+use mlx_tests::successors::{self, Successors, chain};
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
@@ -50,7 +50,7 @@ fn tool(name: &str) -> Value {
     json!({"type": "function", "function": {"name": name, "description": "Does it.", "parameters": parameters}})
 }
 
-fn request(more: Value) -> Value {
+fn request(more: &Value) -> Value {
     let mut request = json!({
         "messages": [{"role": "user", "content": "Go"}],
         "tools": [tool("add"), tool("stop")],
@@ -100,7 +100,7 @@ fn without_ids(calls: &Value) -> Vec<Value> {
 #[test]
 fn calls_come_whole_and_streamed() {
     let (_model, server) = server();
-    let answer = server.post(CHAT, &request(json!({})));
+    let answer = server.post(CHAT, &request(&json!({})));
     assert_eq!(answer.status, 200, "{}", answer.body);
     let choice = &answer.body["choices"][0];
     let message = &choice["message"];
@@ -116,7 +116,7 @@ fn calls_come_whole_and_streamed() {
     assert_eq!(usage["completion_tokens"], WORDS.len() + 1);
 
     let chunks =
-        server.stream(CHAT, &request(json!({"stream": true, "stream_options": {"include_usage": true}})));
+        server.stream(CHAT, &request(&json!({"stream": true, "stream_options": {"include_usage": true}})));
     assert_eq!(chunks[0]["choices"][0]["delta"], json!({"role": "assistant", "content": null}));
     let (usage, chunks) = chunks.split_last().expect("chunks");
     assert_eq!(
@@ -157,11 +157,11 @@ fn calls_come_whole_and_streamed() {
 #[test]
 fn calls_of_several_choices_are_counted_within_each() {
     let (_model, server) = server();
-    let answer = server.post(CHAT, &request(json!({"n": 2})));
+    let answer = server.post(CHAT, &request(&json!({"n": 2})));
     for choice in answer.body["choices"].as_array().expect("choices") {
         assert_eq!(without_ids(&choice["message"]["tool_calls"]).len(), 2, "{choice}");
     }
-    let chunks = server.stream(CHAT, &request(json!({"n": 2, "stream": true})));
+    let chunks = server.stream(CHAT, &request(&json!({"n": 2, "stream": true})));
     for index in 0..2 {
         let own: Vec<Value> =
             chunks.iter().filter(|chunk| chunk["choices"][0]["index"] == index).cloned().collect();
@@ -174,7 +174,7 @@ fn one_call_ends_the_answer_if_the_client_wants_one() {
     let (_model, server) = server();
     // Without an end of its own, so that only the server can end it.
     let more = json!({"parallel_tool_calls": false, "ignore_eos": true, "max_tokens": 3000});
-    let answer = server.post(CHAT, &request(more.clone()));
+    let answer = server.post(CHAT, &request(&more));
     let choice = &answer.body["choices"][0];
     assert_eq!(without_ids(&choice["message"]["tool_calls"]).len(), 1, "{choice}");
     assert_eq!(choice["finish_reason"], "tool_calls");
@@ -182,7 +182,7 @@ fn one_call_ends_the_answer_if_the_client_wants_one() {
     assert!(tokens < 2000, "{tokens} tokens: the rest is not generated");
     let mut more = more;
     more["stream"] = json!(true);
-    let chunks = server.stream(CHAT, &request(more));
+    let chunks = server.stream(CHAT, &request(&more));
     assert_eq!(without_ids(&assembled(&chunks)["tool_calls"]).len(), 1);
     assert_eq!(chunks.last().expect("an end")["choices"][0]["finish_reason"], "tool_calls");
 }
@@ -208,7 +208,7 @@ fn a_call_that_is_demanded_comes_and_validates() {
     ] {
         for seed in 0..3 {
             let more = json!({"tools": tools, "tool_choice": choice, "temperature": 1, "seed": seed, "max_tokens": 400});
-            let answer = server.post(CHAT, &request(more.clone())).body;
+            let answer = server.post(CHAT, &request(&more)).body;
             let one = &answer["choices"][0];
             assert_eq!(one["finish_reason"], "tool_calls", "{answer}");
             assert_eq!(
@@ -227,7 +227,7 @@ fn a_call_that_is_demanded_comes_and_validates() {
             }
             let mut more = more;
             more["stream"] = json!(true);
-            let streamed = assembled(&server.stream(CHAT, &request(more)));
+            let streamed = assembled(&server.stream(CHAT, &request(&more)));
             assert_eq!(without_ids(&streamed["tool_calls"]), without_ids(&one["message"]["tool_calls"]));
         }
     }
@@ -237,8 +237,8 @@ fn a_call_that_is_demanded_comes_and_validates() {
 fn a_strict_call_is_held_to_its_schema_and_text_before_it_is_free() {
     let (_model, server) = server();
     let more = json!({"tools": [strict_tool("add"), strict_tool("stop")], "max_tokens": 400, "temperature": 1, "seed": 1});
-    let free = server.post(CHAT, &request(json!({"temperature": 1, "seed": 1}))).body;
-    let strict = server.post(CHAT, &request(more)).body;
+    let free = server.post(CHAT, &request(&json!({"temperature": 1, "seed": 1}))).body;
+    let strict = server.post(CHAT, &request(&more)).body;
     let (free, strict) = (&free["choices"][0]["message"], &strict["choices"][0]["message"]);
     assert_eq!(
         (&strict["content"], &strict["reasoning_content"]),
@@ -253,12 +253,12 @@ fn a_strict_call_is_held_to_its_schema_and_text_before_it_is_free() {
 #[test]
 fn a_call_that_the_limit_cuts_keeps_its_beginning() {
     let (_model, server) = server();
-    let answer = server.post(CHAT, &request(json!({"max_tokens": 8})));
+    let answer = server.post(CHAT, &request(&json!({"max_tokens": 8})));
     let choice = &answer.body["choices"][0];
     assert_eq!(choice["finish_reason"], "length");
     assert_eq!(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": 1, \"te", "{choice}");
     // Before it is certain that it is a call, it is text.
-    let answer = server.post(CHAT, &request(json!({"max_tokens": 6})));
+    let answer = server.post(CHAT, &request(&json!({"max_tokens": 6})));
     assert_eq!(answer.body["choices"][0]["message"]["content"], "Let me see.\n<tool_call>");
 }
 
@@ -266,13 +266,13 @@ fn a_call_that_the_limit_cuts_keeps_its_beginning() {
 fn without_tools_nothing_is_a_call() {
     let (_model, server) = server();
     for more in [json!({"tools": []}), json!({"tool_choice": "none"})] {
-        let message = &server.post(CHAT, &request(more)).body["choices"][0]["message"];
+        let message = &server.post(CHAT, &request(&more)).body["choices"][0]["message"];
         assert!(message.get("tool_calls").is_none(), "{message}");
         assert!(message["content"].as_str().expect("a text").contains("</tool_call>"), "{message}");
     }
 }
 
-fn prompt_of(server: &Server, messages: &Value, tools: Value) -> String {
+fn prompt_of(server: &Server, messages: &Value, tools: &Value) -> String {
     let rendered = server.post("/v1/chat/render", &json!({"messages": messages, "tools": tools}));
     assert_eq!(rendered.status, 200, "{}", rendered.body);
     rendered.body["prompt"].as_str().expect("a text").to_owned()
@@ -291,7 +291,7 @@ fn earlier_calls_and_results_are_in_the_prompt() {
         {"role": "tool", "content": [{"type": "text", "text": "2"}, {"type": "text", "text": "3"}], "tool_call_id": "1"},
         {"role": "tool", "content": "bad", "tool_call_id": "2"},
     ]);
-    let prompt = prompt_of(&server, &messages, json!([tool("add")]));
+    let prompt = prompt_of(&server, &messages, &json!([tool("add")]));
     for part in [
         "<think>Hm</think>",
         "{\"name\": \"add\", \"arguments\": {\"a\": 1}}",
@@ -316,7 +316,7 @@ fn calls_without_results_and_results_without_calls_are_named() {
         (json!([asked, called, result("one"), result("one")]), "messages[3].tool_call_id", "one"),
         (json!([asked, result("zero")]), "messages[1].tool_call_id", "zero"),
     ] {
-        let reply = server.post(CHAT, &request(json!({"messages": messages})));
+        let reply = server.post(CHAT, &request(&json!({"messages": messages})));
         let error = &reply.body["error"];
         assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{error}");
         assert!(error["message"].as_str().expect("a text").contains(id), "{error}");
@@ -341,11 +341,65 @@ fn tools_are_refused_where_the_template_cannot_show_them() {
     {
         let model = chain(template, ":", &words);
         let server = Server::start_on(&SERVER, model.path(), &[]);
-        let reply = server.post(CHAT, &request(json!({})));
+        let reply = server.post(CHAT, &request(&json!({})));
         let error = &reply.body["error"];
         assert_eq!((reply.status, &error["param"]), (400, &json!("tools")), "{error}");
         assert!(error["message"].as_str().expect("a text").contains(word), "{error}");
-        assert_eq!(server.post(CHAT, &request(json!({"tool_choice": "none"}))).status, 200);
+        assert_eq!(server.post(CHAT, &request(&json!({"tool_choice": "none"}))).status, 200);
+    }
+}
+
+/// A template in the style of Gemma 4's, whose markers are special tokens.
+const BARE: &str = "\
+{%- for t in tools or [] %}{{ t.function.name }} {% endfor %}\
+{%- for m in messages %}[{{ m.role }}]{{ m.content }}\
+{%- for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name + '{' }}\
+{%- for k, v in c.function.arguments.items() %}{{ ',' if not loop.first }}{{ k }}:\
+{%- if v is string %}<|q|>{{ v }}<|q|>{% else %}{{ v | tojson }}{% endif %}{% endfor %}{{ '}' }}<tool_call|>\
+{%- endfor %}{% endfor %}[assistant]";
+
+#[test]
+fn markers_may_be_special_tokens() {
+    let template = BARE.replace("<|q|>", "<|\"|>");
+    let model = successors::model(&Successors {
+        template: &template,
+        special: ["<|tool_call>", "<tool_call|>", "<|endoftext|>", "<|\"|>", "<|im_end|>"],
+        words: &["Sure.", "call:add{a:1,text:", "b c", "}"],
+        prompt_end: "[assistant]",
+        first: "Sure.",
+        next: &[
+            ("Sure.", &[("<|tool_call>", 4.0)]),
+            ("<|tool_call>", &[("call:add{a:1,text:", 4.0)]),
+            ("call:add{a:1,text:", &[("<|\"|>", 4.0)]),
+            // Twice, parted by a penalty on what came before.
+            ("<|\"|>", &[("b c", 4.0), ("}", 3.9)]),
+            ("b c", &[("<|\"|>", 4.0)]),
+            ("}", &[("<tool_call|>", 4.0)]),
+            ("<tool_call|>", &[("<|endoftext|>", 4.0)]),
+        ],
+    });
+    let server = Server::start_on(&SERVER, model.path(), &[]);
+    let free = json!({"presence_penalty": 1});
+    let message = &server.post(CHAT, &request(&free)).body["choices"][0]["message"];
+    assert_eq!(message["content"], "Sure.", "{message}");
+    let expected = [json!({"name": "add", "arguments": "{\"a\":1,\"text\":\"b c\"}"})];
+    assert_eq!(without_ids(&message["tool_calls"]), expected, "{message}");
+    let tools = json!([strict_tool("add")]);
+    for (choice, content) in [("required", Value::Null), ("auto", json!("Sure."))] {
+        for seed in 0..4 {
+            let more = json!({"tools": tools, "tool_choice": choice, "temperature": 1, "seed": seed, "max_tokens": 300});
+            let one = &server.post(CHAT, &request(&more)).body["choices"][0];
+            assert_eq!(
+                (&one["finish_reason"], &one["message"]["content"]),
+                (&json!("tool_calls"), &content),
+                "{one}"
+            );
+            let call = &without_ids(&one["message"]["tool_calls"])[0];
+            let arguments: Value =
+                serde_json::from_str(call["arguments"].as_str().expect("a text")).expect("valid JSON");
+            assert!(["calm", "storm"].contains(&arguments["kind"].as_str().expect("a text")), "{arguments}");
+            assert!(arguments["n"].as_u64().expect("a number") < 100, "{arguments}");
+        }
     }
 }
 
@@ -354,13 +408,13 @@ fn a_format_can_be_named() {
     let template = "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}:";
     let model = chain(template, ":", &["[TOOL_CALLS]", "add[ARGS]{}"]);
     let server = Server::start_on(&SERVER, model.path(), &["--tool-format", "ministral"]);
-    let answer = server.post(CHAT, &request(json!({}))).body;
+    let answer = server.post(CHAT, &request(&json!({}))).body;
     assert_eq!(
         without_ids(&answer["choices"][0]["message"]["tool_calls"]),
         [json!({"name": "add", "arguments": "{}"})]
     );
     let server = Server::start_on(&SERVER, model.path(), &["--tool-format", "morse"]);
-    assert_eq!(server.post(CHAT, &request(json!({}))).status, 503);
+    assert_eq!(server.post(CHAT, &request(&json!({}))).status, 503);
 }
 
 #[test]

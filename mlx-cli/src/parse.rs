@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ParseArgs) -> Result<(), Failure> {
 
 /// How thoughts and calls are marked.
 fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failure> {
-    let template = |path: &Path| ChatTemplate::from_source(&read_file(path)?, Map::new());
+    let template = |path: &Path| ChatTemplate::from_source(&read_file(path)?, special_tokens());
     let (output, found) = match (&args.model, &args.template) {
         (Some(model), _) => {
             let folder = ModelFolder::open(&hub::resolve(model)?)?;
@@ -94,6 +94,14 @@ fn formats(args: &ParseArgs) -> Result<(OutputFormat, Option<CallFormat>), Failu
     })?;
     let is_unnamed = args.model.is_none() && args.template.is_none();
     Ok((if is_unnamed { OutputFormat::of_calls(&calls) } else { output }, Some(calls)))
+}
+
+/// What templates expect of a model's other files.
+fn special_tokens() -> Map<String, Value> {
+    [("bos_token", "<s>"), ("eos_token", "</s>")]
+        .map(|(name, token)| (name.to_owned(), token.into()))
+        .into_iter()
+        .collect()
 }
 
 /// Tools from a file: a list, or one of them.

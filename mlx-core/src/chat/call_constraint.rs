@@ -95,7 +95,7 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::chat::format::WrittenCall;
+    use crate::chat::format::{Ids, Piece, WrittenCall};
     use crate::engine::Grammars;
     use crate::folder::ModelFolder;
     use crate::sampling::{Sampler, SamplingOptions, SamplingParams, Scratch, TokenHistory};
@@ -161,7 +161,7 @@ mod tests {
                 let some = if has_tags { object(json!({"city": "x"})) } else { some.clone() };
                 let all = if has_tags { some.clone() } else { all.clone() };
                 let ids = match format.ids() {
-                    crate::chat::format::Ids::NameAndIndex => ["functions.first:0", "functions.second:1"],
+                    Ids::NameAndIndex => ["functions.first:0", "functions.second:1"],
                     _ => ["123456789", "abcdefghi"],
                 };
                 let calls = [
@@ -172,6 +172,30 @@ mod tests {
                 let refused = refused_at(&text, &grammar, &folder);
                 assert_eq!(refused, None, "{} {is_strict}: {text}\n{grammar}", format.name());
             }
+        }
+    }
+
+    #[test]
+    fn what_follows_the_marker_of_a_call_is_allowed() {
+        let folder = folder();
+        let tools = tools(true);
+        let listed: Vec<&Tool> = tools.list().iter().collect();
+        let arguments = json!({"city": "x", "days": 3}).as_object().cloned().unwrap_or_default();
+        for format in CallFormat::all() {
+            let triggered = format.triggered(&listed, true, &folder.tokenizer);
+            let Ok(Some((trigger, grammar))) = triggered else {
+                assert!(
+                    ["llama-3", "minimax-m3"].contains(&format.name()),
+                    "{}: {triggered:?}",
+                    format.name()
+                );
+                continue;
+            };
+            let [Piece::Text(marker)] = trigger.as_slice() else { panic!("the fixture has no such token") };
+            let id = if format.ids() == Ids::NameAndIndex { "functions.first:0" } else { "123456789" };
+            let written = format.write(&[WrittenCall { id, name: "first", arguments: &arguments }]);
+            let (_, rest) = written.split_once(marker.as_str()).expect("a call begins with its marker");
+            assert_eq!(refused_at(rest, &grammar, &folder), None, "{}: {rest}\n{grammar}", format.name());
         }
     }
 

@@ -10,6 +10,7 @@ mod preamble;
 mod shape;
 mod tables;
 mod thinking;
+mod trigger;
 mod writer;
 
 use std::sync::Arc;
@@ -187,6 +188,9 @@ pub fn without_end(output: &str) -> &str {
     }
     rest
 }
+
+#[cfg(test)]
+pub(super) use pattern::Piece;
 
 #[cfg(test)]
 impl OutputFormat {

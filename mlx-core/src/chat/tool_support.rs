@@ -79,10 +79,9 @@ pub fn calls_of_template(template: &ChatTemplate) -> Option<CallFormat> {
 fn knows(format: &CallFormat, is_known: impl Fn(&str) -> bool) -> bool {
     let family = format.syntax().family;
     let section = family.section.map_or(Vec::new(), |section| vec![section.open, section.close]);
-    let call = match family.call.first() {
-        Some(Part::Text(text)) if section.is_empty() => vec![*text],
-        _ => Vec::new(),
-    };
+    let literal = |part: &Part| if let Part::Text(text) = part { Some(*text) } else { None };
+    let call: Vec<&str> =
+        if section.is_empty() { family.call.iter().filter_map(literal).collect() } else { Vec::new() };
     let words = || section.iter().chain(&call).flat_map(|text| text.split_ascii_whitespace());
     let words = || words().map(|word| word.trim_matches(['[', ']'])).filter(|word| !word.is_empty());
     let has_markers = !family.only_first && words().next().is_some() && words().all(&is_known);

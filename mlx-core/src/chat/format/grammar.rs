@@ -13,10 +13,10 @@ use crate::text::Tokenizer;
 const KEY: &str = "KEY: /[A-Za-z_][A-Za-z0-9_.-]{0,63}/";
 
 /// A grammar in the making.
-struct Printer<'a> {
-    compiler: Compiler<'a>,
+pub(super) struct Printer<'a> {
+    pub(super) compiler: Compiler<'a>,
     ids: Ids,
-    rules: String,
+    pub(super) rules: String,
     count: usize,
     has_key: bool,
     has_bare: bool,
@@ -43,38 +43,10 @@ impl CallFormat {
         };
         Ok(format!("start: {start}\n{}", printer.rules))
     }
-
-    /// What begins a section of calls, and the grammar of what follows it. `None` if calls have no marker of their own.
-    pub(in crate::chat) fn triggered(
-        &self,
-        tools: &[&Tool],
-        is_single: bool,
-        tokenizer: &Tokenizer,
-    ) -> Result<Option<(Vec<Piece>, String)>, String> {
-        let family = self.syntax().family;
-        let open = match (family.section, family.call.first()) {
-            _ if family.only_first => return Ok(None),
-            (Some(section), _) => section.open,
-            (None, Some(Part::Text(text))) => text,
-            _ => return Ok(None),
-        };
-        let word =
-            open.trim_start().split_ascii_whitespace().next().unwrap_or_default().trim_end_matches('[');
-        let whole = self.grammar(
-            tools,
-            is_single || family.section.is_none_or(|section| !section.is_shared),
-            tokenizer,
-        )?;
-        let mut printer = Printer::new(self, tokenizer);
-        let trigger = printer.compiler.pieces(word);
-        // The grammar begins with the literal that the trigger is the beginning of.
-        let (literal, rest) = (printer.literal(open), printer.literal(&open[word.len()..]));
-        Ok(whole.contains(&literal).then(|| (trigger, whole.replace(&literal, &rest))))
-    }
 }
 
 impl<'a> Printer<'a> {
-    fn new(format: &CallFormat, tokenizer: &'a Tokenizer) -> Self {
+    pub(super) fn new(format: &CallFormat, tokenizer: &'a Tokenizer) -> Self {
         let compiler = Compiler::new(Some(tokenizer));
         Self { compiler, ids: format.ids(), rules: String::new(), count: 0, has_key: false, has_bare: false }
     }
@@ -97,7 +69,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Adds a rule; gives its name.
-    fn rule(&mut self, name: &str, body: &str) -> String {
+    pub(super) fn rule(&mut self, name: &str, body: &str) -> String {
         self.count += 1;
         let name = format!("{name}_{}", self.count);
         self.add(&format!("{name}: {body}"));
@@ -105,7 +77,7 @@ impl<'a> Printer<'a> {
     }
 
     /// A literal, with special tokens by id.
-    fn literal(&mut self, text: &str) -> String {
+    pub(super) fn literal(&mut self, text: &str) -> String {
         self.compiler.pieces(text).iter().map(in_grammar).collect::<Vec<_>>().join(" ")
     }
 
@@ -116,7 +88,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn json(&mut self, schema: &Value) -> String {
+    pub(super) fn json(&mut self, schema: &Value) -> String {
         self.rule("json", &format!("%json {schema}"))
     }
 
@@ -367,7 +339,7 @@ impl<'a> Printer<'a> {
 }
 
 /// The schema of all arguments: that of a strict tool, or any object.
-fn object_schema(tool: &Tool) -> Value {
+pub(super) fn object_schema(tool: &Tool) -> Value {
     if tool.is_strict && tool.parameters != json!({}) {
         tool.parameters.clone()
     } else {
