@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const SERVE: [&str; 2] = [env!("CARGO_BIN_EXE_mlx"), "serve"];
 
 /// What a bomb may take: five seconds of work, on a machine that has other work.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Bytes of white space behind a body: it waits where the largest requests wait.
 const LARGE: usize = 1 << 20;
