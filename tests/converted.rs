@@ -64,9 +64,10 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         if !golden::MIXTURES.contains(&name) {
             let half = logits(&target, FloatPolicy::F16, true, &[7, 8, 31, 40]);
             let worst = worst_difference(&half, &unpacked, text.vocabulary);
-            // As in halves.rs, these amplify rounding.
+            // As in halves.rs, these amplify rounding; mamba2 does at one position.
             let most = match name {
                 "qwen3_5-f32" => 0.5,
+                "mamba2-f32" => 0.7,
                 "gemma4_text-f32" | "gemma4_unified-f32" => 0.7,
                 _ => 0.2,
             };

@@ -1,6 +1,9 @@
 //! Factors that a conversion multiplies weights with. Invariant: pure.
 
+use std::collections::BTreeMap;
+
 use crate::model::{DecoderConfig, LogitScale, MixerKind};
+use crate::weights::Entry;
 
 /// What a matrix is multiplied with.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +15,14 @@ pub(super) struct Multipliers {
 }
 
 impl Multipliers {
-    /// The factors of config.json that mlx-lm multiplies this matrix of Falcon-H1 with. A config that was prepared with the tensors of a
-    /// converted model has none.
+    /// Whether these tensors are multiplied already: only mlx-lm's form has convolutions whose last dimension is 1.
+    pub(super) fn are_in(tensors: &BTreeMap<String, Entry>) -> bool {
+        tensors
+            .iter()
+            .any(|(name, entry)| name.ends_with("mamba.conv1d.weight") && entry.shape.last() == Some(&1))
+    }
+
+    /// The factors of config.json that mlx-lm multiplies this matrix of Falcon-H1 with.
     pub(super) fn of(config: &DecoderConfig, name: &str) -> Option<Self> {
         let both = config.layers.iter().find_map(|layer| match layer.mixer {
             MixerKind::BesideMamba2(both) => Some(both),

@@ -124,6 +124,7 @@ pub(super) fn plan(
     }
     let mut units = Vec::new();
     let mut stacks: BTreeMap<String, BTreeMap<usize, Entry>> = BTreeMap::new();
+    let are_multiplied = Multipliers::are_in(checkpoint.entries());
     let stacking = Stacks::new(family, config, checkpoint.entries());
     for (name, entry) in checkpoint.entries() {
         let apart = stacking.of(name, entry);
@@ -135,7 +136,7 @@ pub(super) fn plan(
             stacks.entry(stack).or_default().insert(index, entry.clone());
             continue;
         }
-        let multipliers = Multipliers::of(config, name);
+        let multipliers = if are_multiplied { None } else { Multipliers::of(config, name) };
         units.push(Unit { multipliers, ..adapted(name, entry, adaptation, options) });
     }
     for (name, experts) in stacks {
