@@ -1,6 +1,6 @@
 """A soak test: a server under mixed, invalid and excessive load for a long time. No request may be lost or wrong, no memory may leak.
 
-    python bench/soak.py [--minutes 30] [--seed 0] -- target/release/mlx-server -m MODEL --memory-budget 9MB --max-running 16 --max-waiting 24
+    python bench/soak.py [--minutes 30] [--seed 0] -- target/release/mlx-server -m MODEL --memory-budget 75MB --max-running 16 --max-waiting 24
 
 It starts the server, on a free port unless the command says --port. Clients send all kinds of requests, hang up, send nonsense, come in
 crowds, leave with bytes behind their requests, close half of a connection, withhold the last byte of a body, call themselves by 10 MB, and chat
@@ -35,7 +35,7 @@ OPTIONS = {
     "dry_penalty_last_n": [64], "dry_sequence_breakers": [["."]], "logit_bias": [{"40": 5}], "stop": [["."], [" the", "\n"], ["qu", "er "]],
 }  # fmt: skip
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
-SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": ["yes", "no"]}}}}
+CHOICE = {"structured_outputs": {"choice": ["yes", "no", "perhaps the river"]}}
 GAUGES = ["requests_running", "requests_waiting", "reserved_bytes", "used_bytes"]
 COUNTERS = ["preemptions", "prefix_cache_hits", "prefix_cache_evictions", "cached_tokens", "prompt_tokens", "completion_tokens"]
 WANTED = ["preemptions", "prefix_cache_hits", "cancels", "left", "bombs", "same again", "streams ended", "status 400", "status 429"]
@@ -63,7 +63,6 @@ class Server:
         atexit.register(self.process.kill)
         self.context = int(re.search(rb"context holds (\d+)", self.send(TEXT, {"prompt": "a " * 4_000_000}).read())[1])
         self.ids = json.load(self.send("/tokenize", {"content": " ".join(WORDS)}))["tokens"]
-        self.forms = [SCHEMA] if b"json_schema" in self.send("/openapi.json").read() else []
         self.beginnings = [""] * 6 + [self.words(draw, share / 30) + " " for share in range(2, 8)]
 
     def bomb(self, model):
@@ -143,7 +142,9 @@ class Client:
             forms = [{}, {}, {"logprobs": top}, {"logprobs": 2, "echo": True}, {"max_tokens": 0, "echo": True, "logprobs": 1}]
             return TEXT, body | {"prompt": pick([text, ids])} | pick(forms)
         forms = [{}, {"logprobs": True}, {"logprobs": True, "top_logprobs": top}, {"context_policy": "evict-turns", "max_tokens": 40}]
-        body |= pick([*forms, *self.server.forms, {"context_policy": "slide", "max_tokens": context + 100}])
+        body |= pick([*forms, CHOICE, {"context_policy": "slide", "max_tokens": context + 100}])
+        if CHOICE.items() <= body.items():  # Both contradict it, and are refused.
+            body = {name: it for name, it in body.items() if name not in ("stop", "ignore_eos")}
         texts = [self.server.words(self.draw, 0.08) for _ in range(15)] if "context_policy" in body else [text]
         return CHAT, body | {"messages": [{"role": ("user", "assistant")[i % 2], "content": it} for i, it in enumerate(texts)]}
 
@@ -202,7 +203,7 @@ class Client:
     def hang_up(self):
         """Leaves before or in the middle of an answer, which may have no end."""
         path, body = self.request()
-        body = {name: it for name, it in body.items() if name != "max_tokens"} | STREAM | {"ignore_eos": True}
+        body = {name: it for name, it in body.items() if name not in ("max_tokens", *CHOICE)} | STREAM | {"ignore_eos": True}
         self.connection.request("POST", path, json.dumps(body))
         if self.draw.random() < 0.8 and self.accepted(response := self.connection.getresponse()):
             response.read(int(60 * min(1000, self.draw.paretovariate(0.5))))

@@ -3,8 +3,10 @@
 import asyncio
 import sys
 import time
+from typing import Literal
 
 import openai
+import pydantic
 
 BASE = sys.argv[1]
 CLIENT = openai.OpenAI(base_url=BASE + "/v1", api_key="unused", max_retries=0)
@@ -131,6 +133,23 @@ def test_embeddings():
     assert last != embed([5, 6, 7]).data[0].embedding
 
 
+class Weather(pydantic.BaseModel):
+    sky: Literal["clear", "grey"]
+    waves: Literal[1, 2, 3]
+    is_cold: bool
+
+
+def test_structured_output():
+    options = {"model": MODEL, "messages": USER, "response_format": Weather, "temperature": 1}
+    for seed in range(20):
+        answer = CLIENT.chat.completions.parse(seed=seed, **options).choices[0]
+        assert answer.finish_reason == "stop" and isinstance(answer.message.parsed, Weather)
+        with CLIENT.chat.completions.stream(seed=seed, **options) as stream:
+            kinds = {event.type for event in stream}
+            streamed = stream.get_final_completion().choices[0]
+        assert streamed.message.parsed == answer.message.parsed and "content.done" in kinds
+
+
 def test_errors():
     def error(kind, call, param):
         try:
@@ -144,7 +163,8 @@ def test_errors():
     error(bad, lambda: chat(temperature=-1), "temperature")
     error(bad, lambda: chat(extra_body={"frobnicate": 1}), "frobnicate")
     error(bad, lambda: chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]), "tools")
-    error(bad, lambda: chat(response_format={"type": "json_object"}), "response_format")
+    schema = {"name": "list", "schema": {"type": "array", "uniqueItems": True}}
+    error(bad, lambda: chat(response_format={"type": "json_schema", "json_schema": schema}), "response_format.json_schema.schema")
     error(bad, lambda: chat(top_logprobs=30, logprobs=True), "top_logprobs")
     image = [{"type": "image_url", "image_url": {"url": "x"}}]
     message = [{"role": "user", "content": image}]
