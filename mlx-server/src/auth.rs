@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::{Choice, ConstantTimeEq};
@@ -17,6 +17,8 @@ use crate::state::AppState;
 
 /// Paths for monitoring that need no key.
 const OPEN: [&str; 2] = ["/health", "/ready"];
+/// Where clients of Anthropic's API send their key.
+const API_KEY: &str = "x-api-key";
 
 /// Refuses requests to a foreign host name or from a web page that is not on the list.
 pub(crate) async fn check_sender(State(state): State<AppState>, request: Request, next: Next) -> Response {
@@ -39,20 +41,23 @@ pub(crate) async fn check_key(State(state): State<AppState>, mut request: Reques
         request.extensions_mut().insert(client);
         return next.run(request).await;
     }
-    let message = "an API key is required; send it as Authorization: Bearer KEY";
+    let message = "an API key is required; send it as Authorization: Bearer KEY or X-Api-Key: KEY";
     ApiError::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message).into_response()
 }
 
 /// The key that a request has, if it is one of `keys`.
 fn key_of<'a>(headers: &'a HeaderMap, keys: &[String]) -> Option<&'a [u8]> {
-    let (scheme, given) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
-    if !scheme.eq_ignore_ascii_case(b"bearer ") {
-        return None;
-    }
+    let given = bearer(headers).or_else(|| headers.get(API_KEY).map(HeaderValue::as_bytes))?;
     // All keys are compared in full, so that the time reveals nothing about them.
     let matches = |key: &String| key.as_bytes().ct_eq(given);
     let any = keys.iter().map(matches).fold(Choice::from(0), |any, one| any | one);
     bool::from(any).then_some(given)
+}
+
+/// The token of `Authorization: Bearer`.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, given) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(given)
 }
 
 /// The host that a request was sent to, if it is one of this server's names.

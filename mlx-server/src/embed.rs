@@ -8,10 +8,10 @@ use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::models::Lease;
 use crate::prepare;
-use crate::state::AppState;
-use crate::wire::embedding::{
+use crate::protocol::openai::embedding::{
     EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
 };
+use crate::state::AppState;
 use crate::work::Turn;
 
 /// Running generations that give vectors.

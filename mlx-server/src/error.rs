@@ -11,6 +11,9 @@ use utoipa::ToSchema;
 /// The longest message; what a client sent may be quoted in it.
 const LONGEST_MESSAGE: usize = 500;
 
+/// The name of a cancellation.
+const CANCELLED: &str = "cancelled";
+
 /// Why a request was refused or failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ApiError {
@@ -93,6 +96,11 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the server is shutting down")
     }
 
+    /// A generation that was cancelled by its client.
+    pub(crate) fn cancelled() -> Self {
+        Self::new(StatusCode::CONFLICT, CANCELLED, "the response was cancelled")
+    }
+
     /// A computation that failed after it had begun.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "generation_failed", message)
@@ -119,6 +127,29 @@ impl ApiError {
         self.renamed("prompt", "messages").renamed("logprobs", "top_logprobs").renamed("max_tokens", limit)
     }
 
+    /// The status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The name for programs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// Whether the client cancelled it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.code == CANCELLED
+    }
+
+    /// What is wrong, with the field's name.
+    pub(crate) fn message(&self) -> String {
+        shortened(match &self.field {
+            Some(field) => format!("{field}: {}", self.message),
+            None => self.message.clone(),
+        })
+    }
+
     /// The body of the response.
     pub(crate) fn response(&self) -> ErrorResponse {
         let kind = match self.status {
@@ -126,22 +157,13 @@ impl ApiError {
             status if status.is_client_error() => "invalid_request_error",
             _ => "server_error",
         };
-        let message = match &self.field {
-            Some(field) => format!("{field}: {}", self.message),
-            None => self.message.clone(),
-        };
         let (param, code) = (self.field.clone(), Some(self.code));
-        ErrorResponse { error: ErrorBody { message: shortened(message), kind, param, code } }
+        ErrorResponse { error: ErrorBody { message: self.message(), kind, param, code } }
     }
 }
 
 #[cfg(test)]
 impl ApiError {
-    /// The status of the response.
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// The field at fault.
     pub(crate) fn param(&self) -> Option<&str> {
         self.field.as_deref()
@@ -176,7 +198,10 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        (self.status, headers, crate::wire::Json(self.response())).into_response()
+        let mut response = (self.status, headers, crate::json::Json(self.response())).into_response();
+        // For paths whose API has another form of errors.
+        response.extensions_mut().insert(self);
+        response
     }
 }
 

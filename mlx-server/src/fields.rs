@@ -42,6 +42,11 @@ impl Fields {
         format!("{}{field}", self.path)
     }
 
+    /// A field that stays where it is.
+    pub(crate) fn peek(&self, field: &str) -> Option<&Value> {
+        self.rest.get(field).filter(|value| !value.is_null())
+    }
+
     /// Takes a field of any type.
     pub(crate) fn value(&mut self, field: &str) -> Option<Value> {
         self.rest.shift_remove(field).filter(|value| !value.is_null())
@@ -72,6 +77,11 @@ impl Fields {
                 Err(ApiError::unsupported(self.name(field), format!("is not supported: {why}")))
             }
         }
+    }
+
+    /// The names of fields that were not taken, where an API takes more fields than a server knows.
+    pub(crate) fn ignored(self) -> Vec<String> {
+        self.rest.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name).collect()
     }
 
     /// Checks that every field was taken.

@@ -1,7 +1,6 @@
 //! The generations of a request: submitted, followed event by event, measured.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::unfold;
@@ -10,75 +9,10 @@ use mlx_core::chat::{ChatEvent, OutputParser};
 use mlx_core::engine::{Event, EventStream, FinishReason, Generation, GenerationRequest, Usage};
 
 use crate::error::ApiError;
+use crate::ids::random_id;
 use crate::models::Lease;
+use crate::piece::{CallPiece, End, EndReason, Piece, Token};
 use crate::state::AppState;
-use crate::wire::logprobs::Token;
-
-/// The reason of an answer that ends with calls.
-const TOOL_CALLS: &str = "tool_calls";
-
-/// The next part of one of a request's answers. In a part the thought comes before the content, and this before the calls.
-#[derive(Debug, Default)]
-pub(crate) struct Piece {
-    /// The index of the answer.
-    pub(crate) choice: usize,
-    /// More text.
-    pub(crate) content: String,
-    /// More of a thought.
-    pub(crate) reasoning: String,
-    /// More of the calls.
-    pub(crate) calls: Vec<CallPiece>,
-    /// Tokens of the prompt that were scored.
-    pub(crate) prompt: Vec<Token>,
-    /// Tokens that were drawn.
-    pub(crate) tokens: Vec<Token>,
-    /// Set when the answer has ended.
-    pub(crate) end: Option<End>,
-}
-
-/// More of a call of a tool.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CallPiece {
-    /// The index of the call in its answer.
-    pub(crate) index: usize,
-    /// Id and name, in the first piece of a call.
-    pub(crate) head: Option<(String, String)>,
-    /// More of the arguments.
-    pub(crate) arguments: String,
-}
-
-/// How an answer ended.
-#[derive(Debug, Clone)]
-pub(crate) struct End {
-    /// `stop`, `length` or `tool_calls`.
-    pub(crate) reason: &'static str,
-    /// Tokens in and out.
-    pub(crate) usage: Usage,
-    /// Tokens of thoughts.
-    pub(crate) reasoning_tokens: usize,
-}
-
-impl Piece {
-    /// Whether it holds nothing of the answer.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
-    }
-
-    /// Adds what came after this piece.
-    pub(crate) fn extend(&mut self, next: Self) {
-        self.content.push_str(&next.content);
-        self.reasoning.push_str(&next.reasoning);
-        for call in next.calls {
-            match self.calls.last_mut().filter(|last| last.index == call.index) {
-                Some(last) => last.arguments.push_str(&call.arguments),
-                None => self.calls.push(call),
-            }
-        }
-        self.prompt.extend(next.prompt);
-        self.tokens.extend(next.tokens);
-        self.end = next.end.or(self.end.take());
-    }
-}
 
 /// A running generation. Dropping it cancels.
 pub(crate) struct Choice {
@@ -148,11 +82,15 @@ impl Choice {
         Ok((vector, end.usage))
     }
 
-    /// The whole answer.
-    pub(crate) async fn whole(mut self) -> Result<Piece, ApiError> {
-        let mut all = Piece { choice: self.index, ..Piece::default() };
+    /// The whole answer, in as few pieces as its order allows.
+    pub(crate) async fn whole(mut self) -> Result<Vec<Piece>, ApiError> {
+        let mut all = vec![Piece { choice: self.index, ..Piece::default() }];
         while let Some(piece) = self.next().await {
-            all.extend(piece?);
+            let piece = piece?;
+            match all.last_mut().filter(|last| last.continues_with(&piece)) {
+                Some(last) => last.extend(piece),
+                None => all.push(piece),
+            }
         }
         Ok(all)
     }
@@ -225,7 +163,7 @@ impl Choice {
                 ChatEvent::Text(text) => piece.content.push_str(&text),
                 ChatEvent::Reasoning(text) => piece.reasoning.push_str(&text),
                 ChatEvent::CallStart { name, .. } => {
-                    let (index, head) = (self.calls, Some((call_id(), name)));
+                    let (index, head) = (self.calls, Some((random_id(), name)));
                     self.calls += 1;
                     piece.calls.push(CallPiece { index, head, arguments: String::new() });
                 }
@@ -243,13 +181,17 @@ impl Choice {
     }
 
     /// A failure or a cancellation is an error, never a stop.
-    fn reason(&self, reason: &FinishReason) -> Result<&'static str, ApiError> {
+    fn reason(&self, reason: &FinishReason) -> Result<EndReason, ApiError> {
         match reason {
-            FinishReason::EndToken | FinishReason::StopString(_) if self.calls > 0 => Ok(TOOL_CALLS),
-            FinishReason::Cancelled | FinishReason::Length if self.parser.has_ended() => Ok(TOOL_CALLS),
-            FinishReason::EndToken | FinishReason::StopString(_) | FinishReason::Length => {
-                Ok(reason.as_str())
+            FinishReason::EndToken | FinishReason::StopString(_) if self.calls > 0 => {
+                Ok(EndReason::ToolCalls)
             }
+            FinishReason::Cancelled | FinishReason::Length if self.parser.has_ended() => {
+                Ok(EndReason::ToolCalls)
+            }
+            FinishReason::EndToken => Ok(EndReason::EndToken),
+            FinishReason::StopString(text) => Ok(EndReason::StopString(text.clone())),
+            FinishReason::Length => Ok(EndReason::Length),
             // Only the end of the server cancels a generation that is still read.
             FinishReason::Cancelled => Err(ApiError::shutting_down()),
             FinishReason::Error(message) => Err(ApiError::failed(message)),
@@ -271,18 +213,4 @@ impl Drop for Choice {
             self.state.metrics.generated("abandoned");
         }
     }
-}
-
-/// An id that no other call has, also not after a restart: 24 random letters and digits.
-fn call_id() -> String {
-    let random = || RandomState::new().build_hasher().finish();
-    let digit = |number: u64| char::from_digit((number % 36) as u32, 36).unwrap_or('0');
-    let mut id = String::from("call_");
-    for mut number in [random(), random()] {
-        for _ in 0..12 {
-            id.push(digit(number));
-            number /= 36;
-        }
-    }
-    id
 }

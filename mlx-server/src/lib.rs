@@ -2,9 +2,11 @@
 //! `docs/http-api.md` says what clients may rely on.
 #![forbid(unsafe_code)]
 
+mod answer;
 pub mod args;
 mod auth;
 mod body_memory;
+mod chat_request;
 mod client;
 pub mod config;
 mod connection;
@@ -14,12 +16,16 @@ mod exchange;
 mod field_value;
 mod fields;
 mod generation;
+mod ids;
+mod json;
 mod log_writer;
 mod metrics;
 mod models;
 mod open_files;
 pub mod openapi;
+mod piece;
 mod prepare;
+mod protocol;
 mod request_log;
 mod routes;
 mod serve;
@@ -28,9 +34,7 @@ mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod wire;
 mod work;
-mod writer;
 
 use std::time::Duration;
 
@@ -38,7 +42,7 @@ use axum::Router;
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use mlx_core::text::GUARDED_THREAD;
 use mlx_options::log_filter;
@@ -60,6 +64,7 @@ pub fn app(state: AppState) -> Router {
         .layer(cors(&state.config.network.cors_origin))
         .layer(from_fn_with_state(with(&state), auth::check_sender))
         .layer(CatchPanicLayer::custom(request_log::panicked))
+        .layer(from_fn(protocol::shape_errors))
         .layer(from_fn_with_state(state, request_log::observe))
 }
 

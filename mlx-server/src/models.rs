@@ -18,7 +18,7 @@ pub(crate) use entry::{Lease, Loaded};
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
 use crate::metrics::ModelFigures;
-use crate::wire::models::ModelObject;
+use crate::protocol::openai::models::ModelObject;
 use mlx_options::{ByteSize, Seconds, describe};
 
 /// All models, loaded or not.

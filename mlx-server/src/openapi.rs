@@ -5,8 +5,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 
 use crate::error::ErrorResponse;
+use crate::json::Json;
 use crate::routes::{chat, completions, embeddings, models, operation, text};
-use crate::wire::Json;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -50,10 +50,10 @@ mod tests {
     use super::*;
     use crate::error::ApiError;
     use crate::fields::Fields;
-    use crate::wire::chat::{ChatRequest, RenderRequest};
-    use crate::wire::completion::CompletionRequest;
-    use crate::wire::embedding::EmbeddingRequest;
-    use crate::wire::text::{DetokenizeRequest, TokenizeRequest};
+    use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
+    use crate::protocol::openai::completion::CompletionRequest;
+    use crate::protocol::openai::embedding::EmbeddingRequest;
+    use crate::protocol::openai::text::{DetokenizeRequest, TokenizeRequest};
 
     type Reader = fn(Fields) -> Result<String, ApiError>;
 
@@ -63,7 +63,7 @@ mod tests {
 
     /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
     const REQUESTS: [(&str, Reader); 6] = [
-        ("/v1/chat/completions", |fields| shown(ChatRequest::read(fields))),
+        ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
         ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| shown(EmbeddingRequest::read(fields))),

@@ -1,9 +1,6 @@
 //! From a request that was read to running generations: templates, tokens, checks against the model. It computes for a
 //! while, so it belongs on a blocking thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use mlx_core::Error;
 use mlx_core::chat::{
     ChatPrompt, ContextPolicy, OutputParser, Role, ToolSupport, chat_prompt, chat_prompt_within,
@@ -11,31 +8,16 @@ use mlx_core::chat::{
 use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
 use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
+use serde_json::Map;
 
+use crate::answer::{self, Facts, Prepared, PromptPart};
+use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ToolRequest};
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::models::{Lease, Loaded};
+use crate::protocol::openai::completion::{CompletionRequest, Prompt};
 use crate::state::AppState;
-use crate::wire::chat::{ChatRequest, Conversation};
-use crate::wire::completion::{CompletionRequest, Prompt};
-use crate::wire::options::{GenerationSpec, StreamOptions};
-use crate::wire::tools::ToolRequest;
 use crate::work::Turn;
-use crate::writer::{Endpoint, Head, OutputOptions, PromptPart, Writer};
-
-/// Running generations, and the writer of their answer.
-pub(crate) struct Prepared {
-    /// The generations.
-    pub(crate) choices: Vec<Choice>,
-    /// The writer.
-    pub(crate) writer: Writer,
-    /// Set if the answer is to be streamed.
-    pub(crate) stream: Option<StreamOptions>,
-    /// How far the answer can be repeated, as far as is known before it.
-    pub(crate) exactness: &'static str,
-    /// How many messages of a chat the model does not see, unless the context policy is `stop`.
-    pub(crate) dropped: Option<usize>,
-}
 
 /// Starts the generations of a chat.
 pub(crate) fn chat(
@@ -60,9 +42,8 @@ pub(crate) fn chat(
     (job.options.slide, job.options.is_message) = (slide, true);
     let part = PromptPart { ids: tokens, echo: String::new() };
     expect_compiling(&job, turn)?;
-    let mut prepared = start(state, lease, &job, Endpoint::Chat, vec![part], &parser).map_err(in_chat)?;
-    prepared.dropped = Some(dropped.len()).filter(|_| policy != ContextPolicy::Stop);
-    prepared.writer.note_dropped(prepared.dropped);
+    let mut prepared = start(state, lease, &job, vec![part], &parser).map_err(in_chat)?;
+    prepared.facts.dropped = Some(dropped.len()).filter(|_| policy != ContextPolicy::Stop);
     Ok(prepared)
 }
 
@@ -84,7 +65,7 @@ pub(crate) fn completion(
     };
     let prompts = request.prompts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
     expect_compiling(&request.job, turn)?;
-    start(state, lease, &request.job, Endpoint::Completion, prompts, &OutputParser::plain())
+    start(state, lease, &request.job, prompts, &OutputParser::plain())
 }
 
 /// The tokens of a text, with the special tokens that the model expects around it. More than the context holds are refused.
@@ -132,11 +113,14 @@ fn template_input(
     if tools.is_used() {
         tool_support(model)?;
     }
-    let asked = thinking.variables(template);
-    let asked = asked.map_err(|error| ApiError::from(error).renamed("think", "reasoning_effort"))?;
+    let asked = match (thinking.thinking.variables(template), thinking.field) {
+        (Ok(asked), _) => asked,
+        (Err(error), Some(field)) => return Err(ApiError::from(error).renamed("think", field)),
+        (Err(_), None) => Map::new(),
+    };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");
-        return Err(ApiError::field("reasoning_effort", message));
+        return Err(ApiError::field(thinking.field.unwrap_or("chat_template_kwargs"), message));
     }
     variables.extend(asked);
     Ok(TemplateInput {
@@ -201,7 +185,6 @@ fn start(
     state: &AppState,
     lease: &Lease,
     job: &GenerationSpec,
-    form: Endpoint,
     prompts: Vec<PromptPart>,
     parser: &OutputParser,
 ) -> Result<Prepared, ApiError> {
@@ -218,11 +201,18 @@ fn start(
     let seed = requests.first().map_or(0, GenerationRequest::seed);
     let exactness = requests.first().map_or(Exactness::Sampling, GenerationRequest::exactness);
     let choices = Choice::submit_all(requests, parser, state, lease)?;
-    let output_options = OutputOptions { logprobs: options.logprobs.is_some(), token_ids: job.token_ids };
-    let head = head(form, &lease.name, seed);
-    let tokenizer = lease.engine.folder().tokenizer.clone();
-    let writer = Writer::new(form, output_options, head, tokenizer, prompts, job.choices);
-    Ok(Prepared { choices, writer, stream: job.stream, exactness: exactness.as_str(), dropped: None })
+    let facts = Facts {
+        model: lease.name.clone(),
+        seed,
+        created: answer::now(),
+        exactness: exactness.as_str(),
+        dropped: None,
+        max_tokens: options.max_tokens,
+        prompts,
+        choices: job.choices,
+        tokenizer: lease.engine.folder().tokenizer.clone(),
+    };
+    Ok(Prepared { choices, is_streamed: job.is_streamed, facts })
 }
 
 /// Refuses more answers than are given at once, before any prompt is looked at.
@@ -235,17 +225,4 @@ pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> 
     let message =
         format!("asks for {choices} answers to {prompts} prompts; at most {most} are given at once");
     Err(ApiError::field(field, message))
-}
-
-/// Ids differ within a run of the server by a counter, and between runs by the clock.
-fn head(form: Endpoint, model: &str, seed: u64) -> Head {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let kind = match form {
-        Endpoint::Chat => "chatcmpl",
-        Endpoint::Completion => "cmpl",
-    };
-    let id = format!("{kind}-{:x}-{count:x}", time.as_millis());
-    Head { id, model: model.to_owned(), seed, created: time.as_secs(), dropped: None }
 }

@@ -22,12 +22,25 @@ pub(crate) const EXACTNESS: &str = "x-exactness";
 pub(crate) const SEED: &str = "x-seed";
 /// The header with the number of messages dropped by the context policy.
 pub(crate) const DROPPED: &str = "x-dropped-messages";
+/// The header with fields that were accepted and not used.
+pub(crate) const IGNORED: &str = "x-ignored-fields";
 
 /// The headers that the pages of listed origins may read.
-pub(crate) const HEADERS: [&str; 5] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, "retry-after"];
+pub(crate) const HEADERS: [&str; 6] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, IGNORED, "retry-after"];
 
 /// The longest `user` in the log.
 const LONGEST_USER: usize = 128;
+
+/// The id of a request.
+#[derive(Clone, Default)]
+pub(crate) struct RequestId(Option<HeaderValue>);
+
+impl RequestId {
+    /// As text; empty if there is none.
+    pub(crate) fn as_str(&self) -> &str {
+        self.0.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default()
+    }
+}
 
 /// A slot in which an endpoint stores the `user` of its request for the log.
 #[derive(Clone, Default)]
@@ -59,6 +72,7 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let user = LogUser::default();
     request.extensions_mut().insert(user.clone());
+    request.extensions_mut().insert(RequestId(Some(id.clone())));
     let mut response = next.run(request).await;
     let (status, time) = (response.status().as_u16(), begin.elapsed());
     state.metrics.responded(&route, status, time);

@@ -1,5 +1,4 @@
-//! A streamed answer: server-sent events, made as the client reads them. Invariant: every stream ends with `[DONE]`,
-//! and an error is an event of its own before it.
+//! A streamed answer, made as the client reads it. Invariant: an answer that fails ends with the failure as its protocol writes it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,79 +9,84 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, SelectAll, select_all, unfold};
 
+use crate::answer::AnswerWriter;
 use crate::error::ApiError;
-use crate::generation::{Choice, Piece};
-use crate::wire::options::StreamOptions;
-use crate::writer::Writer;
+use crate::generation::Choice;
+use crate::piece::Piece;
 
 /// The body of a streamed answer. Dropping it, as hyper does when the client disconnects, cancels its generations.
-pub(crate) fn body(
-    choices: Vec<Choice>,
-    writer: Writer,
-    options: StreamOptions,
-    keep_alive: Duration,
-) -> Body {
-    let pieces = select_all(choices.into_iter().map(|choice| choice.pieces().boxed()));
-    let ready = writer.opening().iter().map(|chunk| event(chunk)).collect();
-    let feed = Feed { pieces, writer, options, keep_alive, ready, ended: false };
+pub(crate) fn body(choices: Vec<Choice>, writer: impl AnswerWriter, keep_alive: Duration) -> Body {
+    let feed = Feed::new(choices, writer, keep_alive);
     Body::from_stream(unfold(feed, |mut feed| async move {
-        let bytes = feed.next().await?;
+        let (Sent::Event(bytes) | Sent::SignOfLife(bytes)) = feed.next().await?;
         Some((Ok::<_, Infallible>(bytes), feed))
     }))
 }
 
-struct Feed {
+/// What a stream sends.
+pub(crate) enum Sent {
+    /// A part of the answer.
+    Event(Bytes),
+    /// What keeps a silent stream alive.
+    SignOfLife(Bytes),
+}
+
+/// The events of an answer. Dropping it cancels its generations.
+pub(crate) struct Feed<W> {
     pieces: SelectAll<BoxStream<'static, Result<Piece, ApiError>>>,
-    writer: Writer,
-    options: StreamOptions,
+    writer: W,
     keep_alive: Duration,
     /// Events that are ready to be sent.
     ready: VecDeque<Bytes>,
     /// All events have been made.
     ended: bool,
+    error: Option<ApiError>,
 }
 
-impl Feed {
-    async fn next(&mut self) -> Option<Bytes> {
+impl<W: AnswerWriter> Feed<W> {
+    /// The events of these choices.
+    pub(crate) fn new(choices: Vec<Choice>, mut writer: W, keep_alive: Duration) -> Self {
+        let pieces = select_all(choices.into_iter().map(|choice| choice.pieces().boxed()));
+        let ready = writer.opening().into();
+        Self { pieces, writer, keep_alive, ready, ended: false, error: None }
+    }
+
+    /// The next event, or a sign of life if there is none for long. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Sent> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
-                return Some(bytes);
+                return Some(Sent::Event(bytes));
             }
             if self.ended {
                 return None;
             }
             match tokio::time::timeout(self.keep_alive, self.pieces.next()).await {
-                // A comment: clients ignore it, and proxies see that the connection is alive.
-                Err(_) => return Some(Bytes::from_static(b": keep-alive\n\n")),
-                Ok(Some(Ok(piece))) => {
-                    let chunk = self.writer.chunk(piece);
-                    self.ready.extend(chunk.map(|chunk| event(&chunk)));
+                Err(_) => return Some(Sent::SignOfLife(self.writer.sign_of_life())),
+                Ok(Some(Ok(piece))) => self.ready.extend(self.writer.piece(piece)),
+                Ok(Some(Err(error))) => self.fail(error),
+                Ok(None) => {
+                    self.ended = true;
+                    self.ready.extend(self.writer.closing());
                 }
-                Ok(Some(Err(error))) => self.fail(&error),
-                Ok(None) => self.end(),
             }
         }
     }
 
-    fn fail(&mut self, error: &ApiError) {
-        tracing::warn!(error = error.response().error.message, "a stream failed");
+    /// Ends the answer with a failure, unless it has ended.
+    pub(crate) fn fail(&mut self, error: ApiError) {
+        if self.ended {
+            return;
+        }
+        tracing::warn!(error = error.message(), "a stream failed");
         // The other choices of the request end, too.
         self.pieces.clear();
-        let error = serde_json::to_string(&error.response()).expect("an error is valid JSON");
-        self.ready.push_back(event(&error));
-        self.ready.push_back(event("[DONE]"));
         self.ended = true;
+        self.ready.extend(self.writer.failure(&error));
+        self.error = Some(error);
     }
 
-    fn end(&mut self) {
-        if self.options.include_usage {
-            self.ready.push_back(event(&self.writer.usage_chunk()));
-        }
-        self.ready.push_back(event("[DONE]"));
-        self.ended = true;
+    /// Why it failed.
+    pub(crate) fn error(&self) -> Option<&ApiError> {
+        self.error.as_ref()
     }
-}
-
-fn event(data: &str) -> Bytes {
-    Bytes::from(format!("data: {data}\n\n"))
 }

@@ -13,7 +13,7 @@ use mlx_options::describe;
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
-use crate::wire::models::ModelObject;
+use crate::protocol::openai::models::ModelObject;
 
 /// A model by name.
 pub(crate) struct Entry {

@@ -3,22 +3,24 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::body::read;
+use super::body::{Job, read};
 use super::response::{answer, to_json};
 use super::token_list::token_list;
-use crate::client;
+use crate::answer::Prepared;
+use crate::chat_request::ChatRequest;
 use crate::error::{ApiError, ErrorResponse};
-use crate::prepare;
+use crate::protocol::openai::answer::{Answer, ChatChoice, StreamEvent};
+use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
+use crate::protocol::openai::text::RenderResponse;
+use crate::protocol::openai::writer::{Endpoint, Writer};
 use crate::request_log::LogUser;
 use crate::state::AppState;
-use crate::wire::answer::{Answer, ChatChoice, StreamEvent};
-use crate::wire::chat::{ChatRequest, RenderRequest};
-use crate::wire::text::RenderResponse;
+use crate::{client, prepare};
 
 /// Completes a chat, as one response or as server-sent events.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "generation",
-    request_body = ChatRequest,
+    request_body = ChatCompletionRequest,
     responses(
         (status = 200, content((Answer<ChatChoice> = "application/json"), (StreamEvent = "text/event-stream"))),
         (status = "4XX", body = ErrorResponse),
@@ -27,15 +29,20 @@ use crate::wire::text::RenderResponse;
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (log, client) = (LogUser::of(&request), client::of_request(&request));
-    let (mut request, job) = read(&state, request, ChatRequest::read).await?;
-    request.job.options.client = client;
-    log.note(request.job.user.as_deref());
-    prepare::check_amount(&state, 1, request.job.choices)?;
-    let lease = state.models.lease(request.job.model.as_deref()).await?;
+    let (ChatCompletionRequest { mut chat, output }, job) =
+        read(&state, request, ChatCompletionRequest::read).await?;
+    chat.job.options.client = client;
+    log.note(chat.job.user.as_deref());
+    let prepared = start(&state, chat, job).await?;
+    answer(&state, prepared, |facts| Writer::new(Endpoint::Chat, output, facts)).await
+}
+
+/// Starts the generations of a chat, whichever protocol it came by.
+pub(super) async fn start(state: &AppState, chat: ChatRequest, job: Job) -> Result<Prepared, ApiError> {
+    prepare::check_amount(state, 1, chat.job.choices)?;
+    let lease = state.models.lease(chat.job.model.as_deref()).await?;
     let shared = state.clone();
-    let prepared = job.run(move |turn| prepare::chat(&shared, &lease, request, turn)).await?;
-    drop(job);
-    answer(&state, prepared).await
+    job.run(move |turn| prepare::chat(&shared, &lease, chat, turn)).await
 }
 
 /// Renders the prompt of a chat without generating.

@@ -8,10 +8,11 @@ use super::response::answer;
 use crate::client;
 use crate::error::{ApiError, ErrorResponse};
 use crate::prepare;
+use crate::protocol::openai::answer::{Answer, CompletionChoice, StreamEvent};
+use crate::protocol::openai::completion::CompletionRequest;
+use crate::protocol::openai::writer::{Endpoint, Writer};
 use crate::request_log::LogUser;
 use crate::state::AppState;
-use crate::wire::answer::{Answer, CompletionChoice, StreamEvent};
-use crate::wire::completion::CompletionRequest;
 
 /// Completes texts, as one response or as server-sent events.
 #[utoipa::path(
@@ -27,11 +28,12 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
     let (log, client) = (LogUser::of(&request), client::of_request(&request));
     let (mut request, job) = read(&state, request, CompletionRequest::read).await?;
     request.job.options.client = client;
+    let output = request.output;
     log.note(request.job.user.as_deref());
     prepare::check_amount(&state, request.prompts.len(), request.job.choices)?;
     let lease = state.models.lease(request.job.model.as_deref()).await?;
     let shared = state.clone();
     let prepared = job.run(move |turn| prepare::completion(&shared, &lease, &request, turn)).await?;
     drop(job);
-    answer(&state, prepared).await
+    answer(&state, prepared, |facts| Writer::new(Endpoint::Completion, output, facts)).await
 }

@@ -6,9 +6,9 @@ use axum::response::Response;
 use super::body::read;
 use super::response::{exactness, json};
 use crate::error::{ApiError, ErrorResponse};
+use crate::protocol::openai::embedding::{EmbeddingList, EmbeddingRequest};
 use crate::request_log::LogUser;
 use crate::state::AppState;
-use crate::wire::embedding::{EmbeddingList, EmbeddingRequest};
 use crate::{client, embed};
 
 /// Computes embeddings of texts.

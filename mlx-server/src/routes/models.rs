@@ -6,8 +6,8 @@ use axum::response::Response;
 
 use super::response::json;
 use crate::error::{ApiError, ErrorResponse};
+use crate::protocol::openai::models::{ModelList, ModelObject};
 use crate::state::AppState;
-use crate::wire::models::{ModelList, ModelObject};
 
 /// Lists the models.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = ModelList)))]

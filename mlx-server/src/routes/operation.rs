@@ -8,8 +8,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, ErrorResponse};
+use crate::json::Json;
 use crate::state::AppState;
-use crate::wire::Json;
 
 /// The status of the server.
 #[derive(Debug, Serialize, ToSchema)]

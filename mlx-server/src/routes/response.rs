@@ -4,41 +4,44 @@ use std::convert::Infallible;
 
 use axum::body::Body;
 use axum::http::HeaderValue;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
-use futures_util::stream;
 
 use super::body::Job;
+use crate::answer::{AnswerWriter, Facts, Prepared};
 use crate::error::ApiError;
-use crate::generation::{Choice, Piece};
-use crate::prepare::Prepared;
-use crate::request_log;
+use crate::generation::Choice;
+use crate::json::Json;
 use crate::state::AppState;
-use crate::stream as events;
-use crate::wire::Json;
+use crate::{request_log, stream};
 
 /// The response to a request whose generations are running.
-pub(super) async fn answer(state: &AppState, prepared: Prepared) -> Result<Response, ApiError> {
-    let Prepared { choices, writer, stream, exactness: about, dropped } = prepared;
-    let seed = writer.seed();
+pub(super) async fn answer<W: AnswerWriter>(
+    state: &AppState,
+    prepared: Prepared,
+    writer: impl FnOnce(Facts) -> W,
+) -> Result<Response, ApiError> {
+    let Prepared { choices, is_streamed, facts } = prepared;
+    let Facts { seed, exactness: about, dropped, .. } = facts;
+    let writer = writer(facts);
     let keep_alive = state.config.limits.keep_alive.duration();
-    let (kind, body) = if let Some(options) = stream {
-        ("text/event-stream", events::body(choices, writer, options, keep_alive))
+    let (kind, body) = if is_streamed {
+        (W::STREAM_TYPE, stream::body(choices, writer, keep_alive))
     } else {
         // In parallel: the first failure cancels the others.
-        let pieces: Vec<Piece> = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+        let pieces = try_join_all(choices.into_iter().map(Choice::whole)).await?;
         ("application/json", writer.whole(pieces).into())
     };
     let mut response = exactness(body.into_response(), about);
     let headers = response.headers_mut();
-    headers.insert("content-type", HeaderValue::from_static(kind));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(request_log::SEED, HeaderValue::from(seed));
     if let Some(dropped) = dropped {
         headers.insert(request_log::DROPPED, HeaderValue::from(dropped));
     }
-    if kind == "text/event-stream" {
-        headers.insert("cache-control", HeaderValue::from_static("no-cache"));
+    if is_streamed {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         // Keeps nginx from buffering the events.
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     }
@@ -68,7 +71,7 @@ pub(super) fn in_parts(parts: impl Iterator<Item = Vec<u8>> + Send + 'static, jo
         let _kept = &job;
         Ok::<_, Infallible>(part)
     });
-    written(Body::from_stream(stream::iter(parts)))
+    written(Body::from_stream(futures_util::stream::iter(parts)))
 }
 
 /// A response whose body is JSON that is written already.

@@ -8,8 +8,10 @@ use super::body::read;
 use super::response::{in_parts, to_json};
 use super::token_list::token_list;
 use crate::error::{ApiError, ErrorResponse};
+use crate::protocol::openai::text::{
+    DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse,
+};
 use crate::state::AppState;
-use crate::wire::text::{DetokenizeRequest, DetokenizeResponse, TokenizeRequest, TokenizeResponse};
 
 /// Tokens that become text between two pauses.
 const TOKENS_AT_ONCE: usize = 4 << 10;

@@ -1,4 +1,4 @@
-//! What goes over the wire: the fields of requests and the objects of responses.
+//! OpenAI's API and this server's own endpoints in its style: the fields of requests and the objects of responses.
 
 pub(crate) mod answer;
 pub(crate) mod chat;
@@ -14,32 +14,13 @@ pub(crate) mod sampling;
 pub(crate) mod schema;
 pub(crate) mod text;
 pub(crate) mod tools;
+pub(crate) mod writer;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::field_value::FieldValue;
-
-/// A response whose body is JSON.
-#[derive(Debug)]
-pub(crate) struct Json<T>(pub T);
-
-impl<T: Serialize> IntoResponse for Json<T> {
-    fn into_response(self) -> Response {
-        let json = HeaderValue::from_static("application/json");
-        match serde_json::to_vec(&self.0) {
-            Ok(body) => ([(CONTENT_TYPE, json)], body).into_response(),
-            Err(error) => {
-                tracing::error!(%error, "a response could not be written as JSON");
-                StatusCode::INTERNAL_SERVER_ERROR.into_response()
-            }
-        }
-    }
-}
 
 /// One value, or a list of them.
 #[derive(Debug, Clone, PartialEq, Deserialize, ToSchema)]

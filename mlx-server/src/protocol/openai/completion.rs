@@ -7,9 +7,11 @@ use utoipa::{PartialSchema, ToSchema};
 
 use super::OneOrMany;
 use super::constraint::ConstraintFields;
-use super::options::{GenerationSpec, OutputFields, StreamOptions};
+use super::options::{self, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{merged, register};
+use super::writer::OutputOptions;
+use crate::chat_request::GenerationSpec;
 use crate::error::ApiError;
 use crate::field_value::{kind, whole};
 use crate::fields::{Fields, field_group};
@@ -56,12 +58,14 @@ pub(crate) struct CompletionRequest {
     pub(crate) prompts: Vec<Prompt>,
     /// Begin the answers with their prompts.
     pub(crate) echo: bool,
+    /// What the answer shows.
+    pub(crate) output: OutputOptions,
 }
 
 impl CompletionRequest {
     /// Reads a request; every field is used or refused.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let mut job = GenerationSpec::read(&mut fields)?;
+        let (mut job, mut output) = options::read(&mut fields)?;
         let own = CompletionFields::read(&mut fields)?;
         let prompts = prompts(PromptFields::read(&mut fields)?.prompt, "prompt")?;
         fields.refuse(&[("suffix", "fill-in-the-middle is not offered")])?;
@@ -79,7 +83,8 @@ impl CompletionRequest {
         let echo = own.echo.unwrap_or(false);
         job.options.logprobs = own.logprobs;
         job.options.prompt_logprobs = own.logprobs.filter(|_| echo);
-        Ok(Self { job, prompts, echo })
+        output.logprobs = job.options.logprobs.is_some();
+        Ok(Self { job, prompts, echo, output })
     }
 }
 

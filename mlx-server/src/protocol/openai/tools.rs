@@ -4,6 +4,7 @@ use mlx_core::chat::{Tool, ToolChoice, Tools};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use crate::chat_request::ToolRequest;
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
@@ -54,44 +55,21 @@ pub(crate) struct FunctionObject {
     strict: Option<bool>,
 }
 
-/// The tools of a request that was read.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct ToolRequest {
-    /// All of them.
-    pub(crate) tools: Tools,
-    /// Which may or must be called.
-    pub(crate) choice: ToolChoice,
-    /// Whether an answer may hold at most one call.
-    pub(crate) is_single: bool,
+/// Takes the fields of a request.
+pub(super) fn read(fields: &mut Fields) -> Result<ToolRequest, ApiError> {
+    let given = ToolFields::read(fields)?;
+    let tools = tools(given.tools)?;
+    let choice = match given.tool_choice {
+        Some(choice) => choice_of(choice, &tools)?,
+        None => ToolChoice::Auto,
+    };
+    let is_single = given.parallel_tool_calls == Some(false);
+    Ok(ToolRequest { tools, choice, is_single })
 }
 
-impl ToolRequest {
-    /// Takes the fields of a request.
-    pub(crate) fn read(fields: &mut Fields) -> Result<Self, ApiError> {
-        let given = ToolFields::read(fields)?;
-        let tools = tools(given.tools)?;
-        let choice = match given.tool_choice {
-            Some(choice) => choice_of(choice, &tools)?,
-            None => ToolChoice::Auto,
-        };
-        let is_single = given.parallel_tool_calls == Some(false);
-        Ok(Self { tools, choice, is_single })
-    }
-
-    /// These tools, of which the model may call any.
-    pub(crate) fn of(list: Option<Value>) -> Result<Self, ApiError> {
-        Ok(Self { tools: tools(list)?, ..Self::default() })
-    }
-
-    /// Whether the model is shown tools.
-    pub(crate) fn is_used(&self) -> bool {
-        !self.tools.list().is_empty() && self.choice != ToolChoice::None
-    }
-
-    /// The tools as a chat template sees them.
-    pub(crate) fn for_template(&self) -> Option<Vec<Value>> {
-        self.is_used().then(|| self.tools.list().iter().map(|tool| tool.json.clone()).collect())
-    }
+/// These tools, of which the model may call any.
+pub(super) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
+    Ok(ToolRequest { tools: tools(list)?, ..ToolRequest::default() })
 }
 
 fn tools(tools: Option<Value>) -> Result<Tools, ApiError> {
@@ -124,15 +102,8 @@ fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
     let function = function.ok_or_else(|| ApiError::field(fields.name("function"), "is missing"))?;
     fields.end()?;
     let mut function = Fields::inside(&format!("{place}.function"), function)?;
-    let name: Option<String> = function.take("name")?;
-    match &name {
-        None => return Err(ApiError::field(function.name("name"), "is missing")),
-        Some(name) if !is_name(name) => {
-            let message = format!("must be at most {LONGEST_NAME} letters, digits and signs of _-.:/");
-            return Err(ApiError::field(function.name("name"), message));
-        }
-        Some(_) => {}
-    }
+    let (name, place_of_name) = (function.take("name")?, function.name("name"));
+    check_name(name, &place_of_name)?;
     function.take::<String>("description")?;
     function.take::<serde_json::Map<String, Value>>("parameters")?;
     function.take::<bool>("strict")?;
@@ -140,10 +111,15 @@ fn read_tool(tool: Value, place: &str) -> Result<Tool, ApiError> {
     Tool::read(whole).map_err(|error| ApiError::from(error).renamed("tools", place))
 }
 
-/// Formats of calls must be able to tell where a name ends.
-fn is_name(name: &str) -> bool {
+/// The name of a tool. Formats of calls must be able to tell where it ends.
+pub(crate) fn check_name(name: Option<String>, place: &str) -> Result<String, ApiError> {
+    let name = name.ok_or_else(|| ApiError::field(place, "is missing"))?;
     let is_part = |letter: char| letter.is_alphanumeric() || "_-.:/".contains(letter);
-    !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(is_part)
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_part) {
+        let message = format!("must be at most {LONGEST_NAME} letters, digits and signs of _-.:/");
+        return Err(ApiError::field(place, message));
+    }
+    Ok(name)
 }
 
 fn choice_of(choice: Value, tools: &Tools) -> Result<ToolChoice, ApiError> {
@@ -227,7 +203,7 @@ mod tests {
     use super::*;
 
     fn read(request: &Value) -> Result<ToolRequest, ApiError> {
-        ToolRequest::read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))
+        super::read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))
     }
 
     fn tool(name: &str) -> Value {

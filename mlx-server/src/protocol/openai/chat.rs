@@ -1,6 +1,6 @@
 //! The request of `POST /v1/chat/completions` and of `POST /v1/chat/render`.
 
-use mlx_core::chat::{self, ContextPolicy, Effort, Thinking, check_calls};
+use mlx_core::chat::{ContextPolicy, check_calls};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -8,10 +8,12 @@ use utoipa::{PartialSchema, ToSchema};
 use super::OneOrMany;
 use super::constraint::ConstraintFields;
 use super::message::{self, Message, ToolCallObject, ToolFunction};
-use super::options::{GenerationSpec, OutputFields, StreamOptions};
+use super::options::{self, OutputFields, StreamOptions};
 use super::sampling::{PenaltyFields, SamplingFields};
 use super::schema::{Fixed, merged, register};
-use super::tools::{FunctionObject, ToolFields, ToolObject, ToolRequest};
+use super::tools::{self, FunctionObject, ToolFields, ToolObject};
+use super::writer::OutputOptions;
+use crate::chat_request::{ChatRequest, Conversation, ThinkingRequest, ToolRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 
@@ -81,41 +83,24 @@ field_group! {
     }
 }
 
-/// A conversation as a chat template takes it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Conversation {
-    /// The messages, checked.
-    pub(crate) messages: Vec<chat::Message>,
-    /// The template's own variables.
-    pub(crate) variables: Map<String, Value>,
-    /// The tools that the template shows to the model.
-    pub(crate) tools: ToolRequest,
-    /// Whether the model is asked to think.
-    pub(crate) thinking: Thinking,
-}
-
 /// A chat request that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ChatRequest {
-    /// What all endpoints of generation have in common.
-    pub(crate) job: GenerationSpec,
-    /// The conversation.
-    pub(crate) conversation: Conversation,
-    /// The field that limits the tokens, by the name that the client used.
-    pub(crate) limit_name: &'static str,
-    /// What happens to a conversation that does not fit.
-    pub(crate) policy: ContextPolicy,
+pub(crate) struct ChatCompletionRequest {
+    /// What is asked of the model.
+    pub(crate) chat: ChatRequest,
+    /// What the answer shows.
+    pub(crate) output: OutputOptions,
 }
 
-impl ChatRequest {
+impl ChatCompletionRequest {
     /// Reads a request; every field is used or refused.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let mut job = GenerationSpec::read(&mut fields)?;
+        let (mut job, mut output) = options::read(&mut fields)?;
         let chat = ChatFields::read(&mut fields)?;
         HintFields::read(&mut fields)?;
         let conversation = Conversation {
-            tools: ToolRequest::read(&mut fields)?,
-            thinking: thinking(chat.reasoning_effort.as_deref())?,
+            tools: tools::read(&mut fields)?,
+            thinking: ThinkingRequest::demanded(chat.reasoning_effort.as_deref(), "reasoning_effort")?,
             ..conversation(&mut fields, chat.chat_template_kwargs)?
         };
         check_calls(&conversation.messages).map_err(|mistake| {
@@ -144,11 +129,12 @@ impl ChatRequest {
         };
         let policy = chat.context_policy.as_deref().unwrap_or(ContextPolicy::Stop.as_str());
         let policy = policy.parse().map_err(|why: String| ApiError::field("context_policy", why))?;
-        Ok(Self { job, conversation, limit_name, policy })
+        output.logprobs = job.options.logprobs.is_some();
+        Ok(Self { chat: ChatRequest { job, conversation, limit_name, policy }, output })
     }
 }
 
-impl PartialSchema for ChatRequest {
+impl PartialSchema for ChatCompletionRequest {
     fn schema() -> RefOr<Schema> {
         let groups = [
             OutputFields::schema(),
@@ -163,7 +149,7 @@ impl PartialSchema for ChatRequest {
     }
 }
 
-impl ToSchema for ChatRequest {
+impl ToSchema for ChatCompletionRequest {
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
         register::<Message>(schemas);
         register::<ToolCallObject>(schemas);
@@ -208,7 +194,7 @@ impl RenderRequest {
     /// Reads a request; every field is used or refused.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
         let render = RenderFields::read(&mut fields)?;
-        let tools = ToolRequest::of(render.tools)?;
+        let tools = tools::shown(render.tools)?;
         let conversation = Conversation { tools, ..conversation(&mut fields, render.chat_template_kwargs)? };
         fields.end()?;
         let generation_prompt = render.add_generation_prompt.unwrap_or(true);
@@ -235,18 +221,10 @@ fn conversation(
         return Err(ApiError::field("chat_template_kwargs", message));
     }
     let messages = message::read(fields.value("messages"))?;
-    Ok(Conversation { messages, variables, tools: ToolRequest::default(), thinking: Thinking::Auto })
-}
-
-fn thinking(effort: Option<&str>) -> Result<Thinking, ApiError> {
-    match effort {
-        None => Ok(Thinking::Auto),
-        Some("none" | "minimal") => Ok(Thinking::Off),
-        Some("low") => Ok(Thinking::Effort(Effort::Low)),
-        Some("medium") => Ok(Thinking::Effort(Effort::Medium)),
-        Some("high") => Ok(Thinking::Effort(Effort::High)),
-        Some(_) => {
-            Err(ApiError::unsupported("reasoning_effort", "must be none, minimal, low, medium or high"))
-        }
-    }
+    Ok(Conversation {
+        messages,
+        variables,
+        tools: ToolRequest::default(),
+        thinking: ThinkingRequest::default(),
+    })
 }

@@ -1,24 +1,15 @@
 //! Log-probabilities in the two forms that OpenAI has for them.
 
-use mlx_core::sampling::TokenLogprob;
 use mlx_core::text::Tokenizer;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::offsets::TextOffsets;
+use crate::piece::Token;
 
 /// JSON has no infinity; this is what OpenAI sends in its place.
 const LEAST: f32 = -9999.0;
-
-/// A reported token of the prompt or of the answer.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Token {
-    /// Its id.
-    pub(crate) id: u32,
-    /// Its log-probability and alternatives, if asked for.
-    pub(crate) logprob: Option<TokenLogprob>,
-}
 
 /// The log-probabilities of a chat answer.
 #[derive(Debug, Clone, Serialize, ToSchema)]

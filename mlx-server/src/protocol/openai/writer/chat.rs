@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Writer, json};
-use crate::generation::{CallPiece, Piece};
-use crate::wire::answer::{
+use super::{Writer, finish_reason, json};
+use crate::piece::{CallPiece, Piece, Token};
+use crate::protocol::openai::answer::{
     CallObject, CalledFunction, ChatAnswer, ChatChoice, ChatChunk, ChatDelta, ChatDeltaChoice, ChatMessage,
 };
-use crate::wire::logprobs::{ChatLogprobs, Token};
+use crate::protocol::openai::logprobs::ChatLogprobs;
 
 impl Writer {
     pub(super) fn chat_opening(&self, choice: usize) -> String {
@@ -32,7 +32,7 @@ impl Writer {
             index: piece.choice,
             delta,
             logprobs: self.chat_logprobs(&piece.tokens).filter(|_| !piece.tokens.is_empty()),
-            finish_reason: piece.end.map(|end| end.reason),
+            finish_reason: piece.end.map(|end| finish_reason(&end.reason)),
             token_ids: self.ids(&piece.tokens),
         };
         let chunk: ChatChunk = self.answer("chat.completion.chunk", vec![choice]);
@@ -62,19 +62,19 @@ impl Writer {
             message,
             logprobs: self.chat_logprobs(&piece.tokens),
             // A piece without an end was an error, and no answer is written for that.
-            finish_reason: piece.end.map_or("error", |end| end.reason),
+            finish_reason: piece.end.map_or("error", |end| finish_reason(&end.reason)),
             token_ids: self.ids(&piece.tokens),
         }
     }
 
     fn chat_logprobs(&self, tokens: &[Token]) -> Option<ChatLogprobs> {
-        self.output_options.logprobs.then(|| ChatLogprobs::new(tokens, &self.tokenizer))
+        self.output_options.logprobs.then(|| ChatLogprobs::new(tokens, &self.facts.tokenizer))
     }
 }
 
 fn call_object(call: CallPiece, is_delta: bool) -> CallObject {
     let CallPiece { index, head, arguments } = call;
-    let (id, name) = head.unzip();
+    let (id, name) = head.map(|(id, name)| (format!("call_{id}"), name)).unzip();
     let kind = id.as_ref().map(|_| "function");
     let index = is_delta.then_some(index);
     CallObject { index, id, kind, function: CalledFunction { name, arguments } }

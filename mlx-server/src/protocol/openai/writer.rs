@@ -1,17 +1,22 @@
-//! Turns the pieces of generations into the objects of a response, whole or in chunks. Invariant: both come from the same
-//! pieces, so a streamed answer and a whole one are equal.
+//! Writes answers as the objects of OpenAI's API, whole or in chunks. Invariant: every stream ends with `[DONE]`, and an error is an
+//! event of its own before it.
 
 mod chat;
 mod completion;
 
+use bytes::Bytes;
 use mlx_core::engine::Usage;
-use mlx_core::text::Tokenizer;
 use serde::Serialize;
 
-use crate::generation::Piece;
-use crate::wire::answer::{Answer, PromptTokensDetails, UsageObject};
-use crate::wire::logprobs::Token;
-use crate::wire::offsets::TextOffsets;
+use super::answer::{Answer, PromptTokensDetails, UsageObject};
+use super::offsets::TextOffsets;
+use crate::answer::{AnswerWriter, Facts, PromptPart, event};
+use crate::error::ApiError;
+use crate::ids::random_id;
+use crate::piece::{EndReason, Piece, Token};
+
+/// The last event of every stream.
+const DONE: &str = "[DONE]";
 
 /// Which endpoint's objects are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,47 +28,24 @@ pub(crate) enum Endpoint {
 }
 
 /// What a response has besides text.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OutputOptions {
     /// Log-probabilities.
     pub(crate) logprobs: bool,
     /// Token ids.
     pub(crate) token_ids: bool,
-}
-
-/// A prompt as a response may show it.
-#[derive(Debug, Clone)]
-pub(crate) struct PromptPart {
-    /// Its tokens.
-    pub(crate) ids: Vec<u32>,
-    /// The text that its answers begin with; empty unless echoed.
-    pub(crate) echo: String,
+    /// Token counts in a last chunk of a stream.
+    pub(crate) usage: bool,
 }
 
 /// Writes one answer.
 pub(crate) struct Writer {
     form: Endpoint,
     output_options: OutputOptions,
-    head: Head,
-    tokenizer: Tokenizer,
-    prompts: Vec<PromptPart>,
+    id: String,
+    facts: Facts,
     /// The counts of each choice.
     tallies: Vec<Tally>,
-}
-
-/// The fields that all chunks of a response share.
-#[derive(Debug, Clone)]
-pub(crate) struct Head {
-    /// The answer's id.
-    pub(crate) id: String,
-    /// The model's name.
-    pub(crate) model: String,
-    /// The seed of the first choice.
-    pub(crate) seed: u64,
-    /// When the request came, in seconds since 1970.
-    pub(crate) created: u64,
-    /// How many messages of a chat the model does not see, unless the context policy is `stop`.
-    pub(crate) dropped: Option<usize>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -75,45 +57,23 @@ struct Tally {
 }
 
 impl Writer {
-    /// A writer for `choices` answers to each of the prompts.
-    pub(crate) fn new(
-        form: Endpoint,
-        output_options: OutputOptions,
-        head: Head,
-        tokenizer: Tokenizer,
-        prompts: Vec<PromptPart>,
-        choices: usize,
-    ) -> Self {
+    /// A writer of an answer.
+    pub(crate) fn new(form: Endpoint, output_options: OutputOptions, facts: Facts) -> Self {
         let tally = |prompt: &PromptPart| {
             let is_reported = output_options.logprobs && form == Endpoint::Completion;
-            let offsets = is_reported.then(|| TextOffsets::new(&tokenizer, &prompt.ids, &prompt.echo));
-            vec![Tally { offsets, ..Tally::default() }; choices]
+            let offsets = is_reported.then(|| TextOffsets::new(&facts.tokenizer, &prompt.ids, &prompt.echo));
+            vec![Tally { offsets, ..Tally::default() }; facts.choices]
         };
-        let tallies = prompts.iter().flat_map(tally).collect();
-        Self { form, output_options, head, tokenizer, prompts, tallies }
-    }
-
-    /// The seed of the first choice.
-    pub(crate) fn seed(&self) -> u64 {
-        self.head.seed
-    }
-
-    /// Sets how many messages the model does not see.
-    pub(crate) fn note_dropped(&mut self, messages: Option<usize>) {
-        self.head.dropped = messages;
-    }
-
-    /// The first chunks of a stream.
-    pub(crate) fn opening(&self) -> Vec<String> {
-        let choices = 0..self.tallies.len();
-        match self.form {
-            Endpoint::Chat => choices.map(|choice| self.chat_opening(choice)).collect(),
-            Endpoint::Completion => choices.filter_map(|choice| self.completion_opening(choice)).collect(),
-        }
+        let tallies = facts.prompts.iter().flat_map(tally).collect();
+        let kind = match form {
+            Endpoint::Chat => "chatcmpl",
+            Endpoint::Completion => "cmpl",
+        };
+        Self { form, output_options, id: format!("{kind}-{}", random_id()), facts, tallies }
     }
 
     /// The chunk for a piece; none if it has nothing for this client.
-    pub(crate) fn chunk(&mut self, piece: Piece) -> Option<String> {
+    fn chunk(&mut self, piece: Piece) -> Option<String> {
         self.note(&piece);
         let has_text = !piece.is_silent() || piece.end.is_some();
         let has_tokens =
@@ -128,7 +88,7 @@ impl Writer {
     }
 
     /// The chunk that counts tokens.
-    pub(crate) fn usage_chunk(&self) -> String {
+    fn usage_chunk(&self) -> String {
         let usage = Some(self.usage());
         match self.form {
             Endpoint::Chat => {
@@ -137,17 +97,6 @@ impl Writer {
             Endpoint::Completion => {
                 json(&Answer::<()> { usage, ..self.answer("text_completion", Vec::new()) })
             }
-        }
-    }
-
-    /// The whole answer, from a piece for each choice.
-    pub(crate) fn whole(mut self, pieces: Vec<Piece>) -> String {
-        for piece in &pieces {
-            self.note(piece);
-        }
-        match self.form {
-            Endpoint::Chat => self.chat_whole(pieces),
-            Endpoint::Completion => self.completion_whole(pieces),
         }
     }
 
@@ -160,8 +109,8 @@ impl Writer {
 
     /// The prompt of a choice, and whether it is the first choice of that prompt.
     fn prompt_of(&self, choice: usize) -> (&PromptPart, bool) {
-        let each = self.tallies.len() / self.prompts.len();
-        (&self.prompts[choice / each], choice.is_multiple_of(each))
+        let each = self.facts.choices;
+        (&self.facts.prompts[choice / each], choice.is_multiple_of(each))
     }
 
     /// Every prompt is counted once, however many answers it has.
@@ -181,7 +130,9 @@ impl Writer {
     }
 
     fn answer<C>(&self, object: &'static str, choices: Vec<C>) -> Answer<C> {
-        let Head { id, model, seed, created, dropped: dropped_messages } = self.head.clone();
+        let Facts { model, seed, created, dropped: dropped_messages, .. } = &self.facts;
+        let (id, model) = (self.id.clone(), model.clone());
+        let (seed, created, dropped_messages) = (*seed, *created, *dropped_messages);
         let (usage, prompt_token_ids) = (None, None);
         Answer { id, object, created, model, choices, seed, usage, prompt_token_ids, dropped_messages }
     }
@@ -189,6 +140,59 @@ impl Writer {
     fn ids(&self, tokens: &[Token]) -> Option<Vec<u32>> {
         self.output_options.token_ids.then(|| tokens.iter().map(|token| token.id).collect())
     }
+}
+
+impl AnswerWriter for Writer {
+    fn opening(&mut self) -> Vec<Bytes> {
+        let choices = 0..self.tallies.len();
+        let chunks: Vec<String> = match self.form {
+            Endpoint::Chat => choices.map(|choice| self.chat_opening(choice)).collect(),
+            Endpoint::Completion => choices.filter_map(|choice| self.completion_opening(choice)).collect(),
+        };
+        chunks.iter().map(|chunk| event(chunk)).collect()
+    }
+
+    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
+        self.chunk(piece).iter().map(|chunk| event(chunk)).collect()
+    }
+
+    fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
+        vec![event(&json(&error.response())), event(DONE)]
+    }
+
+    fn closing(&mut self) -> Vec<Bytes> {
+        let usage = self.output_options.usage.then(|| event(&self.usage_chunk()));
+        usage.into_iter().chain([event(DONE)]).collect()
+    }
+
+    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
+        let pieces: Vec<Piece> = choices.into_iter().filter_map(joined).collect();
+        for piece in &pieces {
+            self.note(piece);
+        }
+        let answer = match self.form {
+            Endpoint::Chat => self.chat_whole(pieces),
+            Endpoint::Completion => self.completion_whole(pieces),
+        };
+        answer.into_bytes()
+    }
+}
+
+/// The name of a reason.
+fn finish_reason(reason: &EndReason) -> &'static str {
+    match reason {
+        EndReason::EndToken | EndReason::StopString(_) => "stop",
+        EndReason::Length => "length",
+        EndReason::ToolCalls => "tool_calls",
+    }
+}
+
+/// The pieces of a choice as one: the text of a message has no place among its calls.
+fn joined(pieces: Vec<Piece>) -> Option<Piece> {
+    pieces.into_iter().reduce(|mut one, next| {
+        one.extend(next);
+        one
+    })
 }
 
 fn json<T: Serialize>(value: &T) -> String {

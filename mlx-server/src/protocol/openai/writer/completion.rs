@@ -1,9 +1,9 @@
 //! The objects of a completion's answer.
 
-use super::{Writer, json};
-use crate::generation::Piece;
-use crate::wire::answer::{CompletionAnswer, CompletionChoice};
-use crate::wire::logprobs::CompletionLogprobs;
+use super::{Writer, finish_reason, json};
+use crate::piece::Piece;
+use crate::protocol::openai::answer::{CompletionAnswer, CompletionChoice};
+use crate::protocol::openai::logprobs::CompletionLogprobs;
 
 impl Writer {
     /// The chunk with the prompt, if the response shows it.
@@ -29,7 +29,7 @@ impl Writer {
             index: piece.choice,
             text: std::mem::take(&mut piece.content),
             logprobs: self.completion_logprobs(&piece),
-            finish_reason: piece.end.as_ref().map(|end| end.reason),
+            finish_reason: piece.end.as_ref().map(|end| finish_reason(&end.reason)),
             token_ids: ids,
             prompt_token_ids: None,
         };
@@ -51,7 +51,7 @@ impl Writer {
             index: piece.choice,
             text: prompt.echo.clone() + &piece.content,
             logprobs,
-            finish_reason: piece.end.map(|end| end.reason),
+            finish_reason: piece.end.map(|end| finish_reason(&end.reason)),
             token_ids: ids,
             prompt_token_ids: self.output_options.token_ids.then(|| prompt.ids.clone()),
         }
@@ -60,7 +60,7 @@ impl Writer {
     /// Of the prompt's tokens, if they were scored, and then of the answer's.
     fn completion_logprobs(&mut self, piece: &Piece) -> Option<CompletionLogprobs> {
         let offsets = self.tallies[piece.choice].offsets.as_mut()?;
-        let lists = CompletionLogprobs::new(&piece.prompt, &piece.tokens, &self.tokenizer, offsets);
+        let lists = CompletionLogprobs::new(&piece.prompt, &piece.tokens, &self.facts.tokenizer, offsets);
         Some(lists).filter(|lists| !lists.tokens.is_empty() || piece.end.is_none())
     }
 }

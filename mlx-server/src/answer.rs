@@ -1,0 +1,89 @@
+//! An answer on its way to the client: what is known before its first token, and how a protocol writes it, whole or as a
+//! stream. Invariant: both come from the same pieces, so a streamed answer and a whole one are equal.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use mlx_core::text::Tokenizer;
+
+use crate::error::ApiError;
+use crate::generation::Choice;
+use crate::piece::Piece;
+
+/// Running generations, and what is known of their answer.
+pub(crate) struct Prepared {
+    /// The generations.
+    pub(crate) choices: Vec<Choice>,
+    /// Whether the answer is to be streamed.
+    pub(crate) is_streamed: bool,
+    /// What is known of the answer.
+    pub(crate) facts: Facts,
+}
+
+/// What is known of an answer before its first token.
+#[derive(Clone)]
+pub(crate) struct Facts {
+    /// The model's name.
+    pub(crate) model: String,
+    /// The seed of the first choice.
+    pub(crate) seed: u64,
+    /// When the request came, in seconds since 1970.
+    pub(crate) created: u64,
+    /// How far the answer can be repeated, as far as is known before it.
+    pub(crate) exactness: &'static str,
+    /// How many messages of a chat the model does not see, unless the context policy is `stop`.
+    pub(crate) dropped: Option<usize>,
+    /// The limit of generated tokens that the request gave.
+    pub(crate) max_tokens: Option<usize>,
+    /// The prompts; each has the same number of answers.
+    pub(crate) prompts: Vec<PromptPart>,
+    /// The number of answers to each prompt.
+    pub(crate) choices: usize,
+    /// The model's tokenizer.
+    pub(crate) tokenizer: Tokenizer,
+}
+
+/// A prompt as a response may show it.
+#[derive(Debug, Clone)]
+pub(crate) struct PromptPart {
+    /// Its tokens.
+    pub(crate) ids: Vec<u32>,
+    /// The text that its answers begin with; empty unless echoed.
+    pub(crate) echo: String,
+}
+
+/// Writes one answer in the form of a protocol. An implementation reads nothing but what is handed to it.
+pub(crate) trait AnswerWriter: Send + 'static {
+    /// The media type of a stream.
+    const STREAM_TYPE: &'static str = "text/event-stream";
+
+    /// The first events of a stream.
+    fn opening(&mut self) -> Vec<Bytes>;
+
+    /// The events of a piece; none if it has nothing for this client.
+    fn piece(&mut self, piece: Piece) -> Vec<Bytes>;
+
+    /// Keeps a silent stream alive. By default a comment: clients ignore it, and proxies see that the connection is alive.
+    fn sign_of_life(&mut self) -> Bytes {
+        Bytes::from_static(b": keep-alive\n\n")
+    }
+
+    /// The last events of a stream that failed.
+    fn failure(&mut self, error: &ApiError) -> Vec<Bytes>;
+
+    /// The last events of a stream.
+    fn closing(&mut self) -> Vec<Bytes>;
+
+    /// The whole answer as JSON, from the pieces of each choice.
+    fn whole(self, choices: Vec<Vec<Piece>>) -> Vec<u8>;
+}
+
+/// The time now, in seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// An event of a stream that has no name.
+pub(crate) fn event(data: &str) -> Bytes {
+    Bytes::from(format!("data: {data}\n\n"))
+}

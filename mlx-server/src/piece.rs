@@ -1,0 +1,122 @@
+//! The parts of an answer as the engine makes them, in no protocol's form.
+
+use mlx_core::engine::Usage;
+use mlx_core::sampling::TokenLogprob;
+
+/// The next part of one of a request's answers. In a part the thought comes before the content, and this before the calls.
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    /// The index of the answer.
+    pub(crate) choice: usize,
+    /// More text.
+    pub(crate) content: String,
+    /// More of a thought.
+    pub(crate) reasoning: String,
+    /// More of the calls.
+    pub(crate) calls: Vec<CallPiece>,
+    /// Tokens of the prompt that were scored.
+    pub(crate) prompt: Vec<Token>,
+    /// Tokens that were drawn.
+    pub(crate) tokens: Vec<Token>,
+    /// Set when the answer has ended.
+    pub(crate) end: Option<End>,
+}
+
+/// More of a call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallPiece {
+    /// The index of the call in its answer.
+    pub(crate) index: usize,
+    /// Id and name, in the first piece of a call. The id is 24 letters and digits, before which each protocol writes a word of its own.
+    pub(crate) head: Option<(String, String)>,
+    /// More of the arguments.
+    pub(crate) arguments: String,
+}
+
+/// Why an answer ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// The model ended it.
+    EndToken,
+    /// This stop string came.
+    StopString(String),
+    /// The limit of tokens was reached, or the end of the context.
+    Length,
+    /// It ends with calls.
+    ToolCalls,
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    /// Why.
+    pub(crate) reason: EndReason,
+    /// Tokens in and out.
+    pub(crate) usage: Usage,
+    /// Tokens of thoughts.
+    pub(crate) reasoning_tokens: usize,
+}
+
+impl Piece {
+    /// Whether it holds nothing of the answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.content.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+    }
+
+    /// Whether this and the next piece are in the order of one piece.
+    pub(crate) fn continues_with(&self, next: &Self) -> bool {
+        let has_calls = !self.calls.is_empty();
+        let after_text = has_calls || !self.content.is_empty();
+        !(has_calls && !next.content.is_empty() || after_text && !next.reasoning.is_empty())
+    }
+
+    /// Adds what came after this piece.
+    pub(crate) fn extend(&mut self, next: Self) {
+        self.content.push_str(&next.content);
+        self.reasoning.push_str(&next.reasoning);
+        for call in next.calls {
+            match self.calls.last_mut().filter(|last| last.index == call.index) {
+                Some(last) => last.arguments.push_str(&call.arguments),
+                None => self.calls.push(call),
+            }
+        }
+        self.prompt.extend(next.prompt);
+        self.tokens.extend(next.tokens);
+        self.end = next.end.or(self.end.take());
+    }
+}
+
+/// A reported token of the prompt or of the answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Token {
+    /// Its id.
+    pub(crate) id: u32,
+    /// Its log-probability and alternatives, if asked for.
+    pub(crate) logprob: Option<TokenLogprob>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_continue_in_their_order() {
+        let text = || Piece { content: "a".into(), ..Piece::default() };
+        let thought = || Piece { reasoning: "a".into(), ..Piece::default() };
+        let call = || Piece {
+            calls: vec![CallPiece { index: 0, head: None, arguments: String::new() }],
+            ..Piece::default()
+        };
+        for (one, next, continues) in [
+            (thought(), text(), true),
+            (text(), call(), true),
+            (call(), call(), true),
+            (text(), thought(), false),
+            (call(), text(), false),
+            (call(), thought(), false),
+            (call(), Piece::default(), true),
+        ] {
+            assert_eq!(one.continues_with(&next), continues, "{one:?} {next:?}");
+        }
+    }
+}

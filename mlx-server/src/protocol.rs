@@ -1,0 +1,43 @@
+//! The protocols: each folder reads requests and writes answers in the form of one API, and does nothing else.
+
+pub(crate) mod messages;
+pub(crate) mod ollama;
+pub(crate) mod openai;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use axum::middleware::Next;
+use axum::response::Response;
+
+use crate::error::ApiError;
+use crate::request_log::RequestId;
+
+/// Writes errors in the form of the API that a path belongs to. They are made in OpenAI's form.
+pub(crate) async fn shape_errors(request: Request, next: Next) -> Response {
+    let write = errors_of(request.uri().path());
+    let id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
+    let mut response = next.run(request).await;
+    let (Some(write), Some(error)) = (write, response.extensions_mut().remove::<ApiError>()) else {
+        return response;
+    };
+    let (status, body) = write(&error, id.as_str());
+    let (mut parts, _) = response.into_parts();
+    parts.status = status;
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(body))
+}
+
+type WriteError = fn(&ApiError, &str) -> (StatusCode, Vec<u8>);
+
+/// How errors of a path are written, unless in OpenAI's form.
+fn errors_of(path: &str) -> Option<WriteError> {
+    if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+        Some(messages::error::write)
+    } else if path == "/api" || path.starts_with("/api/") {
+        Some(ollama::error::write)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,63 @@
+//! Errors of the Messages API.
+
+use axum::http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+
+/// The status for a server that cannot answer now. Clients try again.
+const OVERLOADED: u16 = 529;
+
+/// A response that is an error.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MessagesError {
+    /// Always `error`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// What went wrong.
+    error: MessagesErrorBody,
+    /// The id of the request, as in the header `x-request-id`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    request_id: String,
+}
+
+/// What went wrong.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MessagesErrorBody {
+    /// A name for programs, such as `invalid_request_error` or `overloaded_error`.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// What is wrong and what would fix it.
+    message: String,
+}
+
+/// The status and the body of a response that is an error.
+pub(crate) fn write(error: &ApiError, request_id: &str) -> (StatusCode, Vec<u8>) {
+    let status = match error.status() {
+        StatusCode::SERVICE_UNAVAILABLE => StatusCode::from_u16(OVERLOADED).unwrap_or(error.status()),
+        status => status,
+    };
+    // Every value here has a form in JSON.
+    (status, serde_json::to_vec(&body(error, status, request_id)).unwrap_or_default())
+}
+
+/// The body of an error that ends a stream.
+pub(crate) fn of_stream(error: &ApiError) -> MessagesError {
+    body(error, error.status(), "")
+}
+
+fn body(error: &ApiError, status: StatusCode, request_id: &str) -> MessagesError {
+    let kind = match status.as_u16() {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        400..=499 => "invalid_request_error",
+        503 | OVERLOADED => "overloaded_error",
+        _ => "api_error",
+    };
+    let error = MessagesErrorBody { kind, message: error.message() };
+    MessagesError { kind: "error", error, request_id: request_id.to_owned() }
+}
