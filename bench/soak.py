@@ -37,7 +37,7 @@ OPTIONS = {
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 CHOICE = {"structured_outputs": {"choice": ["yes", "no", "perhaps the river"]}}
 GAUGES = ["requests_running", "requests_waiting", "reserved_bytes", "used_bytes"]
-COUNTERS = ["preemptions", "prefix_cache_hits", "prefix_cache_evictions", "cached_tokens", "prompt_tokens", "completion_tokens"]
+COUNTERS = ["prefix_cache_bytes", "preemptions", "prefix_cache_hits", "prefix_cache_evictions", "cached_tokens", "prompt_tokens", "completion_tokens"]
 WANTED = ["preemptions", "prefix_cache_hits", "cancels", "left", "bombs", "same again", "streams ended", "status 400", "status 429"]
 # A template that is deep, long or endless, as the first message asks.
 BOMB = """{%- set kind = messages[0].content -%}

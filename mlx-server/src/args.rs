@@ -39,6 +39,9 @@ pub struct Settings {
     /// What is cached for later requests.
     #[command(flatten, next_help_heading = "Cache")]
     pub cache: CacheArgs,
+    /// What happens to responses after their requests.
+    #[command(flatten, next_help_heading = "Stored responses")]
+    pub responses: ResponseArgs,
     /// Limits of size and time.
     #[command(flatten, next_help_heading = "Limits")]
     pub limits: LimitArgs,
@@ -107,6 +110,27 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
+}
+
+/// What happens to responses of `/v1/responses` after their requests.
+#[derive(Debug, Default, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ResponseArgs {
+    /// Memory for stored responses; the least recently used is forgotten first [default: 64MiB]
+    #[arg(long, value_name = "SIZE", env = "MLX_RESPONSES_STORE")]
+    responses_store: Option<ByteSize>,
+
+    /// How long a streamed response is computed after its client has left, so that it can come back [default: 30]
+    #[arg(long, value_name = "SECONDS", env = "MLX_RESUME_WINDOW")]
+    resume_window: Option<Seconds>,
+
+    /// Write accepted stored responses to this folder; those that a crash interrupts are computed again [default: none]
+    #[arg(long, value_name = "FOLDER", env = "MLX_JOURNAL")]
+    journal: Option<PathBuf>,
+
+    /// Size of the ended responses in the journal, at most; the oldest is removed first [default: 256MiB]
+    #[arg(long, value_name = "SIZE", env = "MLX_JOURNAL_SIZE")]
+    journal_size: Option<ByteSize>,
 }
 
 /// Limits of size and time.

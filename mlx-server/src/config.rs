@@ -1,6 +1,8 @@
 //! The settings that are in force: defaults, then the file, then environment and flags. Invariant: the one place of
 //! the server's defaults; those of requests and engines are the core's.
 
+mod responses;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
+pub use responses::ResponseConfig;
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,8 @@ pub struct Config {
     pub engine: EngineArgs,
     /// What is cached for later requests.
     pub cache: CacheArgs,
+    /// What happens to responses after their requests.
+    pub responses: ResponseConfig,
     /// Limits of size and time.
     pub limits: LimitConfig,
 }

@@ -77,6 +77,18 @@ impl ApiError {
         Self { field: Some("model".into()), ..error }
     }
 
+    /// A response that is not stored, or is another client's.
+    pub(crate) fn no_response(id: &str) -> Self {
+        let message = format!("{id:?} is not stored; it was never, or it gave way to newer ones");
+        Self::new(StatusCode::NOT_FOUND, "response_not_found", message)
+    }
+
+    /// The same error about a field.
+    #[must_use]
+    pub(crate) fn at(self, field: &str) -> Self {
+        Self { field: Some(field.to_owned()), ..self }
+    }
+
     /// A body of more than `limit` bytes.
     pub(crate) fn body_too_large(limit: ByteSize) -> Self {
         let message = format!("the body is larger than --max-body, {limit}");

@@ -98,6 +98,15 @@ impl FieldValue for Vec<String> {
     }
 }
 
+impl FieldValue for Vec<Value> {
+    fn read(value: Value) -> Result<Self, String> {
+        match value {
+            Value::Array(list) => Ok(list),
+            other => Err(expected(&other, "a list")),
+        }
+    }
+}
+
 impl FieldValue for Map<String, Value> {
     fn read(value: Value) -> Result<Self, String> {
         match value {

@@ -42,6 +42,11 @@ impl Fields {
         format!("{}{field}", self.path)
     }
 
+    /// All fields that were not taken yet, as one object.
+    pub(crate) fn whole(&self) -> Value {
+        Value::Object(self.rest.clone())
+    }
+
     /// A field that stays where it is.
     pub(crate) fn peek(&self, field: &str) -> Option<&Value> {
         self.rest.get(field).filter(|value| !value.is_null())

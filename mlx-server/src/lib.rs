@@ -27,6 +27,7 @@ mod piece;
 mod prepare;
 mod protocol;
 mod request_log;
+mod responses;
 mod routes;
 mod serve;
 mod signals;
@@ -105,7 +106,7 @@ fn cors(origins: &[String]) -> CorsLayer {
     }
     CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(request_log::HEADERS.map(HeaderName::from_static))
 }

@@ -3,6 +3,7 @@
 pub(crate) mod messages;
 pub(crate) mod ollama;
 pub(crate) mod openai;
+pub(crate) mod responses;
 
 use axum::body::Body;
 use axum::extract::Request;

@@ -1,13 +1,14 @@
 //! The endpoints. Invariant: an endpoint validates its request before it leases a model, so an invalid request loads
 //! nothing.
 
-mod body;
+pub(crate) mod body;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod models;
 pub(crate) mod operation;
 mod response;
+pub(crate) mod responses;
 pub(crate) mod text;
 mod token_list;
 
@@ -27,6 +28,10 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/chat/render", post(chat::render))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/embeddings", post(embeddings::embed))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::fetch).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::items))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/tokenize", post(text::tokenize))

@@ -23,6 +23,7 @@ use crate::connection::Connection;
 use crate::error::ApiError;
 use crate::exchange::Exchange;
 use crate::open_files;
+use crate::responses::launch;
 use crate::signals;
 use crate::state::{AppState, Shutdown};
 
@@ -43,6 +44,7 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     signals::watch(&state.shutdown)?;
     tokio::spawn(state.models.clone().reap());
     let preload = tokio::spawn(preload(state.clone()));
+    launch::resume(&state).await;
     let connections = TaskTracker::new();
     accept(&listener, &state, &connections).await;
     drop(listener);

@@ -9,6 +9,8 @@ use crate::body_memory::BodyMemory;
 use crate::config::{Config, StartError};
 use crate::metrics::Metrics;
 use crate::models::Models;
+use crate::responses::journal::Journal;
+use crate::responses::store::ResponseStore;
 use crate::work::HostWork;
 
 /// The state shared by all requests; clones are cheap.
@@ -27,6 +29,10 @@ pub struct Shared {
     pub(crate) host: HostWork,
     /// The memory of their bodies.
     pub(crate) bodies: BodyMemory,
+    /// Responses that are kept.
+    pub(crate) responses: ResponseStore,
+    /// Where accepted ones are written down.
+    pub(crate) journal: Option<Arc<Journal>>,
     /// The shutdown signals.
     pub shutdown: Shutdown,
     /// Whether preloading is complete.
@@ -46,11 +52,14 @@ impl AppState {
     /// The state of a new server.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let models = Models::open(&config.models, config.engine_options())?;
+        let journal = config.responses.open_journal()?;
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),
             metrics: Metrics::default(),
             host: HostWork::default(),
             bodies: BodyMemory::new(config.limits.body_memory),
+            responses: ResponseStore::new(config.responses.responses_store),
+            journal: journal.map(Arc::new),
             shutdown: Shutdown::default(),
             started: AtomicBool::new(!config.models.preload),
             config,

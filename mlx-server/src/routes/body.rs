@@ -19,13 +19,20 @@ use crate::work::{HostWork, SHORT, Turn};
 const REST: Duration = Duration::from_secs(2);
 
 /// What a request that was read holds until it is answered: its memory, and its place among the computations.
-pub(super) struct Job {
+pub(crate) struct Job {
     state: AppState,
     charge: Charge,
     bytes: usize,
 }
 
 impl Job {
+    /// The job of a request that the server itself repeats.
+    pub(crate) fn of_server(state: &AppState) -> Result<Self, ApiError> {
+        let mut charge = state.bodies.charge();
+        charge.set(parsed_bytes(&[]))?;
+        Ok(Self { state: state.clone(), charge, bytes: 0 })
+    }
+
     /// Runs a long computation for the request. It is cancelled if the client leaves.
     pub(super) async fn run<T: Send + 'static>(
         &self,

@@ -38,7 +38,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
 }
 
 /// Starts the generations of a chat, whichever protocol it came by.
-pub(super) async fn start(state: &AppState, chat: ChatRequest, job: Job) -> Result<Prepared, ApiError> {
+pub(crate) async fn start(state: &AppState, chat: ChatRequest, job: Job) -> Result<Prepared, ApiError> {
     prepare::check_amount(state, 1, chat.job.choices)?;
     let lease = state.models.lease(chat.job.model.as_deref()).await?;
     let shared = state.clone();

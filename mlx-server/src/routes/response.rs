@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use axum::body::Body;
-use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
 
@@ -23,7 +23,7 @@ pub(super) async fn answer<W: AnswerWriter>(
     writer: impl FnOnce(Facts) -> W,
 ) -> Result<Response, ApiError> {
     let Prepared { choices, is_streamed, facts } = prepared;
-    let Facts { seed, exactness: about, dropped, .. } = facts;
+    let about = About::of(&facts);
     let writer = writer(facts);
     let keep_alive = state.config.limits.keep_alive.duration();
     let (kind, body) = if is_streamed {
@@ -33,19 +33,51 @@ pub(super) async fn answer<W: AnswerWriter>(
         let pieces = try_join_all(choices.into_iter().map(Choice::whole)).await?;
         ("application/json", writer.whole(pieces).into())
     };
-    let mut response = exactness(body.into_response(), about);
+    Ok(with_headers(body.into_response(), about, kind, is_streamed))
+}
+
+/// What the headers of an answer say of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About {
+    seed: u64,
+    exactness: &'static str,
+    dropped: Option<usize>,
+}
+
+impl About {
+    /// An answer.
+    pub(super) fn of(facts: &Facts) -> Self {
+        let Facts { seed, exactness, dropped, .. } = *facts;
+        Self { seed, exactness, dropped }
+    }
+}
+
+/// Adds the headers of an answer.
+pub(super) fn with_headers(
+    response: Response,
+    about: About,
+    kind: &'static str,
+    is_streamed: bool,
+) -> Response {
+    let mut response = exactness(response, about.exactness);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(request_log::SEED, HeaderValue::from(seed));
-    if let Some(dropped) = dropped {
+    headers.insert(request_log::SEED, HeaderValue::from(about.seed));
+    if let Some(dropped) = about.dropped {
         headers.insert(request_log::DROPPED, HeaderValue::from(dropped));
     }
     if is_streamed {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        // Keeps nginx from buffering the events.
-        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        event_stream(headers, kind);
     }
-    Ok(response)
+    response
+}
+
+/// The headers of a stream.
+pub(super) fn event_stream(headers: &mut HeaderMap, kind: &'static str) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Keeps nginx from buffering the events.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
 /// Adds the level of exactness to a response.

@@ -1,0 +1,135 @@
+//! Items as the messages of a conversation. Invariant: pure, so that the prompts of one conversation begin alike.
+
+use mlx_core::chat::{self, Message, Part, Role, ToolCall};
+
+use super::item::{Arguments, Item};
+use super::tools::{seen_arguments, seen_name};
+
+/// The messages of a conversation, after its instructions.
+pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Message> {
+    let mut messages: Vec<Message> = instructions.map(Message::system).into_iter().collect();
+    let mut turn = Turn::default();
+    for item in items {
+        match item {
+            Item::Message { role: Role::Assistant, text } => {
+                if !turn.calls.is_empty() {
+                    turn.end(&mut messages);
+                }
+                turn.parts.push(Part::Text(text.clone()));
+            }
+            Item::Reasoning(text) => {
+                if !turn.parts.is_empty() || !turn.calls.is_empty() {
+                    turn.end(&mut messages);
+                }
+                turn.reasoning.push_str(text);
+            }
+            Item::Call { call_id, name, namespace, arguments } => {
+                turn.calls.push(call(call_id, namespace.as_deref(), name, arguments));
+            }
+            Item::Message { role, text } => {
+                turn.end(&mut messages);
+                messages.push(Message::new(*role, text.clone()));
+            }
+            Item::Output { call_id, text } => {
+                turn.end(&mut messages);
+                let name = name_of(&messages, call_id);
+                let tool_call_id = Some(call_id.clone());
+                messages.push(Message { tool_call_id, name, ..Message::new(Role::Tool, text.clone()) });
+            }
+        }
+    }
+    turn.end(&mut messages);
+    messages
+}
+
+fn call(call_id: &str, namespace: Option<&str>, name: &str, arguments: &Arguments) -> ToolCall {
+    let (id, name) = (Some(call_id.to_owned()), seen_name(namespace, name));
+    ToolCall { id, name, arguments: seen_arguments(arguments) }
+}
+
+/// The name of the tool that was called.
+fn name_of(messages: &[chat::Message], call_id: &str) -> Option<String> {
+    let mut calls = messages.iter().rev().flat_map(|message| &message.tool_calls);
+    calls.find(|call| call.id.as_deref() == Some(call_id)).map(|call| call.name.clone())
+}
+
+/// A message of the model that is being put together.
+#[derive(Default)]
+struct Turn {
+    reasoning: String,
+    parts: Vec<Part>,
+    calls: Vec<ToolCall>,
+}
+
+impl Turn {
+    /// Adds the message, if there is one. Thoughts that nothing follows are left out: no template has a place for them.
+    fn end(&mut self, messages: &mut Vec<Message>) {
+        let Self { reasoning, parts, calls } = std::mem::take(self);
+        if parts.is_empty() && calls.is_empty() {
+            return;
+        }
+        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
+        messages.push(Message { parts, reasoning, tool_calls: calls, ..Message::assistant("") });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(role: Role, text: &str) -> Item {
+        Item::Message { role, text: text.into() }
+    }
+
+    fn called(id: &str) -> Item {
+        let arguments = Arguments::Json("{}".into());
+        Item::Call { call_id: id.into(), name: "add".into(), namespace: Some("n".into()), arguments }
+    }
+
+    fn result(id: &str) -> Item {
+        Item::Output { call_id: id.into(), text: "3".into() }
+    }
+
+    #[test]
+    fn thoughts_text_and_calls_of_a_turn_are_one_message() {
+        let items = [
+            said(Role::Developer, "d"),
+            said(Role::User, "q"),
+            Item::Reasoning("hm".into()),
+            said(Role::Assistant, "so"),
+            called("1"),
+            called("2"),
+            result("1"),
+            result("2"),
+            Item::Reasoning("ah".into()),
+            said(Role::Assistant, "3"),
+        ];
+        let messages = messages(Some("be"), &items);
+        let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
+        use Role::{Assistant, Developer, System, Tool, User};
+        assert_eq!(roles, [System, Developer, User, Assistant, Tool, Tool, Assistant]);
+        let calls = &messages[3];
+        assert_eq!(
+            (calls.text().as_str(), calls.reasoning.as_deref(), calls.tool_calls.len()),
+            ("so", Some("hm"), 2)
+        );
+        assert_eq!(messages[4].name.as_deref(), Some("n__add"));
+        assert_eq!(messages[6].reasoning.as_deref(), Some("ah"));
+    }
+
+    #[test]
+    fn a_longer_conversation_begins_with_the_shorter_one() {
+        let items = [
+            said(Role::User, "q"),
+            Item::Reasoning("hm".into()),
+            called("1"),
+            result("1"),
+            said(Role::Assistant, "3"),
+            said(Role::User, "r"),
+        ];
+        for cut in [1, 4, 5] {
+            let short = messages(None, &items[..cut]);
+            assert!(messages(None, &items).starts_with(&short), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The items of a conversation as a client sends them: read strictly, with the place of each mistake.
+
+use mlx_core::chat::Role;
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::field_value::kind;
+use crate::fields::Fields;
+
+/// The most items of a conversation, for the reason that messages have a limit.
+const MOST: usize = 1 << 16;
+
+/// One item.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Item {
+    /// A message of a person, a program or the model.
+    Message { role: Role, text: String },
+    /// What the model thought.
+    Reasoning(String),
+    /// A call of a tool.
+    Call { call_id: String, name: String, namespace: Option<String>, arguments: Arguments },
+    /// The result of a call.
+    Output { call_id: String, text: String },
+}
+
+/// The arguments of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Arguments {
+    /// Of a function: a JSON text, as the model wrote it.
+    Json(String),
+    /// Of a custom tool: any text.
+    Text(String),
+}
+
+/// An item that was sent, or a reference to one that the server made.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Given {
+    /// The item itself: as it was sent, and as it was read.
+    Item(Value, Item),
+    /// The id of an item of an earlier response, and the place of the reference.
+    Reference(String, String),
+}
+
+/// Reads `input`: a text, or a list of items.
+pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
+    match input {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(vec![message(text)]),
+        Some(Value::Array(items)) if items.len() > MOST => {
+            let message = format!("has {} items; at most {MOST} are taken", items.len());
+            Err(ApiError::field("input", message))
+        }
+        Some(Value::Array(items)) => items
+            .into_iter()
+            .enumerate()
+            .map(|(index, item)| given(item, &format!("input[{index}]")))
+            .collect(),
+        Some(other) => Err(ApiError::field(
+            "input",
+            format!("is {}; it must be a text or a list of items", kind(&other)),
+        )),
+    }
+}
+
+/// A text as the message of a user.
+fn message(text: String) -> Given {
+    let content = json!([{"type": "input_text", "text": text}]);
+    let value = json!({"type": "message", "role": "user", "content": content});
+    Given::Item(value, Item::Message { role: Role::User, text })
+}
+
+fn given(value: Value, place: &str) -> Result<Given, ApiError> {
+    let mut fields = Fields::inside(place, value.clone())?;
+    let kind: Option<String> = fields.take("type")?;
+    if kind.as_deref() == Some("item_reference") || kind.is_none() && is_reference(&value) {
+        let id = needed(&mut fields, "id")?;
+        fields.end()?;
+        return Ok(Given::Reference(id, place.to_owned()));
+    }
+    let item = read_item(kind.as_deref(), fields)?;
+    Ok(Given::Item(value, item))
+}
+
+/// An object with nothing but an id is a reference, too.
+fn is_reference(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.len() == 1 && object.contains_key("id"))
+}
+
+/// Reads an item that the server has kept.
+pub(crate) fn of_store(value: &Value) -> Result<Item, ApiError> {
+    let mut fields = Fields::inside("previous_response_id", value.clone())?;
+    let kind: Option<String> = fields.take("type")?;
+    read_item(kind.as_deref(), fields)
+}
+
+fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
+    // They say nothing that the model is told.
+    fields.take::<String>("id")?;
+    fields.take::<String>("status")?;
+    let item = match kind {
+        None | Some("message") => {
+            fields.take::<String>("phase")?;
+            let role = role(&mut fields)?;
+            let text = content(fields.value("content"), &fields.name("content"))?;
+            Item::Message { role, text }
+        }
+        Some("reasoning") => Item::Reasoning(reasoning(&mut fields)?),
+        Some("function_call") => Item::Call {
+            call_id: needed(&mut fields, "call_id")?,
+            name: needed(&mut fields, "name")?,
+            namespace: fields.take("namespace")?,
+            arguments: Arguments::Json(needed(&mut fields, "arguments")?),
+        },
+        Some("custom_tool_call") => Item::Call {
+            call_id: needed(&mut fields, "call_id")?,
+            name: needed(&mut fields, "name")?,
+            namespace: fields.take("namespace")?,
+            arguments: Arguments::Text(needed(&mut fields, "input")?),
+        },
+        Some("function_call_output" | "custom_tool_call_output") => {
+            let call_id = needed(&mut fields, "call_id")?;
+            fields.take::<String>("name")?;
+            Item::Output { call_id, text: content(fields.value("output"), &fields.name("output"))? }
+        }
+        Some(other) => {
+            let message = format!("is {other:?}; this server has no such items");
+            return Err(ApiError::unsupported(fields.name("type"), message));
+        }
+    };
+    fields.end()?;
+    Ok(item)
+}
+
+fn needed(fields: &mut Fields, field: &str) -> Result<String, ApiError> {
+    let value = fields.take(field)?;
+    value.ok_or_else(|| ApiError::field(fields.name(field), "is missing; give a text"))
+}
+
+fn role(fields: &mut Fields) -> Result<Role, ApiError> {
+    let name: Option<String> = fields.take("role")?;
+    match name.as_deref() {
+        Some("system") => Ok(Role::System),
+        Some("developer") => Ok(Role::Developer),
+        Some("user") => Ok(Role::User),
+        Some("assistant") => Ok(Role::Assistant),
+        Some(_) => Err(ApiError::field(fields.name("role"), "must be system, developer, user or assistant")),
+        None => Err(ApiError::field(fields.name("role"), "is missing")),
+    }
+}
+
+/// A text, or the texts of parts joined by line ends, so that both forms of one message are equal.
+fn content(content: Option<Value>, place: &str) -> Result<String, ApiError> {
+    match content {
+        Some(Value::String(text)) => Ok(text),
+        Some(Value::Array(parts)) => {
+            let parts = parts.into_iter().enumerate();
+            let texts: Vec<String> = parts
+                .map(|(index, part)| part_text(part, &format!("{place}[{index}]")))
+                .collect::<Result<_, _>>()?;
+            Ok(texts.join("\n"))
+        }
+        None => Err(ApiError::field(place, "is missing; give a text or a list of parts")),
+        Some(other) => {
+            Err(ApiError::field(place, format!("is {}; it must be a text or a list of parts", kind(&other))))
+        }
+    }
+}
+
+fn part_text(part: Value, place: &str) -> Result<String, ApiError> {
+    let mut fields = Fields::inside(place, part)?;
+    let kind: Option<String> = fields.take("type")?;
+    let text = match kind.as_deref() {
+        Some("input_text" | "output_text" | "reasoning_text" | "summary_text" | "text") => {
+            // What the server wrote beside an earlier answer.
+            fields.take::<Vec<Value>>("annotations")?;
+            fields.take::<Vec<Value>>("logprobs")?;
+            needed(&mut fields, "text")?
+        }
+        Some("refusal") => needed(&mut fields, "refusal")?,
+        Some(other) => {
+            let message = format!("is {other:?}; only text is accepted");
+            return Err(ApiError::unsupported(fields.name("type"), message));
+        }
+        None => return Err(ApiError::field(fields.name("type"), "is missing")),
+    };
+    fields.end()?;
+    Ok(text)
+}
+
+/// The thoughts themselves, or else their summary.
+fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
+    let place = fields.name("encrypted_content");
+    if fields.take::<String>("encrypted_content")?.is_some_and(|text| !text.is_empty()) {
+        let message = "was written by another server and cannot be read here; leave the item out";
+        return Err(ApiError::unsupported(place, message));
+    }
+    let mut text = |field: &str| -> Result<String, ApiError> {
+        let place = fields.name(field);
+        fields.value(field).map_or(Ok(String::new()), |parts| content(Some(parts), &place))
+    };
+    let (whole, summary) = (text("content")?, text("summary")?);
+    Ok(if whole.is_empty() { summary } else { whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(item: &Value) -> Result<Given, ApiError> {
+        read(Some(json!([item]))).map(|mut items| items.remove(0))
+    }
+
+    fn item(value: &Value) -> Item {
+        match one(value) {
+            Ok(Given::Item(_, item)) => item,
+            other => panic!("{value}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn forms_of_one_message_are_equal() {
+        let text = Item::Message { role: Role::User, text: "a\nb".into() };
+        for content in [
+            json!("a\nb"),
+            json!([{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]),
+            json!([{"type": "output_text", "text": "a\nb", "annotations": [], "logprobs": []}]),
+        ] {
+            assert_eq!(item(&json!({"role": "user", "content": content})), text);
+            assert_eq!(
+                item(&json!({"type": "message", "id": "msg_1", "role": "user", "content": content})),
+                text
+            );
+        }
+        let Given::Item(_, from_text) = &read(Some(json!("a\nb"))).expect("a text")[0] else { panic!() };
+        assert_eq!(*from_text, text);
+    }
+
+    #[test]
+    fn items_of_a_turn_are_read() {
+        let parts = json!([{"type": "reasoning_text", "text": "hm"}]);
+        let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": [], "content": parts, "encrypted_content": null});
+        assert_eq!(item(&reasoning), Item::Reasoning("hm".into()));
+        let call = json!({"type": "function_call", "id": "fc_1", "status": "completed", "call_id": "call_1", "name": "add", "namespace": "n", "arguments": "{}"});
+        let expected = Item::Call {
+            call_id: "call_1".into(),
+            name: "add".into(),
+            namespace: Some("n".into()),
+            arguments: Arguments::Json("{}".into()),
+        };
+        assert_eq!(item(&call), expected);
+        let output = json!({"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "3"}]});
+        assert_eq!(item(&output), Item::Output { call_id: "call_1".into(), text: "3".into() });
+        for reference in [json!({"type": "item_reference", "id": "rs_1"}), json!({"id": "rs_1"})] {
+            assert_eq!(one(&reference), Ok(Given::Reference("rs_1".into(), "input[0]".into())));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        let image = json!([{"type": "input_image", "image_url": "x"}]);
+        for (item, name) in [
+            (json!({"role": "wizard", "content": "b"}), "input[0].role"),
+            (json!({"role": "user"}), "input[0].content"),
+            (json!({"role": "user", "content": image}), "input[0].content[0].type"),
+            (json!({"role": "user", "content": "b", "mood": 1}), "input[0].mood"),
+            (json!({"type": "mcp_call", "id": "1"}), "input[0].type"),
+            (json!({"type": "function_call", "call_id": "1", "name": "a"}), "input[0].arguments"),
+            (json!({"type": "function_call_output", "output": "a"}), "input[0].call_id"),
+            (json!({"type": "reasoning", "encrypted_content": "x"}), "input[0].encrypted_content"),
+            (json!({"type": "item_reference"}), "input[0].id"),
+            (json!("hello"), "input[0]"),
+        ] {
+            assert_eq!(one(&item).expect_err(name).param(), Some(name));
+        }
+    }
+}

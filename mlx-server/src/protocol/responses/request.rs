@@ -1,0 +1,349 @@
+//! The request of `POST /v1/responses`. Fields at the top level that nobody knows are accepted and named in the answer's headers,
+//! as OpenAI's clients send new ones with every release; inside of items and tools they are refused.
+
+use mlx_core::chat::ContextPolicy;
+use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
+use mlx_core::sampling::MAX_TOP_LOGPROBS;
+use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::item::{self, Given};
+use super::tools::OfferedTools;
+use crate::chat_request::{GenerationSpec, ThinkingRequest};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+use crate::protocol::openai::options::priority;
+use crate::protocol::openai::sampling::{self, PenaltyFields, SamplingFields};
+use crate::protocol::openai::schema::merged;
+
+field_group! {
+    /// A request for a response.
+    pub(crate) struct ResponseFields {
+        /// The model's name; without it the first model answers.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// A text, or a list of items: messages, thoughts, calls and their results.
+        #[schema(value_type = String, example = "Once upon a time")]
+        pub(crate) input: Value,
+        /// Stands before the conversation; belongs to this response alone.
+        #[schema(example = "Be brief.")]
+        pub(crate) instructions: String,
+        /// Continue after this stored response.
+        #[schema(example = "resp_1")]
+        pub(crate) previous_response_id: String,
+        /// Keep the response, so that it can be fetched and continued; true unless given.
+        #[schema(example = false)]
+        pub(crate) store: bool,
+        /// Stream the answer as server-sent events.
+        #[schema(example = true)]
+        pub(crate) stream: bool,
+        /// Functions, namespaces of functions, and custom tools. Tools that OpenAI's servers run are not shown to the model.
+        #[schema(value_type = Vec<Object>, example = json!([{"type": "function", "name": "add"}]))]
+        pub(crate) tools: Value,
+        /// `auto` (the default with tools), `none`, `required`, a tool, or `allowed_tools`.
+        #[schema(value_type = String, example = "none")]
+        pub(crate) tool_choice: Value,
+        /// Whether an answer may hold several calls; true unless given.
+        #[schema(example = false)]
+        pub(crate) parallel_tool_calls: bool,
+        /// The limit of generated tokens.
+        #[schema(minimum = 0, example = 5)]
+        pub(crate) max_output_tokens: usize,
+        /// With `message.output_text.logprobs` in `include`: this many of the likeliest tokens at each position.
+        #[schema(minimum = 0, maximum = 20, example = 2)]
+        pub(crate) top_logprobs: usize,
+        /// What the answer contains besides: `message.output_text.logprobs`; `reasoning.encrypted_content` is accepted and stays null.
+        #[schema(example = json!(["message.output_text.logprobs"]))]
+        pub(crate) include: Vec<String>,
+        /// `effort`: none, minimal, low, medium or high, as far as the model's template knows it. `summary` is not used.
+        #[schema(value_type = Object)]
+        pub(crate) reasoning: Value,
+        /// `format`: text, `json_object` or `json_schema`. `verbosity` is not used.
+        #[schema(value_type = Object)]
+        pub(crate) text: Value,
+        /// `auto` drops the oldest turns of a conversation that outgrows the context; `disabled` refuses it.
+        #[schema(pattern = "^(auto|disabled)$", example = "auto")]
+        pub(crate) truncation: String,
+        /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
+        #[schema(example = true)]
+        pub(crate) exact: bool,
+        /// The priority in the queue: low, normal or high.
+        #[schema(pattern = "^(low|normal|high)$", example = "high")]
+        pub(crate) priority: String,
+        /// The end user; written to the log line of the request.
+        #[schema(example = "someone")]
+        pub(crate) user: String,
+    }
+}
+
+/// Fields that change no answer: accepted, and shown in the response if that has them.
+const HINTS: [&str; 10] = [
+    "metadata",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "max_tool_calls",
+    "prompt_cache_retention",
+    "client_metadata",
+    "stream_options",
+    "prompt_cache_options",
+    "context_management",
+];
+
+const REFUSED: [(&str, &str); 2] =
+    [("conversation", "give previous_response_id or the items"), ("prompt", "this server stores no prompts")];
+
+/// What an answer may contain besides, and is never there.
+const NEVER_THERE: [&str; 7] = [
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+    "file_search_call.results",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "message.input_image.image_url",
+];
+const LOGPROBS: &str = "message.output_text.logprobs";
+
+/// A request that was read. The conversation is complete only with what the store holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ResponseRequest {
+    /// What all kinds of generation have in common.
+    pub(crate) job: GenerationSpec,
+    /// The new items.
+    pub(crate) input: Vec<Given>,
+    /// What stands before the conversation.
+    pub(crate) instructions: Option<String>,
+    /// The response before this one.
+    pub(crate) previous: Option<String>,
+    /// Whether the response is kept.
+    pub(crate) store: bool,
+    /// Whether tokens have log-probabilities.
+    pub(crate) logprobs: bool,
+    /// The tools.
+    pub(crate) tools: OfferedTools,
+    /// Whether the model is asked to think.
+    pub(crate) thinking: ThinkingRequest,
+    /// What happens to a conversation that does not fit.
+    pub(crate) policy: ContextPolicy,
+    /// What the response shows of the request.
+    pub(crate) echo: Map<String, Value>,
+    /// Fields that were accepted and not used.
+    pub(crate) ignored: Vec<String>,
+}
+
+impl ResponseRequest {
+    /// Reads a request.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let mut echo = echo(&fields);
+        let given = ResponseFields::read(&mut fields)?;
+        let sampling = sampling::read(&mut fields)?;
+        for hint in HINTS {
+            fields.value(hint);
+        }
+        fields.only("background", &[json!(false)], "a response is computed while the client waits")?;
+        fields.refuse(&REFUSED)?;
+        let mut tools = OfferedTools::read(given.tools, given.tool_choice, given.parallel_tool_calls)?;
+        let input = item::read(given.input)?;
+        if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
+            return Err(ApiError::field("input", "is missing; give a text or a list of items"));
+        }
+        let logprobs = logprobs(given.include.unwrap_or_default(), given.top_logprobs)?;
+        let (thinking, summary) = thinking(given.reasoning)?;
+        echo.insert("reasoning".into(), summary);
+        let (constraint, text) = text(given.text)?;
+        echo.insert("text".into(), text);
+        let mut ignored = std::mem::take(&mut tools.ignored);
+        ignored.extend(fields.ignored());
+        let options = RequestOptions {
+            sampling,
+            max_tokens: given.max_output_tokens,
+            priority: priority(given.priority.as_deref())?,
+            exact: given.exact,
+            logprobs,
+            constraint,
+            ..RequestOptions::default()
+        };
+        let constraint_field = options.constraint.as_ref().map(|_| SCHEMA);
+        let job = GenerationSpec {
+            model: given.model,
+            options,
+            constraint_field,
+            choices: 1,
+            is_streamed: given.stream.unwrap_or(false),
+            user: given.user,
+        };
+        Ok(Self {
+            job,
+            input,
+            instructions: given.instructions,
+            previous: given.previous_response_id,
+            store: given.store.unwrap_or(true),
+            logprobs: logprobs.is_some(),
+            tools,
+            thinking,
+            policy: policy(given.truncation.as_deref())?,
+            echo,
+            ignored,
+        })
+    }
+}
+
+impl PartialSchema for ResponseRequest {
+    fn schema() -> RefOr<Schema> {
+        let groups = [ResponseFields::schema(), SamplingFields::schema(), PenaltyFields::schema()];
+        merged(
+            groups,
+            &[("background", vec![json!(false)], "A response is computed while the client waits.")],
+        )
+        .open()
+        .build(&["input"])
+    }
+}
+
+impl ToSchema for ResponseRequest {}
+
+/// The fields that a response shows, as they were given or as they are without being given.
+fn echo(fields: &Fields) -> Map<String, Value> {
+    let shown = [
+        ("instructions", Value::Null),
+        ("max_output_tokens", Value::Null),
+        ("max_tool_calls", Value::Null),
+        ("parallel_tool_calls", json!(true)),
+        ("previous_response_id", Value::Null),
+        ("prompt_cache_key", Value::Null),
+        ("safety_identifier", Value::Null),
+        ("service_tier", json!("default")),
+        ("store", json!(true)),
+        ("temperature", json!(1)),
+        ("tool_choice", json!("auto")),
+        ("tools", json!([])),
+        ("top_logprobs", json!(0)),
+        ("top_p", json!(1)),
+        ("frequency_penalty", json!(0)),
+        ("presence_penalty", json!(0)),
+        ("truncation", json!("disabled")),
+        ("user", Value::Null),
+        ("metadata", json!({})),
+    ];
+    let value =
+        |(name, absent): (&str, Value)| (name.to_owned(), fields.peek(name).cloned().unwrap_or(absent));
+    shown.into_iter().map(value).collect()
+}
+
+fn policy(truncation: Option<&str>) -> Result<ContextPolicy, ApiError> {
+    match truncation {
+        Some("auto") => Ok(ContextPolicy::EvictTurns),
+        None | Some("disabled") => Ok(ContextPolicy::Stop),
+        Some(_) => Err(ApiError::field("truncation", "must be auto or disabled")),
+    }
+}
+
+/// How many alternatives each token has, if log-probabilities are included.
+fn logprobs(include: Vec<String>, top: Option<usize>) -> Result<Option<usize>, ApiError> {
+    let is_known = |name: &String| name == LOGPROBS || NEVER_THERE.contains(&name.as_str());
+    if let Some(name) = include.iter().find(|name| !is_known(name)) {
+        return Err(ApiError::unsupported("include", format!("has {name:?}, which no answer has here")));
+    }
+    if top.is_some_and(|count| count > MAX_TOP_LOGPROBS) {
+        return Err(ApiError::field("top_logprobs", format!("must be from 0 to {MAX_TOP_LOGPROBS}")));
+    }
+    match (include.iter().any(|name| name == LOGPROBS), top) {
+        (true, top) => Ok(Some(top.unwrap_or(0))),
+        (false, None | Some(0)) => Ok(None),
+        (false, Some(_)) => {
+            Err(ApiError::field("top_logprobs", format!("may only be given with include: [{LOGPROBS:?}]")))
+        }
+    }
+}
+
+fn thinking(reasoning: Option<Value>) -> Result<(ThinkingRequest, Value), ApiError> {
+    let Some(reasoning) = reasoning else {
+        return Ok((ThinkingRequest::default(), json!({"effort": null, "summary": null})));
+    };
+    let mut fields = Fields::inside("reasoning", reasoning)?;
+    let effort: Option<String> = fields.take("effort")?;
+    let summary: Option<String> = fields.take("summary")?;
+    fields.take::<String>("generate_summary")?;
+    fields.end()?;
+    let shown = json!({"effort": effort, "summary": summary});
+    Ok((ThinkingRequest::demanded(effort.as_deref(), "reasoning.effort")?, shown))
+}
+
+/// Where a schema stands.
+const SCHEMA: &str = "text.format.schema";
+
+fn text(text: Option<Value>) -> Result<(Option<ConstraintSpec>, Value), ApiError> {
+    let plain = json!({"format": {"type": "text"}});
+    let Some(text) = text else { return Ok((None, plain)) };
+    let mut shown = text.clone();
+    let mut fields = Fields::inside("text", text)?;
+    fields.take::<String>("verbosity")?;
+    let format = fields.value("format");
+    fields.end()?;
+    let Some(format) = format else {
+        shown["format"] = plain["format"].clone();
+        return Ok((None, shown));
+    };
+    let mut fields = Fields::inside("text.format", format)?;
+    let kind: Option<String> = fields.take("type")?;
+    let grammar = match kind.as_deref() {
+        Some("text") => None,
+        Some("json_object") => Some(Grammar::JsonSchema(json!({"type": "object"}))),
+        Some("json_schema") => {
+            // It is enforced whether `strict` is set or not; name and description change nothing.
+            fields.take::<String>("name")?;
+            fields.take::<String>("description")?;
+            fields.take::<bool>("strict")?;
+            let schema = fields.value("schema");
+            Some(Grammar::JsonSchema(schema.ok_or_else(|| ApiError::field(SCHEMA, "is missing"))?))
+        }
+        _ => {
+            return Err(ApiError::unsupported(
+                "text.format.type",
+                "must be text, json_object or json_schema",
+            ));
+        }
+    };
+    fields.end()?;
+    Ok((grammar.map(ConstraintSpec::from), shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(request: &Value) -> Result<ResponseRequest, ApiError> {
+        ResponseRequest::read(Fields::parse(request.to_string().as_bytes()).expect("an object"))
+    }
+
+    #[test]
+    fn what_nobody_knows_is_ignored_at_the_top_level_only() {
+        let request =
+            read(&json!({"input": "a", "mood": 1, "tools": [{"type": "web_search"}], "client_metadata": {}}));
+        assert_eq!(request.expect("valid").ignored, ["tools[0]", "mood"]);
+        for (request, param) in [
+            (json!({"input": [{"role": "user", "content": "a", "mood": 1}]}), "input[0].mood"),
+            (json!({"input": "a", "text": {"format": {"type": "text", "mood": 1}}}), "text.format.mood"),
+            (json!({"input": "a", "reasoning": {"mood": 1}}), "reasoning.mood"),
+            (json!({"input": "a", "reasoning": {"effort": "huge"}}), "reasoning.effort"),
+            (json!({"input": "a", "background": true}), "background"),
+            (json!({"input": "a", "conversation": "conv_1"}), "conversation"),
+            (json!({"input": "a", "include": ["moods"]}), "include"),
+            (json!({"input": "a", "top_logprobs": 2}), "top_logprobs"),
+            (json!({"input": "a", "truncation": "some"}), "truncation"),
+            (json!({}), "input"),
+        ] {
+            assert_eq!(read(&request).expect_err(param).param(), Some(param), "{request}");
+        }
+    }
+
+    #[test]
+    fn a_response_shows_what_was_asked() {
+        let echo =
+            read(&json!({"input": "a", "temperature": 0.5, "metadata": {"a": "b"}})).expect("valid").echo;
+        assert_eq!((&echo["temperature"], &echo["metadata"]), (&json!(0.5), &json!({"a": "b"})));
+        assert_eq!((&echo["store"], &echo["user"], &echo["tools"]), (&json!(true), &Value::Null, &json!([])));
+    }
+}

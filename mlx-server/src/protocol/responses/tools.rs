@@ -1,0 +1,399 @@
+//! The tools of a request: functions, functions in namespaces, custom tools that take a text. A template knows functions only, so
+//! the others become functions for the model, and their calls are turned back.
+
+use std::collections::HashMap;
+
+use mlx_core::chat::{Tool, ToolChoice, Tools};
+use serde_json::{Map, Value, json};
+
+use super::item::Arguments;
+use crate::chat_request::ToolRequest;
+use crate::error::ApiError;
+use crate::field_value::kind;
+use crate::fields::Fields;
+use crate::protocol::openai::tools::check_name;
+
+/// The most tools of a request.
+const MOST: usize = 512;
+/// Stands between a namespace and the name of a function, for the model.
+const BETWEEN: &str = "__";
+/// The argument of a custom tool.
+const INPUT: &str = "input";
+
+/// The tools of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct OfferedTools {
+    /// As the model sees them.
+    pub(crate) request: ToolRequest,
+    /// What they are for the client, by the names that the model sees.
+    origins: HashMap<String, Origin>,
+    /// Fields that are accepted and not used.
+    pub(crate) ignored: Vec<String>,
+}
+
+/// What a tool is for the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Its name there.
+    pub(crate) name: String,
+    /// The namespace that it stands in.
+    pub(crate) namespace: Option<String>,
+    /// Whether it takes a text.
+    pub(crate) is_custom: bool,
+}
+
+impl OfferedTools {
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`.
+    pub(crate) fn read(
+        tools: Option<Value>,
+        choice: Option<Value>,
+        is_parallel: Option<bool>,
+    ) -> Result<Self, ApiError> {
+        let mut reader = Reader::default();
+        match tools {
+            None => {}
+            Some(Value::Array(tools)) => {
+                for (index, tool) in tools.into_iter().enumerate() {
+                    reader.tool(tool, &format!("tools[{index}]"), None)?;
+                }
+            }
+            Some(other) => {
+                return Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other))));
+            }
+        }
+        let Reader { tools, origins, ignored } = reader;
+        let mut offered = Self {
+            request: ToolRequest {
+                tools: Tools::new(tools)?,
+                is_single: is_parallel == Some(false),
+                ..ToolRequest::default()
+            },
+            origins,
+            ignored,
+        };
+        if let Some(choice) = choice {
+            offered.request.choice = offered.choice(choice)?;
+        }
+        Ok(offered)
+    }
+
+    /// What a tool is for the client.
+    pub(crate) fn origin(&self, name: &str) -> Origin {
+        let plain = || Origin { name: name.to_owned(), namespace: None, is_custom: false };
+        self.origins.get(name).cloned().unwrap_or_else(plain)
+    }
+
+    fn choice(&self, choice: Value) -> Result<ToolChoice, ApiError> {
+        let has_tools = !self.request.tools.list().is_empty();
+        let chosen = match choice {
+            Value::String(name) => match name.as_str() {
+                "auto" => return Ok(ToolChoice::Auto),
+                "none" => return Ok(ToolChoice::None),
+                "required" => ToolChoice::Required,
+                _ => {
+                    let message = "must be auto, none, required, a function, a custom tool or allowed_tools";
+                    return Err(ApiError::field("tool_choice", message));
+                }
+            },
+            object => self.chosen(object)?,
+        };
+        if has_tools {
+            Ok(chosen)
+        } else {
+            Err(ApiError::field("tool_choice", "demands a call, but there are no tools"))
+        }
+    }
+
+    fn chosen(&self, choice: Value) -> Result<ToolChoice, ApiError> {
+        let mut fields = Fields::inside("tool_choice", choice)?;
+        let kind: Option<String> = fields.take("type")?;
+        let chosen = match kind.as_deref() {
+            Some("function" | "custom") => ToolChoice::Named(self.name_in(&mut fields)?),
+            Some("allowed_tools") => {
+                let mode: Option<String> = fields.take("mode")?;
+                let is_required = match mode.as_deref() {
+                    None | Some("auto") => false,
+                    Some("required") => true,
+                    Some(_) => return Err(ApiError::field("tool_choice.mode", "must be auto or required")),
+                };
+                let Some(Value::Array(list)) = fields.value("tools").filter(|list| list != &json!([])) else {
+                    return Err(ApiError::field("tool_choice.tools", "must be a list of at least one tool"));
+                };
+                let name = |(index, tool)| {
+                    let mut fields = Fields::inside(&format!("tool_choice.tools[{index}]"), tool)?;
+                    fields.only(
+                        "type",
+                        &[json!("function"), json!("custom")],
+                        "no other tools are offered",
+                    )?;
+                    let name = self.name_in(&mut fields)?;
+                    fields.end().map(|()| name)
+                };
+                let names = list.into_iter().enumerate().map(name).collect::<Result<_, ApiError>>()?;
+                ToolChoice::Allowed { names, is_required }
+            }
+            Some(other) => {
+                let message =
+                    format!("{other:?} is not supported: functions and custom tools are the only ones");
+                return Err(ApiError::unsupported("tool_choice.type", message));
+            }
+            None => return Err(ApiError::field("tool_choice.type", "is missing")),
+        };
+        fields.end()?;
+        Ok(chosen)
+    }
+
+    /// The name that the model sees of the tool that an object names.
+    fn name_in(&self, fields: &mut Fields) -> Result<String, ApiError> {
+        let namespace: Option<String> = fields.take("namespace")?;
+        let place = fields.name("name");
+        let name: Option<String> = fields.take("name")?;
+        let name = name.ok_or_else(|| ApiError::field(place.clone(), "is missing"))?;
+        let seen = seen_name(namespace.as_deref(), &name);
+        if self.request.tools.get(&seen).is_none() {
+            return Err(ApiError::field(place, format!("is {name:?}, which is not among the tools")));
+        }
+        Ok(seen)
+    }
+}
+
+/// The name that the model sees.
+pub(crate) fn seen_name(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}{BETWEEN}{name}"))
+}
+
+/// The arguments of an earlier call, as the model wrote them.
+pub(crate) fn seen_arguments(arguments: &Arguments) -> String {
+    match arguments {
+        Arguments::Json(text) => text.clone(),
+        Arguments::Text(text) => json!({ INPUT: text }).to_string(),
+    }
+}
+
+/// The input of a custom tool in the arguments that the model wrote; those that are cut off give what is there.
+pub(crate) fn input_of(arguments: &str) -> String {
+    let whole: Option<Map<String, Value>> = serde_json::from_str(arguments).ok();
+    match whole.and_then(|mut object| object.remove(INPUT)) {
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+        None => arguments.to_owned(),
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    tools: Vec<Tool>,
+    origins: HashMap<String, Origin>,
+    ignored: Vec<String>,
+}
+
+impl Reader {
+    fn tool(&mut self, tool: Value, place: &str, namespace: Option<&str>) -> Result<(), ApiError> {
+        let mut fields = Fields::inside(place, tool)?;
+        let kind: Option<String> = fields.take("type")?;
+        match (kind.as_deref(), namespace) {
+            (Some("function"), _) => self.function(fields, namespace),
+            (Some("custom"), _) => self.custom(fields, namespace),
+            (Some("namespace"), None) => self.namespace(fields),
+            (Some("namespace"), Some(_)) => {
+                Err(ApiError::unsupported(fields.name("type"), "is namespace; one may not stand in another"))
+            }
+            // Tools that OpenAI's servers run: what they need is told to nobody here.
+            (Some(_), _) => {
+                self.ignored.push(place.to_owned());
+                Ok(())
+            }
+            (None, _) => Err(ApiError::field(fields.name("type"), "is missing")),
+        }
+    }
+
+    fn namespace(&mut self, mut fields: Fields) -> Result<(), ApiError> {
+        let name = name_of(&mut fields)?;
+        fields.take::<String>("description")?;
+        let place = fields.name("tools");
+        let list: Vec<Value> = fields.take("tools")?.unwrap_or_default();
+        fields.end()?;
+        for (index, tool) in list.into_iter().enumerate() {
+            self.tool(tool, &format!("{place}[{index}]"), Some(&name))?;
+        }
+        Ok(())
+    }
+
+    fn function(&mut self, mut fields: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
+        let name = name_of(&mut fields)?;
+        let description: Option<String> = fields.take("description")?;
+        let parameters: Option<Map<String, Value>> = fields.take("parameters")?;
+        let is_strict: Option<bool> = fields.take("strict")?;
+        let is_deferred: Option<bool> = fields.take("defer_loading")?;
+        // Not shown to a model by OpenAI either.
+        fields.value("output_schema");
+        let place = fields.name("defer_loading");
+        fields.end()?;
+        if is_deferred == Some(true) {
+            self.ignored.push(place);
+        }
+        let mut function = json!({"name": seen_name(namespace, &name)});
+        if let Some(text) = description {
+            function["description"] = text.into();
+        }
+        function["parameters"] =
+            parameters.map_or_else(|| json!({"type": "object", "properties": {}}), Value::Object);
+        if is_strict == Some(true) {
+            function["strict"] = true.into();
+        }
+        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
+    }
+
+    /// A tool that takes a text: a function with one argument.
+    fn custom(&mut self, mut fields: Fields, namespace: Option<&str>) -> Result<(), ApiError> {
+        let name = name_of(&mut fields)?;
+        let mut description: String = fields.take("description")?.unwrap_or_default();
+        let place = fields.name("format");
+        let mut input = json!({"type": "string"});
+        let mut is_strict = false;
+        if let Some(format) = fields.value("format") {
+            match custom_format(format, &place)? {
+                CustomFormat::Text => {}
+                CustomFormat::Regex(pattern) => {
+                    input["pattern"] = format!("^(?:{pattern})$").into();
+                    is_strict = true;
+                }
+                CustomFormat::Lark(grammar) => {
+                    // A Lark grammar cannot be enforced inside of a JSON string: the model is told of it.
+                    description += &format!("\n\nThe input follows this grammar:\n{grammar}");
+                    self.ignored.push(place);
+                }
+            }
+        }
+        fields.end()?;
+        let parameters = json!({"type": "object", "properties": {INPUT: input}, "required": [INPUT], "additionalProperties": false});
+        let mut function = json!({"name": seen_name(namespace, &name), "description": description, "parameters": parameters});
+        if is_strict {
+            function["strict"] = true.into();
+        }
+        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
+    }
+
+    fn add(&mut self, function: Value, origin: Origin) -> Result<(), ApiError> {
+        if self.tools.len() == MOST {
+            return Err(ApiError::field("tools", format!("has more than {MOST} tools")));
+        }
+        let tool = Tool::read(json!({"type": "function", "function": function}))?;
+        self.origins.insert(tool.name.clone(), origin);
+        self.tools.push(tool);
+        Ok(())
+    }
+}
+
+enum CustomFormat {
+    Text,
+    Regex(String),
+    Lark(String),
+}
+
+fn custom_format(format: Value, place: &str) -> Result<CustomFormat, ApiError> {
+    let mut fields = Fields::inside(place, format)?;
+    let kind: Option<String> = fields.take("type")?;
+    let format = match kind.as_deref() {
+        Some("text") => CustomFormat::Text,
+        Some("grammar") => {
+            let syntax: Option<String> = fields.take("syntax")?;
+            let definition: Option<String> = fields.take("definition")?;
+            let definition =
+                definition.ok_or_else(|| ApiError::field(fields.name("definition"), "is missing"))?;
+            match syntax.as_deref() {
+                Some("lark") => CustomFormat::Lark(definition),
+                Some("regex") => CustomFormat::Regex(definition),
+                _ => return Err(ApiError::field(fields.name("syntax"), "must be lark or regex")),
+            }
+        }
+        _ => return Err(ApiError::field(fields.name("type"), "must be text or grammar")),
+    };
+    fields.end()?;
+    Ok(format)
+}
+
+fn name_of(fields: &mut Fields) -> Result<String, ApiError> {
+    let place = fields.name("name");
+    let name: Option<String> = fields.take("name")?;
+    check_name(name, &place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(tools: Value, choice: Value) -> Result<OfferedTools, ApiError> {
+        OfferedTools::read(Some(tools), Some(choice).filter(|choice| !choice.is_null()), None)
+    }
+
+    fn function(name: &str) -> Value {
+        json!({"type": "function", "name": name, "description": "It.", "parameters": {"type": "object"}, "strict": false})
+    }
+
+    #[test]
+    fn namespaces_and_custom_tools_become_functions_and_return() {
+        let tools = json!([
+            function("add"),
+            {"type": "namespace", "name": "mcp__sea", "description": "Tides.", "tools": [function("tide")]},
+            {"type": "custom", "name": "patch", "description": "Patches.", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /a/"}},
+            {"type": "web_search", "external_web_access": true},
+        ]);
+        let offered = read(tools, Value::Null).expect("valid");
+        let names: Vec<&str> = offered.request.tools.list().iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["add", "mcp__sea__tide", "patch"]);
+        let tide = Origin { name: "tide".into(), namespace: Some("mcp__sea".into()), is_custom: false };
+        assert_eq!(offered.origin("mcp__sea__tide"), tide);
+        assert!(offered.origin("patch").is_custom);
+        assert_eq!(offered.ignored, ["tools[2].format", "tools[3]"]);
+        let text = "say \"a\"\n";
+        assert_eq!(input_of(&seen_arguments(&Arguments::Text(text.into()))), text);
+    }
+
+    #[test]
+    fn every_form_of_choice_is_read() {
+        let named = json!({"type": "function", "name": "add"});
+        for (choice, expected) in [
+            (json!("auto"), ToolChoice::Auto),
+            (json!("none"), ToolChoice::None),
+            (json!("required"), ToolChoice::Required),
+            (named.clone(), ToolChoice::Named("add".into())),
+            (
+                json!({"type": "allowed_tools", "mode": "required", "tools": [named]}),
+                ToolChoice::Allowed { names: vec!["add".into()], is_required: true },
+            ),
+        ] {
+            assert_eq!(
+                read(json!([function("add"), function("sub")]), choice).expect("valid").request.choice,
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (tools, choice, param) in [
+            (json!({}), Value::Null, "tools"),
+            (json!([{"name": "a"}]), Value::Null, "tools[0].type"),
+            (json!([{"type": "function"}]), Value::Null, "tools[0].name"),
+            (json!([{"type": "function", "name": "a b"}]), Value::Null, "tools[0].name"),
+            (json!([{"type": "function", "name": "a", "mood": 1}]), Value::Null, "tools[0].mood"),
+            (
+                json!([{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]),
+                Value::Null,
+                "tools[0].tools[0].name",
+            ),
+            (
+                json!([{"type": "custom", "name": "a", "format": {"type": "grammar", "syntax": "bnf", "definition": ""}}]),
+                Value::Null,
+                "tools[0].format.syntax",
+            ),
+            (json!([function("a"), function("a")]), Value::Null, "tools"),
+            (json!([function("a")]), json!({"type": "function", "name": "b"}), "tool_choice.name"),
+            (json!([function("a")]), json!({"type": "mcp"}), "tool_choice.type"),
+            (json!([]), json!("required"), "tool_choice"),
+        ] {
+            assert_eq!(read(tools, choice).expect_err(param).param(), Some(param));
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Writes answers as responses, whole or as events. Invariants: the pieces alone decide what is written, so a stream and a whole
+//! response are equal; the ids of items follow from that of the response, so an answer that is computed again has the same.
+
+use bytes::Bytes;
+use mlx_core::engine::Usage;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::object::{
+    IncompleteDetails, InputTokensDetails, OutputItem, OutputPart, OutputTokensDetails, Response,
+    ResponseError, ResponseUsage, Status,
+};
+use super::tools::{OfferedTools, Origin, input_of};
+use crate::answer::{AnswerWriter, Facts};
+use crate::error::ApiError;
+use crate::piece::{CallPiece, End, EndReason, Piece, Token};
+use crate::protocol::openai::logprobs::{ChatLogprob, ChatLogprobs};
+
+/// Takes a response that has ended.
+pub(crate) type Keep = Box<dyn FnOnce(&Response) + Send>;
+
+/// What a writer needs to know of a request.
+pub(crate) struct Asked {
+    /// The id of the response.
+    pub(crate) id: String,
+    /// What the response shows of the request.
+    pub(crate) echo: Map<String, Value>,
+    /// The tools.
+    pub(crate) tools: OfferedTools,
+    /// Whether tokens have log-probabilities.
+    pub(crate) logprobs: bool,
+}
+
+/// Writes one response.
+pub(crate) struct Writer {
+    response: Response,
+    facts: Facts,
+    tools: OfferedTools,
+    logprobs: bool,
+    /// Tokens whose text has not come yet.
+    tokens: Vec<Token>,
+    open: Option<Open>,
+    /// The number of the next event.
+    sequence: u64,
+    keep: Option<Keep>,
+}
+
+/// The item that is being written.
+struct Open {
+    id: String,
+    kind: Kind,
+    /// The text so far.
+    text: String,
+    logprobs: Vec<ChatLogprob>,
+}
+
+enum Kind {
+    Reasoning,
+    Message,
+    Call { call_id: String, origin: Origin },
+}
+
+impl Kind {
+    /// Whether the item has a content part with a text.
+    fn has_part(&self) -> bool {
+        !matches!(self, Self::Call { .. })
+    }
+}
+
+impl Writer {
+    /// A writer of a response, and what keeps it at its end.
+    pub(crate) fn new(asked: Asked, facts: Facts, keep: Option<Keep>) -> Self {
+        let Asked { id, echo, tools, logprobs } = asked;
+        let response = Response {
+            id,
+            object: "response",
+            created_at: facts.created,
+            completed_at: None,
+            status: Status::InProgress,
+            background: false,
+            error: None,
+            incomplete_details: None,
+            output: Vec::new(),
+            usage: None,
+            model: facts.model.clone(),
+            seed: facts.seed,
+            request: echo,
+        };
+        Self { response, facts, tools, logprobs, tokens: Vec::new(), open: None, sequence: 0, keep }
+    }
+
+    /// The response as it is before its first token.
+    pub(crate) fn begun(&self) -> &Response {
+        &self.response
+    }
+
+    fn event(&mut self, kind: &'static str, fields: Value) -> Bytes {
+        let bytes = event_bytes(kind, self.sequence, fields);
+        self.sequence += 1;
+        bytes
+    }
+
+    /// An event with the whole response.
+    fn response_event(&mut self, kind: &'static str) -> Bytes {
+        let response = json(&self.response);
+        self.event(kind, json!({ "response": response }))
+    }
+
+    /// An event of the open item.
+    fn item_event(&mut self, kind: &'static str, more: Value) -> Bytes {
+        let place = self.response.output.len();
+        let open = self.open.as_ref();
+        let mut fields = json!({"item_id": open.map(|open| open.id.as_str()), "output_index": place});
+        if open.is_some_and(|open| open.kind.has_part()) {
+            fields["content_index"] = 0.into();
+        }
+        merge(&mut fields, more);
+        self.event(kind, fields)
+    }
+
+    fn begin(&mut self, prefix: &str, kind: Kind, events: &mut Vec<Bytes>) {
+        self.end_item(Status::Completed, events);
+        let place = self.response.output.len();
+        let id = format!("{prefix}_{}{place:02}", self.response.id.trim_start_matches("resp_"));
+        let open = Open { id, kind, text: String::new(), logprobs: Vec::new() };
+        let item = json(&open.item(Status::InProgress));
+        let part = open.part().map(|part| json(&part));
+        self.open = Some(open);
+        events.push(self.event("response.output_item.added", json!({"output_index": place, "item": item})));
+        if let Some(part) = part {
+            events.push(self.item_event("response.content_part.added", json!({ "part": part })));
+        }
+    }
+
+    fn reasoning(&mut self, text: &str, events: &mut Vec<Bytes>) {
+        if !matches!(self.open, Some(Open { kind: Kind::Reasoning, .. })) {
+            self.begin("rs", Kind::Reasoning, events);
+        }
+        self.tokens.clear();
+        self.add(text);
+        events.push(self.item_event("response.reasoning_text.delta", json!({ "delta": text })));
+    }
+
+    fn content(&mut self, text: &str, events: &mut Vec<Bytes>) {
+        if !matches!(self.open, Some(Open { kind: Kind::Message, .. })) {
+            self.begin("msg", Kind::Message, events);
+        }
+        let tokens = std::mem::take(&mut self.tokens);
+        let logprobs = if self.logprobs {
+            ChatLogprobs::new(&tokens, &self.facts.tokenizer).content
+        } else {
+            Vec::new()
+        };
+        self.add(text);
+        let shown = json(&logprobs);
+        if let Some(open) = &mut self.open {
+            open.logprobs.extend(logprobs);
+        }
+        events.push(self.item_event("response.output_text.delta", json!({"delta": text, "logprobs": shown})));
+    }
+
+    fn call(&mut self, call: CallPiece, events: &mut Vec<Bytes>) {
+        self.tokens.clear();
+        if let Some((_, name)) = call.head {
+            let origin = self.tools.origin(&name);
+            let prefix = if origin.is_custom { "ctc" } else { "fc" };
+            let call_id = format!("call_{}{:02}", self.response.id.trim_start_matches("resp_"), call.index);
+            self.begin(prefix, Kind::Call { call_id, origin }, events);
+        }
+        if call.arguments.is_empty() {
+            return;
+        }
+        self.add(&call.arguments);
+        // The input of a custom tool is known when its JSON is complete.
+        if !self.open.as_ref().is_some_and(Open::is_custom) {
+            events.push(
+                self.item_event("response.function_call_arguments.delta", json!({"delta": call.arguments})),
+            );
+        }
+    }
+
+    fn add(&mut self, text: &str) {
+        if let Some(open) = &mut self.open {
+            open.text.push_str(text);
+        }
+    }
+
+    fn end_item(&mut self, status: Status, events: &mut Vec<Bytes>) {
+        let Some(open) = &self.open else { return };
+        let (text, logprobs) = (open.text.clone(), json(&open.logprobs));
+        let part = open.part().map(|part| json(&part));
+        match &open.kind {
+            Kind::Reasoning => {
+                events.push(self.item_event("response.reasoning_text.done", json!({ "text": text })))
+            }
+            Kind::Message => {
+                let fields = json!({"text": text, "logprobs": logprobs});
+                events.push(self.item_event("response.output_text.done", fields));
+            }
+            Kind::Call { origin: Origin { is_custom: true, .. }, .. } => {
+                let input = input_of(&text);
+                events.push(
+                    self.item_event("response.custom_tool_call_input.delta", json!({ "delta": input })),
+                );
+                events
+                    .push(self.item_event("response.custom_tool_call_input.done", json!({ "input": input })));
+            }
+            Kind::Call { origin, .. } => {
+                let fields = json!({"name": origin.name, "arguments": text});
+                events.push(self.item_event("response.function_call_arguments.done", fields));
+            }
+        }
+        if let Some(part) = part {
+            events.push(self.item_event("response.content_part.done", json!({ "part": part })));
+        }
+        let Some(open) = self.open.take() else { return };
+        let item = open.item(status);
+        let fields = json!({"output_index": self.response.output.len(), "item": json(&item)});
+        events.push(self.event("response.output_item.done", fields));
+        self.response.output.push(item);
+    }
+
+    fn end(&mut self, end: &End, events: &mut Vec<Bytes>) {
+        let is_cut = end.reason == EndReason::Length;
+        let status = if is_cut { Status::Incomplete } else { Status::Completed };
+        self.end_item(status, events);
+        self.response.status = status;
+        self.response.incomplete_details =
+            is_cut.then_some(IncompleteDetails { reason: "max_output_tokens" });
+        self.response.usage = Some(usage(&end.usage, end.reasoning_tokens));
+    }
+
+    /// The end of the response, whatever it is.
+    fn finish(&mut self) {
+        self.response.completed_at = Some(crate::answer::now());
+        if let Some(keep) = self.keep.take() {
+            keep(&self.response);
+        }
+    }
+}
+
+impl AnswerWriter for Writer {
+    fn opening(&mut self) -> Vec<Bytes> {
+        vec![self.response_event("response.created"), self.response_event("response.in_progress")]
+    }
+
+    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
+        let mut events = Vec::new();
+        if self.logprobs {
+            self.tokens.extend(piece.tokens);
+        }
+        if !piece.reasoning.is_empty() {
+            self.reasoning(&piece.reasoning, &mut events);
+        }
+        if !piece.content.is_empty() {
+            self.content(&piece.content, &mut events);
+        }
+        for call in piece.calls {
+            self.call(call, &mut events);
+        }
+        if let Some(end) = piece.end {
+            self.end(&end, &mut events);
+        }
+        events
+    }
+
+    /// Some clients do not count comments. The number is that of the event before: signs of life are not repeated to those who
+    /// come back.
+    fn sign_of_life(&mut self) -> Bytes {
+        let response = json(&self.response);
+        event_bytes("response.in_progress", self.sequence.saturating_sub(1), json!({ "response": response }))
+    }
+
+    fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
+        let mut events = Vec::new();
+        self.end_item(Status::Incomplete, &mut events);
+        self.response.status = if error.is_cancelled() { Status::Cancelled } else { Status::Failed };
+        self.response.error = Some(ResponseError { code: error.code(), message: error.message() });
+        self.finish();
+        events.push(self.response_event("response.failed"));
+        events
+    }
+
+    fn closing(&mut self) -> Vec<Bytes> {
+        self.finish();
+        let is_cut = self.response.status == Status::Incomplete;
+        vec![self.response_event(if is_cut { "response.incomplete" } else { "response.completed" })]
+    }
+
+    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
+        for piece in choices.into_iter().flatten() {
+            self.piece(piece);
+        }
+        self.finish();
+        // Every value here has a form in JSON.
+        serde_json::to_vec(&self.response).unwrap_or_default()
+    }
+}
+
+impl Open {
+    fn is_custom(&self) -> bool {
+        matches!(&self.kind, Kind::Call { origin, .. } if origin.is_custom)
+    }
+
+    /// The content part; calls have none.
+    fn part(&self) -> Option<OutputPart> {
+        match self.kind {
+            Kind::Reasoning => Some(OutputPart::ReasoningText { text: self.text.clone() }),
+            Kind::Message => Some(OutputPart::text(self.text.clone(), self.logprobs.clone())),
+            Kind::Call { .. } => None,
+        }
+    }
+
+    /// The item; one that has just begun has no content.
+    fn item(&self, status: Status) -> OutputItem {
+        let id = self.id.clone();
+        let has_begun = status == Status::InProgress;
+        let content: Vec<OutputPart> = if has_begun { Vec::new() } else { self.part().into_iter().collect() };
+        match &self.kind {
+            Kind::Reasoning => {
+                OutputItem::Reasoning { id, summary: Vec::new(), content, encrypted_content: None, status }
+            }
+            Kind::Message => OutputItem::Message { id, status, role: "assistant", content },
+            Kind::Call { call_id, origin: Origin { name, namespace, is_custom } } => {
+                let (call_id, name, namespace) = (call_id.clone(), name.clone(), namespace.clone());
+                if *is_custom {
+                    let input = if has_begun { String::new() } else { input_of(&self.text) };
+                    OutputItem::CustomToolCall { id, status, call_id, name, namespace, input }
+                } else {
+                    OutputItem::FunctionCall {
+                        id,
+                        status,
+                        arguments: self.text.clone(),
+                        call_id,
+                        name,
+                        namespace,
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn usage(usage: &Usage, reasoning_tokens: usize) -> ResponseUsage {
+    ResponseUsage {
+        input_tokens: usage.prompt_tokens,
+        input_tokens_details: InputTokensDetails { cached_tokens: usage.cached_tokens },
+        output_tokens: usage.completion_tokens,
+        output_tokens_details: OutputTokensDetails { reasoning_tokens },
+        total_tokens: usage.prompt_tokens + usage.completion_tokens,
+    }
+}
+
+fn event_bytes(kind: &'static str, sequence: u64, fields: Value) -> Bytes {
+    let mut data = json!({"type": kind, "sequence_number": sequence});
+    merge(&mut data, fields);
+    Bytes::from(format!("event: {kind}\nid: {sequence}\ndata: {data}\n\n"))
+}
+
+fn merge(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Value {
+    // Every value here has a form in JSON.
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! The order of events, and that a stream and a whole response are equal.
+
+use mlx_core::engine::Usage;
+use mlx_tests::model_folder;
+
+use super::*;
+
+fn facts() -> Facts {
+    let tokenizer = mlx_core::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
+    Facts {
+        model: "tiny".into(),
+        seed: 7,
+        created: 1,
+        exactness: "sampling",
+        dropped: None,
+        max_tokens: None,
+        prompts: Vec::new(),
+        choices: 1,
+        tokenizer,
+    }
+}
+
+fn writer() -> Writer {
+    let custom = json!({"type": "custom", "name": "patch"});
+    let function = json!({"type": "function", "name": "tide"});
+    let namespace = json!({"type": "namespace", "name": "sea", "tools": [function]});
+    let tools = OfferedTools::read(Some(json!([custom, namespace])), None, None).expect("valid");
+    let asked = Asked { id: "resp_x".into(), echo: Map::new(), tools, logprobs: false };
+    Writer::new(asked, facts(), None)
+}
+
+fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {
+    let head = name.map(|name| ("unused".to_owned(), name.to_owned()));
+    Piece { calls: vec![CallPiece { index, head, arguments: arguments.into() }], ..Piece::default() }
+}
+
+fn pieces(reason: &EndReason) -> Vec<Piece> {
+    let content = |text: &str| Piece { content: text.into(), ..Piece::default() };
+    let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 5 };
+    let end = End { reason: reason.clone(), usage, reasoning_tokens: 2 };
+    vec![
+        Piece { reasoning: "hm".into(), ..Piece::default() },
+        content("a"),
+        content("b"),
+        call(0, Some("sea__tide"), ""),
+        call(0, None, "{\"a\":"),
+        call(0, None, "1}"),
+        call(1, Some("patch"), "{\"input\":\"x\\ny\"}"),
+        Piece { end: Some(end), ..Piece::default() },
+    ]
+}
+
+fn stream(reason: &EndReason) -> Vec<Value> {
+    let mut writer = writer();
+    let mut events = writer.opening();
+    events.extend(pieces(reason).into_iter().flat_map(|piece| writer.piece(piece)));
+    events.extend(writer.closing());
+    let event = |bytes: &Bytes| {
+        let text = std::str::from_utf8(bytes).expect("text");
+        let lines: Vec<&str> = text.trim_end().lines().collect();
+        let data: Value = serde_json::from_str(lines[2].strip_prefix("data: ").expect("data")).expect("json");
+        assert_eq!(lines[0].strip_prefix("event: "), data["type"].as_str());
+        assert_eq!(lines[1].strip_prefix("id: "), Some(data["sequence_number"].to_string().as_str()));
+        data
+    };
+    events.iter().map(event).collect()
+}
+
+#[test]
+fn events_come_in_the_order_of_the_protocol() {
+    let events = stream(&EndReason::ToolCalls);
+    let numbers: Vec<u64> = events.iter().filter_map(|event| event["sequence_number"].as_u64()).collect();
+    assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
+    let names: Vec<&str> = events
+        .iter()
+        .map(|event| event["type"].as_str().expect("a name").trim_start_matches("response."))
+        .collect();
+    let expected = "created in_progress \
+        output_item.added content_part.added reasoning_text.delta reasoning_text.done content_part.done output_item.done \
+        output_item.added content_part.added output_text.delta output_text.delta output_text.done content_part.done output_item.done \
+        output_item.added function_call_arguments.delta function_call_arguments.delta function_call_arguments.done output_item.done \
+        output_item.added custom_tool_call_input.delta custom_tool_call_input.done output_item.done \
+        completed";
+    assert_eq!(names, expected.split_ascii_whitespace().collect::<Vec<_>>());
+    let places: Vec<u64> = events.iter().filter_map(|event| event["output_index"].as_u64()).collect();
+    assert!(places.is_sorted() && places.last() == Some(&3), "{places:?}");
+}
+
+#[test]
+fn a_stream_and_a_whole_response_are_equal() {
+    for (reason, status) in [(EndReason::ToolCalls, "completed"), (EndReason::Length, "incomplete")] {
+        let events = stream(&reason);
+        let mut streamed = events.last().expect("an end")["response"].clone();
+        let mut whole: Value = serde_json::from_slice(&writer().whole(vec![pieces(&reason)])).expect("json");
+        for response in [&mut streamed, &mut whole] {
+            response["completed_at"].take();
+        }
+        assert_eq!(streamed, whole);
+        assert_eq!(whole["status"], status);
+        let output = whole["output"].as_array().expect("items");
+        let kinds: Vec<&str> = output.iter().filter_map(|item| item["type"].as_str()).collect();
+        assert_eq!(kinds, ["reasoning", "message", "function_call", "custom_tool_call"]);
+        assert_eq!((&output[2]["namespace"], &output[2]["name"]), (&json!("sea"), &json!("tide")));
+        assert_eq!((&output[2]["arguments"], &output[3]["input"]), (&json!("{\"a\":1}"), &json!("x\ny")));
+        assert_eq!(whole["usage"]["input_tokens_details"]["cached_tokens"], 4);
+        let done: Vec<&Value> = events
+            .iter()
+            .filter(|event| event["type"] == "response.output_item.done")
+            .map(|event| &event["item"])
+            .collect();
+        assert_eq!(done, output.iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_failure_ends_the_open_item() {
+    let mut writer = writer();
+    writer.opening();
+    writer.piece(Piece { content: "a".into(), ..Piece::default() });
+    let events = writer.failure(&ApiError::failed("the device is gone"));
+    let last = String::from_utf8_lossy(events.last().expect("an end")).into_owned();
+    assert!(last.starts_with("event: response.failed"), "{last}");
+    assert!(last.contains("the device is gone") && last.contains("\"text\":\"a\""), "{last}");
+}

@@ -1,0 +1,214 @@
+//! Responses that are kept in memory, so that they can be fetched, continued and referred to. Invariants: bounded by bytes, the
+//! least recently used goes first; a client sees its own responses only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx_core::engine::Client;
+use mlx_options::ByteSize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::events::EventLog;
+use crate::error::ApiError;
+
+/// An item of a conversation, which several responses may share.
+pub(crate) type SharedItem = Arc<Value>;
+
+/// All responses that are kept.
+pub(crate) struct ResponseStore {
+    inner: Mutex<Inner>,
+    limit: ByteSize,
+}
+
+#[derive(Default)]
+struct Inner {
+    kept: HashMap<String, Entry>,
+    bytes: u64,
+    clock: u64,
+}
+
+struct Entry {
+    response: Arc<Kept>,
+    bytes: u64,
+    used: u64,
+}
+
+/// A response that is kept.
+pub(crate) struct Kept {
+    /// Who may see it.
+    pub(crate) client: Client,
+    /// The conversation before the answer.
+    pub(crate) items: Vec<SharedItem>,
+    /// How many of them came with the request.
+    pub(crate) own: usize,
+    /// Cancels it.
+    pub(crate) cancelled: CancellationToken,
+    /// The response itself, and its output.
+    now: Mutex<(Arc<Value>, Vec<SharedItem>)>,
+    /// Its events.
+    events: Mutex<Option<Arc<EventLog>>>,
+}
+
+impl Kept {
+    /// A response that has begun.
+    pub(crate) fn new(client: Client, items: Vec<SharedItem>, own: usize, response: Value) -> Self {
+        let kept = Self {
+            client,
+            items,
+            own,
+            cancelled: CancellationToken::new(),
+            now: Mutex::new((Arc::new(Value::Null), Vec::new())),
+            events: Mutex::default(),
+        };
+        kept.set(response);
+        kept
+    }
+
+    /// The response as it is now.
+    pub(crate) fn response(&self) -> Arc<Value> {
+        Arc::clone(&locked(&self.now).0)
+    }
+
+    /// The conversation with the answer.
+    pub(crate) fn conversation(&self) -> Vec<SharedItem> {
+        self.items.iter().chain(&locked(&self.now).1).cloned().collect()
+    }
+
+    /// Its events, if they are made or kept.
+    pub(crate) fn events(&self) -> Option<Arc<EventLog>> {
+        locked(&self.events).clone()
+    }
+
+    /// Sets where its events are.
+    pub(crate) fn set_events(&self, events: Arc<EventLog>) {
+        *locked(&self.events) = Some(events);
+    }
+
+    /// Sets what it is now.
+    pub(crate) fn set(&self, response: Value) {
+        let output = response["output"].as_array().into_iter().flatten();
+        let output = output.cloned().map(Arc::new).collect();
+        *locked(&self.now) = (Arc::new(response), output);
+    }
+
+    fn has_item(&self, id: &str) -> Option<SharedItem> {
+        let is_it = |item: &&SharedItem| item["id"] == id;
+        locked(&self.now).1.iter().chain(&self.items).find(is_it).cloned()
+    }
+
+    fn bytes(&self) -> u64 {
+        let (response, output) = &*locked(&self.now);
+        let own = &self.items[self.items.len() - self.own..];
+        let items: usize = own.iter().chain(output).map(|item| size(item)).sum();
+        let events = locked(&self.events).as_ref().map_or(0, |events| events.bytes());
+        (size(response) + items + events + size_of_val(self.items.as_slice())) as u64
+    }
+}
+
+impl ResponseStore {
+    /// An empty store of at most so many bytes.
+    pub(crate) fn new(limit: ByteSize) -> Self {
+        Self { inner: Mutex::default(), limit }
+    }
+
+    /// Keeps a response that has begun, or weighs it again at its end. Others give way to it.
+    pub(crate) fn keep(&self, id: &str, response: &Arc<Kept>) {
+        let bytes = response.bytes();
+        let mut inner = locked(&self.inner);
+        inner.clock += 1;
+        let entry = Entry { response: Arc::clone(response), bytes, used: inner.clock };
+        let old = inner.kept.insert(id.to_owned(), entry);
+        inner.bytes = inner.bytes + bytes - old.map_or(0, |old| old.bytes);
+        while inner.bytes > self.limit.0 {
+            let Some(id) = inner.oldest() else { break };
+            inner.remove(&id);
+        }
+    }
+
+    /// The response with this id, if the client may see it.
+    pub(crate) fn get(&self, id: &str, client: Client) -> Result<Arc<Kept>, ApiError> {
+        let mut inner = locked(&self.inner);
+        inner.clock += 1;
+        let now = inner.clock;
+        let entry = inner.kept.get_mut(id).filter(|entry| entry.response.client == client);
+        let entry = entry.ok_or_else(|| ApiError::no_response(id))?;
+        entry.used = now;
+        Ok(Arc::clone(&entry.response))
+    }
+
+    /// Forgets a response.
+    pub(crate) fn remove(&self, id: &str) {
+        locked(&self.inner).remove(id);
+    }
+
+    /// The item with this id.
+    pub(crate) fn item(&self, id: &str, client: Client) -> Option<SharedItem> {
+        let inner = locked(&self.inner);
+        let mut own = inner.kept.values().filter(|entry| entry.response.client == client);
+        own.find_map(|entry| entry.response.has_item(id))
+    }
+}
+
+impl Inner {
+    /// The id of the response that has not been used for the longest time. Those that are being computed are not heavy yet.
+    fn oldest(&self) -> Option<String> {
+        self.kept.iter().min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone())
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some(entry) = self.kept.remove(id) {
+            self.bytes -= entry.bytes;
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// About the bytes of a value in memory.
+fn size(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(list) => list.iter().map(size).sum(),
+            Value::Object(object) => object.iter().map(|(key, value)| key.len() + 64 + size(value)).sum(),
+            _ => 0,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kept(client: u64, text: &str) -> Arc<Kept> {
+        let item = Arc::new(json!({"id": format!("msg_{text}"), "text": text.repeat(1000)}));
+        Arc::new(Kept::new(Client(client), vec![item], 1, json!({"output": [{"id": format!("rs_{text}")}]})))
+    }
+
+    #[test]
+    fn the_least_recently_used_response_gives_way() {
+        let store = ResponseStore::new(ByteSize(3 * kept(1, "a").bytes()));
+        for id in ["a", "b", "c"] {
+            store.keep(id, &kept(1, id));
+        }
+        store.get("a", Client(1)).expect("it is kept");
+        store.keep("d", &kept(1, "d"));
+        let found = ["a", "b", "c", "d"].map(|id| store.get(id, Client(1)).is_ok());
+        assert_eq!(found, [true, false, true, true]);
+        store.remove("a");
+        assert!(store.get("a", Client(1)).is_err());
+        assert!(store.item("rs_c", Client(1)).is_some() && store.item("msg_a", Client(1)).is_none());
+    }
+
+    #[test]
+    fn a_client_sees_its_own_responses_only() {
+        let store = ResponseStore::new(ByteSize(1 << 20));
+        store.keep("a", &kept(1, "a"));
+        assert_eq!(store.get("a", Client(2)).err().map(|error| error.status().as_u16()), Some(404));
+        assert!(store.item("rs_a", Client(2)).is_none());
+    }
+}

@@ -1,0 +1,258 @@
+//! `/v1/responses`: responses are computed, fetched, followed, cancelled and deleted.
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::body::read;
+use super::response::{About, answer, json, with_headers};
+use crate::client;
+use crate::error::{ApiError, ErrorResponse};
+use crate::fields::Fields;
+use crate::protocol::openai::answer::StreamEvent;
+use crate::protocol::responses::object;
+use crate::protocol::responses::request::ResponseRequest;
+use crate::protocol::responses::writer::Writer;
+use crate::request_log::LogUser;
+use crate::responses::launch::{Launch, Running};
+use crate::state::AppState;
+
+/// The most items of a page, and how many it has unless the request says.
+const LARGEST_PAGE: usize = 100;
+const PAGE: usize = 20;
+
+/// Computes a response, as one object or as server-sent events.
+#[utoipa::path(
+    post, path = "/v1/responses", tag = "generation",
+    request_body = ResponseRequest,
+    responses(
+        (status = 200, content((object::Response = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", body = ErrorResponse),
+        (status = "5XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let reader = if state.journal.is_some() { read_with_body } else { read_alone };
+    let ((request, body), job) = read(&state, request, reader).await?;
+    log.note(request.job.user.as_deref());
+    let launch = Launch::new(&state, request, body, client)?;
+    let ignored = launch.ignored().join(", ");
+    let is_streamed = launch.is_streamed();
+    let response = if launch.is_kept() {
+        let Running { facts, kept, reader } = launch.kept(&state, job, is_streamed).await?;
+        let about = About::of(&facts);
+        if is_streamed {
+            with_headers(reader.body().into_response(), about, "text/event-stream", true)
+        } else {
+            reader.end().await?;
+            with_headers(json(&*kept.response()), about, "application/json", false)
+        }
+    } else {
+        let (prepared, asked) = launch.passing(&state, job).await?;
+        answer(&state, prepared, |facts| Writer::new(asked, facts, None)).await?
+    };
+    Ok(naming_ignored(response, &ignored))
+}
+
+fn read_alone(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
+    ResponseRequest::read(fields).map(|request| (request, None))
+}
+
+fn read_with_body(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
+    let body = fields.whole();
+    ResponseRequest::read(fields).map(|request| (request, Some(body)))
+}
+
+/// Names fields that were accepted and not used.
+pub(super) fn naming_ignored(mut response: Response, ignored: &str) -> Response {
+    if ignored.is_empty() {
+        return response;
+    }
+    tracing::info!(fields = ignored, "fields of a request were not used");
+    if let Ok(value) = HeaderValue::from_str(ignored) {
+        response.headers_mut().insert(crate::request_log::IGNORED, value);
+    }
+    response
+}
+
+/// How a response is fetched.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FetchQuery {
+    /// Send its events, also those that have not been made yet.
+    #[serde(default)]
+    stream: bool,
+    /// Only events with larger numbers; the header `Last-Event-ID` says the same.
+    starting_after: Option<usize>,
+    /// Not used.
+    #[serde(default)]
+    #[param(value_type = Option<bool>)]
+    include_obfuscation: Option<bool>,
+}
+
+/// Fetches a stored response, or follows its events.
+#[utoipa::path(
+    get, path = "/v1/responses/{id}", tag = "generation",
+    params(("id" = String, Path, description = "The id of the response."), FetchQuery),
+    responses(
+        (status = 200, content((object::Response = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn fetch(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+    query: Result<Query<FetchQuery>, axum::extract::rejection::QueryRejection>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
+    let kept = state.responses.get(&id, client::of_request(&request))?;
+    if !query.stream {
+        return Ok(json(&*kept.response()));
+    }
+    let _ = query.include_obfuscation;
+    let after = match query.starting_after {
+        Some(after) => Some(after),
+        None => last_event(request.headers())?,
+    };
+    let events = kept.events().ok_or_else(|| {
+        ApiError::field("stream", "is true, but this response has no events now; fetch it whole")
+    })?;
+    let reader = events.reader(after.map_or(0, |after| after.saturating_add(1)));
+    let mut response = reader.body().into_response();
+    super::response::event_stream(response.headers_mut(), "text/event-stream");
+    Ok(response)
+}
+
+fn last_event(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
+    let Some(id) = headers.get("last-event-id") else { return Ok(None) };
+    let number = id.to_str().ok().and_then(|id| id.parse().ok());
+    number.map(Some).ok_or_else(|| ApiError::field("Last-Event-ID", "must be the number of an event"))
+}
+
+/// A response that was deleted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    /// Its id.
+    id: String,
+    /// Always `response`.
+    object: &'static str,
+    /// Always true.
+    deleted: bool,
+}
+
+/// Deletes a stored response. One that is being computed is cancelled.
+#[utoipa::path(
+    delete, path = "/v1/responses/{id}", tag = "generation",
+    params(("id" = String, Path, description = "The id of the response.")),
+    responses((status = 200, body = Deleted), (status = "4XX", body = ErrorResponse))
+)]
+pub(crate) async fn delete(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let kept = state.responses.get(&id, client::of_request(&request))?;
+    kept.cancelled.cancel();
+    state.responses.remove(&id);
+    if let Some(journal) = state.journal.clone() {
+        let id = id.clone();
+        let removed = tokio::task::spawn_blocking(move || journal.remove(&id)).await;
+        if !matches!(removed, Ok(Ok(()))) {
+            return Err(ApiError::failed("the response could not be removed from the journal"));
+        }
+    }
+    Ok(json(Deleted { id, object: "response", deleted: true }))
+}
+
+/// Cancels a response that is being computed. One that has ended stays as it is.
+#[utoipa::path(
+    post, path = "/v1/responses/{id}/cancel", tag = "generation",
+    params(("id" = String, Path, description = "The id of the response.")),
+    responses((status = 200, body = object::Response), (status = "4XX", body = ErrorResponse))
+)]
+pub(crate) async fn cancel(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let kept = state.responses.get(&id, client::of_request(&request))?;
+    kept.cancelled.cancel();
+    if let Some(events) = kept.events() {
+        // The error is part of the response.
+        events.reader(0).end().await.ok();
+    }
+    Ok(json(&*kept.response()))
+}
+
+/// Which items are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ItemsQuery {
+    /// How many, from 1 to 100; 20 unless given.
+    limit: Option<usize>,
+    /// `asc`, or `desc` for the newest first, the default.
+    order: Option<String>,
+    /// Only items after this one.
+    after: Option<String>,
+}
+
+/// A page of items.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ItemList {
+    /// Always `list`.
+    object: &'static str,
+    /// The items.
+    #[schema(value_type = Vec<Object>)]
+    data: Vec<Value>,
+    /// The id of the first.
+    first_id: Option<String>,
+    /// The id of the last.
+    last_id: Option<String>,
+    /// Whether there are more.
+    has_more: bool,
+}
+
+/// Lists the conversation before the answer.
+#[utoipa::path(
+    get, path = "/v1/responses/{id}/input_items", tag = "generation",
+    params(("id" = String, Path, description = "The id of the response."), ItemsQuery),
+    responses((status = 200, body = ItemList), (status = "4XX", body = ErrorResponse))
+)]
+pub(crate) async fn items(
+    State(state): State<AppState>,
+    Path(id): Path<String>,
+    query: Result<Query<ItemsQuery>, axum::extract::rejection::QueryRejection>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
+    let kept = state.responses.get(&id, client::of_request(&request))?;
+    let mut items = kept.items.clone();
+    match query.order.as_deref() {
+        None | Some("desc") => items.reverse(),
+        Some("asc") => {}
+        Some(_) => return Err(ApiError::field("order", "must be asc or desc")),
+    }
+    let limit = query.limit.unwrap_or(PAGE);
+    if !(1..=LARGEST_PAGE).contains(&limit) {
+        return Err(ApiError::field("limit", format!("must be from 1 to {LARGEST_PAGE}")));
+    }
+    let first = match &query.after {
+        None => 0,
+        Some(after) => {
+            let place = items.iter().position(|item| item["id"] == json!(after));
+            place.ok_or_else(|| {
+                ApiError::field("after", format!("is {after:?}, which is no item of this response"))
+            })? + 1
+        }
+    };
+    let data: Vec<Value> = items.iter().skip(first).take(limit).map(|item| Value::clone(item)).collect();
+    let id_of = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).map(str::to_owned);
+    let (first_id, last_id) = (id_of(data.first()), id_of(data.last()));
+    let has_more = first + data.len() < items.len();
+    Ok(json(ItemList { object: "list", data, first_id, last_id, has_more }))
+}
