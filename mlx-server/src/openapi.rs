@@ -120,7 +120,7 @@ mod tests {
     /// Fields of chats that are accepted and change nothing.
     const HINTS: [&str; 5] = ["store", "metadata", "prompt_cache_key", "safety_identifier", "service_tier"];
 
-    /// Requests that accept fields which nobody knows.
+    /// Requests that accept fields which the server does not know.
     const OPEN: [&str; 1] = ["/v1/responses"];
 
     /// Each documented field, sent alone, changes the parsed request, is refused by its name or is a hint.

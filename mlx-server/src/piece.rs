@@ -66,8 +66,9 @@ impl Piece {
     /// Whether this and the next piece are in the order of one piece.
     pub(crate) fn continues_with(&self, next: &Self) -> bool {
         let has_calls = !self.calls.is_empty();
-        let after_text = has_calls || !self.content.is_empty();
-        !(has_calls && !next.content.is_empty() || after_text && !next.reasoning.is_empty())
+        let is_text_late = has_calls && !next.content.is_empty();
+        let is_thought_late = (has_calls || !self.content.is_empty()) && !next.reasoning.is_empty();
+        !is_text_late && !is_thought_late
     }
 
     /// Adds what came after this piece.

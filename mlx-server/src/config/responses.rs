@@ -14,7 +14,7 @@ use crate::responses::journal::Journal;
 pub struct ResponseConfig {
     /// Memory for stored responses.
     pub responses_store: ByteSize,
-    /// How long a streamed response is computed that nobody reads.
+    /// How long a streamed response is computed without a reader.
     pub resume_window: Seconds,
     /// The folder of the journal.
     pub journal: Option<PathBuf>,

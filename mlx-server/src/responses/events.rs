@@ -1,7 +1,6 @@
-//! The events of one stored response: made whether a client reads them or not, and read from any number on.
+//! The events of one stored response, which clients read from any number on.
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +8,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-use crate::answer::AnswerWriter;
 use crate::error::ApiError;
-use crate::stream::{Feed, Sent};
 
 /// The events of a response.
 pub(crate) struct EventLog {
@@ -30,64 +26,34 @@ struct State {
     error: Option<ApiError>,
 }
 
-/// How long a response is computed that nobody reads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Unread {
-    /// For so long.
-    For(Duration),
-    /// To its end.
-    ToItsEnd,
-}
-
 impl EventLog {
-    /// Makes the events of an answer in the background. They are read from a reader that was there before, so that the answer is not
-    /// unread from the start.
-    pub(crate) fn follow<W: AnswerWriter>(
-        feed: Feed<W>,
-        unread: Unread,
-        cancelled: CancellationToken,
-    ) -> (Arc<Self>, Reader) {
-        let log = Arc::new(Self { state: Mutex::default(), changed: watch::Sender::new(()) });
-        let reader = log.reader(0);
-        tokio::spawn(Arc::clone(&log).run(feed, unread, cancelled));
-        (log, reader)
+    /// An empty log.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changed: watch::Sender::new(()) })
     }
 
-    async fn run<W: AnswerWriter>(
-        self: Arc<Self>,
-        mut feed: Feed<W>,
-        unread: Unread,
-        cancelled: CancellationToken,
-    ) {
-        let mut left = pin!(self.left(unread));
-        loop {
-            let sent = tokio::select! {
-                biased;
-                () = cancelled.cancelled() => { feed.fail(ApiError::cancelled()); feed.next().await }
-                () = &mut left => { feed.fail(ApiError::cancelled()); feed.next().await }
-                sent = feed.next() => sent,
-            };
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            match sent {
-                Some(Sent::Event(bytes)) => state.events.push(bytes),
-                Some(Sent::SignOfLife(bytes)) => state.sign = (bytes, state.sign.1 + 1),
-                None => {
-                    state.ended = true;
-                    state.error = feed.error().cloned();
-                }
-            }
-            let ended = state.ended;
-            drop(state);
-            self.changed.send_replace(());
-            if ended {
-                return;
-            }
-        }
+    /// Adds the next event.
+    pub(crate) fn add(&self, event: Bytes) {
+        self.change(|state| state.events.push(event));
     }
 
-    /// Waits until nobody has read for too long.
-    async fn left(&self, unread: Unread) {
-        let Unread::For(patience) = unread else { return std::future::pending().await };
+    /// Sends a sign of life to all who read now.
+    pub(crate) fn add_sign_of_life(&self, sign: Bytes) {
+        self.change(|state| state.sign = (sign, state.sign.1 + 1));
+    }
+
+    /// No event follows. `error` is set if the answer failed.
+    pub(crate) fn end(&self, error: Option<ApiError>) {
+        self.change(|state| (state.ended, state.error) = (true, error));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.send_replace(());
+    }
+
+    /// Waits until there has been no reader for so long.
+    pub(crate) async fn left_for(&self, patience: Duration) {
         loop {
             self.changed.closed().await;
             tokio::time::sleep(patience).await;

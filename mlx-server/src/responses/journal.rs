@@ -76,7 +76,7 @@ impl Journal {
             match read(&path) {
                 Ok(entry) => entries.push(entry),
                 Err(error) => {
-                    tracing::error!(file = %path.display(), %error, "a file of the journal cannot be read")
+                    tracing::error!(file = %path.display(), %error, "a file of the journal cannot be read");
                 }
             }
         }
@@ -84,15 +84,12 @@ impl Journal {
         let (mut found, mut state) =
             (Found::default(), self.state.lock().unwrap_or_else(PoisonError::into_inner));
         for (Entry { record, response }, bytes) in entries {
-            match response {
-                Some(response) => {
-                    state.ended.push((record.id.clone(), bytes));
-                    found.ended.push((record, response));
-                }
-                None => {
-                    state.begun.insert(record.id.clone(), record.clone());
-                    found.begun.push(record);
-                }
+            if let Some(response) = response {
+                state.ended.push((record.id.clone(), bytes));
+                found.ended.push((record, response));
+            } else {
+                state.begun.insert(record.id.clone(), record.clone());
+                found.begun.push(record);
             }
         }
         found

@@ -1,13 +1,15 @@
 //! Computes responses: from a request, or again from the journal.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mlx_core::chat::check_calls;
 use mlx_core::engine::Client;
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use super::events::{EventLog, Reader, Unread};
+use super::events::Reader;
+use super::follow::{Unread, follow};
 use super::journal::Record;
 use super::store::{Kept, SharedItem};
 use crate::answer::{Facts, Prepared};
@@ -165,9 +167,9 @@ impl Launch {
         let unread = match (&state.journal, is_streamed) {
             (Some(_), _) => Unread::ToItsEnd,
             (None, true) => Unread::For(state.config.responses.resume_window.duration()),
-            (None, false) => Unread::For(std::time::Duration::ZERO),
+            (None, false) => Unread::For(Duration::ZERO),
         };
-        let (events, reader) = EventLog::follow(feed, unread, kept.cancelled.clone());
+        let (events, reader) = follow(feed, unread, kept.cancelled.clone());
         kept.set_events(events);
         Ok(Running { facts, kept, reader })
     }

@@ -136,7 +136,7 @@ fn last_event(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
 
 /// A response that was deleted.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Deleted {
+pub(crate) struct Deletion {
     /// Its id.
     id: String,
     /// Always `response`.
@@ -149,7 +149,7 @@ pub(crate) struct Deleted {
 #[utoipa::path(
     delete, path = "/v1/responses/{id}", tag = "generation",
     params(("id" = String, Path, description = "The id of the response.")),
-    responses((status = 200, body = Deleted), (status = "4XX", body = ErrorResponse))
+    responses((status = 200, body = Deletion), (status = "4XX", body = ErrorResponse))
 )]
 pub(crate) async fn delete(
     State(state): State<AppState>,
@@ -166,7 +166,7 @@ pub(crate) async fn delete(
             return Err(ApiError::failed("the response could not be removed from the journal"));
         }
     }
-    Ok(json(Deleted { id, object: "response", deleted: true }))
+    Ok(json(Deletion { id, object: "response", deleted: true }))
 }
 
 /// Cancels a response that is being computed. One that has ended stays as it is.

@@ -75,6 +75,8 @@ impl Turn {
 
 #[cfg(test)]
 mod tests {
+    use Role::{Assistant, Developer, System, Tool, User};
+
     use super::*;
 
     fn said(role: Role, text: &str) -> Item {
@@ -106,7 +108,6 @@ mod tests {
         ];
         let messages = messages(Some("be"), &items);
         let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
-        use Role::{Assistant, Developer, System, Tool, User};
         assert_eq!(roles, [System, Developer, User, Assistant, Tool, Tool, Assistant]);
         let calls = &messages[3];
         assert_eq!(

@@ -94,7 +94,7 @@ pub(crate) fn of_store(value: &Value) -> Result<Item, ApiError> {
 }
 
 fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
-    // They say nothing that the model is told.
+    // The model sees neither.
     fields.take::<String>("id")?;
     fields.take::<String>("status")?;
     let item = match kind {

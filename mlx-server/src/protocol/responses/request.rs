@@ -1,4 +1,4 @@
-//! The request of `POST /v1/responses`. Fields at the top level that nobody knows are accepted and named in the answer's headers,
+//! The request of `POST /v1/responses`. Unknown fields at the top level are accepted and named in the answer's headers,
 //! as OpenAI's clients send new ones with every release; inside of items and tools they are refused.
 
 use mlx_core::chat::ContextPolicy;
@@ -149,7 +149,7 @@ impl ResponseRequest {
         if input.is_empty() && given.previous_response_id.is_none() && given.instructions.is_none() {
             return Err(ApiError::field("input", "is missing; give a text or a list of items"));
         }
-        let logprobs = logprobs(given.include.unwrap_or_default(), given.top_logprobs)?;
+        let logprobs = logprobs(&given.include.unwrap_or_default(), given.top_logprobs)?;
         let (thinking, summary) = thinking(given.reasoning)?;
         echo.insert("reasoning".into(), summary);
         let (constraint, text) = text(given.text)?;
@@ -241,7 +241,7 @@ fn policy(truncation: Option<&str>) -> Result<ContextPolicy, ApiError> {
 }
 
 /// How many alternatives each token has, if log-probabilities are included.
-fn logprobs(include: Vec<String>, top: Option<usize>) -> Result<Option<usize>, ApiError> {
+fn logprobs(include: &[String], top: Option<usize>) -> Result<Option<usize>, ApiError> {
     let is_known = |name: &String| name == LOGPROBS || NEVER_THERE.contains(&name.as_str());
     if let Some(name) = include.iter().find(|name| !is_known(name)) {
         return Err(ApiError::unsupported("include", format!("has {name:?}, which no answer has here")));

@@ -198,7 +198,7 @@ impl Reader {
             (Some("namespace"), Some(_)) => {
                 Err(ApiError::unsupported(fields.name("type"), "is namespace; one may not stand in another"))
             }
-            // Tools that OpenAI's servers run: what they need is told to nobody here.
+            // A tool that OpenAI's servers run. The model does not see it.
             (Some(_), _) => {
                 self.ignored.push(place.to_owned());
                 Ok(())
@@ -241,7 +241,7 @@ impl Reader {
         if is_strict == Some(true) {
             function["strict"] = true.into();
         }
-        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
+        self.add(&function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: false })
     }
 
     /// A tool that takes a text: a function with one argument.
@@ -259,8 +259,9 @@ impl Reader {
                     is_strict = true;
                 }
                 CustomFormat::Lark(grammar) => {
-                    // A Lark grammar cannot be enforced inside of a JSON string: the model is told of it.
-                    description += &format!("\n\nThe input follows this grammar:\n{grammar}");
+                    // A Lark grammar cannot be enforced inside a JSON string, so the model reads it as text.
+                    description.push_str("\n\nThe input follows this grammar:\n");
+                    description.push_str(&grammar);
                     self.ignored.push(place);
                 }
             }
@@ -271,10 +272,10 @@ impl Reader {
         if is_strict {
             function["strict"] = true.into();
         }
-        self.add(function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
+        self.add(&function, Origin { name, namespace: namespace.map(str::to_owned), is_custom: true })
     }
 
-    fn add(&mut self, function: Value, origin: Origin) -> Result<(), ApiError> {
+    fn add(&mut self, function: &Value, origin: Origin) -> Result<(), ApiError> {
         if self.tools.len() == MOST {
             return Err(ApiError::field("tools", format!("has more than {MOST} tools")));
         }

@@ -191,7 +191,7 @@ impl Writer {
         let part = open.part().map(|part| json(&part));
         match &open.kind {
             Kind::Reasoning => {
-                events.push(self.item_event("response.reasoning_text.done", json!({ "text": text })))
+                events.push(self.item_event("response.reasoning_text.done", json!({ "text": text })));
             }
             Kind::Message => {
                 let fields = json!({"text": text, "logprobs": logprobs});
