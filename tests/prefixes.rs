@@ -1,6 +1,6 @@
 //! What was computed for one request is taken over by the next one that begins alike, and changes no answer.
 
-use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, Miss, RequestOptions};
 use mlx_tests::{Outcome, collect, device, greedy, model_folder, run};
 
 const MODEL: &str = "llama-f32";
@@ -30,16 +30,28 @@ fn what_is_alike_is_taken_over_and_at_least_one_token_is_computed() {
     let _turn = device();
     let engine = start(&free());
     let prompt = |length: usize, end: u32| [&text(1, 77)[..length], &vec![end; 77 - length]].concat();
-    let counts: Vec<usize> = [prompt(77, 0), prompt(77, 0), prompt(51, 90), prompt(47, 91)]
-        .iter()
-        .map(|prompt| cached(&run(&engine, prompt, &greedy(5))))
-        .collect();
-    assert_eq!(counts, [0, 76, 51, 47]);
+    let outcomes = [prompt(77, 0), prompt(77, 0), prompt(51, 90), prompt(47, 91)]
+        .map(|prompt| run(&engine, &prompt, &greedy(5)));
+    assert_eq!(outcomes.each_ref().map(cached), [0, 76, 51, 47]);
+    // What is kept are the prompt and all but the last token of the answer.
+    let misses = outcomes.map(|outcome| outcome.finished.usage.miss);
+    assert_eq!(misses, [None, None, Some(Miss { at: 51, kept: 81 }), Some(Miss { at: 47, kept: 81 })]);
     let miss = engine.last_miss().expect("two prompts left the known text");
     assert_eq!((miss.position, miss.token, miss.kept_token), (47, 91, text(1, 77)[47]));
     assert_eq!(miss.kept_text, engine.folder().tokenizer.decode(&[miss.kept_token], false));
     let stats = engine.stats();
     assert_eq!((stats.prefix_hits, stats.prompt_tokens), (3, 77 + 1 + 26 + 30));
+}
+
+#[test]
+fn a_short_text_that_is_left_is_no_miss() {
+    let _turn = device();
+    let engine = start(&free());
+    let prompt = text(1, 40);
+    run(&engine, &prompt, &greedy(5));
+    let other = run(&engine, &[&prompt[..20], &[90]].concat(), &greedy(5));
+    assert_eq!((cached(&other), other.finished.usage.miss), (20, None));
+    assert_eq!(engine.last_miss().map(|miss| (miss.position, miss.kept_length)), Some((20, 44)));
 }
 
 /// The answer itself is kept, too: the next turn of a chat computes only what was said since.

@@ -69,6 +69,10 @@ pub enum Error {
         field: &'static str,
         /// How many tokens it has, and how many fit.
         message: String,
+        /// The tokens that it has, or at least has: more than `limit`.
+        tokens: usize,
+        /// The tokens that fit.
+        limit: usize,
     },
     /// An option of an engine, a conversion or a download has a value that cannot be used.
     #[error("{name}: {message}")]
@@ -159,9 +163,14 @@ impl Error {
         Self::Request { field, message: message.into() }
     }
 
-    /// An [`Error::ContextLength`] about `field`.
-    pub(crate) fn context_length(field: &'static str, message: impl Into<String>) -> Self {
-        Self::ContextLength { field, message: message.into() }
+    /// An [`Error::ContextLength`] about `field`, which has so many tokens, or more, where `limit` fit.
+    pub fn context_length(
+        field: &'static str,
+        tokens: usize,
+        limit: usize,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::ContextLength { field, message: message.into(), tokens, limit }
     }
 
     /// An [`Error::Option`] about the option of that name.

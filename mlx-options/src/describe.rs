@@ -6,7 +6,7 @@ use mlx_core::Error;
 pub fn describe(error: &Error) -> String {
     match error {
         Error::Request { field: name, message }
-        | Error::ContextLength { field: name, message }
+        | Error::ContextLength { field: name, message, .. }
         | Error::Option { name, message } => {
             format!("{} {message}", flag(name))
         }

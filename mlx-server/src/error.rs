@@ -186,7 +186,7 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             Error::Request { field, message } => Self::field(field, message),
-            Error::ContextLength { field, message } => {
+            Error::ContextLength { field, message, .. } => {
                 Self { code: "context_length_exceeded", ..Self::field(field, message) }
             }
             Error::Busy { retry_after, .. } => Self::busy(error.to_string(), retry_after),

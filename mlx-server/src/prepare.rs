@@ -71,19 +71,19 @@ pub(crate) fn completion(
 /// The tokens of a text, with the special tokens that the model expects around it. More than the context holds are refused.
 pub(crate) fn ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
     let context = lease.engine.spec().context_length;
-    let too_long = |count: &str| {
-        let message = format!("has {count} tokens; the model's context holds {context}");
-        ApiError::from(Error::ContextLength { field: "prompt", message })
+    let too_long = |least: &str, count: usize| {
+        let message = format!("has {least}{count} tokens; the model's context holds {context}");
+        ApiError::from(Error::context_length("prompt", count, context, message))
     };
     match prompt {
         Prompt::Text(text) => {
             let limit = EncodeLimit { tokens: context, pause: &|| turn.pause() };
             match lease.engine.folder().tokenizer.encode_within(text, true, &limit)? {
                 Encoded::Whole(ids) => Ok(ids),
-                Encoded::AtLeast(fewest) => Err(too_long(&format!("at least {fewest}"))),
+                Encoded::AtLeast(fewest) => Err(too_long("at least ", fewest)),
             }
         }
-        Prompt::Ids(ids) if ids.len() > context => Err(too_long(&ids.len().to_string())),
+        Prompt::Ids(ids) if ids.len() > context => Err(too_long("", ids.len())),
         Prompt::Ids(ids) => Ok(ids.clone()),
     }
 }

@@ -89,8 +89,8 @@ pub(crate) struct Found {
     pub(crate) hit: Option<Hit>,
     /// The length of the longest common prefix with any entry.
     pub(crate) common: usize,
-    /// The token of the tree at which the prompt diverges.
-    pub(crate) differs: Option<u32>,
+    /// Where the prompt diverges from the tree before its end: the tree's token there, and the length of an entry with this token.
+    pub(crate) differs: Option<(u32, usize)>,
     /// Nodes and tokens visited.
     pub(crate) looked_at: usize,
 }
@@ -255,11 +255,13 @@ impl<T> PrefixTree<T> {
         }
     }
 
-    fn differs(&self, place: &Place, prompt: &[u32]) -> Option<u32> {
+    fn differs(&self, place: &Place, prompt: &[u32]) -> Option<(u32, usize)> {
         let node = &self.nodes[place.node];
         let behind = node.edge.len() - (node.depth - place.depth);
-        let next = node.edge.get(behind).or_else(|| node.children.keys().next());
-        next.copied().filter(|_| place.depth < prompt.len())
+        let on_edge = node.edge.get(behind).map(|token| (*token, place.node));
+        let child = || node.children.iter().next().map(|(token, child)| (*token, *child));
+        let (token, node) = on_edge.or_else(child).filter(|_| place.depth < prompt.len())?;
+        Some((token, self.nodes[self.cuttable_below(node)].depth))
     }
 
     /// The entry at or below this node that can be truncated the most.

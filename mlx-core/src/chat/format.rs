@@ -21,7 +21,7 @@ pub(super) use family::{Envelope, Ids, KindOfValue, Part};
 pub(super) use pattern::{Literal, Pattern, SPECIAL, SPECIAL_BYTES, special_bytes};
 pub(super) use preamble::in_constraint;
 pub use thinking::{Effort, Thinking};
-pub(super) use writer::WrittenCall;
+pub(super) use writer::{WrittenCall, spaced_json};
 
 use crate::text::{ChatTemplate, Tokenizer};
 use pattern::Compiler;

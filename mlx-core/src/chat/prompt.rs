@@ -4,15 +4,12 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::history::{prepared, with_objects};
-use super::message::{Message, Part};
-use super::turns::{Counted, Rendered, fit, turns};
+use super::message::Message;
+use super::renderer::Renderer;
+use super::turns::{COUNTED, Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::text::{EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput};
-
-/// Stands behind a message that is continued, while it is rendered.
-const CONTINUED: &str = "qZ7continuedHere7Zq";
+use crate::text::{EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput, Tokenizer};
 
 /// What happens to a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,23 +74,21 @@ pub fn chat_prompt_within(
     pause: Pause,
 ) -> Result<ChatPrompt> {
     let context = engine.spec().context_length;
-    let renderer = Renderer::new(engine, pause);
+    let prompts = Prompts::new(engine, pause)?;
     if policy == ContextPolicy::Stop {
-        return match renderer.within(input, context)? {
-            Counted::Tokens(prompt) => Ok(ChatPrompt::whole(prompt)),
-            Counted::AtLeast(fewest) => Err(Error::context_length(
-                "prompt",
-                format!("has at least {fewest} tokens; the model's context holds {context}"),
-            )),
-        };
+        let counted = prompts.within(input, context.saturating_mul(COUNTED))?;
+        return counted.within(context).map(ChatPrompt::whole).map_err(|counted| {
+            let message = format!("has {counted}; the model's context holds {context}");
+            Error::context_length("prompt", counted.tokens(), context, message)
+        });
     }
     let of = |messages: &[Message]| TemplateInput { messages: messages.to_vec(), ..input.clone() };
     let limit = context - reserved_for_answer(context, max_tokens);
-    let fitted = fit(&input.messages, limit, |messages| renderer.within(&of(messages), limit))?;
+    let fitted = fit(&input.messages, limit, |messages, most| prompts.within(&of(messages), most))?;
     let Rendered { text, tokens } = fitted.prompt;
     let slide = match policy {
         ContextPolicy::Slide => {
-            let all = |messages: &[Message]| Ok(renderer.whole(&of(messages))?.tokens);
+            let all = |messages: &[Message]| Ok(prompts.whole(&of(messages))?.tokens);
             Some(head_tokens(&input.messages, &tokens, all)?)
         }
         _ => None,
@@ -103,7 +98,7 @@ pub fn chat_prompt_within(
 
 /// The prompt of a conversation, whether it fits or not. `pause` is asked during the work.
 pub fn chat_prompt(engine: &Engine, input: &TemplateInput, pause: Pause) -> Result<ChatPrompt> {
-    Renderer::new(engine, pause).whole(input).map(ChatPrompt::whole)
+    Prompts::new(engine, pause)?.whole(input).map(ChatPrompt::whole)
 }
 
 /// The tokens that stay free for an answer: `max_tokens`, by default a quarter of the context, and never more than half of it.
@@ -112,69 +107,36 @@ fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
 }
 
 /// Turns conversations into prompts, all of them within the limits of one request.
-struct Renderer<'a> {
-    engine: &'a Engine,
-    limits: RenderLimits,
-    pause: Pause<'a>,
+struct Prompts<'a> {
+    renderer: Renderer<'a>,
+    tokenizer: &'a Tokenizer,
 }
 
-impl<'a> Renderer<'a> {
-    fn new(engine: &'a Engine, pause: Pause<'a>) -> Self {
-        Self { engine, limits: RenderLimits::default(), pause }
-    }
-
-    fn text(&self, input: &TemplateInput) -> Result<String> {
-        let folder = self.engine.folder();
+impl<'a> Prompts<'a> {
+    fn new(engine: &'a Engine, pause: Pause<'a>) -> Result<Self> {
+        let folder = engine.folder();
         let template =
             folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;
-        let render = |input: &TemplateInput| template.render_within(input, &self.limits, self.pause);
-        let Some(support) = folder.tools.as_ref().ok().filter(|_| has_calls(&input.messages)) else {
-            return continued(input, render);
-        };
-        let messages = prepared(&input.messages, support);
-        let rendered = continued(&TemplateInput { messages: messages.clone(), ..input.clone() }, render);
-        match (rendered, with_objects(&messages)) {
-            (Err(Error::Template(_)), Some(messages)) => {
-                continued(&TemplateInput { messages, ..input.clone() }, render)
-            }
-            (rendered, _) => rendered,
-        }
+        let tools = folder.tools.as_ref().ok();
+        let renderer = Renderer { template, tools, limits: RenderLimits::default(), pause };
+        Ok(Self { renderer, tokenizer: &folder.tokenizer })
     }
 
     fn whole(&self, input: &TemplateInput) -> Result<Rendered> {
-        let text = self.text(input)?;
-        let limit = EncodeLimit { pause: self.pause, ..EncodeLimit::NONE };
-        let tokens = self.engine.folder().tokenizer.encode_chat_within(&text, &limit)?.whole()?;
+        let text = self.renderer.text(input)?;
+        let limit = EncodeLimit { pause: self.renderer.pause, ..EncodeLimit::NONE };
+        let tokens = self.tokenizer.encode_chat_within(&text, &limit)?.whole()?;
         Ok(Rendered { text, tokens })
     }
 
     /// The same, but a text that has more tokens than these is not tokenized to its end.
     fn within(&self, input: &TemplateInput, tokens: usize) -> Result<Counted> {
-        let text = self.text(input)?;
-        let limit = EncodeLimit { tokens, pause: self.pause };
-        Ok(match self.engine.folder().tokenizer.encode_chat_within(&text, &limit)? {
+        let text = self.renderer.text(input)?;
+        let limit = EncodeLimit { tokens, pause: self.renderer.pause };
+        Ok(match self.tokenizer.encode_chat_within(&text, &limit)? {
             Encoded::Whole(tokens) => Counted::Tokens(Rendered { text, tokens }),
             Encoded::AtLeast(fewest) => Counted::AtLeast(fewest),
         })
-    }
-}
-
-fn has_calls(messages: &[Message]) -> bool {
-    messages.iter().any(|message| !message.tool_calls.is_empty())
-}
-
-/// Renders a conversation; one whose last message is continued ends within that message.
-fn continued(input: &TemplateInput, render: impl Fn(&TemplateInput) -> Result<String>) -> Result<String> {
-    let Some((last, before)) = input.messages.split_last().filter(|_| input.continue_final_message) else {
-        return render(input);
-    };
-    // Whatever the template writes behind the message is cut off.
-    let marked = Message { parts: vec![Part::Text(last.text() + CONTINUED)], ..last.clone() };
-    let messages = [before, &[marked]].concat();
-    let text = render(&TemplateInput { messages, add_generation_prompt: false, ..input.clone() })?;
-    match text.rfind(CONTINUED) {
-        Some(end) => Ok(text[..end].to_owned()),
-        None => Err(Error::Template("it does not write the message that is to be continued".into())),
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::format::spaced_json;
 use super::json_type::JsonTypes;
 use crate::error::{Error, Result};
 
@@ -16,6 +17,9 @@ pub struct Tool {
     pub parameters: Value,
     /// Whether arguments must follow the schema.
     pub is_strict: bool,
+    /// Whether it came up after the conversation began. The prompt then does not begin with its definition, which would change
+    /// all of the prompt, but has it where a message refers to it.
+    pub is_deferred: bool,
     /// All of it, as a chat template sees it.
     pub json: Value,
 }
@@ -37,7 +41,12 @@ impl Tool {
             Some(_) => return Err(wrong("holds a function whose parameters are no JSON schema")),
         };
         let is_strict = function["strict"].as_bool().unwrap_or(false);
-        Ok(Self { name, parameters, is_strict, json })
+        Ok(Self { name, parameters, is_strict, is_deferred: false, json })
+    }
+
+    /// Its definition on one line, as templates write it: what stands in a message that refers to a deferred tool.
+    pub fn definition(&self) -> String {
+        spaced_json(&self.json)
     }
 }
 
@@ -59,6 +68,13 @@ impl Tools {
     /// All of them.
     pub fn list(&self) -> &[Tool] {
         &self.0
+    }
+
+    /// Those that the beginning of the prompt shows, for [`TemplateInput::tools`](crate::text::TemplateInput::tools): all that are
+    /// not deferred. `None` if there are none, as without tools.
+    pub fn shown(&self) -> Option<Vec<Value>> {
+        let shown = self.0.iter().filter(|tool| !tool.is_deferred).map(|tool| tool.json.clone());
+        Some(shown.collect()).filter(|shown: &Vec<Value>| !shown.is_empty())
     }
 
     /// The tool of this name.
@@ -91,4 +107,23 @@ pub enum ToolChoice {
         /// Whether at least one must be called.
         is_required: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn deferred_tools_are_known_but_not_shown() {
+        let read = |name: &str| Tool::read(json!({"type": "function", "function": {"name": name}}));
+        let (early, late) = (read("add").expect("valid"), read("sub").expect("valid"));
+        let late = Tool { is_deferred: true, ..late };
+        let tools = Tools::new(vec![early.clone(), late.clone()]).expect("two names");
+        assert_eq!(tools.shown(), Some(vec![early.json]));
+        assert_eq!(tools.get("sub"), Some(&late));
+        assert_eq!(late.definition(), r#"{"type": "function", "function": {"name": "sub"}}"#);
+        assert_eq!(Tools::new(vec![late]).expect("one").shown(), None, "the same as without tools");
+    }
 }

@@ -123,10 +123,9 @@ impl<'a> Probe<'a> {
 
     fn render(&self, answer: Vec<Message>, is_open: bool) -> crate::error::Result<String> {
         let messages = [vec![Message::user(QUESTION)], answer].concat();
-        let tools = self.tools.list().iter().map(|tool| tool.json.clone()).collect();
         self.template.render(&TemplateInput {
             messages,
-            tools: Some(tools),
+            tools: self.tools.shown(),
             add_generation_prompt: is_open,
             ..TemplateInput::default()
         })
@@ -217,7 +216,7 @@ fn tool() -> Tool {
     let description = "Looks up the times of high tide.";
     let function = json!({"name": TOOL, "description": description, "parameters": parameters});
     let json = json!({"type": "function", "function": function});
-    Tool { name: TOOL.to_owned(), parameters, is_strict: false, json }
+    Tool { name: TOOL.to_owned(), parameters, is_strict: false, is_deferred: false, json }
 }
 
 fn arguments(index: usize) -> Map<String, Value> {

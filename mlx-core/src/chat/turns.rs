@@ -15,6 +15,9 @@ const BYTES_PER_TOKEN: usize = 3;
 /// Bytes that a template writes around a message, roughly.
 const BYTES_AROUND: usize = 32;
 
+/// A prompt that is refused is counted up to this many times the limit: from the number, clients see by how much to shorten it.
+pub(super) const COUNTED: usize = 4;
+
 /// A conversation as a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rendered {
@@ -43,8 +46,16 @@ pub(super) enum Counted {
 }
 
 impl Counted {
+    /// Its tokens, or as many as were counted.
+    pub(super) fn tokens(&self) -> usize {
+        match self {
+            Self::Tokens(prompt) => prompt.tokens.len(),
+            Self::AtLeast(count) => *count,
+        }
+    }
+
     /// The prompt, if it has at most `limit` tokens.
-    fn within(self, limit: usize) -> Result<Rendered, Self> {
+    pub(super) fn within(self, limit: usize) -> Result<Rendered, Self> {
         match self {
             Self::Tokens(prompt) if prompt.tokens.len() <= limit => Ok(prompt),
             other => Err(other),
@@ -73,46 +84,35 @@ pub(super) fn turns(messages: &[Message]) -> (usize, Vec<Range<usize>>) {
 }
 
 /// Drops as many of the oldest turns as necessary for the prompt to have at most `limit` tokens. `tokens` gives the prompt of a
-/// conversation; fewer messages must not give more tokens.
+/// conversation, and counts so many tokens at most; fewer messages must not give more tokens.
 pub(super) fn fit(
     messages: &[Message],
     limit: usize,
-    tokens: impl Fn(&[Message]) -> Result<Counted>,
+    tokens: impl Fn(&[Message], usize) -> Result<Counted>,
 ) -> Result<Fitted> {
     let (head, turns) = turns(messages);
-    let all = match tokens(messages)?.within(limit) {
-        Ok(prompt) => return Ok(Fitted { prompt, dropped: head..head }),
-        Err(all) => all,
-    };
-    let without = |first: usize| tokens(&[&messages[..head], &messages[first..]].concat());
+    if let Ok(prompt) = tokens(messages, limit)?.within(limit) {
+        return Ok(Fitted { prompt, dropped: head..head });
+    }
+    let without = |first: usize, most: usize| tokens(&[&messages[..head], &messages[first..]].concat(), most);
     let cuts = cuts(messages, &turns, limit);
     // The first cut that is enough, by bisection.
     let (mut low, mut high, mut best) = (0, cuts.len(), None);
     while low < high {
         let middle = usize::midpoint(low, high);
-        match without(cuts[middle])?.within(limit) {
+        match without(cuts[middle], limit)?.within(limit) {
             Ok(prompt) => (high, best) = (middle, Some(Fitted { prompt, dropped: head..cuts[middle] })),
             Err(_) => low = middle + 1,
         }
     }
-    best.map_or_else(|| Err(too_long(&without, &cuts, all, limit)), Ok)
-}
-
-fn too_long(
-    without: &impl Fn(usize) -> Result<Counted>,
-    cuts: &[usize],
-    all: Counted,
-    limit: usize,
-) -> Error {
-    let least = match cuts.last().map(|last| without(*last)) {
-        Some(Ok(least)) => least,
-        Some(Err(error)) => return error,
-        None => all,
-    };
+    if let Some(best) = best {
+        return Ok(best);
+    }
+    let least = without(cuts.last().copied().unwrap_or(head), limit.saturating_mul(COUNTED))?;
     let message = format!(
         "have {least} with nothing but the system prompt and the latest turn; {limit} fit beside an answer"
     );
-    Error::context_length("messages", message)
+    Err(Error::context_length("messages", least.tokens(), limit, message))
 }
 
 /// Where the rest of the conversation may begin, in rising order: the turns after which another stride of text is dropped, and all turns
@@ -151,7 +151,7 @@ mod tests {
 
     /// A token for each character, and three around each message.
     #[expect(clippy::unnecessary_wraps, reason = "templates can fail")]
-    fn tokens(messages: &[Message]) -> Result<Counted> {
+    fn tokens(messages: &[Message], _: usize) -> Result<Counted> {
         Ok(Counted::Tokens(Rendered { text: String::new(), tokens: vec![0; count(messages)] }))
     }
 
@@ -191,8 +191,14 @@ mod tests {
             message(Role::Assistant, 10),
             message(Role::User, 90),
         ];
-        let message = fit(&messages, 100, tokens).expect_err("the last turn alone is too long").to_string();
+        let error = fit(&messages, 100, tokens).expect_err("the last turn alone is too long");
+        let message = error.to_string();
         assert!(message.contains("126 tokens") && message.contains("100 fit"), "{message}");
+        assert!(matches!(error, Error::ContextLength { tokens: 126, limit: 100, .. }), "{error:?}");
+        // Counting ends some way behind the limit.
+        let rough = |messages: &[Message], most: usize| Ok(Counted::AtLeast(count(messages).min(most + 1)));
+        let error = fit(&messages, 20, rough).expect_err("the same");
+        assert!(matches!(error, Error::ContextLength { tokens: 81, limit: 20, .. }), "{error:?}");
     }
 
     proptest! {
@@ -219,11 +225,11 @@ mod tests {
                 messages.push(message(Role::Assistant, answer));
             }
             messages.push(message(Role::User, 1));
-            let rough = |messages: &[Message]| match count(messages) {
-                many if many > limit => Ok(Counted::AtLeast(many / 2)),
-                _ => tokens(messages),
+            let rough = |messages: &[Message], most: usize| match count(messages) {
+                many if many > most => Ok(Counted::AtLeast(most + 1)),
+                _ => tokens(messages, most),
             };
-            let fit = |tokens: &dyn Fn(&[Message]) -> Result<Counted>| fit(&messages, limit, tokens);
+            let fit = |tokens: &dyn Fn(&[Message], usize) -> Result<Counted>| fit(&messages, limit, tokens);
             prop_assert_eq!(fit(&rough).expect("it fits"), fit(&tokens).expect("it fits"));
             // A cut takes a stride of text with it, so few of the prompts begin in a new place.
             prop_assert!(moves <= 1 + size(&messages) / (limit * BYTES_PER_TOKEN / STRIDE), "{moves} moves");

@@ -33,4 +33,4 @@ pub use request::{
     TokenOutput,
 };
 pub use stats::EngineStats;
-pub use usage::{Timings, Usage};
+pub use usage::{Miss, Timings, Usage};

@@ -225,9 +225,9 @@ fn check_prompt(
         check_slide(kept, spec)?;
     }
     if slide.is_none() && prompt.len() + answer > spec.context_length {
-        let message =
-            format!("has {} tokens; the model's context holds {}", prompt.len(), spec.context_length);
-        return Err(Error::context_length("prompt", message));
+        let (tokens, limit) = (prompt.len(), spec.context_length);
+        let message = format!("has {tokens} tokens; the model's context holds {limit}");
+        return Err(Error::context_length("prompt", tokens, limit - answer, message));
     }
     match prompt.iter().find(|&&token| token as usize >= spec.vocab_size) {
         None => Ok(()),

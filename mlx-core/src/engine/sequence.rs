@@ -14,7 +14,7 @@ use super::output::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Limits};
 use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
-use super::usage::{Timings, Usage};
+use super::usage::{Miss, Timings, Usage};
 use crate::cache::{SequenceState, Tier};
 use crate::error::Result;
 use crate::folder::ModelFolder;
@@ -88,6 +88,8 @@ pub(super) struct Sequence {
     pub(super) quarantined: bool,
     /// Why it ends, once its last token is drawn.
     pub(super) ended: Option<FinishReason>,
+    /// Where its prompt left a kept text.
+    pub(super) miss: Option<Miss>,
     cached_tokens: usize,
     clock: Clock,
 }
@@ -178,6 +180,7 @@ impl Sequence {
             run: None,
             quarantined: false,
             ended: None,
+            miss: None,
             cached_tokens: 0,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }
@@ -325,6 +328,7 @@ impl Sequence {
             prompt_tokens: self.history.prompt_length(),
             cached_tokens: self.cached_tokens,
             completion_tokens: self.history.generated().len(),
+            miss: self.miss,
         }
     }
 

@@ -19,6 +19,7 @@ mod numbers;
 mod operators;
 mod python;
 mod scope;
+mod sources;
 mod syntax;
 mod thread;
 mod value;
@@ -30,21 +31,19 @@ use std::sync::Arc;
 use jiff::civil::DateTime;
 use serde_json::{Map, Value};
 
-use super::config::{TokenizerConfig, read_optional};
+use super::config::TokenizerConfig;
 use super::guarded::guarded;
 use super::pause::{NO_PAUSE, Pause};
 use crate::chat::Message;
-use crate::config::Fields;
 use crate::error::{Error, Result};
 use fault::{Fault, Outcome, Reason};
 use messages::MessageForm;
 use meter::Meter;
 pub use meter::RenderLimits;
+use sources::{DEFAULT, Source};
 use syntax::ast::Body;
 use thread::{Control, on_thread};
 
-/// The template that is used unless another one fits better.
-const DEFAULT: &str = "default";
 /// The template for requests with tools, in folders that have one.
 const TOOL_USE: &str = "tool_use";
 
@@ -60,14 +59,6 @@ pub struct ChatTemplate {
     special_tokens: Map<String, Value>,
     /// How it looks at messages.
     form: MessageForm,
-}
-
-/// A template as it was read from a file.
-struct Source {
-    name: String,
-    /// The name of the file; empty if there is none.
-    file: String,
-    text: String,
 }
 
 /// A template and its tree.
@@ -105,17 +96,7 @@ impl ChatTemplate {
     /// `chat_template.json`, which transformers reads for multimodal models, comes last.
     pub fn load(folder: &Path) -> Result<Option<Self>> {
         let config = TokenizerConfig::load(folder)?;
-        let mut sources = template_files(folder)?;
-        if sources.is_empty() {
-            let path = folder.join("tokenizer_config.json");
-            sources = config.chat_template.as_ref().map_or(Ok(Vec::new()), |value| listed(value, &path))?;
-        }
-        if sources.is_empty() {
-            let path = folder.join("chat_template.json");
-            let fields = Fields::read_optional(&path)?;
-            let template = fields.as_ref().and_then(|fields| fields.get("chat_template"));
-            sources = template.map_or(Ok(Vec::new()), |value| listed(value, &path))?;
-        }
+        let sources = sources::of_folder(folder, config.chat_template.as_ref())?;
         if sources.is_empty() { Ok(None) } else { Self::new(sources, config.special_tokens).map(Some) }
     }
 
@@ -154,6 +135,17 @@ impl ChatTemplate {
         limits: &RenderLimits,
         pause: Pause,
     ) -> Result<String> {
+        self.try_render(input, limits, pause)?
+    }
+
+    /// The same. The inner error is the template's own, which raises or takes the messages for something else: it may render
+    /// other messages. The outer one ends all work on the prompt.
+    pub(crate) fn try_render(
+        &self,
+        input: &TemplateInput,
+        limits: &RenderLimits,
+        pause: Pause,
+    ) -> Result<Result<String>> {
         let name =
             if input.tools.is_some() && self.templates.contains_key(TOOL_USE) { TOOL_USE } else { DEFAULT };
         let template = self.templates.get(name).ok_or_else(|| {
@@ -164,7 +156,11 @@ impl ChatTemplate {
                 let variables = input::variables(&self.special_tokens, input, form);
                 template.render(&variables, input.now, limits, control)
             };
-            self.in_any_form(input, render).map_err(|fault| template.explain(fault))
+            match self.in_any_form(input, render) {
+                Ok(text) => Ok(Ok(text)),
+                Err(fault) if fault.depends_on_input() => Ok(Err(template.explain(fault))),
+                Err(fault) => Err(template.explain(fault)),
+            }
         })
     }
 
@@ -236,48 +232,6 @@ impl Compiled {
 
 fn is_mentioned(templates: &BTreeMap<String, Compiled>, text: &str) -> bool {
     templates.values().any(|template| template.source.contains(text))
-}
-
-/// `chat_template.jinja` and the templates beside it.
-fn template_files(folder: &Path) -> Result<Vec<Source>> {
-    let read = |path: &Path, name: &str| {
-        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = read_optional(path)?;
-        Ok::<_, Error>(text.map(|text| Source { name: name.to_owned(), file, text }))
-    };
-    let mut sources: Vec<_> = read(&folder.join("chat_template.jinja"), DEFAULT)?.into_iter().collect();
-    let folder = folder.join("additional_chat_templates");
-    let entries = match std::fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(sources),
-        Err(error) => return Err(Error::io(folder, error)),
-    };
-    for entry in entries {
-        let path = entry.map_err(|error| Error::io(&folder, error))?.path();
-        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
-        if path.extension().is_some_and(|extension| extension == "jinja") {
-            sources.extend(read(&path, name)?);
-        }
-    }
-    Ok(sources)
-}
-
-/// The templates of a `chat_template` key: one string, a list of `{name, template}`, or an object of them.
-fn listed(value: &Value, path: &Path) -> Result<Vec<Source>> {
-    let wrong = || Error::file(path, "chat_template is neither a string nor a list of {name, template}");
-    let text = |value: &Value| value.as_str().map(str::to_string).ok_or_else(wrong);
-    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let source = |name: String, text: String| Source { name, file: file.clone(), text };
-    match value {
-        Value::String(text) => Ok(vec![source(DEFAULT.to_owned(), text.clone())]),
-        Value::Array(entries) => {
-            entries.iter().map(|entry| Ok(source(text(&entry["name"])?, text(&entry["template"])?))).collect()
-        }
-        Value::Object(entries) => {
-            entries.iter().map(|(name, value)| Ok(source(name.clone(), text(value)?))).collect()
-        }
-        _ => Err(wrong()),
-    }
 }
 
 #[cfg(test)]

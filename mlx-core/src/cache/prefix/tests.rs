@@ -131,11 +131,14 @@ proptest! {
                     let best = candidates.iter().map(|it| it.2).max().unwrap_or(0);
                     prop_assert_eq!(found.hit.map_or(0, |hit| hit.length), best);
                     prop_assert_eq!(found.common, candidates.iter().map(|it| it.1).max().unwrap_or(0));
-                    let next = |(tokens, _): &(Vec<u32>, Kept<u64>)| tokens.get(found.common).copied();
+                    let next = |(tokens, _): &(Vec<u32>, Kept<u64>)| Some((*tokens.get(found.common)?, tokens.len()));
                     let begin = |it: &&(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt[..found.common]);
                     let mut nexts = naive.0.iter().filter(begin).filter_map(next);
                     match found.differs {
-                        Some(token) => prop_assert!(nexts.any(|next| next == token) && prompt.get(found.common) != Some(&token)),
+                        Some((token, length)) => {
+                            prop_assert!(nexts.any(|next| next == (token, length)));
+                            prop_assert!(prompt.get(found.common) != Some(&token));
+                        }
                         None => prop_assert!(found.common == prompt.len() || nexts.next().is_none()),
                     }
                     let covers = |it: &(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt);

@@ -51,21 +51,21 @@ fn write_envelope(envelope: &Envelope, call: &WrittenCall) -> String {
     let mut object = Map::new();
     if envelope.name.is_empty() {
         object.insert(call.name.into(), arguments);
-        return json(&Value::Object(object));
+        return spaced_json(&Value::Object(object));
     }
     let id = |is_first: bool| envelope.id.filter(|(_, first)| *first == is_first);
     object.extend(id(true).map(|(key, _)| (key.to_owned(), call.id.into())));
     object.insert(envelope.name.into(), call.name.into());
     object.insert(envelope.args.into(), arguments);
     object.extend(id(false).map(|(key, _)| (key.to_owned(), call.id.into())));
-    json(&Value::Object(object))
+    spaced_json(&Value::Object(object))
 }
 
 fn write_args(args: &Args, arguments: &Map<String, Value>) -> String {
     match args {
-        Args::Json => json(&Value::Object(arguments.clone())),
+        Args::Json => spaced_json(&Value::Object(arguments.clone())),
         Args::Python => {
-            let each = arguments.iter().map(|(key, value)| format!("{key}={}", json(value)));
+            let each = arguments.iter().map(|(key, value)| format!("{key}={}", spaced_json(value)));
             each.collect::<Vec<_>>().join(", ") + ")"
         }
         Args::Bare { quote } => bare_map(arguments, quote),
@@ -95,7 +95,7 @@ fn write_tag(tagged: &Tagged, key: &str, value: &Value) -> String {
     let kind = tagged.kind.map(|(kind, after)| [value_kind(kind, value), after].concat());
     let written = match value {
         Value::String(text) => text.clone(),
-        other => json(other),
+        other => spaced_json(other),
     };
     let kind = kind.unwrap_or_default();
     [tagged.key.0, key, tagged.key.1, &kind, tagged.value.0, &written, tagged.value.1].concat()
@@ -129,7 +129,7 @@ fn element(key: &str, value: &Value, prefix: &str) -> String {
 }
 
 /// JSON with a space after commas and colons, as templates write it.
-fn json(value: &Value) -> String {
+pub(in crate::chat) fn spaced_json(value: &Value) -> String {
     let mut out = Vec::new();
     let written = value.serialize(&mut Serializer::with_formatter(&mut out, Spaced));
     written.expect("a value has a text, and memory does not fail");

@@ -13,4 +13,6 @@ pub struct PrefixMiss {
     pub kept_token: u32,
     /// Its text.
     pub kept_text: String,
+    /// The length of the kept text; of one of them, if several have this token.
+    pub kept_length: usize,
 }

@@ -90,7 +90,7 @@ impl Prefixes {
         let common = miss.map_or(0, |miss| miss.common);
         sequence.plan_checkpoints(known.map_or(0, Known::length), common, device);
         if let Some(miss) = miss.filter(|_| sequence.awaits_first_token()) {
-            self.store.record_miss(id, sequence.prompt(), &miss, &self.folder.tokenizer);
+            sequence.miss = self.store.record_miss(id, sequence.prompt(), &miss, &self.folder.tokenizer);
         }
         known
     }

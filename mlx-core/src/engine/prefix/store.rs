@@ -5,8 +5,12 @@ use std::sync::{Arc, PoisonError};
 use super::miss::PrefixMiss;
 use crate::cache::{Clock, Found, Hit, Kept, PrefixTree, SequenceState, Tier};
 use crate::engine::stats::Gauges;
+use crate::engine::usage::Miss;
 use crate::error::Result;
 use crate::text::Tokenizer;
+
+/// A shorter text that was kept is not worth a word to the client whose prompt leaves it.
+const LEAST_KEPT: usize = 64;
 
 /// The prefixes that are kept, and how much they may take.
 pub(super) struct PrefixStore {
@@ -107,9 +111,16 @@ impl PrefixStore {
         copy
     }
 
-    /// Records where a prompt left a known text: a clock or a random id in a system prompt costs every hit.
-    pub(super) fn record_miss(&self, id: u64, prompt: &[u32], found: &Found, tokenizer: &Tokenizer) {
-        let (Some(kept_token), Some(&token)) = (found.differs, prompt.get(found.common)) else { return };
+    /// Records where a prompt left a known text: a clock or a random id in a system prompt costs every hit. Gives what the request's
+    /// usage says of it.
+    pub(super) fn record_miss(
+        &self,
+        id: u64,
+        prompt: &[u32],
+        found: &Found,
+        tokenizer: &Tokenizer,
+    ) -> Option<Miss> {
+        let ((kept_token, kept_length), &token) = found.differs.zip(prompt.get(found.common))?;
         let text = |token| tokenizer.decode(&[token], false);
         let miss = PrefixMiss {
             position: found.common,
@@ -117,9 +128,11 @@ impl PrefixStore {
             text: text(token),
             kept_token,
             kept_text: text(kept_token),
+            kept_length,
         };
         tracing::debug!(id, ?miss, "a prompt leaves a known text");
         *self.gauges.last_miss.lock().unwrap_or_else(PoisonError::into_inner) = Some(miss);
+        (kept_length >= LEAST_KEPT).then_some(Miss { at: found.common, kept: kept_length })
     }
 
     /// Evicts what was used longest ago until the prefixes fit into `free` bytes and their limit.
