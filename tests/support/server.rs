@@ -131,6 +131,30 @@ impl Server {
         chunks.iter().map(|chunk| serde_json::from_str(chunk).expect("json")).collect()
     }
 
+    /// The events of a streamed answer without a last `[DONE]`, as lines of a stream and as objects.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn named_events(&self, path: &str, request: &Value) -> (String, Vec<Value>) {
+        named(self.agent.post(self.url(path)).send(request.to_string()))
+    }
+
+    /// The same of a GET request.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn get_events(&self, path: &str) -> (String, Vec<Value>) {
+        named(self.agent.get(self.url(path)).call())
+    }
+
+    /// Sends a DELETE request.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn delete(&self, path: &str) -> Reply {
+        read(self.agent.delete(self.url(path)).call())
+    }
+
     /// A connection on which nothing has been sent.
     ///
     /// # Panics
@@ -227,6 +251,13 @@ impl Drop for Server {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+fn named(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> (String, Vec<Value>) {
+    let text = response.expect("an answer").body_mut().read_to_string().expect("text");
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = data.map(|data| serde_json::from_str(data).expect("json")).collect();
+    (text, events)
 }
 
 fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {
