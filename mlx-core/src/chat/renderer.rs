@@ -46,36 +46,23 @@ impl Renderer<'_> {
         }
     }
 
-    /// Tries the layout that was given, then others. A template that takes none gives the error of the first one; the inner error is
-    /// the template's own.
+    /// Renders the messages as they were given, but for instructions that the template would refuse, lose or move; if it raises, in other
+    /// layouts. A template that takes none gives its first error. The inner error is the template's own.
     fn in_any_layout(&self, input: &TemplateInput, messages: &[Message]) -> Result<Result<String>> {
-        let (mut refused, mut lossy, mut needed) = (None, None, None);
-        for layout in Layout::all() {
-            let Some(laid_out) = layout.of(messages) else { continue };
-            if needed.is_some_and(|needed| !layout.has(needed)) {
-                continue;
-            }
-            match self.continued(&with(input, laid_out))? {
+        let needed = self.needed(input, messages)?;
+        let mut refused = None;
+        for layout in Layout::all().filter(|layout| layout.has(needed)) {
+            let Some(messages) = layout.of(messages) else { continue };
+            match self.continued(&with(input, messages))? {
+                Ok(text) => return Ok(Ok(text)),
                 Err(error) => drop(refused.get_or_insert(error)),
-                Ok(text) => {
-                    let steps = match needed {
-                        Some(steps) => steps,
-                        None => self.needed(input, messages)?,
-                    };
-                    if layout.has(steps) {
-                        return Ok(Ok(text));
-                    }
-                    needed = Some(steps);
-                    lossy.get_or_insert(text);
-                }
             }
         }
-        let refused = refused.unwrap_or_else(|| Error::Template("it takes the messages in no layout".into()));
-        Ok(lossy.ok_or(refused))
+        Ok(Err(refused.unwrap_or_else(|| Error::Template("it takes the messages in no layout".into()))))
     }
 
-    /// The steps without which the template would lose or move instructions of such a conversation: some show none but the first one, or
-    /// the last one alone, and some show all of them at the beginning, where each new one changes the whole prompt.
+    /// The steps without which the template would refuse, lose or move instructions of such a conversation: some show none but the first
+    /// one, or the last one alone, and some show all of them at the beginning, where each new one changes the whole prompt.
     fn needed(&self, input: &TemplateInput, messages: &[Message]) -> Result<Layout> {
         let (head, rest) = split_head(messages);
         let mut needed = Layout::default();

@@ -160,9 +160,9 @@ fn several_leading_instructions_are_one_where_only_one_is_shown() {
 #[test]
 fn what_no_layout_cures_is_the_first_error() {
     let source = "{{ raise_exception('no ' ~ messages | length) }}";
-    let messages = vec![Message::system("A"), Message::system("B"), Message::user("C"), Message::system("D")];
+    let messages = vec![Message::system("A"), Message::user("B"), Message::user("C")];
     let error = render(source, &of(messages)).expect_err("it raises");
-    assert_eq!(error.to_string(), "chat template: no 4");
+    assert_eq!(error.to_string(), "chat template: no 3");
 }
 
 #[test]
