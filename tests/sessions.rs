@@ -1,9 +1,10 @@
 //! Conversations: messages reach the model through its template, answers become messages, and a failure loses nothing.
 
-use mlx_core::chat::{Answer, ChatEvent, ChatSession, Message, StreamEvent, chat_prompt};
-use mlx_core::engine::Engine;
+use mlx_core::chat::{Answer, ChatEvent, ChatSession, Message, StreamEvent, Tool, Tools, chat_prompt};
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::text::{NO_PAUSE, TemplateInput};
-use mlx_tests::{device, engine, greedy};
+use mlx_tests::{device, engine, greedy, successors};
+use serde_json::json;
 
 /// Reads an answer to its end, which makes it a message of its session.
 fn text(mut answer: Answer) -> String {
@@ -59,6 +60,60 @@ fn a_message_that_does_not_fit_is_refused_and_forgotten() {
     assert!(session.ask(&"word ".repeat(500)).is_err());
     assert!(session.messages().is_empty());
     assert!(session.ask("short").is_ok());
+}
+
+const CALLING: &str = "\
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{{ tools | tojson if tools else '' }}
+{%- for call in m.tool_calls or [] %}
+<tool_call>
+{\"name\": {{ call.function.name | tojson }}, \"arguments\": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}";
+
+#[test]
+fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
+    let _turn = device();
+    let words = ["Well.", "<tool_call>\n{\"name\": \"add\", ", "\"arguments\": {}}\n</tool_call>"];
+    let model = successors::chain(CALLING, "<|im_start|>assistant\n", &words);
+    let engine = Engine::start(model.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let mut session = ChatSession::new(engine.clone(), RequestOptions { ignore_eos: false, ..greedy(20) })
+        .expect("a template");
+    let tool = json!({"type": "function", "function": {"name": "add"}});
+    session
+        .set_tools(Tools::new(vec![Tool::read(tool).expect("a tool")]).expect("one"))
+        .expect("it can call");
+    // Broken off after the call has ended.
+    let mut answer = session.ask("Go").expect("it starts");
+    assert!(answer.any(|event| event == StreamEvent::Chat(ChatEvent::CallEnd)));
+    drop(answer);
+    assert_eq!(session.open_calls(), []);
+    assert_eq!(
+        (texts(&session), session.messages()[1].tool_calls.len()),
+        (vec!["Go".into(), "Well.".into()], 0)
+    );
+    // Whole.
+    assert!(session.go_on(true).is_err());
+    text(session.retry().expect("it starts"));
+    let calls = session.open_calls();
+    assert_eq!((calls.len(), calls[0].name.as_str(), calls[0].arguments.as_str()), (1, "add", "{}"));
+    let error = session.ask("And now?").err().expect("the call has no result").to_string();
+    assert!(error.contains("messages") && error.contains("without a result"), "{error}");
+    session.add_result(&calls[0], "3").expect("it waits");
+    assert!(session.add_result(&calls[0], "4").is_err());
+    let again = session.go_on(false).expect("it starts");
+    assert!(text(again).contains("</tool_call>"), "without tools a call is text");
+    assert_eq!(session.open_calls(), []);
+    // Cut by a limit in the middle of the call.
+    session.set_options(RequestOptions { ignore_eos: false, ..greedy(2) }).expect("valid");
+    text(session.retry().expect("it starts"));
+    assert_eq!(session.open_calls(), []);
+    let plain = mlx_tests::engine("llama-f32");
+    let error = session.change_model(plain).expect_err("it cannot call").to_string();
+    assert!(error.contains("tools"), "{error}");
 }
 
 fn texts(session: &ChatSession) -> Vec<String> {

@@ -57,7 +57,7 @@ pub(crate) fn read_chat(
     interrupt: &Interrupt,
     show: Show,
 ) -> Result<Answer, Failure> {
-    interrupt.watch(canceller);
+    interrupt.watch(move || canceller.cancel());
     let answer = collect(events, show);
     interrupt.release();
     answer
@@ -73,7 +73,7 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
                 match event {
                     ChatEvent::Text(more) => text.push_str(&more),
                     ChatEvent::Reasoning(more) => reasoning.push_str(&more),
-                    // Tools are not offered here, so there are no calls.
+                    // The session keeps calls.
                     _ => {}
                 }
             }

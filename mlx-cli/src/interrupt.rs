@@ -1,8 +1,6 @@
-//! Ctrl-C: cancels the running generation, or ends the program if there is none.
+//! Ctrl-C: stops what is running, a generation or a command, or ends the program if there is nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
-
-use mlx_core::engine::Canceller;
 
 use crate::terminal;
 
@@ -20,9 +18,12 @@ pub(crate) fn explain(line: String) {
     }
 }
 
-/// The generation that Ctrl-C cancels.
+/// What Ctrl-C does.
+type Stop = Box<dyn FnOnce() + Send>;
+
+/// What Ctrl-C stops.
 #[derive(Clone, Default)]
-pub(crate) struct Interrupt(Arc<Mutex<Option<Canceller>>>);
+pub(crate) struct Interrupt(Arc<Mutex<Option<Stop>>>);
 
 impl Interrupt {
     /// Installs the Ctrl-C handler of the program.
@@ -30,27 +31,27 @@ impl Interrupt {
         let interrupt = Self::default();
         let watched = interrupt.clone();
         let on_signal = move || match watched.current().take() {
-            Some(canceller) => canceller.cancel(),
-            // No generation is running, or this is the second Ctrl-C.
+            Some(stop) => stop(),
+            // Nothing is running, or this is the second Ctrl-C.
             None => std::process::exit(INTERRUPTED),
         };
         if let Err(error) = ctrlc::set_handler(on_signal) {
-            tracing::warn!(%error, "Ctrl-C will end the program instead of the generation");
+            tracing::warn!(%error, "Ctrl-C will end the program instead of the answer");
         }
         interrupt
     }
 
-    /// Makes Ctrl-C cancel this generation.
-    pub(crate) fn watch(&self, canceller: Canceller) {
-        *self.current() = Some(canceller);
+    /// Makes Ctrl-C stop something by this.
+    pub(crate) fn watch(&self, stop: impl FnOnce() + Send + 'static) {
+        *self.current() = Some(Box::new(stop));
     }
 
-    /// The generation has ended.
+    /// It has ended.
     pub(crate) fn release(&self) {
         *self.current() = None;
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, Option<Canceller>> {
+    fn current(&self) -> std::sync::MutexGuard<'_, Option<Stop>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

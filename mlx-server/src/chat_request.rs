@@ -99,11 +99,11 @@ pub(crate) struct ToolRequest {
 impl ToolRequest {
     /// Whether the model is shown tools.
     pub(crate) fn is_used(&self) -> bool {
-        !self.tools.list().is_empty() && self.choice != ToolChoice::None
+        self.tools.are_shown(&self.choice)
     }
 
     /// The tools as a chat template sees them.
     pub(crate) fn for_template(&self) -> Option<Vec<Value>> {
-        self.is_used().then(|| self.tools.list().iter().map(|tool| tool.json.clone()).collect())
+        self.tools.for_template(&self.choice)
     }
 }

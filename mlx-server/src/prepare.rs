@@ -169,11 +169,8 @@ fn with_tools(
     if !request.is_used() {
         return Ok(parser);
     }
-    let support = tool_support(model)?;
-    let is_strict = request.tools.list().iter().any(|tool| tool.is_strict);
-    let parser = parser.with_calls(support.calls(), request.tools, prompt);
-    let parser = if is_strict { parser.with_marked_calls() } else { parser };
-    Ok(if request.is_single || !support.is_parallel() { parser.with_single_call() } else { parser })
+    let ToolRequest { tools, is_single, .. } = request;
+    Ok(tool_support(model)?.reading_calls(parser, tools, is_single, prompt))
 }
 
 /// A grammar may take long to compile, however short it is.

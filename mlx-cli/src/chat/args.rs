@@ -39,6 +39,18 @@ pub(crate) struct ChatArgs {
     #[arg(long, value_name = "POLICY", env = "MLX_CONTEXT_POLICY", default_value = "evict-turns")]
     pub(crate) context_policy: ContextPolicy,
 
+    /// Let the model call the commands of this TOML file; each call is shown and asked for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tools: Option<PathBuf>,
+
+    /// Run calls of this tool without a question, also without a terminal; may be given several times
+    #[arg(long, value_name = "NAME", requires = "tools")]
+    pub(crate) allow_tool: Vec<String>,
+
+    /// Rounds of calls for one message; the answer after them is a text
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "tools")]
+    pub(crate) tool_rounds: usize,
+
     #[command(flatten)]
     pub(crate) think: ThinkArgs,
 

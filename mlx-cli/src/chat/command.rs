@@ -28,6 +28,8 @@ pub(super) enum Line {
     Seed(Option<String>),
     /// Show the probabilities of the last answer's tokens.
     Tokens,
+    /// List the tools.
+    Tools,
     /// Ask the model to think or not to; `None` shows its thoughts as a whole, or folds them again.
     Think(Option<String>),
     /// Write the conversation to a file.
@@ -49,6 +51,7 @@ pub(super) const HELP: &str = "\
 /undo                 take back the last message and its answer
 /context              show how full the model's context is
 /tokens               show how likely each token of the last answer was
+/tools                list the tools of --tools
 /think [on|off|auto]  ask the model to think or not to; without a word, show or fold thoughts
 /params [NAME=VALUE]  change parameters of answers, or show them
 /seed [N]             set the seed of answers, or show it
@@ -57,7 +60,7 @@ pub(super) const HELP: &str = "\
 /load FILE            continue a saved conversation
 /quit                 leave (or Ctrl-D)
 
-Ctrl-C stops an answer. A line that ends with \\ continues in the next one; \"\"\" begins and ends a text of several
+Ctrl-C stops an answer or a command. A line that ends with \\ continues in the next one; \"\"\" begins and ends a text of several
 lines. @FILE in a message attaches the file. To send a line that begins with /, put a space before it.";
 
 /// Reads one input.
@@ -91,6 +94,7 @@ pub(super) fn parse(input: &str) -> Line {
         "/seed" => Line::Seed(given()),
         "/tokens" => Line::Tokens,
         "/context" => Line::Context,
+        "/tools" => Line::Tools,
         "/retry" => Line::Retry,
         "/save" => file(Line::Save),
         "/load" => file(Line::Load),
@@ -111,6 +115,7 @@ mod tests {
         assert_eq!(parse("/system Be terse."), Line::System(Some("Be terse.".into())));
         assert_eq!(parse("/system"), Line::System(None));
         assert_eq!(parse("/context"), Line::Context);
+        assert_eq!(parse("/tools"), Line::Tools);
         assert_eq!(parse("/params top_k=4"), Line::Params(Some("top_k=4".into())));
         assert_eq!(parse("/seed"), Line::Seed(None));
         assert_eq!(parse("/think"), Line::Think(None));

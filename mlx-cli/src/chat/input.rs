@@ -4,6 +4,7 @@ use std::io::{BufRead, stdin};
 use std::path::PathBuf;
 
 use mlx_core::Error;
+use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
 
@@ -79,6 +80,21 @@ impl Lines {
     pub(super) fn edit(&mut self, text: &str) -> Option<String> {
         let Self::Editor(editor, _) = self else { return None };
         editor.readline_with_initial("> ", (text, "")).ok().filter(|text| !text.trim().is_empty())
+    }
+
+    /// The answer to a question of this program; none if the person cancels, or if input is a pipe.
+    pub(super) fn confirm(&mut self, question: &str) -> Result<Option<String>, Failure> {
+        let Self::Editor(editor, _) = self else { return Ok(None) };
+        // The history is for messages.
+        editor.set_auto_add_history(false);
+        let answer = self.line(question);
+        if let Self::Editor(editor, _) = self {
+            editor.set_auto_add_history(true);
+        }
+        Ok(match answer? {
+            Input::Text(text) => Some(text),
+            _ => None,
+        })
     }
 
     fn line(&mut self, prompt: &str) -> Result<Input, Failure> {

@@ -2,25 +2,27 @@
 
 mod args;
 mod attach;
+mod calls;
 mod code;
 mod command;
+mod folded;
 mod input;
 mod markdown;
 mod params;
+mod reply;
 mod screen;
 mod style;
 mod tokens;
+mod tools;
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use mlx_core::chat::{self, ChatSession, ContextFill, Message, Thinking};
-use mlx_core::engine::{EngineOptions, Engines, FinishReason, TokenOutput};
+use mlx_core::chat::{ChatSession, ContextFill, Message, Thinking};
+use mlx_core::engine::{EngineOptions, Engines, TokenOutput};
 use mlx_core::{Error, hub};
 use mlx_guide as guide;
 use mlx_options::describe;
 
-use crate::answer::{self, Answer, Show};
 use crate::exit_code::Failure;
 use crate::input::read_file;
 use crate::interrupt::Interrupt;
@@ -29,7 +31,9 @@ pub(crate) use args::ChatArgs;
 use attach::with_files;
 use command::{HELP, Line, parse};
 use input::{Input, Lines};
+use reply::Figures;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
+use tools::Toolbox;
 
 /// Alternatives that `/tokens` shows for each token.
 const ALTERNATIVES: usize = 4;
@@ -41,6 +45,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let (options, engine_options) =
         (args.options.options(Some(ALTERNATIVES)), args.model.engine_options(&args.prefix_cache)?);
     options.check()?;
+    let tools = args.tools.as_deref().map(|file| Toolbox::open(file, &args.allow_tool)).transpose()?;
+    let tools = tools.unwrap_or_default();
     let interrupt = Interrupt::install();
     let engines = Engines::default();
     let engine = engines.start(&args.model.folder_or_guide()?, &engine_options, terminal::load_bar())?;
@@ -51,6 +57,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let session = ChatSession::new(engine, options)?;
     let mut session = session.with_policy(args.context_policy);
     session.set_thinking(args.think.thinking())?;
+    session.set_tools(tools.offered()?)?;
     let kept = args.session.as_deref().filter(|file| file.exists());
     kept.map_or(Ok(()), |file| session.load(file))?;
     if kept.is_none() || args.system.is_some() {
@@ -66,6 +73,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     let mut chat = Chat {
         session,
+        lines,
+        tools,
+        rounds: args.tool_rounds,
         interrupt,
         engines,
         engine_options,
@@ -84,21 +94,17 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         let outcome = chat.ask(&text);
         chat.go_on(outcome)?;
     }
-    chat.converse(lines)?;
+    chat.converse()?;
     // A script needs the exit code; on a terminal the message was seen.
     if chat.failed && !watched { Err(Failure::Reported) } else { Ok(()) }
 }
 
-/// The figures below an answer.
-#[derive(PartialEq, Eq)]
-enum Figures {
-    None,
-    Short,
-    All,
-}
-
 struct Chat {
     session: ChatSession,
+    lines: Lines,
+    tools: Toolbox,
+    /// Rounds of calls after which an answer must be a text.
+    rounds: usize,
     interrupt: Interrupt,
     /// Finds an engine that runs a model already.
     engines: Engines,
@@ -116,9 +122,9 @@ struct Chat {
 }
 
 impl Chat {
-    fn converse(&mut self, mut lines: Lines) -> Result<(), Failure> {
+    fn converse(&mut self) -> Result<(), Failure> {
         loop {
-            let line = match lines.read()? {
+            let line = match self.lines.read()? {
                 Input::Text(text) => parse(&text),
                 Input::Fenced(text) => Line::Message(text),
                 Input::Mistake(message) => Line::Mistake(message),
@@ -127,11 +133,11 @@ impl Chat {
             };
             let outcome = match line {
                 Line::Quit => return Ok(()),
-                Line::Edit(None) if !lines.is_interactive() => {
+                Line::Edit(None) if !self.lines.is_interactive() => {
                     self.act(Line::Mistake("/edit needs the new text where there is no editor".into()))
                 }
                 Line::Edit(None) => {
-                    let text = lines.edit(&self.session.last_question().unwrap_or_default());
+                    let text = self.lines.edit(&self.session.last_question().unwrap_or_default());
                     text.map_or(Ok(()), |text| self.edit(&text))
                 }
                 line => self.act(line),
@@ -204,6 +210,7 @@ impl Chat {
             }
             Line::System(None) => self.show_system(),
             Line::Context => self.show_fill()?,
+            Line::Tools => terminal::note(&self.tools.list()),
             Line::Tokens if self.last.is_empty() => terminal::note("there is no answer yet"),
             Line::Tokens => {
                 let tokenizer = &self.session.engine().folder().tokenizer;
@@ -227,53 +234,6 @@ impl Chat {
 
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
         self.respond(|session| session.edit(text))
-    }
-
-    /// Starts an answer, notes what the model no longer sees, and reads the answer.
-    fn respond(
-        &mut self,
-        start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
-    ) -> Result<(), Failure> {
-        let before = self.session.dropped();
-        let colors = if self.colors { Colors::All } else { Colors::Nothing };
-        let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::columns())));
-        // The session records the answer when it has been read.
-        let answer = start(&mut self.session)?;
-        note_dropped(&before, &answer.dropped());
-        let answer = answer::read_chat(answer.canceller(), answer, &self.interrupt, show)?;
-        self.end_answer(answer)
-    }
-
-    fn end_answer(&mut self, answer: Answer) -> Result<(), Failure> {
-        terminal::show("\n")?;
-        if self.figures == Figures::All {
-            terminal::note(&answer.timings());
-        }
-        let failure = answer.failure();
-        if answer.finished.reason == FinishReason::Length {
-            terminal::note(&self.length_note(answer.finished.usage.completion_tokens));
-        }
-        let status = answer.status();
-        self.last = answer.tokens;
-        self.keep()?;
-        if self.figures == Figures::Short
-            && let Ok(ContextFill { used, context, .. }) = self.session.fill()
-        {
-            let line = format!("{status}, context {} %", 100 * used / context.max(1));
-            terminal::note_styled(&if self.colors { style::styled("\x1b[2m", &line) } else { line });
-        }
-        failure.map_or(Ok(()), Err)
-    }
-
-    /// Which limit ended an answer of so many tokens.
-    fn length_note(&self, tokens: usize) -> String {
-        match self.session.options().max_tokens {
-            Some(limit) if limit <= tokens => format!("(stopped at {limit} tokens: max_tokens)"),
-            _ => {
-                let context = self.session.engine().spec().context_length;
-                format!("(stopped: the context of {context} tokens is full)")
-            }
-        }
     }
 
     /// Writes the conversation to its file, if it has one.
@@ -347,15 +307,5 @@ impl Chat {
     fn complain(&mut self, message: &str) {
         terminal::note(&format!("error: {message}"));
         self.failed = true;
-    }
-}
-
-/// Notes that the model sees fewer messages than before.
-fn note_dropped(before: &Range<usize>, dropped: &Range<usize>) {
-    if dropped != before && !dropped.is_empty() {
-        let count = dropped.len();
-        terminal::note(&format!(
-            "(the context is full: the model no longer sees the oldest {count} messages of this conversation)"
-        ));
     }
 }

@@ -68,7 +68,7 @@ impl Screen {
                 let text = self.shown(text);
                 self.end_thought() + &self.paint(&text)
             }
-            // Tools are not offered here, so there are no calls.
+            // Calls are shown when they are whole.
             _ => String::new(),
         }
     }

@@ -48,6 +48,13 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
+impl ToolCall {
+    /// Whether the arguments are the text of a JSON object.
+    pub fn has_object(&self) -> bool {
+        serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments).is_ok()
+    }
+}
+
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Wire", try_from = "Wire")]

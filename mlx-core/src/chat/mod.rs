@@ -22,5 +22,5 @@ pub use parser::{ChatEvent, OutputParser};
 pub use prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 pub use session::{Answer, ChatSession, ContextFill};
 pub use stream::{ChatStream, StreamEvent};
-pub use tool::{Tool, ToolChoice, Tools};
+pub use tool::{Tool, ToolChoice, Tools, random_id};
 pub use tool_support::{ToolSupport, calls_of_template};

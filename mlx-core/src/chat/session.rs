@@ -1,17 +1,22 @@
 //! A conversation: messages become requests, and answers become messages. Invariant: it keeps text, never tensors.
 
+mod answer;
+mod calls;
+
 use std::ops::Range;
 use std::path::Path;
 
 use super::format::Thinking;
-use super::message::{Message, Role};
-use super::parser::{ChatEvent, OutputParser};
+use super::history::check_calls;
+use super::message::{Message, Role, ToolCall};
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
-use super::stream::{ChatStream, StreamEvent};
+use super::stream::ChatStream;
+use super::tool::{ToolChoice, Tools};
 use crate::atomic_write::write_atomically;
-use crate::engine::{Canceller, Engine, Event, FinishReason, RequestOptions};
+use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
 use crate::text::{ChatTemplate, NO_PAUSE, TemplateInput};
+pub use answer::Answer;
 
 /// A conversation with a model.
 pub struct ChatSession {
@@ -20,6 +25,8 @@ pub struct ChatSession {
     options: RequestOptions,
     policy: ContextPolicy,
     thinking: Thinking,
+    /// The tools that the model may call.
+    tools: Tools,
     /// The messages that the model did not see in the latest request.
     dropped: Range<usize>,
     /// The seed of the latest answer.
@@ -51,15 +58,17 @@ impl ChatSession {
             options,
             policy: ContextPolicy::default(),
             thinking: Thinking::default(),
+            tools: Tools::default(),
             dropped: 0..0,
             seed: None,
             is_unanswered: false,
         })
     }
 
-    /// Continues with another model, which must have a chat template. If that cannot turn thinking on and off as it was, it thinks
-    /// by its own default.
+    /// Continues with another model, which must have a chat template and, if there are tools, call them. If it cannot turn thinking
+    /// on and off as it was, it thinks by its own default.
     pub fn change_model(&mut self, engine: Engine) -> Result<()> {
+        calls::check(&engine, &self.tools, &self.options)?;
         if self.thinking.variables(template(&engine)?).is_err() {
             self.thinking = Thinking::Auto;
         }
@@ -80,6 +89,7 @@ impl ChatSession {
     /// Sets the options, if the model accepts them.
     pub fn set_options(&mut self, options: RequestOptions) -> Result<()> {
         self.engine.request(vec![0], &options)?;
+        calls::check(&self.engine, &self.tools, &options)?;
         self.options = options;
         Ok(())
     }
@@ -93,6 +103,37 @@ impl ChatSession {
     pub fn set_thinking(&mut self, thinking: Thinking) -> Result<()> {
         thinking.variables(template(&self.engine)?)?;
         self.thinking = thinking;
+        Ok(())
+    }
+
+    /// The tools that the model may call.
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// Lets the model call these tools. A model whose template cannot is refused with the reason, and so is a strict tool that
+    /// cannot be enforced.
+    pub fn set_tools(&mut self, tools: Tools) -> Result<()> {
+        calls::check(&self.engine, &tools, &self.options)?;
+        self.tools = tools;
+        Ok(())
+    }
+
+    /// The calls of the latest answer that have no result yet, in the order of the answer.
+    pub fn open_calls(&self) -> Vec<ToolCall> {
+        calls::open(&self.messages)
+    }
+
+    /// Adds the result of an open call.
+    pub fn add_result(&mut self, call: &ToolCall, text: &str) -> Result<()> {
+        if !self.open_calls().contains(call) {
+            return Err(Error::request(
+                "tool_call_id",
+                format!("is {:?}, which waits for no result", call.id),
+            ));
+        }
+        let name = Some(call.name.clone());
+        self.messages.push(Message { tool_call_id: call.id.clone(), name, ..Message::new(Role::Tool, text) });
         Ok(())
     }
 
@@ -114,7 +155,7 @@ impl ChatSession {
 
     /// How full the context is.
     pub fn fill(&self) -> Result<ContextFill> {
-        let prompt = self.prompt(false)?;
+        let prompt = self.prompt(false, &ToolChoice::Auto)?;
         Ok(ContextFill {
             used: prompt.tokens.len(),
             context: self.engine.spec().context_length,
@@ -147,7 +188,7 @@ impl ChatSession {
         // A message whose answer was broken off before its first word is replaced, not repeated.
         let unanswered = self.messages.pop_if(|last| self.is_unanswered && last.role == Role::User);
         self.messages.push(Message::user(text));
-        match self.start() {
+        match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {
                 self.messages.pop();
@@ -163,7 +204,7 @@ impl ChatSession {
             return Err(Error::request("retry", "there is no message to answer again"));
         };
         let dropped = self.messages.split_off(last + 1);
-        match self.start() {
+        match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {
                 self.messages.extend(dropped);
@@ -192,7 +233,7 @@ impl ChatSession {
         let before = (self.messages.clone(), self.is_unanswered);
         self.undo()?;
         self.messages.push(Message::user(text));
-        match self.start() {
+        match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {
                 (self.messages, self.is_unanswered) = before;
@@ -221,22 +262,27 @@ impl ChatSession {
         self.messages.iter().rposition(|message| message.role == Role::User)
     }
 
-    fn start(&mut self) -> Result<ChatStream> {
-        let ChatPrompt { text, tokens, dropped, slide } = self.prompt(true)?;
-        let options = RequestOptions { slide, is_message: true, ..self.options.clone() };
+    fn start(&mut self, choice: &ToolChoice) -> Result<ChatStream> {
+        check_calls(&self.messages).map_err(|mistake| {
+            Error::request("messages", format!("[{}].{} {}", mistake.message, mistake.field, mistake.why))
+        })?;
+        let ChatPrompt { text, tokens, dropped, slide } = self.prompt(true, choice)?;
+        let constraint = calls::constraint(&self.engine, &self.tools, choice, &self.options)?;
+        let options = RequestOptions { slide, is_message: true, constraint, ..self.options.clone() };
         let request = self.engine.request(tokens, &options)?;
         let seed = request.seed();
         let generation = self.engine.submit(request)?;
         (self.dropped, self.seed, self.is_unanswered) = (dropped, Some(seed), false);
-        Ok(ChatStream::new(generation, OutputParser::new(&self.engine.folder().format, &text)))
+        Ok(ChatStream::new(generation, calls::parser(&self.engine, &self.tools, choice, &text)?))
     }
 
-    fn prompt(&self, answer: bool) -> Result<ChatPrompt> {
+    fn prompt(&self, answer: bool, choice: &ToolChoice) -> Result<ChatPrompt> {
         if self.messages.is_empty() {
             return Ok(ChatPrompt { text: String::new(), tokens: Vec::new(), dropped: 0..0, slide: None });
         }
         let input = TemplateInput {
             messages: self.messages.clone(),
+            tools: self.tools.for_template(choice),
             add_generation_prompt: answer,
             extra: self.thinking.variables(template(&self.engine)?)?,
             ..TemplateInput::default()
@@ -246,72 +292,6 @@ impl ChatSession {
             return chat_prompt(&self.engine, &input, NO_PAUSE);
         }
         chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
-    }
-
-    /// Adds an answer. An empty one counts, too, if the model ended it: the model had nothing to say, and the question stays. If it was
-    /// broken off before its first word, the next message replaces the question.
-    fn record(&mut self, answer: Message, is_whole: bool) {
-        if is_whole || !answer.text().is_empty() {
-            self.messages.push(answer);
-        } else {
-            self.is_unanswered = true;
-        }
-    }
-}
-
-/// An answer that is being written. When it ends or is dropped, what was read of it becomes a message of the session.
-pub struct Answer<'a> {
-    session: &'a mut ChatSession,
-    stream: ChatStream,
-    text: String,
-    reasoning: String,
-    is_whole: bool,
-}
-
-impl<'a> Answer<'a> {
-    fn new(session: &'a mut ChatSession, stream: ChatStream) -> Self {
-        Self { session, stream, text: String::new(), reasoning: String::new(), is_whole: false }
-    }
-
-    /// A way to end the answer from elsewhere.
-    pub fn canceller(&self) -> Canceller {
-        self.stream.canceller()
-    }
-
-    /// The messages that the model does not see, by index.
-    pub fn dropped(&self) -> Range<usize> {
-        self.session.dropped()
-    }
-
-    /// The text so far, without thoughts.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-}
-
-impl Iterator for Answer<'_> {
-    type Item = StreamEvent;
-
-    fn next(&mut self) -> Option<StreamEvent> {
-        let event = self.stream.next()?;
-        match &event {
-            StreamEvent::Chat(ChatEvent::Text(text)) => self.text.push_str(text),
-            StreamEvent::Chat(ChatEvent::Reasoning(text)) => self.reasoning.push_str(text),
-            StreamEvent::Engine(Event::Done(finished)) => {
-                self.is_whole = !matches!(finished.reason, FinishReason::Cancelled | FinishReason::Error(_));
-            }
-            StreamEvent::Chat(_) | StreamEvent::Engine(_) => {}
-        }
-        Some(event)
-    }
-}
-
-impl Drop for Answer<'_> {
-    fn drop(&mut self) {
-        let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
-        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
-        let message = Message { reasoning, ..Message::assistant(text) };
-        self.session.record(message, self.is_whole);
     }
 }
 

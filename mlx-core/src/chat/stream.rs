@@ -50,12 +50,23 @@ impl Iterator for ChatStream {
 
     fn next(&mut self) -> Option<StreamEvent> {
         if self.ready.is_empty() {
-            let event = self.generation.next()?;
-            let events = match &event {
+            let mut event = self.generation.next()?;
+            let events = match &mut event {
                 Event::Token(token) => self.parser.token(token),
-                Event::Done(finished) => self.parser.finish(finished),
+                Event::Done(finished) => {
+                    let events = self.parser.finish(finished);
+                    // A generation that ended with its only call was not interrupted.
+                    if self.parser.has_ended() && finished.reason == FinishReason::Cancelled {
+                        finished.reason = FinishReason::EndToken;
+                    }
+                    events
+                }
                 Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
             };
+            if self.parser.has_ended() {
+                // Nothing that follows is read.
+                self.generation.canceller().cancel();
+            }
             self.ready.extend(events.into_iter().map(StreamEvent::Chat));
             self.ready.push_back(StreamEvent::Engine(event));
         }

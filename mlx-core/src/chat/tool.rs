@@ -1,5 +1,6 @@
 //! Tools that a model may call, in the form of OpenAI's API, and which of them it may or must call.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -82,6 +83,16 @@ impl Tools {
         self.0.iter().find(|tool| tool.name == name)
     }
 
+    /// Whether a model is shown them.
+    pub fn are_shown(&self, choice: &ToolChoice) -> bool {
+        !self.0.is_empty() && *choice != ToolChoice::None
+    }
+
+    /// The tools as a chat template sees them.
+    pub fn for_template(&self, choice: &ToolChoice) -> Option<Vec<Value>> {
+        if self.are_shown(choice) { self.shown() } else { None }
+    }
+
     /// The types that an argument may have; none if nothing says so.
     pub(super) fn types_of(&self, tool: &str, argument: &str) -> JsonTypes {
         self.get(tool).map_or(JsonTypes::NONE, |tool| JsonTypes::of_property(&tool.parameters, argument))
@@ -107,6 +118,20 @@ pub enum ToolChoice {
         /// Whether at least one must be called.
         is_required: bool,
     },
+}
+
+/// An id that nothing else has, also not after a restart: 24 random letters and digits.
+pub fn random_id() -> String {
+    let random = || RandomState::new().build_hasher().finish();
+    let digit = |number: u64| char::from_digit((number % 36) as u32, 36).unwrap_or('0');
+    let digits = |number: u64| {
+        (0..12).scan(number, move |rest, _| {
+            let digit = digit(*rest);
+            *rest /= 36;
+            Some(digit)
+        })
+    };
+    digits(random()).chain(digits(random())).collect()
 }
 
 #[cfg(test)]

@@ -64,6 +64,20 @@ impl ToolSupport {
     pub fn is_parallel(&self) -> bool {
         self.is_parallel
     }
+
+    /// The same parser for an answer to this prompt that may call these tools. `is_single` reads one call at the most.
+    pub fn reading_calls(
+        &self,
+        parser: OutputParser,
+        tools: Tools,
+        is_single: bool,
+        prompt: &str,
+    ) -> OutputParser {
+        let is_strict = tools.list().iter().any(|tool| tool.is_strict);
+        let parser = parser.with_calls(&self.calls, tools, prompt);
+        let parser = if is_strict { parser.with_marked_calls() } else { parser };
+        if is_single || !self.is_parallel { parser.with_single_call() } else { parser }
+    }
 }
 
 /// The format of calls of models with this template, for text in which special tokens are spelled out. Templates that write no

@@ -1,0 +1,144 @@
+//! Calls of tools in a chat: shown, allowed, carried out and answered.
+
+use mlx_core::chat::{ChatSession, ToolCall};
+
+use super::style::styled;
+use super::{Chat, folded};
+use crate::exit_code::Failure;
+use crate::terminal;
+
+/// What the model is given in place of a result.
+const REFUSED: &str = "The person did not allow this call.";
+const STOPPED: &str = "The person has stopped the calls.";
+
+/// What the person says to a call.
+#[derive(Debug, PartialEq, Eq)]
+enum Consent {
+    Yes,
+    No,
+    /// Yes, also to later calls of this tool.
+    Always,
+    /// No, also to the other calls of this answer.
+    Stop,
+}
+
+impl Chat {
+    /// Carries out the calls of the latest answer, and reads the answers to their results, which may call again.
+    pub(super) fn follow_calls(&mut self) -> Result<(), Failure> {
+        for round in 1.. {
+            let calls = self.session.open_calls();
+            if calls.is_empty() {
+                break;
+            }
+            let mut is_stopped = false;
+            for call in &calls {
+                let result = if is_stopped { (STOPPED.to_owned(), true) } else { self.carry_out(call)? };
+                is_stopped = result.1;
+                self.session.add_result(call, &result.0)?;
+            }
+            self.keep()?;
+            let may_call = round < self.rounds;
+            if !may_call {
+                terminal::note(&format!("({round} rounds of calls: the next answer is a text)"));
+            }
+            self.read_answer(|session: &mut ChatSession| session.go_on(may_call))?;
+        }
+        Ok(())
+    }
+
+    /// The result of a call, and whether the person has stopped it.
+    fn carry_out(&mut self, call: &ToolCall) -> Result<(String, bool), Failure> {
+        let request = match self.tools.request(call) {
+            Ok(request) => request,
+            Err(why) => {
+                self.note_dimmed(&format!("{}: {why}", described(call)));
+                return Ok((why, false));
+            }
+        };
+        if self.tools.is_allowed(&call.name) {
+            self.note_dimmed(&folded::text(&described(call), 1, terminal::columns()));
+        } else {
+            terminal::note(&format!("{}\nruns: {}", described(call), visible(&request.shown)));
+            match self.consent(&call.name)? {
+                Consent::Yes => {}
+                Consent::Always => self.tools.allow(&call.name),
+                Consent::No => return Ok((REFUSED.to_owned(), false)),
+                Consent::Stop => return Ok((STOPPED.to_owned(), true)),
+            }
+        }
+        let done = self.tools.run(request, &self.interrupt);
+        self.note_dimmed(&folded::text(&done.text, folded::LINES, terminal::columns()));
+        Ok((done.text, done.is_stopped))
+    }
+
+    fn consent(&mut self, name: &str) -> Result<Consent, Failure> {
+        let Some(answer) = self.lines.confirm(&format!("run it? y, n, or a for always {name}: "))? else {
+            if !self.lines.is_interactive() {
+                terminal::note(&format!("not run: without a terminal {name} needs --allow-tool {name}"));
+                return Ok(Consent::No);
+            }
+            return Ok(Consent::Stop);
+        };
+        Ok(consent(&answer))
+    }
+
+    /// A note in the background of the conversation. Its text may come from a model or a command.
+    fn note_dimmed(&self, text: &str) {
+        let text = mlx_options::printable(text);
+        terminal::note_styled(&if self.colors { styled("\x1b[2m", &text) } else { text.into_owned() });
+    }
+}
+
+fn consent(answer: &str) -> Consent {
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Consent::Yes,
+        "a" | "always" => Consent::Always,
+        _ => Consent::No,
+    }
+}
+
+/// A call on one line.
+fn described(call: &ToolCall) -> String {
+    format!("call {} {}", visible(&call.name), visible(&call.arguments))
+}
+
+/// A text in which nothing is hidden: control characters, marks that reverse or join text, and line ends have their codes.
+fn visible(text: &str) -> String {
+    let is_hidden = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    let show =
+        |letter: char| if is_hidden(letter) { letter.escape_unicode().to_string() } else { letter.into() };
+    text.chars().map(show).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_a_yes_is_a_yes() {
+        for (answer, expected) in [
+            ("y", Consent::Yes),
+            (" YES ", Consent::Yes),
+            ("a", Consent::Always),
+            ("always", Consent::Always),
+            ("", Consent::No),
+            ("n", Consent::No),
+            ("yes please", Consent::No),
+            ("j", Consent::No),
+        ] {
+            assert_eq!(consent(answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_call_hides_nothing() {
+        let arguments = "{\"a\": \"x\u{202e}y\u{1b}[2J\\n\"}\r\u{7f}".to_owned();
+        let call = ToolCall { id: None, name: "run\u{200b}".to_owned(), arguments };
+        let shown = described(&call);
+        assert_eq!(shown, "call run\\u{200b} {\"a\": \"x\\u{202e}y\\u{1b}[2J\\n\"}\\u{d}\\u{7f}");
+    }
+}

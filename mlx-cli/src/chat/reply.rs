@@ -1,0 +1,93 @@
+//! The answers of a chat as they are read: text on the screen, and figures below it.
+
+use std::ops::Range;
+
+use mlx_core::Error;
+use mlx_core::chat::{self, ChatSession, ContextFill};
+use mlx_core::engine::FinishReason;
+
+use super::style::styled;
+use super::{Chat, Colors, Screen};
+use crate::answer::{self, Answer, Show};
+use crate::exit_code::Failure;
+use crate::terminal;
+
+/// The figures below an answer.
+#[derive(PartialEq, Eq)]
+pub(super) enum Figures {
+    None,
+    Short,
+    All,
+}
+
+impl Chat {
+    /// Starts an answer and reads it, and those to the results of its calls.
+    pub(super) fn respond(
+        &mut self,
+        start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
+    ) -> Result<(), Failure> {
+        self.read_answer(start)?;
+        self.follow_calls()
+    }
+
+    /// Starts an answer, notes what the model no longer sees, and reads the answer.
+    pub(super) fn read_answer(
+        &mut self,
+        start: impl FnOnce(&mut ChatSession) -> Result<chat::Answer<'_>, Error>,
+    ) -> Result<(), Failure> {
+        let before = self.session.dropped();
+        let colors = if self.colors { Colors::All } else { Colors::Nothing };
+        let show = Show::Text(Box::new(Screen::new(colors, self.view, terminal::columns())));
+        // The session records the answer when it has been read.
+        let answer = start(&mut self.session)?;
+        note_dropped(&before, &answer.dropped());
+        let answer = answer::read_chat(answer.canceller(), answer, &self.interrupt, show)?;
+        self.end_answer(answer)
+    }
+
+    fn end_answer(&mut self, answer: Answer) -> Result<(), Failure> {
+        let has_calls = !self.session.open_calls().is_empty();
+        if !has_calls || !answer.text.is_empty() {
+            terminal::show("\n")?;
+        }
+        if self.figures == Figures::All {
+            terminal::note(&answer.timings());
+        }
+        let failure = answer.failure();
+        if answer.finished.reason == FinishReason::Length {
+            terminal::note(&self.length_note(answer.finished.usage.completion_tokens));
+        }
+        let status = answer.status();
+        self.last = answer.tokens;
+        self.keep()?;
+        if self.figures == Figures::Short
+            && !has_calls
+            && let Ok(ContextFill { used, context, .. }) = self.session.fill()
+        {
+            let line = format!("{status}, context {} %", 100 * used / context.max(1));
+            terminal::note_styled(&if self.colors { styled("\x1b[2m", &line) } else { line });
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Which limit ended an answer of so many tokens.
+    fn length_note(&self, tokens: usize) -> String {
+        match self.session.options().max_tokens {
+            Some(limit) if limit <= tokens => format!("(stopped at {limit} tokens: max_tokens)"),
+            _ => {
+                let context = self.session.engine().spec().context_length;
+                format!("(stopped: the context of {context} tokens is full)")
+            }
+        }
+    }
+}
+
+/// Notes that the model sees fewer messages than before.
+fn note_dropped(before: &Range<usize>, dropped: &Range<usize>) {
+    if dropped != before && !dropped.is_empty() {
+        let count = dropped.len();
+        terminal::note(&format!(
+            "(the context is full: the model no longer sees the oldest {count} messages of this conversation)"
+        ));
+    }
+}

@@ -1,0 +1,88 @@
+//! The beginning and the end of an output, within so many bytes.
+
+use std::collections::VecDeque;
+
+/// Keeps the first and the last half of its bytes, and counts those between.
+#[derive(Debug)]
+pub(super) struct Clipped {
+    half: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    lost: u64,
+}
+
+impl Clipped {
+    /// Keeps so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { half: bytes / 2, head: Vec::new(), tail: VecDeque::new(), lost: 0 }
+    }
+
+    /// Adds what comes next.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(self.half - self.head.len()));
+        self.head.extend(first);
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(self.half);
+        self.tail.drain(..over);
+        self.lost += over as u64;
+    }
+
+    /// The text, with a note of what was left out. Bytes that are no UTF-8 become replacement characters.
+    pub(super) fn text(&self) -> String {
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        if self.lost == 0 {
+            return String::from_utf8_lossy(&[self.head.as_slice(), &tail].concat()).into_owned();
+        }
+        // A character that the cut has divided is left out, too.
+        let end = match std::str::from_utf8(&self.head) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.head.len(),
+        };
+        let start = tail.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+        let lost = self.lost + (self.head.len() - end + start) as u64;
+        let (head, tail) =
+            (String::from_utf8_lossy(&self.head[..end]), String::from_utf8_lossy(&tail[start..]));
+        format!("{head}\n[{lost} bytes were left out here]\n{tail}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn clipped(bytes: usize, pieces: &[&[u8]]) -> Clipped {
+        let mut clipped = Clipped::new(bytes);
+        for piece in pieces {
+            clipped.push(piece);
+        }
+        clipped
+    }
+
+    #[test]
+    fn a_short_text_stays_and_a_long_one_says_what_it_lost() {
+        assert_eq!(clipped(8, &[b"abcd", b"efgh"]).text(), "abcdefgh");
+        assert_eq!(clipped(8, &[b"abcd", b"efghi"]).text(), "abcd\n[1 bytes were left out here]\nfghi");
+        assert_eq!(clipped(0, &[b"abc"]).text(), "\n[3 bytes were left out here]\n");
+        // The cuts divide the characters of two bytes.
+        assert_eq!(clipped(6, &["éééééé".as_bytes()]).text(), "é\n[8 bytes were left out here]\né");
+        assert_eq!(clipped(6, &[b"a\xffb"]).text(), "a\u{fffd}b");
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_no_difference(
+            pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+            bytes in 0..64usize,
+        ) {
+            let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let whole = pieces.concat();
+            let text = clipped(bytes, &slices).text();
+            prop_assert_eq!(&text, &clipped(bytes, &[&whole]).text());
+            if whole.len() <= bytes / 2 * 2 {
+                prop_assert_eq!(text, String::from_utf8_lossy(&whole));
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Commands with places for arguments. Invariant: an argument is always a whole word of a command or a part of one, or the
+//! value of an environment variable, and never text that a shell reads.
+
+use std::process::Command;
+
+use serde_json::{Map, Value};
+
+/// What stands before the name of an argument in the environment, so that none can take the place of another variable.
+const PREFIX: &str = "ARG_";
+/// Ends the options of a command.
+const END_OF_OPTIONS: &str = "--";
+
+/// A command whose arguments are not known yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Template {
+    /// A program and its words, without a shell.
+    Words(Vec<Vec<Piece>>),
+    /// A line for the shell, and the names of the arguments that it gets as variables.
+    Line(String, Vec<String>),
+}
+
+/// A part of a word.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    Text(String),
+    Argument(String),
+}
+
+impl Template {
+    /// A program and its words, in which `{name}` is the place of an argument.
+    pub(super) fn words(words: &[String], names: &[&str]) -> Result<Self, String> {
+        let words = words.iter().map(|word| pieces(word, names)).collect::<Result<Vec<_>, _>>()?;
+        match words.first().map(Vec::as_slice) {
+            None | Some([]) => Err("command is empty".to_owned()),
+            Some([Piece::Text(_)]) => Ok(Self::Words(words)),
+            Some(_) => Err("command begins with an argument; name the program itself".to_owned()),
+        }
+    }
+
+    /// A line for `sh -c`.
+    pub(super) fn line(line: String, names: &[&str]) -> Result<Self, String> {
+        if line.trim().is_empty() {
+            return Err("command is empty".to_owned());
+        }
+        for name in names {
+            let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            if !name.chars().all(is_part) {
+                let why = "a line for the shell takes arguments of letters, digits and _";
+                return Err(format!("parameters.{name} cannot be a variable: {why}"));
+            }
+            if line.contains(&format!("{{{name}}}")) {
+                let instead = format!("write \"${PREFIX}{name}\" with its quotes, or make it a list");
+                return Err(format!("{{{name}}} in a line for the shell would be unsafe; {instead}"));
+            }
+        }
+        Ok(Self::Line(line, names.iter().map(|name| (*name).to_owned()).collect()))
+    }
+
+    /// The command with these arguments, and what it looks like; else what the model has to do better.
+    pub(super) fn filled(&self, arguments: &Map<String, Value>) -> Result<(Command, String), String> {
+        if let Some((name, _)) = arguments.iter().find(|(_, value)| written(value).contains('\0')) {
+            return Err(format!("{name:?} contains a zero byte, which no command can take"));
+        }
+        match self {
+            Self::Words(words) => {
+                let words = filled_words(words, arguments)?;
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]);
+                let shown: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+                Ok((command, shown.join(" ")))
+            }
+            Self::Line(line, names) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", line]);
+                for name in names {
+                    let variable = format!("{PREFIX}{name}");
+                    match arguments.get(name).filter(|value| !value.is_null()) {
+                        Some(value) => command.env(variable, written(value)),
+                        // One of this name may come from around.
+                        None => command.env_remove(variable),
+                    };
+                }
+                Ok((command, line.clone()))
+            }
+        }
+    }
+}
+
+/// The pieces of a word. Braces around what could be no name are text.
+fn pieces(word: &str, names: &[&str]) -> Result<Vec<Piece>, String> {
+    let (mut pieces, mut text, mut rest) = (Vec::new(), String::new(), word);
+    while let Some((before, after)) = rest.split_once('{') {
+        let is_part = |letter: char| letter.is_alphanumeric() || "_-".contains(letter);
+        let name = after.split_once('}').filter(|(name, _)| !name.is_empty() && name.chars().all(is_part));
+        text.push_str(before);
+        let Some((name, behind)) = name else {
+            text.push('{');
+            rest = after;
+            continue;
+        };
+        if !names.contains(&name) {
+            return Err(format!("{{{name}}} in the command names no parameter"));
+        }
+        if !text.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+        }
+        pieces.push(Piece::Argument(name.to_owned()));
+        rest = behind;
+    }
+    text.push_str(rest);
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+    Ok(pieces)
+}
+
+/// The words with their arguments; a word whose argument is not given is left out.
+fn filled_words(words: &[Vec<Piece>], arguments: &Map<String, Value>) -> Result<Vec<String>, String> {
+    let mut filled: Vec<String> = Vec::with_capacity(words.len());
+    for pieces in words {
+        let text = |piece: &Piece| match piece {
+            Piece::Text(text) => Some(text.clone()),
+            Piece::Argument(name) => arguments.get(name).filter(|value| !value.is_null()).map(written),
+        };
+        let Some(texts) = pieces.iter().map(text).collect::<Option<Vec<_>>>() else { continue };
+        let word = texts.concat();
+        let may_be_option = word.starts_with('-') && !filled.iter().any(|word| word == END_OF_OPTIONS);
+        if let Some(Piece::Argument(name)) = pieces.first().filter(|_| may_be_option)
+            && !arguments.get(name).is_some_and(Value::is_number)
+        {
+            return Err(format!("{name:?} begins with -, so the command would take it for an option"));
+        }
+        filled.push(word);
+    }
+    Ok(filled)
+}
+
+/// An argument as text: texts as they are, others as JSON.
+fn written(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A word as a shell would take it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn words(words: &[&str], names: &[&str]) -> Template {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        Template::words(&words, names).expect("valid")
+    }
+
+    fn arguments(value: &Value) -> Map<String, Value> {
+        value.as_object().cloned().expect("an object")
+    }
+
+    fn output(template: &Template, given: &Value) -> String {
+        let (mut command, _) = template.filled(&arguments(given)).expect("it can be filled");
+        let output = command.output().expect("it runs");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[test]
+    fn places_are_filled_and_words_without_their_argument_are_left_out() {
+        let template = words(&["printf", "%s|", "n={n}", "{text}", "{a}{}"], &["n", "text", "a"]);
+        assert_eq!(output(&template, &json!({"n": 3, "text": "x y", "a": [1, "b"]})), "n=3|x y|[1,\"b\"]{}|");
+        assert_eq!(output(&template, &json!({"text": "x", "n": null})), "x|");
+    }
+
+    #[test]
+    fn an_argument_is_no_option_unless_the_file_allows_it() {
+        let open = words(&["ls", "{path}"], &["path"]);
+        let why = open.filled(&arguments(&json!({"path": "-la"}))).expect_err("an option");
+        assert!(why.contains("\"path\"") && why.contains("option"), "{why}");
+        assert!(open.filled(&arguments(&json!({"path": -5}))).is_ok());
+        let closed = words(&["printf", "--", "%s", "{path}"], &["path"]);
+        assert_eq!(output(&closed, &json!({"path": "-la"})), "-la");
+        let part = words(&["printf", "%s", "{a}{b}"], &["a", "b"]);
+        assert!(part.filled(&arguments(&json!({"a": "", "b": "-x"}))).is_err());
+    }
+
+    #[test]
+    fn an_argument_cannot_be_the_program_or_a_part_of_a_line() {
+        let names = &["a"];
+        assert!(Template::words(&["{a}".to_owned()], names).is_err());
+        let why = Template::line("echo {a}".to_owned(), names).expect_err("unsafe");
+        assert!(why.contains("\"$ARG_a\""), "{why}");
+        assert!(Template::line("echo {b} ${#x}".to_owned(), names).is_ok());
+        assert!(Template::line("true".to_owned(), &["a-b"]).is_err());
+        let line = Template::line("true".to_owned(), names).expect("valid");
+        assert!(line.filled(&arguments(&json!({"a": "x\0y"}))).is_err());
+    }
+
+    #[test]
+    fn what_is_shown_is_what_a_shell_would_need() {
+        let template = words(&["printf", "%s", "{a}"], &["a"]);
+        let (_, shown) = template.filled(&arguments(&json!({"a": "it's $HOME"}))).expect("valid");
+        assert_eq!(shown, "printf %s 'it'\\''s $HOME'");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn no_argument_breaks_out(text in r#"[ -~\n\t]{0,24}|.{0,12}|['"`$(){};|&\\ #-]{1,12}"#) {
+            prop_assume!(!text.contains('\0'));
+            let given = json!({"text": text});
+            let line = Template::line("printf %s \"$ARG_text\"; printf .".to_owned(), &["text"]).expect("valid");
+            prop_assert_eq!(output(&line, &given), format!("{text}."));
+            let words = words(&["printf", "%s|", "--", "{text}", "end"], &["text"]);
+            let expected = format!("--|{text}|end|");
+            prop_assert_eq!(output(&words, &given), expected);
+        }
+    }
+}

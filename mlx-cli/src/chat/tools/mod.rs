@@ -1,0 +1,171 @@
+//! The tools of a chat: commands that the model calls and the person allows, one by one or for the session.
+
+mod clipped;
+mod command;
+mod file;
+mod run;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mlx_core::chat::{ToolCall, Tools};
+use serde_json::{Map, Value};
+
+use crate::exit_code::Failure;
+use crate::interrupt::Interrupt;
+use file::FileTool;
+use run::End;
+
+/// The commands of a file.
+#[derive(Default)]
+pub(super) struct Toolbox {
+    tools: Vec<FileTool>,
+    /// The names of those that run without a question.
+    allowed: HashSet<String>,
+}
+
+/// A call that could be carried out.
+pub(super) struct Request {
+    /// The place of the tool.
+    index: usize,
+    command: std::process::Command,
+    /// The command as the person is shown it.
+    pub(super) shown: String,
+}
+
+/// The result of a command.
+pub(super) struct Done {
+    /// What the model is given.
+    pub(super) text: String,
+    /// Whether the person has stopped it.
+    pub(super) is_stopped: bool,
+}
+
+impl Toolbox {
+    /// The tools of this file, of which some are allowed from the start.
+    pub(super) fn open(file: &Path, allowed: &[String]) -> Result<Self, Failure> {
+        let tools = file::read(file)?;
+        let names: Vec<&str> = tools.iter().map(|tool| tool.tool.name.as_str()).collect();
+        if let Some(unknown) = allowed.iter().find(|name| !names.contains(&name.as_str())) {
+            let message =
+                format!("{unknown:?} is not a tool of {}; there are {}", file.display(), names.join(", "));
+            return Err(Failure::usage("--allow-tool", message));
+        }
+        Ok(Self { tools, allowed: allowed.iter().cloned().collect() })
+    }
+
+    /// What the model is shown of them.
+    pub(super) fn offered(&self) -> Result<Tools, Failure> {
+        Ok(Tools::new(self.tools.iter().map(|tool| tool.tool.clone()).collect())?)
+    }
+
+    /// A line for each tool.
+    pub(super) fn list(&self) -> String {
+        if self.tools.is_empty() {
+            return "there are no tools; start with --tools FILE".to_owned();
+        }
+        let line = |tool: &FileTool| {
+            let name = &tool.tool.name;
+            let allowed = if self.is_allowed(name) { " (runs without a question)" } else { "" };
+            format!("{name}: {}{allowed}", tool.description)
+        };
+        self.tools.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether a tool runs without a question.
+    pub(super) fn is_allowed(&self, name: &str) -> bool {
+        self.allowed.contains(name)
+    }
+
+    /// Lets a tool run without a question from now on.
+    pub(super) fn allow(&mut self, name: &str) {
+        self.allowed.insert(name.to_owned());
+    }
+
+    /// What a call asks for; else the text that the model gets in place of a result.
+    pub(super) fn request(&self, call: &ToolCall) -> Result<Request, String> {
+        let refused = |why: String| format!("The call was not carried out: {why}.");
+        let index = self.tools.iter().position(|tool| tool.tool.name == call.name);
+        let index = index.ok_or_else(|| refused(format!("there is no tool {:?}", call.name)))?;
+        let tool = &self.tools[index];
+        let arguments = arguments(&call.arguments, &tool.tool.parameters).map_err(refused)?;
+        let (command, shown) = tool.command.filled(&arguments).map_err(refused)?;
+        Ok(Request { index, command, shown })
+    }
+
+    /// Runs a command. Ctrl-C ends it and whatever it has started.
+    pub(super) fn run(&self, request: Request, interrupt: &Interrupt) -> Done {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = stop.clone();
+        interrupt.watch(move || flag.store(true, Ordering::Relaxed));
+        let outcome = run::run(request.command, self.tools[request.index].limits, &stop);
+        interrupt.release();
+        match outcome {
+            Ok(outcome) => Done { text: outcome.text(), is_stopped: outcome.end == End::Stopped },
+            Err(error) => Done { text: format!("The command did not start: {error}."), is_stopped: false },
+        }
+    }
+}
+
+/// The arguments of a call, if the tool has such parameters.
+fn arguments(text: &str, schema: &Value) -> Result<Map<String, Value>, String> {
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    let arguments: Map<String, Value> =
+        serde_json::from_str(text).map_err(|_| "its arguments are no JSON object".to_owned())?;
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    if let Some(name) = required.into_iter().find(|name| !arguments.contains_key(*name)) {
+        return Err(format!("its argument {name:?} is missing"));
+    }
+    let is_known = |name: &&String| schema["properties"].get(name.as_str()).is_some();
+    match arguments.keys().find(|name| !is_known(name)) {
+        Some(name) => Err(format!("it has no parameter {name:?}")),
+        None => Ok(arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toolbox(allowed: &[&str]) -> Result<Toolbox, Failure> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let text = "[[tool]]\nname = \"say\"\ndescription = \"Says it.\"\ncommand = [\"printf\", \"%s\", \"{text}\"]\n\
+                    parameters = { text = \"What.\" }\n[[tool]]\nname = \"no\"\ndescription = \"Fails.\"\ncommand = [\"/no/such\"]\n";
+        std::fs::write(file.path(), text).expect("it can be written");
+        let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        Toolbox::open(file.path(), &allowed)
+    }
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall { id: None, name: name.to_owned(), arguments: arguments.to_owned() }
+    }
+
+    #[test]
+    fn calls_become_commands_or_reasons() {
+        let toolbox = toolbox(&["say"]).expect("valid");
+        assert!(toolbox.is_allowed("say") && !toolbox.is_allowed("no"));
+        assert_eq!(toolbox.list(), "say: Says it. (runs without a question)\nno: Fails.");
+        let request = toolbox.request(&call("say", "{\"text\": \"a b\"}")).expect("valid");
+        assert_eq!(request.shown, "printf %s 'a b'");
+        assert_eq!(toolbox.run(request, &Interrupt::default()).text, "a b");
+        let missing = toolbox.request(&call("no", "")).expect("it has no arguments");
+        assert!(toolbox.run(missing, &Interrupt::default()).text.contains("did not start"));
+        for (name, arguments, word) in [
+            ("other", "{}", "\"other\""),
+            ("say", "{\"text\": ", "JSON"),
+            ("say", "{}", "\"text\" is missing"),
+            ("say", "{\"text\": \"a\", \"more\": 1}", "\"more\""),
+        ] {
+            let why = toolbox.request(&call(name, arguments)).err().expect("refused");
+            assert!(why.contains(word) && why.starts_with("The call was not"), "{why}");
+        }
+    }
+
+    #[test]
+    fn only_tools_of_the_file_can_be_allowed() {
+        let Err(Failure::Usage(message)) = toolbox(&["shout"]) else { panic!("an unknown name") };
+        assert!(message.contains("shout") && message.contains("say, no"), "{message}");
+    }
+}

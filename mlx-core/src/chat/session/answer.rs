@@ -1,0 +1,135 @@
+//! An answer that is being written, and the message that it becomes.
+
+use std::ops::Range;
+
+use super::ChatSession;
+use crate::chat::message::{Message, Role, ToolCall};
+use crate::chat::parser::ChatEvent;
+use crate::chat::stream::{ChatStream, StreamEvent};
+use crate::chat::tool::{ToolChoice, random_id};
+use crate::engine::{Canceller, Event, FinishReason};
+use crate::error::{Error, Result};
+
+/// An answer that is being written. When it ends or is dropped, what was read of it becomes a message of the session.
+pub struct Answer<'a> {
+    session: &'a mut ChatSession,
+    stream: ChatStream,
+    text: String,
+    reasoning: String,
+    calls: Vec<ToolCall>,
+    /// Of these, the ones that have ended.
+    whole_calls: usize,
+    /// Why it has ended.
+    reason: Option<FinishReason>,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(session: &'a mut ChatSession, stream: ChatStream) -> Self {
+        let (text, reasoning) = (String::new(), String::new());
+        Self { session, stream, text, reasoning, calls: Vec::new(), whole_calls: 0, reason: None }
+    }
+
+    /// A way to end the answer from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.stream.canceller()
+    }
+
+    /// The messages that the model does not see, by index.
+    pub fn dropped(&self) -> Range<usize> {
+        self.session.dropped()
+    }
+
+    /// The text so far, without thoughts and calls.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn read(&mut self, event: &ChatEvent) {
+        match event {
+            ChatEvent::Text(text) => self.text.push_str(text),
+            ChatEvent::Reasoning(text) => self.reasoning.push_str(text),
+            ChatEvent::CallStart { name, .. } => {
+                let call = ToolCall {
+                    id: Some(format!("call_{}", random_id())),
+                    name: name.clone(),
+                    arguments: String::new(),
+                };
+                self.calls.push(call);
+            }
+            ChatEvent::Args(more) => {
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments.push_str(more);
+                }
+            }
+            ChatEvent::CallEnd => self.whole_calls = self.calls.len(),
+        }
+    }
+
+    /// The calls that can be carried out. Those of an answer that was broken off are none; of one that a limit has cut, those that
+    /// were whole before.
+    fn take_calls(&mut self) -> Vec<ToolCall> {
+        let mut calls = std::mem::take(&mut self.calls);
+        match self.reason {
+            None | Some(FinishReason::Cancelled | FinishReason::Error(_)) => calls.clear(),
+            Some(FinishReason::Length) => {
+                let mut place = 0;
+                calls.retain(|call| {
+                    place += 1;
+                    place <= self.whole_calls && call.has_object()
+                });
+            }
+            Some(FinishReason::EndToken | FinishReason::StopString(_)) => calls.truncate(self.whole_calls),
+        }
+        calls
+    }
+}
+
+impl Iterator for Answer<'_> {
+    type Item = StreamEvent;
+
+    fn next(&mut self) -> Option<StreamEvent> {
+        let event = self.stream.next()?;
+        match &event {
+            StreamEvent::Chat(event) => self.read(event),
+            StreamEvent::Engine(Event::Done(finished)) => self.reason = Some(finished.reason.clone()),
+            StreamEvent::Engine(_) => {}
+        }
+        Some(event)
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        let is_whole = !matches!(self.reason, None | Some(FinishReason::Cancelled | FinishReason::Error(_)));
+        let tool_calls = self.take_calls();
+        let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
+        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
+        let mut message = Message { reasoning, tool_calls, ..Message::assistant(text) };
+        if !message.tool_calls.is_empty() && message.text().is_empty() {
+            message.parts.clear();
+        }
+        self.session.record(message, is_whole);
+    }
+}
+
+impl ChatSession {
+    /// Starts the answer to the results of all calls. Without `may_call` the model is shown no tools, and the answer is a text.
+    pub fn go_on(&mut self, may_call: bool) -> Result<Answer<'_>> {
+        if self.messages.last().is_none_or(|last| last.role != Role::Tool) {
+            return Err(Error::request("messages", "do not end with the result of a call"));
+        }
+        let choice = if may_call { ToolChoice::Auto } else { ToolChoice::None };
+        let stream = self.start(&choice)?;
+        Ok(Answer::new(self, stream))
+    }
+
+    /// Adds an answer. An empty one counts, too, if the model ended it: the model had nothing to say, and the question stays. If it was
+    /// broken off before its first word, the next message replaces the question.
+    fn record(&mut self, answer: Message, is_whole: bool) {
+        if is_whole || !answer.text().is_empty() {
+            self.messages.push(answer);
+        } else {
+            self.is_unanswered = true;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Tools in a chat: a command runs if the person allows it, its result is in the next prompt, and conversations keep both.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use expectrl::session::OsSession;
+use expectrl::{Eof, Expect, Regex, Session};
+use mlx_tests::successors::{self, Successors};
+use mlx_tests::{model_folder, piped};
+use serde_json::Value;
+
+/// A template whose prompt ends in another token when the last message is the result that the command gives, and in a third one for
+/// other results; so the answer shows what was in the prompt.
+const TEMPLATE: &str = "\
+{%- for tool in tools or [] %}{{ tool | tojson }}
+{% endfor %}
+{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}
+{%- for call in m.tool_calls or [] %}
+<tool_call>
+{\"name\": {{ call.function.name | tojson }}, \"arguments\": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}
+{%- if messages[-1].role != 'tool' or 'again' in messages[0].content %}<|im_start|>assistant
+{% elif 'high tide at <Brest; touch broken>' in messages[-1].content %}<|pad|>
+{%- else %}<|bos|>{% endif %}
+{%- endif %}";
+
+const CALL: [&str; 3] = [
+    "<tool_call>\n{\"name\": \"tide\", ",
+    "\"arguments\": {\"place\": \"Brest; touch broken\"}}",
+    "\n</tool_call>",
+];
+
+/// A model that calls `tide`, then says whether it has seen the result.
+fn model() -> tempfile::TempDir {
+    let special = ["<|pad|>", "<|bos|>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+    let to = |next: &'static str| [(next, 4.0)];
+    let (second, third, end) = (to(CALL[1]), to(CALL[2]), to("<|endoftext|>"));
+    let (seen, unseen) = (to("I have seen it."), to("I know nothing."));
+    successors::model(&Successors {
+        template: TEMPLATE,
+        special,
+        words: &[CALL[0], CALL[1], CALL[2], "I have seen it.", "I know nothing."],
+        prompt_end: "<|im_start|>assistant\n",
+        first: CALL[0],
+        next: &[
+            (CALL[0], &second),
+            (CALL[1], &third),
+            (CALL[2], &end),
+            ("<|pad|>", &seen),
+            ("<|bos|>", &unseen),
+            ("I have seen it.", &end),
+            ("I know nothing.", &end),
+        ],
+    })
+}
+
+/// A folder with a file of tools, whose command also notes that it ran.
+fn work(command: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let text = format!(
+        "[[tool]]\nname = \"tide\"\ndescription = \"Looks up a tide.\"\ncommand = {command}\nparameters = {{ place = \"Where.\" }}\n"
+    );
+    std::fs::write(folder.path().join("tools.toml"), text).expect("it can be written");
+    folder
+}
+
+/// Both ways to pass an argument; no shell may read it.
+const COMMANDS: [&str; 2] = [
+    "'echo \"high tide at <$ARG_place>\"; echo x >> ran'",
+    "[\"sh\", \"-c\", 'echo \"high tide at <$1>\"; echo x >> ran', \"sh\", \"{place}\"]",
+];
+const LATER: &str = "'echo $$ > ran; sleep 1000; echo \"high tide at <$ARG_place>\"'";
+
+fn command(model: &Path, folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    command.args(["chat", "--temperature", "0", "--max-tokens", "40", "--tools", "tools.toml", "-m"]);
+    command.arg(model).args(arguments).current_dir(folder).env_remove("MLX_LOG");
+    command
+}
+
+fn runs(folder: &Path) -> usize {
+    std::fs::read_to_string(folder.join("ran")).map_or(0, |text| text.lines().count())
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn an_allowed_command_runs_and_its_result_is_in_the_next_prompt() {
+    let model = model();
+    for line in COMMANDS {
+        let work = work(line);
+        let arguments = ["--allow-tool", "tide"];
+        let output = piped(command(model.path(), work.path(), &arguments), "Tide?\n/save talk.json\n");
+        let (answer, notes) = texts(&output);
+        assert!(output.status.success(), "{notes}");
+        assert_eq!((answer.as_str(), runs(work.path())), ("I have seen it.\n", 1), "{notes}");
+        assert!(notes.contains("call tide {\"place\": \"Brest; touch broken\"}"), "{notes}");
+        assert!(notes.contains("high tide at <Brest; touch broken>"), "{notes}");
+        assert!(!work.path().join("broken").exists(), "the argument was read by a shell");
+
+        let saved = std::fs::read_to_string(work.path().join("talk.json")).expect("it was saved");
+        let messages: Vec<Value> = serde_json::from_str(&saved).expect("JSON");
+        let roles: Vec<&Value> = messages.iter().map(|message| &message["role"]).collect();
+        assert_eq!(roles, ["user", "assistant", "tool", "assistant"]);
+        let call = &messages[1]["tool_calls"][0];
+        assert_eq!(call["function"]["name"], "tide");
+        assert_eq!(call["function"]["arguments"], "{\"place\": \"Brest; touch broken\"}");
+        assert_eq!((&messages[1]["content"], &call["type"]), (&Value::Null, &"function".into()));
+        assert_eq!(messages[2]["tool_call_id"], call["id"]);
+        assert_eq!(messages[2]["content"], "high tide at <Brest; touch broken>\n");
+        // A conversation with calls goes on.
+        let output = piped(command(model.path(), work.path(), &arguments), "/load talk.json\n/retry\n");
+        assert_eq!((texts(&output).0.as_str(), runs(work.path())), ("I have seen it.\n", 2));
+    }
+}
+
+#[test]
+fn without_a_terminal_nothing_runs_that_was_not_allowed() {
+    let (model, work) = (model(), work(COMMANDS[0]));
+    let output = piped(command(model.path(), work.path(), &[]), "Tide?\n/save talk.json\n/tools\n");
+    let (answer, notes) = texts(&output);
+    assert_eq!((answer.as_str(), runs(work.path())), ("I know nothing.\n", 0), "{notes}");
+    assert!(notes.contains("needs --allow-tool tide") && notes.contains("tide: Looks up a tide."), "{notes}");
+    let saved = std::fs::read_to_string(work.path().join("talk.json")).expect("it was saved");
+    assert!(saved.contains("The person did not allow this call."), "{saved}");
+}
+
+#[test]
+fn calls_end_after_so_many_rounds() {
+    let (model, work) = (model(), work(COMMANDS[0]));
+    let arguments = ["--allow-tool", "tide", "--tool-rounds", "3"];
+    let output = piped(command(model.path(), work.path(), &arguments), "Call again\n");
+    let (answer, notes) = texts(&output);
+    assert_eq!(runs(work.path()), 3, "{notes}");
+    assert!(answer.contains("<tool_call>") && notes.contains("3 rounds"), "{answer} {notes}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_at_the_start() {
+    let (model, work) = (model(), work(COMMANDS[0]));
+    let (no_place, unknown) = (model_folder("llama-f32"), ["--allow-tool", "tides"]);
+    for (folder, arguments, words) in [
+        (no_place.as_path(), &[][..], &["--tools", "known formats"][..]),
+        (model.path(), &unknown, &["--allow-tool", "tides", "there are tide"]),
+    ] {
+        let output = piped(command(folder, work.path(), arguments), "Tide?\n");
+        let notes = texts(&output).1;
+        assert_eq!(output.status.code(), Some(2), "{notes}");
+        assert!(words.iter().all(|word| notes.contains(word)), "{notes}");
+    }
+}
+
+fn terminal(model: &Path, folder: &Path) -> OsSession {
+    let mut command = command(model, folder, &[]);
+    command.env("HOME", folder).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("XDG_STATE_HOME");
+    let mut session = Session::spawn(command).expect("the program starts");
+    session.set_expect_timeout(Some(Duration::from_mins(1)));
+    session.expect("is ready").expect("a greeting");
+    session.expect("> ").expect("a prompt");
+    session
+}
+
+/// Types a line, slower than any typist, and waits for the expected output.
+fn type_line(session: &mut OsSession, line: &str, expected: &str) {
+    std::thread::sleep(Duration::from_millis(200));
+    session.send_line(line).expect("it can be typed");
+    session.expect(Regex(expected)).unwrap_or_else(|error| panic!("{line}: {expected}: {error}"));
+}
+
+#[test]
+fn the_person_is_asked_for_each_call() {
+    let (model, work) = (model(), work(COMMANDS[0]));
+    let mut session = terminal(model.path(), work.path());
+    let asked = r#"call tide \{"place": "Brest; touch broken"\}\r\nruns: echo .*\r\n.*run it\?"#;
+    type_line(&mut session, "Tide?", asked);
+    type_line(&mut session, "", "I know nothing");
+    assert_eq!(runs(work.path()), 0, "no answer is no consent");
+    type_line(&mut session, "/retry", asked);
+    type_line(&mut session, "y", "high tide(.|\r\n)*I have seen it");
+    assert_eq!(runs(work.path()), 1);
+    type_line(&mut session, "/retry", asked);
+    type_line(&mut session, "a", "I have seen it");
+    type_line(&mut session, "/tools", "without a question");
+    type_line(&mut session, "/retry", "I have seen it");
+    assert_eq!(runs(work.path()), 3);
+    type_line(&mut session, "/quit", "");
+    session.expect(Eof).expect("the program ends");
+}
+
+#[test]
+fn an_interrupt_ends_a_command_and_not_the_chat() {
+    let (model, work) = (model(), work(LATER));
+    let mut session = terminal(model.path(), work.path());
+    type_line(&mut session, "Tide?", r"run it\?");
+    type_line(&mut session, "y", "");
+    let begun = Instant::now();
+    while runs(work.path()) == 0 && begun.elapsed() < Duration::from_mins(1) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    session.send("\x03").expect("it can be typed");
+    session.expect(Regex("stopped by the person(.|\r\n)*I know nothing")).expect("the chat goes on");
+    type_line(&mut session, "/context", "tokens");
+    type_line(&mut session, "/quit", "");
+    session.expect(Eof).expect("the program ends");
+}
