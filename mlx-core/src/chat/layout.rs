@@ -118,11 +118,26 @@ fn joins(last: &Message, next: &Message) -> bool {
     }
 }
 
+/// Adds a message's text as a paragraph. A hostile conversation may merge many messages, so what is there already is not copied.
 fn append(message: &mut Message, next: &Message) {
-    message.parts = text(&paragraphs(&[message.clone(), next.clone()]));
-    let thoughts: Vec<&str> =
-        [&message.reasoning, &next.reasoning].into_iter().flatten().map(String::as_str).collect();
-    message.reasoning = Some(thoughts.join("\n\n")).filter(|thoughts| !thoughts.is_empty());
+    let more = next.text();
+    match message.parts.last_mut() {
+        Some(Part::Text(text)) => {
+            if !text.is_empty() && !more.is_empty() {
+                text.push_str("\n\n");
+            }
+            text.push_str(&more);
+        }
+        None => message.parts.clone_from(&next.parts),
+    }
+    match (&mut message.reasoning, &next.reasoning) {
+        (Some(thoughts), Some(more)) => {
+            thoughts.push_str("\n\n");
+            thoughts.push_str(more);
+        }
+        (None, Some(more)) => message.reasoning = Some(more.clone()),
+        (_, None) => {}
+    }
 }
 
 /// The texts of messages, a paragraph each.
@@ -212,6 +227,17 @@ mod tests {
         let merged = alternating(&given).expect("two are merged");
         assert_eq!((merged[0].text().as_str(), merged[0].reasoning.as_deref()), ("a\n\nb", Some("a\n\nb")));
         assert_eq!(merged[1..], [calling, thinking("d")], "nothing is merged with calls");
+    }
+
+    /// If each merge copied the text so far, this would take hours.
+    #[test]
+    fn many_neighbours_are_merged_in_linear_time() {
+        let many = vec![Message::system("x".repeat(200)); 100_000];
+        let given = [&[Message::user("begin")], &many[..]].concat();
+        let merged =
+            Layout::REMINDERS.with(Layout::ALTERNATING).of(&given).expect("all but the first change");
+        let reminder = "\n\n<system-reminder>\n\n</system-reminder>".len() + 200;
+        assert_eq!((merged.len(), merged[0].text().len()), (1, "begin".len() + 100_000 * reminder));
     }
 
     #[test]
