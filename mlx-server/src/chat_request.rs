@@ -64,6 +64,8 @@ pub(crate) struct Conversation {
 pub(crate) struct ThinkingRequest {
     /// What is asked.
     pub(crate) thinking: Thinking,
+    /// As a hint: what is asked of a template that does not know the former.
+    pub(crate) otherwise: Thinking,
     /// The field that asks, if a model that cannot do it refuses the request. Otherwise it is a hint.
     pub(crate) field: Option<&'static str>,
 }
@@ -81,7 +83,7 @@ impl ThinkingRequest {
                 return Err(ApiError::unsupported(field, "must be none, minimal, low, medium or high"));
             }
         };
-        Ok(Self { thinking, field: Some(field) })
+        Ok(Self { thinking, field: Some(field), ..Self::default() })
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct ApiError {
     /// What is wrong and what would fix it; a sentence about the field if there is one.
     message: String,
     retry_after: Option<u64>,
+    /// Of a prompt that is too long: its tokens, or fewer, and the most that it may have.
+    excess: Option<(usize, usize)>,
 }
 
 /// The object in the `error` field of a response.
@@ -51,7 +53,7 @@ pub(crate) struct ErrorResponse {
 impl ApiError {
     /// An error of any kind.
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, field: None, message: message.into(), retry_after: None }
+        Self { status, code, field: None, message: message.into(), retry_after: None, excess: None }
     }
 
     /// A request that cannot be understood or run because of `field`.
@@ -154,6 +156,11 @@ impl ApiError {
         self.code == CANCELLED
     }
 
+    /// Of a prompt that is too long: its tokens, or fewer, and the most that it may have.
+    pub(crate) fn excess(&self) -> Option<(usize, usize)> {
+        self.excess
+    }
+
     /// What is wrong, with the field's name.
     pub(crate) fn message(&self) -> String {
         shortened(match &self.field {
@@ -186,8 +193,9 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             Error::Request { field, message } => Self::field(field, message),
-            Error::ContextLength { field, message, .. } => {
-                Self { code: "context_length_exceeded", ..Self::field(field, message) }
+            Error::ContextLength { field, tokens, limit, message } => {
+                let error = Self::field(field, message);
+                Self { code: "context_length_exceeded", excess: Some((tokens, limit)), ..error }
             }
             Error::Busy { retry_after, .. } => Self::busy(error.to_string(), retry_after),
             Error::EngineStopped(_) => {

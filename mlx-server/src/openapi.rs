@@ -6,7 +6,7 @@ use utoipa::openapi::OpenApi as Document;
 
 use crate::error::ErrorResponse;
 use crate::json::Json;
-use crate::routes::{chat, completions, embeddings, models, operation, responses, text};
+use crate::routes::{chat, completions, embeddings, messages, models, operation, responses, text};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -21,6 +21,8 @@ use crate::routes::{chat, completions, embeddings, models, operation, responses,
         responses::delete,
         responses::cancel,
         responses::items,
+        messages::create,
+        messages::count_tokens,
         models::list,
         models::one,
         text::tokenize,
@@ -55,6 +57,7 @@ mod tests {
     use super::*;
     use crate::error::ApiError;
     use crate::fields::Fields;
+    use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
     use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
     use crate::protocol::openai::completion::CompletionRequest;
     use crate::protocol::openai::embedding::EmbeddingRequest;
@@ -68,12 +71,14 @@ mod tests {
     }
 
     /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
-    const REQUESTS: [(&str, Reader); 7] = [
+    const REQUESTS: [(&str, Reader); 9] = [
         ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| shown(ResponseRequest::read(fields))),
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
         ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| shown(EmbeddingRequest::read(fields))),
+        ("/v1/messages", |fields| shown(MessagesRequest::read(fields))),
+        ("/v1/messages/count_tokens", |fields| shown(MessagesCountRequest::read(fields))),
         ("/tokenize", |fields| shown(TokenizeRequest::read(fields))),
         ("/detokenize", |fields| shown(DetokenizeRequest::read(fields))),
     ];
@@ -100,6 +105,9 @@ mod tests {
     fn example(document: &Value, field: &str, property: &Value) -> Value {
         // A property that is a reference has no example of its own.
         match field {
+            "tool_choice" if property["type"] == json!(["object", "null"]) => {
+                return json!({"type": "none"});
+            }
             "stop" => return json!("END"),
             "stream_options" => return json!({"include_usage": true}),
             "chat_template_kwargs" => return json!({"enable_thinking": false}),
@@ -108,6 +116,13 @@ mod tests {
             "metadata" => return json!({"topic": "tides"}),
             "reasoning" => return json!({"effort": "low"}),
             "text" => return json!({"format": {"type": "json_object"}}),
+            "cache_control" => return json!({"type": "ephemeral"}),
+            "context_management" => {
+                return json!({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]});
+            }
+            "thinking" => return json!({"type": "adaptive"}),
+            "output_config" => return json!({"effort": "high"}),
+            "output_format" => return json!({"type": "json_schema", "schema": {"type": "object"}}),
             _ => {}
         }
         let items = follow(document, &property["items"]);
@@ -117,11 +132,21 @@ mod tests {
             .unwrap_or_else(|| panic!("{field} needs an example, so that this test can send it"))
     }
 
-    /// Fields of chats that are accepted and change nothing.
-    const HINTS: [&str; 5] = ["store", "metadata", "prompt_cache_key", "safety_identifier", "service_tier"];
+    /// Fields that are accepted and change nothing.
+    const HINTS: [&str; 9] = [
+        "store",
+        "metadata",
+        "prompt_cache_key",
+        "safety_identifier",
+        "service_tier",
+        "cache_control",
+        "speed",
+        "inference_geo",
+        "context_management",
+    ];
 
     /// Requests that accept fields which the server does not know.
-    const OPEN: [&str; 1] = ["/v1/responses"];
+    const OPEN: [&str; 3] = ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"];
 
     /// Each documented field, sent alone, changes the parsed request, is refused by its name or is a hint.
     #[test]
@@ -159,7 +184,8 @@ mod tests {
                     assert_eq!(read(reader, &base), without, "{path}: {field} is null");
                 }
                 base.insert(field.clone(), example(&document, field, property));
-                if !OPEN.contains(&path) && HINTS.contains(&field.as_str()) {
+                // A response shows the hints of its request.
+                if path != "/v1/responses" && HINTS.contains(&field.as_str()) {
                     assert_eq!(read(reader, &base), without, "{path}: {field} is a hint");
                     continue;
                 }
@@ -247,7 +273,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens"].contains(&name), "{}", param);
                 }
             }
         }

@@ -8,7 +8,6 @@ use mlx_core::chat::{
 use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
 use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
-use serde_json::Map;
 
 use crate::answer::{self, Facts, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ToolRequest};
@@ -29,9 +28,8 @@ pub(crate) fn chat(
     let ChatRequest { mut job, conversation, limit_name, policy } = request;
     let in_chat = |error: ApiError| error.in_chat(limit_name);
     let tools = conversation.tools.clone();
-    let continues = conversation.messages.last().is_some_and(|last| last.role == Role::Assistant);
-    let mut input = template_input(lease, conversation, true)?;
-    input.continue_final_message = continues;
+    let input = chat_input(lease, conversation)?;
+    let continues = input.continue_final_message;
     let limit = job.options.max_tokens;
     let prompt = chat_prompt_within(&lease.engine, &input, limit, policy, &|| turn.pause());
     let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
@@ -100,6 +98,25 @@ pub(crate) fn render(
     prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 
+/// The number of tokens of the prompt that a chat would have.
+pub(crate) fn prompt_tokens(
+    model: &Loaded,
+    conversation: Conversation,
+    turn: &Turn,
+) -> Result<usize, ApiError> {
+    let prompt = chat_prompt(&model.engine, &chat_input(model, conversation)?, &|| turn.pause());
+    prompt
+        .map(|prompt| prompt.tokens.len())
+        .map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
+}
+
+/// What the template of a chat gets. A last message of the assistant is continued.
+fn chat_input(model: &Loaded, conversation: Conversation) -> Result<TemplateInput, ApiError> {
+    let continues = conversation.messages.last().is_some_and(|last| last.role == Role::Assistant);
+    let input = template_input(model, conversation, true)?;
+    Ok(TemplateInput { continue_final_message: continues, ..input })
+}
+
 fn template_input(
     model: &Loaded,
     conversation: Conversation,
@@ -116,7 +133,7 @@ fn template_input(
     let asked = match (thinking.thinking.variables(template), thinking.field) {
         (Ok(asked), _) => asked,
         (Err(error), Some(field)) => return Err(ApiError::from(error).renamed("think", field)),
-        (Err(_), None) => Map::new(),
+        (Err(_), None) => thinking.otherwise.variables(template).unwrap_or_default(),
     };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");

@@ -1,5 +1,5 @@
 //! Middleware around every request: an id, a log line, metrics and a handler for panics. Invariant: of a client's
-//! input, only the id and `user` reach the log.
+//! input, only the id, `user` and the names of unused fields reach the log.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,9 @@ pub(crate) const IGNORED: &str = "x-ignored-fields";
 
 /// The headers that the pages of listed origins may read.
 pub(crate) const HEADERS: [&str; 6] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, IGNORED, "retry-after"];
+
+/// The most bytes of the names of fields that were not used.
+const LONGEST_IGNORED: usize = 1000;
 
 /// The longest `user` in the log.
 const LONGEST_USER: usize = 128;
@@ -61,6 +64,22 @@ impl LogUser {
     fn read(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Names the fields of a request that were accepted and not used, in the log and in its response.
+pub(crate) fn name_ignored(mut response: Response, names: &[String]) -> Response {
+    if names.is_empty() {
+        return response;
+    }
+    let mut list = names.join(", ");
+    list.truncate(list.floor_char_boundary(LONGEST_IGNORED));
+    tracing::info!(fields = list, "fields of a request were not used");
+    // Clients may give any name to a field.
+    let written = list.replace(|letter: char| !(' '..='~').contains(&letter), "?");
+    if let Ok(value) = HeaderValue::from_str(&written) {
+        response.headers_mut().insert(IGNORED, value);
+    }
+    response
 }
 
 /// Assigns the request id, then logs and counts the response.

@@ -5,6 +5,7 @@ pub(crate) mod body;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;
+pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod operation;
 mod response;
@@ -32,6 +33,8 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/responses/{id}", get(responses::fetch).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::items))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/tokenize", post(text::tokenize))

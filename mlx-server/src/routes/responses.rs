@@ -1,7 +1,7 @@
 //! `/v1/responses`: responses are computed, fetched, followed, cancelled and deleted.
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use crate::protocol::openai::answer::StreamEvent;
 use crate::protocol::responses::object;
 use crate::protocol::responses::request::ResponseRequest;
 use crate::protocol::responses::writer::Writer;
-use crate::request_log::LogUser;
+use crate::request_log::{LogUser, name_ignored};
 use crate::responses::launch::{Launch, Running};
 use crate::state::AppState;
 
@@ -40,7 +40,7 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
     let ((request, body), job) = read(&state, request, reader).await?;
     log.note(request.job.user.as_deref());
     let launch = Launch::new(&state, request, body, client)?;
-    let ignored = launch.ignored().join(", ");
+    let ignored = launch.ignored().to_vec();
     let is_streamed = launch.is_streamed();
     let response = if launch.is_kept() {
         let Running { facts, kept, reader } = launch.kept(&state, job, is_streamed).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn create(State(state): State<AppState>, request: Request) -> R
         let (prepared, asked) = launch.passing(&state, job).await?;
         answer(&state, prepared, |facts| Writer::new(asked, facts, None)).await?
     };
-    Ok(naming_ignored(response, &ignored))
+    Ok(name_ignored(response, &ignored))
 }
 
 fn read_alone(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
@@ -65,18 +65,6 @@ fn read_alone(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiErr
 fn read_with_body(fields: Fields) -> Result<(ResponseRequest, Option<Value>), ApiError> {
     let body = fields.whole();
     ResponseRequest::read(fields).map(|request| (request, Some(body)))
-}
-
-/// Names fields that were accepted and not used.
-pub(super) fn naming_ignored(mut response: Response, ignored: &str) -> Response {
-    if ignored.is_empty() {
-        return response;
-    }
-    tracing::info!(fields = ignored, "fields of a request were not used");
-    if let Ok(value) = HeaderValue::from_str(ignored) {
-        response.headers_mut().insert(crate::request_log::IGNORED, value);
-    }
-    response
 }
 
 /// How a response is fetched.

@@ -58,6 +58,40 @@ fn body(error: &ApiError, status: StatusCode, request_id: &str) -> MessagesError
         503 | OVERLOADED => "overloaded_error",
         _ => "api_error",
     };
-    let error = MessagesErrorBody { kind, message: error.message() };
+    let message = match error.excess() {
+        // Clients read the numbers from these words, and shorten the conversation.
+        Some((tokens, limit)) => format!("prompt is too long: {tokens} tokens > {limit} maximum"),
+        None => error.message(),
+    };
+    let error = MessagesErrorBody { kind, message };
     MessagesError { kind: "error", error, request_id: request_id.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx_core::Error;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn errors_have_the_names_and_words_of_the_api() {
+        for (error, status, kind) in [
+            (ApiError::field("top_p", "is 2"), 400, "invalid_request_error"),
+            (ApiError::no_model("a", &[]), 404, "not_found_error"),
+            (ApiError::busy("full", 3), 429, "rate_limit_error"),
+            (ApiError::failed("x"), 500, "api_error"),
+            (ApiError::shutting_down(), 529, "overloaded_error"),
+            (Error::EngineStopped("x".into()).into(), 529, "overloaded_error"),
+            (Error::context_length("messages", 9, 5, "have 9; 5 fit").into(), 400, "invalid_request_error"),
+        ] {
+            let (given, body) = write(&error, "req-1");
+            let body: Value = serde_json::from_slice(&body).expect("json");
+            assert_eq!((given.as_u16(), &body["error"]["type"]), (status, &json!(kind)), "{body}");
+            assert_eq!((&body["type"], &body["request_id"]), (&json!("error"), &json!("req-1")));
+            if error.excess().is_some() {
+                assert_eq!(body["error"]["message"], "prompt is too long: 9 tokens > 5 maximum");
+            }
+        }
+    }
 }

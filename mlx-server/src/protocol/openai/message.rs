@@ -64,7 +64,7 @@ const REFUSED: [(&str, &str); 3] = [
 ];
 
 /// The most messages of a conversation. Each takes a thousand times the memory of its shortest text while a template is rendered.
-const MOST: usize = 1 << 16;
+pub(crate) const MOST: usize = 1 << 16;
 
 /// Reads `messages`.
 pub(crate) fn read(messages: Option<Value>) -> Result<Vec<chat::Message>, ApiError> {

@@ -9,8 +9,9 @@ use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
 
-/// The most tools of a request, and the longest name of one.
-const MOST: usize = 512;
+/// The most tools of a request.
+pub(crate) const MOST: usize = 512;
+/// The longest name of a tool.
 const LONGEST_NAME: usize = 256;
 
 field_group! {

@@ -36,7 +36,7 @@ fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {
 
 fn pieces(reason: &EndReason) -> Vec<Piece> {
     let content = |text: &str| Piece { content: text.into(), ..Piece::default() };
-    let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 5 };
+    let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 5, ..Usage::default() };
     let end = End { reason: reason.clone(), usage, reasoning_tokens: 2 };
     vec![
         Piece { reasoning: "hm".into(), ..Piece::default() },

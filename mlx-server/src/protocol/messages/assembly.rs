@@ -1,0 +1,159 @@
+//! Pieces of an answer as blocks, one after the other. Invariant: whole answers and streams are made of the same steps.
+
+use serde_json::{Map, Value};
+
+use super::answer::{BlockDelta, ContentBlock};
+use super::signature;
+use super::thinking::Display;
+use crate::piece::{CallPiece, Piece};
+
+/// The field for arguments that are no JSON object.
+const UNPARSED: &str = "unparsed_arguments";
+
+/// What happens to the latest block.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    /// It begins, still empty.
+    Open(ContentBlock),
+    /// It goes on.
+    More(BlockDelta),
+    /// It has ended.
+    Close,
+}
+
+/// The kind of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Thought,
+    Text,
+    Call,
+}
+
+/// Which block is open.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    display: Display,
+    open: Option<Kind>,
+    /// The thought of the open block, if its text is withheld.
+    withheld: String,
+}
+
+impl Assembly {
+    /// No block yet.
+    pub(super) fn new(display: Display) -> Self {
+        Self { display, ..Self::default() }
+    }
+
+    /// The steps of a piece.
+    pub(super) fn piece(&mut self, piece: Piece) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if !piece.reasoning.is_empty() {
+            self.enter(Kind::Thought, &mut steps, || ContentBlock::Thinking {
+                thinking: String::new(),
+                signature: String::new(),
+            });
+            match self.display {
+                Display::Omitted => self.withheld.push_str(&piece.reasoning),
+                Display::Text => {
+                    steps.push(Step::More(BlockDelta::Thinking { thinking: piece.reasoning }));
+                }
+            }
+        }
+        if !piece.content.is_empty() {
+            self.enter(Kind::Text, &mut steps, || ContentBlock::Text {
+                text: String::new(),
+                citations: None,
+            });
+            steps.push(Step::More(BlockDelta::Text { text: piece.content }));
+        }
+        for call in piece.calls {
+            self.call(call, &mut steps);
+        }
+        if piece.end.is_some() {
+            self.close(&mut steps);
+        }
+        steps
+    }
+
+    fn call(&mut self, CallPiece { head, arguments, .. }: CallPiece, steps: &mut Vec<Step>) {
+        if let Some((id, name)) = head {
+            self.close(steps);
+            self.open = Some(Kind::Call);
+            let id = format!("toolu_{id}");
+            steps.push(Step::Open(ContentBlock::ToolUse { id, name, input: Map::new() }));
+        }
+        if !arguments.is_empty() {
+            steps.push(Step::More(BlockDelta::Input { partial_json: arguments }));
+        }
+    }
+
+    /// Opens a block of this kind, unless it is open.
+    fn enter(&mut self, kind: Kind, steps: &mut Vec<Step>, block: impl FnOnce() -> ContentBlock) {
+        if self.open != Some(kind) {
+            self.close(steps);
+            self.open = Some(kind);
+            steps.push(Step::Open(block()));
+        }
+    }
+
+    fn close(&mut self, steps: &mut Vec<Step>) {
+        let Some(kind) = self.open.take() else { return };
+        if kind == Kind::Thought {
+            let signature = match self.display {
+                Display::Omitted => signature::in_place_of(&std::mem::take(&mut self.withheld)),
+                Display::Text => signature::beside_text(),
+            };
+            steps.push(Step::More(BlockDelta::Signature { signature }));
+        }
+        steps.push(Step::Close);
+    }
+}
+
+/// The blocks that steps make.
+pub(super) fn blocks(steps: impl IntoIterator<Item = Step>) -> Vec<ContentBlock> {
+    let (mut blocks, mut json) = (Vec::new(), String::new());
+    for step in steps {
+        match step {
+            Step::Open(block) => blocks.push(block),
+            Step::More(delta) => {
+                if let Some(block) = blocks.last_mut() {
+                    add(block, delta, &mut json);
+                }
+            }
+            Step::Close => {
+                if let Some(ContentBlock::ToolUse { input, .. }) = blocks.last_mut() {
+                    *input = input_of(std::mem::take(&mut json));
+                }
+            }
+        }
+    }
+    blocks
+}
+
+fn add(block: &mut ContentBlock, delta: BlockDelta, json: &mut String) {
+    match (block, delta) {
+        (ContentBlock::Text { text, .. }, BlockDelta::Text { text: more }) => text.push_str(&more),
+        (ContentBlock::Thinking { thinking, .. }, BlockDelta::Thinking { thinking: more }) => {
+            thinking.push_str(&more);
+        }
+        (ContentBlock::Thinking { signature, .. }, BlockDelta::Signature { signature: whole }) => {
+            *signature = whole;
+        }
+        (ContentBlock::ToolUse { .. }, BlockDelta::Input { partial_json }) => {
+            json.push_str(&partial_json);
+        }
+        // No step mixes them.
+        _ => {}
+    }
+}
+
+/// The input of a call. The limit of tokens may have cut it.
+fn input_of(json: String) -> Map<String, Value> {
+    if json.is_empty() {
+        return Map::new();
+    }
+    match serde_json::from_str(&json) {
+        Ok(Value::Object(input)) => input,
+        _ => Map::from_iter([(UNPARSED.to_owned(), Value::String(json))]),
+    }
+}

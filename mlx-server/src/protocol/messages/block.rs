@@ -1,0 +1,174 @@
+//! Blocks: what messages and results of tools consist of. Each is read strictly, with the place of a mistake.
+
+mod document;
+
+use mlx_core::chat::{Role, ToolCall, Tools};
+use serde_json::{Map, Value};
+
+use super::signature;
+use crate::error::ApiError;
+use crate::field_value::{FieldValue, kind};
+use crate::fields::Fields;
+
+/// Where a block stands in the request, and what it says.
+pub(super) type Placed = (String, Block);
+
+/// A block of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Block {
+    /// Text, also that of a document.
+    Text(String),
+    /// What the model thought; empty if it is not known.
+    Thought(String),
+    /// A call of a tool.
+    Call(ToolCall),
+    /// The result of a call.
+    Result {
+        /// The id of the call.
+        id: String,
+        /// What the tool gave.
+        text: String,
+    },
+}
+
+/// Takes a field that must be there.
+pub(super) fn required<T: FieldValue>(fields: &mut Fields, field: &str) -> Result<T, ApiError> {
+    let value = fields.take(field)?;
+    value.ok_or_else(|| ApiError::field(fields.name(field), "is missing"))
+}
+
+/// The blocks of a message: a text is the same as one block of it.
+pub(super) fn read(
+    content: Option<Value>,
+    place: &str,
+    role: Role,
+    tools: &Tools,
+) -> Result<Vec<Placed>, ApiError> {
+    match content {
+        Some(Value::String(text)) => Ok(vec![(place.to_owned(), Block::Text(text))]),
+        Some(Value::Array(blocks)) => each(blocks, place, |block, place| {
+            read_one(block, place, role, tools).map(|block| (place.to_owned(), block))
+        }),
+        Some(other) => Err(not_a_list(place, &other)),
+        None => Err(ApiError::field(place, "is missing")),
+    }
+}
+
+/// The texts of a content that may hold nothing else.
+pub(super) fn texts(content: Value, place: &str) -> Result<Vec<String>, ApiError> {
+    let text = |(_, block)| if let Block::Text(text) = block { Some(text) } else { None };
+    // Messages of the system hold nothing but text.
+    let blocks = read(Some(content), place, Role::System, &Tools::default())?;
+    Ok(blocks.into_iter().filter_map(text).collect())
+}
+
+fn each<T>(
+    blocks: Vec<Value>,
+    place: &str,
+    read: impl Fn(Value, &str) -> Result<T, ApiError>,
+) -> Result<Vec<T>, ApiError> {
+    let blocks = blocks.into_iter().enumerate();
+    blocks.map(|(index, block)| read(block, &format!("{place}.{index}"))).collect()
+}
+
+fn not_a_list(place: &str, value: &Value) -> ApiError {
+    ApiError::field(place, format!("is {}; it must be a string or a list of blocks", kind(value)))
+}
+
+fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Block, ApiError> {
+    let mut fields = Fields::inside(place, block)?;
+    let kind = kind_of(&mut fields)?;
+    let block = match (kind.as_str(), role) {
+        ("text", _) => Block::Text(text(&mut fields)?),
+        ("thinking", Role::Assistant) => {
+            let signature = fields.take::<String>("signature")?;
+            Block::Thought(signature::thought(required(&mut fields, "thinking")?, signature.as_deref()))
+        }
+        // It holds what another server alone can read.
+        ("redacted_thinking", Role::Assistant) => {
+            required::<String>(&mut fields, "data")?;
+            Block::Thought(String::new())
+        }
+        ("tool_use", Role::Assistant) => Block::Call(call(&mut fields)?),
+        ("tool_result", Role::User) => result(&mut fields, tools)?,
+        ("document", Role::User) => Block::Text(document::document(&mut fields)?),
+        ("search_result", Role::User) => Block::Text(document::search_result(&mut fields)?),
+        _ => return Err(not_offered(&fields, &kind, &format!("a message of role {}", name(role)))),
+    };
+    fields.end()?;
+    Ok(block)
+}
+
+/// Takes what all blocks have: the type, and where prompts may be cached, which is not used.
+fn kind_of(fields: &mut Fields) -> Result<String, ApiError> {
+    fields.value("cache_control");
+    required(fields, "type")
+}
+
+fn text(fields: &mut Fields) -> Result<String, ApiError> {
+    // What an earlier answer cited; the text itself says it.
+    fields.value("citations");
+    required(fields, "text")
+}
+
+fn call(fields: &mut Fields) -> Result<ToolCall, ApiError> {
+    // Who called it: here always the model itself.
+    fields.value("caller");
+    let (id, name) = (required(fields, "id")?, required(fields, "name")?);
+    let input: Map<String, Value> = required(fields, "input")?;
+    Ok(ToolCall { id: Some(id), name, arguments: Value::Object(input).to_string() })
+}
+
+fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
+    let id = required(fields, "tool_use_id")?;
+    let is_error = fields.take::<bool>("is_error")?.unwrap_or(false);
+    let place = fields.name("content");
+    let text = match fields.value("content") {
+        None => String::new(),
+        Some(Value::String(text)) => text,
+        Some(Value::Array(blocks)) => {
+            each(blocks, &place, |block, place| part_of_result(block, place, tools))?.join("\n")
+        }
+        Some(other) => return Err(not_a_list(&place, &other)),
+    };
+    Ok(Block::Result { id, text: if is_error { format!("Error: {text}") } else { text } })
+}
+
+fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<String, ApiError> {
+    let mut fields = Fields::inside(place, block)?;
+    let kind = kind_of(&mut fields)?;
+    let part = match kind.as_str() {
+        "text" => text(&mut fields)?,
+        "document" => document::document(&mut fields)?,
+        "search_result" => document::search_result(&mut fields)?,
+        "tool_reference" => definition(&mut fields, tools)?,
+        _ => return Err(not_offered(&fields, &kind, "the result of a tool")),
+    };
+    fields.end()?;
+    Ok(part)
+}
+
+/// The definition of a tool that a result refers to.
+fn definition(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
+    let name: String = required(fields, "tool_name")?;
+    let tool = tools.get(&name).ok_or_else(|| {
+        ApiError::field(fields.name("tool_name"), format!("is {name:?}, but tools has no such tool"))
+    })?;
+    Ok(tool.definition())
+}
+
+fn not_offered(fields: &Fields, kind: &str, place: &str) -> ApiError {
+    let message = match kind {
+        "image" => "is \"image\": images are not supported, only text is".to_owned(),
+        _ => format!("is {kind:?}, which is not supported in {place}"),
+    };
+    ApiError::unsupported(fields.name("type"), message)
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::Assistant => "assistant",
+        Role::User | Role::Tool => "user",
+        Role::System | Role::Developer => "system",
+    }
+}

@@ -1,0 +1,217 @@
+//! The messages of a request: read strictly, joined to turns, and with their calls and results matched.
+
+use mlx_core::chat::{self, Part, Role, ToolCall, Tools};
+use serde_json::Value;
+
+use super::block::{self, Block, Placed};
+use crate::error::ApiError;
+use crate::field_value::kind;
+use crate::fields::{Fields, field_group};
+use crate::protocol::openai::message::MOST;
+
+field_group! {
+    /// One message of a conversation.
+    #[schema(examples(json!({"role": "user", "content": "Why is the sky blue?"})))]
+    pub(crate) struct InputMessage {
+        /// The author: user, assistant, or system for instructions that come later.
+        #[schema(required = true, value_type = String, pattern = "^(user|assistant|system)$")]
+        pub(crate) role: String,
+        /// A text, or a list of blocks: text, tool_result, document and search_result of the user; text, thinking,
+        /// redacted_thinking and tool_use of the assistant; text of the system.
+        #[schema(required = true, value_type = String)]
+        pub(crate) content: Value,
+    }
+}
+
+/// What begins the text of a block of the system prompt that clients write for Anthropic's servers. It differs from session to
+/// session, and would make every prompt begin differently.
+const FOR_OTHERS: &str = "x-anthropic-";
+
+/// The messages of one author that follow each other, which are one turn.
+struct Turn {
+    role: Role,
+    place: String,
+    blocks: Vec<Placed>,
+}
+
+/// Reads `system` and `messages`.
+pub(super) fn read(
+    system: Option<Value>,
+    messages: Option<Value>,
+    tools: &Tools,
+) -> Result<Vec<chat::Message>, ApiError> {
+    let mut conversation = Conversation::default();
+    conversation.messages.extend(system.map(instructions).transpose()?.flatten());
+    for turn in turns(messages, tools)? {
+        conversation.add(turn)?;
+    }
+    conversation.expect_results()?;
+    Ok(conversation.messages)
+}
+
+/// The system prompt, without what is meant for Anthropic's servers.
+fn instructions(system: Value) -> Result<Option<chat::Message>, ApiError> {
+    let is_text = system.is_string();
+    let ours = |text: String| match text.split_once('\n') {
+        // A client that has no blocks has it in the first line.
+        Some((_, rest)) if is_text && text.starts_with(FOR_OTHERS) => rest.to_owned(),
+        _ if text.starts_with(FOR_OTHERS) => String::new(),
+        _ => text,
+    };
+    let texts = block::texts(system, "system")?.into_iter().map(ours);
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+    Ok((!texts.is_empty()).then(|| with_parts(Role::System, texts)))
+}
+
+fn turns(messages: Option<Value>, tools: &Tools) -> Result<Vec<Turn>, ApiError> {
+    let wrong = |why: String| Err(ApiError::field("messages", why));
+    let messages = match messages {
+        Some(Value::Array(messages)) => messages,
+        Some(other) => return wrong(format!("is {}; it must be a list", kind(&other))),
+        None => return wrong("is missing; give a list of messages".to_owned()),
+    };
+    if messages.is_empty() {
+        return wrong("is empty; give at least one message".to_owned());
+    }
+    let blocks = |message: &Value| message["content"].as_array().map_or(1, Vec::len).max(1);
+    let count: usize = messages.iter().map(blocks).sum();
+    if count > MOST {
+        return wrong(format!("has {count} messages and blocks; at most {MOST} are taken"));
+    }
+    let mut turns: Vec<Turn> = Vec::new();
+    for (index, message) in messages.into_iter().enumerate() {
+        let turn = read_one(index, message, tools)?;
+        match turns.last_mut().filter(|last| last.role == turn.role && turn.role != Role::System) {
+            Some(last) => last.blocks.extend(turn.blocks),
+            None => turns.push(turn),
+        }
+    }
+    Ok(turns)
+}
+
+fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiError> {
+    let place = format!("messages.{index}");
+    let mut fields = Fields::inside(&place, message)?;
+    let given = InputMessage::read(&mut fields)?;
+    let role = match given.role.as_deref() {
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("system") => Role::System,
+        Some(_) => return Err(ApiError::field(fields.name("role"), "must be user, assistant or system")),
+        None => return Err(ApiError::field(fields.name("role"), "is missing")),
+    };
+    let blocks = block::read(given.content, &fields.name("content"), role, tools)?;
+    // An answer may have been empty, and comes back as it was.
+    if blocks.is_empty() && role != Role::Assistant {
+        return Err(ApiError::field(fields.name("content"), "is an empty list; give at least one block"));
+    }
+    fields.end()?;
+    Ok(Turn { role, place, blocks })
+}
+
+/// The messages so far.
+#[derive(Default)]
+struct Conversation {
+    messages: Vec<chat::Message>,
+    /// The place of the latest turn with calls, and its calls without a result.
+    open: (String, Vec<String>),
+}
+
+impl Conversation {
+    fn add(&mut self, turn: Turn) -> Result<(), ApiError> {
+        match turn.role {
+            Role::Assistant => {
+                self.expect_results()?;
+                self.assistant(turn)
+            }
+            Role::User => self.user(turn.blocks),
+            _ => {
+                self.messages.push(with_parts(turn.role, turn.blocks.into_iter().filter_map(text)));
+                Ok(())
+            }
+        }
+    }
+
+    fn assistant(&mut self, turn: Turn) -> Result<(), ApiError> {
+        let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::<ToolCall>::new());
+        for (place, block) in turn.blocks {
+            match block {
+                Block::Text(text) => texts.push(text),
+                Block::Thought(thought) if !thought.is_empty() => thoughts.push(thought),
+                Block::Call(call) if calls.iter().any(|other| other.id == call.id) => {
+                    return Err(ApiError::field(place, "`tool_use` ids must be unique"));
+                }
+                Block::Call(call) => calls.push(call),
+                _ => {}
+            }
+        }
+        self.open = (turn.place, calls.iter().filter_map(|call| call.id.clone()).collect());
+        // Beside calls, an empty text is the same as none.
+        texts.retain(|text| !text.is_empty());
+        if texts.is_empty() && calls.is_empty() {
+            texts.push(String::new());
+        }
+        let reasoning = (!thoughts.is_empty()).then(|| thoughts.join("\n"));
+        self.messages.push(chat::Message {
+            reasoning,
+            tool_calls: calls,
+            ..with_parts(Role::Assistant, texts)
+        });
+        Ok(())
+    }
+
+    /// Results come first, whatever stands between them.
+    fn user(&mut self, blocks: Vec<Placed>) -> Result<(), ApiError> {
+        let mut texts = Vec::new();
+        for (place, block) in blocks {
+            match block {
+                Block::Result { id, text } => {
+                    let Some(index) = self.open.1.iter().position(|open| *open == id) else {
+                        return Err(unexpected(place, &id));
+                    };
+                    self.open.1.remove(index);
+                    let message = chat::Message::new(Role::Tool, text);
+                    self.messages.push(chat::Message { tool_call_id: Some(id), ..message });
+                }
+                other => texts.extend(text((place, other))),
+            }
+        }
+        self.expect_results()?;
+        if !texts.is_empty() {
+            self.messages.push(with_parts(Role::User, texts));
+        }
+        Ok(())
+    }
+
+    /// Refuses calls that have no result, in the words of the API.
+    fn expect_results(&self) -> Result<(), ApiError> {
+        let (place, ids) = &self.open;
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids = ids.join(", ");
+        let why = format!(
+            "`tool_use` ids were found without `tool_result` blocks immediately after: {ids}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+        );
+        Err(ApiError::field(place, why))
+    }
+}
+
+fn unexpected(place: String, id: &str) -> ApiError {
+    let why = format!(
+        "unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
+    );
+    ApiError::field(place, why)
+}
+
+fn text((_, block): Placed) -> Option<String> {
+    if let Block::Text(text) = block { Some(text) } else { None }
+}
+
+fn with_parts(role: Role, texts: impl IntoIterator<Item = String>) -> chat::Message {
+    let parts = texts.into_iter().map(Part::Text).collect();
+    chat::Message { parts, ..chat::Message::new(role, "") }
+}
+
+#[cfg(test)]
+mod tests;

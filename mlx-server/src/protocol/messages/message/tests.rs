@@ -1,0 +1,229 @@
+//! Tests of reading conversations: what means the same is read the same, and what cannot be understood is named.
+
+use serde_json::json;
+
+use super::*;
+use crate::protocol::messages::signature;
+
+fn tools() -> Tools {
+    let tool = json!({"type": "function", "function": {"name": "add", "parameters": {}}});
+    let tool = chat::Tool { is_deferred: true, ..chat::Tool::read(tool).expect("a tool") };
+    Tools::new(vec![tool]).expect("one tool")
+}
+
+fn conversation(messages: &Value) -> Result<Vec<chat::Message>, ApiError> {
+    super::read(None, Some(messages.clone()), &tools())
+}
+
+fn system(system: &Value) -> Vec<chat::Message> {
+    let user = json!([{"role": "user", "content": "Go"}]);
+    super::read(Some(system.clone()), Some(user), &tools()).expect("valid")
+}
+
+/// A conversation in which `add` was called, and this came back.
+fn with_result(content: &Value) -> Value {
+    json!([
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "add", "input": {}}]},
+        {"role": "user", "content": content},
+    ])
+}
+
+fn result(id: &str, content: &Value) -> Value {
+    json!({"type": "tool_result", "tool_use_id": id, "content": content})
+}
+
+#[test]
+fn texts_and_blocks_are_the_same() {
+    let block = |text: &str| json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}, "citations": null});
+    for role in ["user", "assistant", "system"] {
+        let turn = |content: Value| json!([{"role": "user", "content": "Hi"}, {"role": role, "content": content}, {"role": "user", "content": "a"}]);
+        assert_eq!(conversation(&turn(json!("b"))), conversation(&turn(json!([block("b")]))), "{role}");
+    }
+    assert_eq!(system(&json!("Be brief.")), system(&json!([block("Be brief.")])));
+    assert_eq!(system(&json!("")), system(&json!([])));
+}
+
+#[test]
+fn what_the_system_prompt_says_to_other_servers_is_dropped() {
+    let line = "x-anthropic-billing-header: cc_version=2.1.330.930;";
+    let block = |text: &str| json!({"type": "text", "text": text});
+    let clean = system(&json!([block("Be brief."), block("Be kind.")]));
+    assert_eq!(system(&json!([block(line), block("Be brief."), block("Be kind.")])), clean);
+    assert_eq!(system(&json!(format!("{line}\nBe brief."))), system(&json!("Be brief.")));
+    assert_eq!(clean[0].text(), "Be brief.\nBe kind.");
+}
+
+#[test]
+fn instructions_stay_where_they_are() {
+    let messages = conversation(&json!([
+        {"role": "user", "content": "Go"},
+        {"role": "system", "content": "Later"},
+        {"role": "assistant", "content": "Yes"},
+        {"role": "user", "content": "On"},
+    ]));
+    let roles: Vec<Role> = messages.expect("valid").iter().map(|message| message.role).collect();
+    assert_eq!(roles, [Role::User, Role::System, Role::Assistant, Role::User]);
+}
+
+#[test]
+fn turns_become_messages() {
+    let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "add", "input": {"b": 1, "a": [2]}, "caller": {"type": "direct"}});
+    let failed =
+        json!({"type": "tool_result", "tool_use_id": "2", "content": "no such file", "is_error": true});
+    let messages = conversation(&json!([
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Hm", "signature": ""},
+            {"type": "redacted_thinking", "data": "xyz"},
+            {"type": "text", "text": "I look."},
+            call("1"),
+        ]},
+        // The same turn, as clients that collect blocks send it.
+        {"role": "assistant", "content": [call("2")]},
+        {"role": "user", "content": [result("1", &json!([{"type": "text", "text": "3"}, {"type": "text", "text": "4"}]))]},
+        {"role": "user", "content": [{"type": "text", "text": "Quick!"}, failed]},
+    ]));
+    let arguments = r#"{"b":1,"a":[2]}"#.to_owned();
+    let called =
+        |id: &str| ToolCall { id: Some(id.into()), name: "add".into(), arguments: arguments.clone() };
+    let answered = |id: &str, text: &str| chat::Message {
+        tool_call_id: Some(id.into()),
+        ..chat::Message::new(Role::Tool, text)
+    };
+    let expected = vec![
+        chat::Message::user("Go"),
+        chat::Message {
+            reasoning: Some("Hm".into()),
+            tool_calls: vec![called("1"), called("2")],
+            ..chat::Message::assistant("I look.")
+        },
+        answered("1", "3\n4"),
+        answered("2", "Error: no such file"),
+        chat::Message::user("Quick!"),
+    ];
+    assert_eq!(messages, Ok(expected));
+}
+
+#[test]
+fn withheld_thoughts_come_back_and_empty_answers_are_accepted() {
+    let signature = signature::in_place_of("Low tide");
+    let messages = conversation(&json!([
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": signature}, {"type": "text", "text": "Yes"}]},
+        {"role": "user", "content": "On"},
+        {"role": "assistant", "content": []},
+        {"role": "user", "content": "On"},
+    ]));
+    let messages = messages.expect("valid");
+    assert_eq!(messages[1].reasoning.as_deref(), Some("Low tide"));
+    assert_eq!((messages[3].text().as_str(), messages[3].parts.len()), ("", 1));
+}
+
+#[test]
+fn documents_results_of_searches_and_tools_become_text() {
+    let found = json!({"type": "search_result", "source": "a.txt", "title": "A", "content": [{"type": "text", "text": "tide"}], "citations": {"enabled": true}});
+    let document =
+        |source: Value| json!({"type": "document", "title": "T", "context": "C", "source": source});
+    let reference = json!({"type": "tool_reference", "tool_name": "add"});
+    let texts: Vec<String> = conversation(&with_result(&json!([
+        result("1", &json!([found, reference])),
+        document(json!({"type": "text", "media_type": "text/plain", "data": "D"})),
+        document(json!({"type": "content", "content": "E"})),
+    ])))
+    .expect("valid")
+    .iter()
+    .skip(2)
+    .map(chat::Message::text)
+    .collect();
+    assert_eq!(
+        texts,
+        [
+            "<search_result source=\"a.txt\" title=\"A\">\ntide\n</search_result>\n{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {}}}",
+            "<document title=\"T\">\nC\nD\n</document>\n<document title=\"T\">\nC\nE\n</document>",
+        ]
+    );
+}
+
+#[test]
+fn calls_and_results_are_matched_in_the_words_of_the_api() {
+    let call = |id: &str| json!({"type": "tool_use", "id": id, "name": "add", "input": {}});
+    let said = |role: &str, blocks: Value| json!({"role": role, "content": blocks});
+    let go = said("user", json!("Go"));
+    let none = json!("");
+    for (messages, param, word) in [
+        (
+            json!([
+                go,
+                said("assistant", json!([call("one"), call("two")])),
+                said("user", json!([result("one", &none)]))
+            ]),
+            "messages.1",
+            "immediately after: two.",
+        ),
+        (
+            json!([go, said("assistant", json!([call("one")])), said("user", json!("Go on"))]),
+            "messages.1",
+            "immediately after: one.",
+        ),
+        (json!([go, said("assistant", json!([call("one")]))]), "messages.1", "immediately after: one."),
+        (
+            json!([said("user", json!([result("zero", &none)]))]),
+            "messages.0.content.0",
+            "unexpected `tool_use_id`",
+        ),
+        (
+            json!([
+                go,
+                said("assistant", json!([call("one")])),
+                said("user", json!([result("one", &none), result("one", &none)]))
+            ]),
+            "messages.2.content.1",
+            "blocks: one.",
+        ),
+        (json!([go, said("assistant", json!([call("one"), call("one")]))]), "messages.1.content.1", "unique"),
+    ] {
+        let error = conversation(&messages).expect_err(param);
+        assert_eq!(error.param(), Some(param), "{messages}");
+        assert!(error.message().contains(word), "{}", error.message());
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_is_named() {
+    let user = |content: Value| json!([{"role": "user", "content": content}]);
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}});
+    let pdf = json!({"type": "document", "source": {"type": "base64", "data": ""}});
+    for (messages, param) in [
+        (json!([]), "messages"),
+        (json!({}), "messages"),
+        (json!(["a"]), "messages.0"),
+        (json!([{"role": "wizard", "content": "a"}]), "messages.0.role"),
+        (json!([{"content": "a"}]), "messages.0.role"),
+        (json!([{"role": "user"}]), "messages.0.content"),
+        (json!([{"role": "user", "content": "a", "mood": 1}]), "messages.0.mood"),
+        (user(json!(5)), "messages.0.content"),
+        (user(json!([])), "messages.0.content"),
+        (user(json!(["a"])), "messages.0.content.0"),
+        (user(json!([{"text": "a"}])), "messages.0.content.0.type"),
+        (user(json!([{"type": "text"}])), "messages.0.content.0.text"),
+        (user(json!([{"type": "text", "text": "a", "mood": 1}])), "messages.0.content.0.mood"),
+        (
+            user(json!([{"type": "tool_use", "id": "1", "name": "a", "input": {}}])),
+            "messages.0.content.0.type",
+        ),
+        (user(json!([{"type": "text", "text": "a"}, image])), "messages.0.content.1.type"),
+        (user(json!([pdf])), "messages.0.content.0.source.type"),
+        (with_result(&json!([result("1", &json!([image]))])), "messages.2.content.0.content.0.type"),
+        (
+            with_result(&json!([result("1", &json!([{"type": "tool_reference", "tool_name": "sub"}]))])),
+            "messages.2.content.0.content.0.tool_name",
+        ),
+        (with_result(&json!([result("1", &json!(5))])), "messages.2.content.0.content"),
+    ] {
+        assert_eq!(conversation(&messages).expect_err(param).param(), Some(param), "{messages}");
+    }
+    let many = user(json!(vec![json!(5); MOST + 1]));
+    assert_eq!(conversation(&many).expect_err("too many").param(), Some("messages"));
+    assert_eq!(super::read(None, None, &tools()).expect_err("missing").param(), Some("messages"));
+}

@@ -1,0 +1,219 @@
+//! The requests of `POST /v1/messages` and of `POST /v1/messages/count_tokens`.
+
+use mlx_core::chat::ContextPolicy;
+use mlx_core::engine::RequestOptions;
+use mlx_core::sampling::SamplingOptions;
+use serde_json::{Map, Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::message::{self, InputMessage};
+use super::thinking::{self, Display, ThinkingFields};
+use super::tools::{self, ToolDefinition, ToolFields};
+use crate::chat_request::{ChatRequest, Conversation, GenerationSpec};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+use crate::protocol::openai::schema::{merged, register};
+
+field_group! {
+    /// The prompt.
+    pub(crate) struct PromptFields {
+        /// The model's name; without it the first model answers.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// Instructions for the whole conversation: a text, or a list of blocks of type text.
+        #[schema(value_type = String, example = "Answer briefly.")]
+        pub(crate) system: Value,
+    }
+}
+
+field_group! {
+    /// How the answer is generated.
+    pub(crate) struct GenerationFields {
+        /// The limit of generated tokens; what does not fit into the context is cut off it.
+        #[schema(minimum = 1, example = 5)]
+        pub(crate) max_tokens: usize,
+        /// The text ends before the first of these strings.
+        #[schema(example = json!(["END"]))]
+        pub(crate) stop_sequences: Vec<String>,
+        /// Stream the answer as server-sent events.
+        #[schema(example = true)]
+        pub(crate) stream: bool,
+        /// Randomness; 0 always takes the likeliest token.
+        #[schema(minimum = 0, example = 0.5)]
+        pub(crate) temperature: f32,
+        /// Draw from the fewest tokens that are this likely together.
+        #[schema(minimum = 0, maximum = 1, example = 0.9)]
+        pub(crate) top_p: f32,
+        /// Draw from this many of the likeliest tokens; 0 is off.
+        #[schema(example = 40)]
+        pub(crate) top_k: u32,
+        /// The older name of `output_config.format`.
+        #[schema(value_type = Object)]
+        pub(crate) output_format: Value,
+    }
+}
+
+field_group! {
+    /// Hints that change no answer: accepted and not used.
+    pub(crate) struct MessagesHints {
+        /// Not used: nothing is stored.
+        #[schema(value_type = Object)]
+        pub(crate) metadata: Value,
+        /// Not used: prefixes are found by their tokens.
+        #[schema(value_type = Object)]
+        pub(crate) cache_control: Value,
+        /// Not used: there is one tier.
+        #[schema(value_type = String, example = "auto")]
+        pub(crate) service_tier: Value,
+        /// Not used: there is one speed.
+        #[schema(value_type = String, example = "fast")]
+        pub(crate) speed: Value,
+        /// Not used: everything is computed here.
+        #[schema(value_type = String, example = "us")]
+        pub(crate) inference_geo: Value,
+        /// Not used: nothing is removed from a conversation. Other edits than to keep all thoughts are named in `x-ignored-fields`.
+        #[schema(value_type = Object)]
+        pub(crate) context_management: Value,
+    }
+}
+
+/// A request for a message that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MessagesRequest {
+    /// What is asked of the model.
+    pub(crate) chat: ChatRequest,
+    /// Whether the text of thoughts is sent.
+    pub(crate) display: Display,
+    /// Fields that are not used.
+    pub(crate) ignored: Vec<String>,
+}
+
+/// A request for the length of a prompt that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct MessagesCountRequest {
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// The conversation.
+    pub(crate) conversation: Conversation,
+    /// Fields that are not used.
+    pub(crate) ignored: Vec<String>,
+}
+
+impl MessagesRequest {
+    /// Reads a request. A field that is not known is not used; one inside of another is refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = GenerationFields::read(&mut fields)?;
+        let most = given.max_tokens.ok_or_else(|| ApiError::field("max_tokens", "is missing"))?;
+        if most == 0 {
+            return Err(ApiError::field("max_tokens", "is 0; it must be at least 1"));
+        }
+        let read = ReadPrompt::read(fields, Some(most))?;
+        let sampling = SamplingOptions {
+            temperature: given.temperature,
+            top_p: given.top_p,
+            top_k: given.top_k,
+            ..SamplingOptions::default()
+        };
+        let older = given.output_format.map(|format| thinking::read_format(format, "output_format"));
+        let (grammar, constraint_field) = match (read.asked.grammar, older.transpose()?) {
+            (Some(grammar), _) => (Some(grammar), Some("output_config.format.schema")),
+            (None, older) => (older, Some("output_format.schema")),
+        };
+        let options = RequestOptions {
+            sampling,
+            max_tokens: Some(most),
+            stop: given.stop_sequences.unwrap_or_default(),
+            constraint: grammar.map(Into::into),
+            ..RequestOptions::default()
+        };
+        let job = GenerationSpec {
+            model: read.model,
+            options,
+            constraint_field,
+            choices: 1,
+            is_streamed: given.stream.unwrap_or(false),
+            user: None,
+        };
+        let (conversation, policy) = (read.conversation, ContextPolicy::Stop);
+        let chat = ChatRequest { job, conversation, limit_name: "max_tokens", policy };
+        Ok(Self { chat, display: read.asked.display, ignored: read.ignored })
+    }
+}
+
+impl MessagesCountRequest {
+    /// Reads a request like one for a message.
+    pub(crate) fn read(fields: Fields) -> Result<Self, ApiError> {
+        let ReadPrompt { model, conversation, ignored, .. } = ReadPrompt::read(fields, None)?;
+        Ok(Self { model, conversation, ignored })
+    }
+}
+
+/// What both requests have.
+struct ReadPrompt {
+    model: Option<String>,
+    conversation: Conversation,
+    asked: thinking::Asked,
+    ignored: Vec<String>,
+}
+
+impl ReadPrompt {
+    fn read(mut fields: Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
+        let PromptFields { model, system } = PromptFields::read(&mut fields)?;
+        let tools = tools::read(&mut fields)?;
+        let mut asked = thinking::read(&mut fields, max_tokens)?;
+        let hints = MessagesHints::read(&mut fields)?;
+        let messages = message::read(system, fields.value("messages"), &tools.request.tools)?;
+        let mut ignored = tools.ignored;
+        ignored.append(&mut asked.ignored);
+        if hints.context_management.is_some_and(|given| !keeps_all(&given)) {
+            ignored.push("context_management".to_owned());
+        }
+        ignored.extend(fields.ignored());
+        let (tools, thinking, variables) = (tools.request, asked.thinking, Map::new());
+        let conversation = Conversation { messages, variables, tools, thinking };
+        Ok(Self { model, conversation, asked, ignored })
+    }
+}
+
+/// Whether nothing is to be removed from a conversation.
+fn keeps_all(management: &Value) -> bool {
+    let keeps = |edit: &Value| edit["keep"] == json!("all");
+    management["edits"].as_array().is_none_or(|edits| edits.iter().all(keeps))
+}
+
+impl PartialSchema for MessagesRequest {
+    fn schema() -> RefOr<Schema> {
+        let groups = [GenerationFields::schema(), PromptFields::schema()];
+        merged(groups.into_iter().chain(shared()), &[])
+            .list::<InputMessage>("messages", "The conversation so far.")
+            .open()
+            .build(&["messages", "max_tokens"])
+    }
+}
+
+impl ToSchema for MessagesRequest {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        register::<InputMessage>(schemas);
+        register::<ToolDefinition>(schemas);
+    }
+}
+
+impl PartialSchema for MessagesCountRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([PromptFields::schema()].into_iter().chain(shared()), &[])
+            .list::<InputMessage>("messages", "The conversation so far.")
+            .open()
+            .build(&["messages"])
+    }
+}
+
+impl ToSchema for MessagesCountRequest {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        MessagesRequest::schemas(schemas);
+    }
+}
+
+fn shared() -> [RefOr<Schema>; 3] {
+    [ToolFields::schema(), ThinkingFields::schema(), MessagesHints::schema()]
+}

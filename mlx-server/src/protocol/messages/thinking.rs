@@ -1,0 +1,207 @@
+//! Whether and how much the model thinks, whether its thoughts are shown, and what its answer must be: `thinking` and
+//! `output_config`.
+
+use mlx_core::chat::{Effort, Thinking};
+use mlx_core::engine::Grammar;
+use serde_json::Value;
+
+use super::block::required;
+use crate::chat_request::ThinkingRequest;
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+
+field_group! {
+    /// Whether the model thinks, and the form of its answer.
+    pub(crate) struct ThinkingFields {
+        /// `disabled` (the default), `enabled` or `adaptive`, as far as the model's chat template knows the difference. With
+        /// `display: omitted` thoughts are sent as signatures alone. `budget_tokens` is not enforced.
+        #[schema(value_type = Object)]
+        pub(crate) thinking: Value,
+        /// `effort` for templates that know efforts, and `format`, a JSON schema that the answer follows.
+        #[schema(value_type = Object)]
+        pub(crate) output_config: Value,
+    }
+}
+
+/// Whether the text of thoughts is sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Display {
+    /// As text.
+    #[default]
+    Text,
+    /// As signatures alone.
+    Omitted,
+}
+
+/// What a request says of thoughts and of its answer's form.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Asked {
+    /// Whether the model thinks: a hint, since many templates know no difference.
+    pub(super) thinking: ThinkingRequest,
+    /// Whether thoughts are shown.
+    pub(super) display: Display,
+    /// What the answer must be.
+    pub(super) grammar: Option<Grammar>,
+    /// Parts that are not used.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Takes the fields of a request whose answer has at most `max_tokens`.
+pub(super) fn read(fields: &mut Fields, max_tokens: Option<usize>) -> Result<Asked, ApiError> {
+    let given = ThinkingFields::read(fields)?;
+    let mut asked = Asked { thinking: hint(Thinking::Off), ..Asked::default() };
+    let mut is_off = false;
+    if let Some(thinking) = given.thinking {
+        read_thinking(thinking, max_tokens, &mut asked)?;
+        is_off = asked.thinking.thinking == Thinking::Off;
+    }
+    if let Some(config) = given.output_config {
+        let mut fields = Fields::inside("output_config", config)?;
+        if let Some(effort) = fields.take::<String>("effort")? {
+            asked.add_effort(&effort, is_off);
+        }
+        let format = fields.value("format").map(|format| read_format(format, "output_config.format"));
+        asked.grammar = format.transpose()?;
+        asked.ignored.extend(fields.ignored().into_iter().map(|name| format!("output_config.{name}")));
+    }
+    Ok(asked)
+}
+
+impl Asked {
+    /// A template that knows no efforts is asked what would be asked without one.
+    fn add_effort(&mut self, effort: &str, is_off: bool) {
+        let effort = match effort {
+            "low" => Effort::Low,
+            "medium" => Effort::Medium,
+            "high" | "xhigh" | "max" => Effort::High,
+            _ => return self.ignored.push("output_config.effort".to_owned()),
+        };
+        if !is_off {
+            self.thinking.otherwise = self.thinking.thinking;
+            self.thinking.thinking = Thinking::Effort(effort);
+        }
+    }
+}
+
+fn hint(thinking: Thinking) -> ThinkingRequest {
+    ThinkingRequest { thinking, ..ThinkingRequest::default() }
+}
+
+fn read_thinking(given: Value, max_tokens: Option<usize>, asked: &mut Asked) -> Result<(), ApiError> {
+    let mut fields = Fields::inside("thinking", given)?;
+    let kind: String = required(&mut fields, "type")?;
+    asked.thinking = hint(match kind.as_str() {
+        "disabled" => Thinking::Off,
+        "enabled" | "adaptive" => Thinking::On,
+        _ => {
+            return Err(ApiError::unsupported("thinking.type", "must be disabled, enabled or adaptive"));
+        }
+    });
+    let budget = fields.take::<usize>("budget_tokens")?;
+    // One that is as large as the answer may be limits nothing.
+    if budget.is_some_and(|budget| max_tokens.is_none_or(|most| budget < most)) {
+        asked.ignored.push("thinking.budget_tokens".to_owned());
+    }
+    asked.display = match fields.take::<String>("display")?.as_deref() {
+        Some("omitted") => Display::Omitted,
+        None | Some("summarized" | "updates") => Display::Text,
+        Some(_) => return Err(ApiError::unsupported("thinking.display", "must be omitted or summarized")),
+    };
+    asked.ignored.extend(fields.ignored().into_iter().map(|name| format!("thinking.{name}")));
+    Ok(())
+}
+
+/// Reads the form of an answer at a place in the request.
+pub(super) fn read_format(format: Value, place: &str) -> Result<Grammar, ApiError> {
+    let mut fields = Fields::inside(place, format)?;
+    let kind: String = required(&mut fields, "type")?;
+    if kind != "json_schema" {
+        let message = format!("is {kind:?}; it must be json_schema");
+        return Err(ApiError::unsupported(fields.name("type"), message));
+    }
+    let schema = required(&mut fields, "schema")?;
+    fields.end()?;
+    Ok(Grammar::JsonSchema(schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn asked(request: &Value) -> Result<Asked, ApiError> {
+        read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"), Some(2000))
+    }
+
+    #[test]
+    fn thinking_is_a_hint_and_off_unless_it_is_asked_for() {
+        let effort = |effort, otherwise| (Thinking::Effort(effort), otherwise);
+        let plain = |thinking| (thinking, Thinking::Auto);
+        for (request, expected, display) in [
+            (json!({}), plain(Thinking::Off), Display::Text),
+            (json!({"thinking": {"type": "disabled"}}), plain(Thinking::Off), Display::Text),
+            (json!({"thinking": {"type": "adaptive"}}), plain(Thinking::On), Display::Text),
+            (
+                json!({"thinking": {"type": "adaptive", "display": "omitted"}, "output_config": {"effort": "low"}}),
+                effort(Effort::Low, Thinking::On),
+                Display::Omitted,
+            ),
+            (
+                json!({"thinking": {"type": "enabled", "budget_tokens": 4000, "display": "updates"}, "output_config": {"effort": "max"}}),
+                effort(Effort::High, Thinking::On),
+                Display::Text,
+            ),
+            (
+                json!({"output_config": {"effort": "medium"}}),
+                effort(Effort::Medium, Thinking::Off),
+                Display::Text,
+            ),
+            (
+                json!({"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}}),
+                plain(Thinking::Off),
+                Display::Text,
+            ),
+        ] {
+            let asked = asked(&request).expect("valid");
+            let ThinkingRequest { thinking, otherwise, field } = asked.thinking;
+            assert_eq!(((thinking, otherwise), asked.display), (expected, display), "{request}");
+            assert_eq!((field, asked.ignored), (None, Vec::new()), "{request}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_used_is_named() {
+        let request = json!({
+            "thinking": {"type": "enabled", "budget_tokens": 1999, "mood": 1},
+            "output_config": {"effort": "heroic", "task_budget": {}},
+        });
+        let ignored = asked(&request).expect("valid").ignored;
+        let names =
+            ["thinking.budget_tokens", "thinking.mood", "output_config.effort", "output_config.task_budget"];
+        assert_eq!(ignored, names);
+    }
+
+    #[test]
+    fn a_schema_is_a_constraint() {
+        let format = json!({"type": "json_schema", "schema": {"type": "object"}});
+        let grammar = asked(&json!({"output_config": {"format": format}})).expect("valid").grammar;
+        assert_eq!(grammar, Some(Grammar::JsonSchema(json!({"type": "object"}))));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (request, param) in [
+            (json!({"thinking": true}), "thinking"),
+            (json!({"thinking": {}}), "thinking.type"),
+            (json!({"thinking": {"type": "deep"}}), "thinking.type"),
+            (json!({"thinking": {"type": "adaptive", "display": "all"}}), "thinking.display"),
+            (json!({"thinking": {"type": "enabled", "budget_tokens": "9"}}), "thinking.budget_tokens"),
+            (json!({"output_config": {"effort": 5}}), "output_config.effort"),
+            (json!({"output_config": {"format": {"type": "xml"}}}), "output_config.format.type"),
+            (json!({"output_config": {"format": {"type": "json_schema"}}}), "output_config.format.schema"),
+        ] {
+            assert_eq!(asked(&request).expect_err(param).param(), Some(param), "{request}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The tools of a request, and which of them the model may or must call.
+
+use mlx_core::chat::{Tool, ToolChoice, Tools};
+use serde_json::{Map, Value, json};
+
+use super::block::required;
+use crate::chat_request::ToolRequest;
+use crate::error::ApiError;
+use crate::field_value::kind;
+use crate::fields::{Fields, field_group};
+use crate::protocol::openai::tools::{MOST, check_name};
+
+field_group! {
+    /// The tools of a conversation, and which of them the model may or must call.
+    pub(crate) struct ToolFields {
+        /// The tools that the model may call. Those that run on Anthropic's servers are not offered, and named in `x-ignored-fields`.
+        #[schema(value_type = Vec<ToolDefinition>)]
+        pub(crate) tools: Value,
+        /// `auto` (the default), `any`, `tool` with a `name`, or `none`; with `disable_parallel_tool_use` an answer has at most one call.
+        #[schema(value_type = Object)]
+        pub(crate) tool_choice: Value,
+    }
+}
+
+field_group! {
+    /// A tool that the model may call. One with another `type` than `custom` is not offered.
+    #[schema(examples(json!({"name": "add", "input_schema": {"type": "object"}})))]
+    pub(crate) struct ToolDefinition {
+        /// Its name.
+        #[schema(required = true)]
+        pub(crate) name: String,
+        /// What it does.
+        pub(crate) description: String,
+        /// The JSON schema of its input.
+        #[schema(required = true, value_type = Object)]
+        pub(crate) input_schema: Map<String, Value>,
+        /// Examples of its input; the model sees them as `examples` of the schema.
+        #[schema(value_type = Vec<Object>)]
+        pub(crate) input_examples: Value,
+        /// Whether its input must follow the schema.
+        pub(crate) strict: bool,
+        /// Whether the prompt does not begin with it: then the model knows it when the result of a tool refers to it.
+        pub(crate) defer_loading: bool,
+        /// Not used: a model here calls tools itself. Without `direct` it is not offered.
+        pub(crate) allowed_callers: Vec<String>,
+        /// Not used: prefixes are found by their tokens.
+        #[schema(value_type = Object)]
+        pub(crate) cache_control: Value,
+        /// Not used: input is streamed as it comes.
+        pub(crate) eager_input_streaming: bool,
+    }
+}
+
+/// The tools of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Offered {
+    /// What the model is offered.
+    pub(super) request: ToolRequest,
+    /// The places of tools that it is not.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Takes the fields of a request.
+pub(super) fn read(fields: &mut Fields) -> Result<Offered, ApiError> {
+    let given = ToolFields::read(fields)?;
+    let list = match given.tools {
+        None => Vec::new(),
+        Some(Value::Array(list)) if list.len() > MOST => {
+            let message = format!("has {} tools; at most {MOST} are taken", list.len());
+            return Err(ApiError::field("tools", message));
+        }
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            return Err(ApiError::field("tools", format!("is {}; it must be a list", kind(&other))));
+        }
+    };
+    let (mut tools, mut ignored) = (Vec::new(), Vec::new());
+    for (index, tool) in list.into_iter().enumerate() {
+        let place = format!("tools.{index}");
+        match read_tool(tool, &place)? {
+            Some(tool) => tools.push(tool),
+            None => ignored.push(place),
+        }
+    }
+    let tools = Tools::new(tools)?;
+    let (choice, is_single) = match given.tool_choice {
+        Some(choice) => choice_of(choice, &tools)?,
+        None => (ToolChoice::Auto, false),
+    };
+    Ok(Offered { request: ToolRequest { tools, choice, is_single }, ignored })
+}
+
+/// A tool, unless it is one that the model cannot call.
+fn read_tool(tool: Value, place: &str) -> Result<Option<Tool>, ApiError> {
+    let mut fields = Fields::inside(place, tool)?;
+    if fields.value("type").is_some_and(|kind| kind != "custom") {
+        return Ok(None);
+    }
+    let given = ToolDefinition::read(&mut fields)?;
+    let name = check_name(given.name, &fields.name("name"))?;
+    let mut schema = given
+        .input_schema
+        .ok_or_else(|| ApiError::field(fields.name("input_schema"), "is missing; give a JSON schema"))?;
+    fields.end()?;
+    if given.allowed_callers.is_some_and(|callers| !callers.iter().any(|caller| caller == "direct")) {
+        return Ok(None);
+    }
+    if let Some(examples) = given.input_examples {
+        schema.insert("examples".into(), examples);
+    }
+    let mut function = Map::new();
+    function.insert("name".into(), name.into());
+    if let Some(description) = given.description {
+        function.insert("description".into(), description.into());
+    }
+    function.insert("parameters".into(), schema.into());
+    let tool = Tool::read(json!({"type": "function", "function": function}));
+    let tool = tool.map_err(|error| ApiError::from(error).renamed("tools", place))?;
+    let is_deferred = given.defer_loading.unwrap_or(false);
+    Ok(Some(Tool { is_strict: given.strict.unwrap_or(false), is_deferred, ..tool }))
+}
+
+fn choice_of(choice: Value, tools: &Tools) -> Result<(ToolChoice, bool), ApiError> {
+    let mut fields = Fields::inside("tool_choice", choice)?;
+    let kind: String = required(&mut fields, "type")?;
+    let chosen = match kind.as_str() {
+        "auto" => ToolChoice::Auto,
+        "none" => ToolChoice::None,
+        "any" if tools.list().is_empty() => {
+            return Err(ApiError::field("tool_choice", "demands a call, but there are no tools"));
+        }
+        "any" => ToolChoice::Required,
+        "tool" => {
+            let name: String = required(&mut fields, "name")?;
+            if tools.get(&name).is_none() {
+                let message = format!("is {name:?}, but tools has no such tool that can be offered");
+                return Err(ApiError::field("tool_choice.name", message));
+            }
+            ToolChoice::Named(name)
+        }
+        _ => return Err(ApiError::field("tool_choice.type", "must be auto, any, tool or none")),
+    };
+    let is_single = fields.take("disable_parallel_tool_use")?.unwrap_or(false);
+    fields.end()?;
+    Ok((chosen, is_single))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_json(request: &Value) -> Result<Offered, ApiError> {
+        read(&mut Fields::parse(request.to_string().as_bytes()).expect("an object"))
+    }
+
+    fn tool(name: &str) -> Value {
+        json!({"name": name, "input_schema": {"type": "object"}})
+    }
+
+    #[test]
+    fn tools_become_functions() {
+        let whole = json!({
+            "type": "custom", "name": "add", "description": "Adds.", "input_schema": {"type": "object"},
+            "input_examples": [{"a": 1}], "strict": true, "defer_loading": true,
+            "allowed_callers": ["direct", "code_execution_20250825"],
+            "cache_control": {"type": "ephemeral"}, "eager_input_streaming": true,
+        });
+        let tools = read_json(&json!({"tools": [whole, tool("sub")]})).expect("valid").request.tools;
+        let [add, sub] = tools.list() else { panic!("two tools") };
+        let parameters = json!({"type": "object", "examples": [{"a": 1}]});
+        let function = json!({"name": "add", "description": "Adds.", "parameters": parameters});
+        assert_eq!(add.json.to_string(), json!({"type": "function", "function": function}).to_string());
+        assert!(add.is_strict && add.is_deferred && !sub.is_strict && !sub.is_deferred);
+        assert_eq!(tools.shown().map(|shown| shown.len()), Some(1));
+    }
+
+    #[test]
+    fn tools_of_other_servers_are_named_and_not_offered() {
+        let hosted = json!({"type": "web_search_20250305", "name": "web_search", "max_uses": 8});
+        let inner = json!({"name": "in", "input_schema": {}, "allowed_callers": ["code_execution_20250825"]});
+        let offered = read_json(&json!({"tools": [hosted, tool("add"), inner]})).expect("valid");
+        assert_eq!(offered.ignored, ["tools.0", "tools.2"]);
+        assert_eq!(offered.request.tools.list().len(), 1);
+        let alone = read_json(&json!({"tools": [hosted], "tool_choice": {"type": "auto"}})).expect("valid");
+        assert!(!alone.request.is_used());
+    }
+
+    #[test]
+    fn choices_are_read() {
+        for (choice, expected, is_single) in [
+            (json!({"type": "auto"}), ToolChoice::Auto, false),
+            (json!({"type": "auto", "disable_parallel_tool_use": true}), ToolChoice::Auto, true),
+            (json!({"type": "any", "disable_parallel_tool_use": true}), ToolChoice::Required, true),
+            (json!({"type": "tool", "name": "add"}), ToolChoice::Named("add".into()), false),
+            (json!({"type": "none"}), ToolChoice::None, false),
+        ] {
+            let request = json!({"tools": [tool("add")], "tool_choice": choice});
+            let read = read_json(&request).expect("valid").request;
+            assert_eq!((read.choice, read.is_single), (expected, is_single), "{choice}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (request, param) in [
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": [tool("a"), tool("a")]}), "tools"),
+            (json!({"tools": ["a"]}), "tools.0"),
+            (json!({"tools": [{"input_schema": {}}]}), "tools.0.name"),
+            (json!({"tools": [tool("a b")]}), "tools.0.name"),
+            (json!({"tools": [{"name": "a"}]}), "tools.0.input_schema"),
+            (json!({"tools": [{"name": "a", "input_schema": []}]}), "tools.0.input_schema"),
+            (json!({"tools": [{"name": "a", "input_schema": {}, "mood": 1}]}), "tools.0.mood"),
+            (json!({"tool_choice": {"type": "any"}}), "tool_choice"),
+            (json!({"tools": [tool("a")], "tool_choice": {"type": "tool", "name": "b"}}), "tool_choice.name"),
+            (json!({"tools": [tool("a")], "tool_choice": {"type": "tool"}}), "tool_choice.name"),
+            (json!({"tools": [tool("a")], "tool_choice": {"type": "required"}}), "tool_choice.type"),
+            (json!({"tools": [tool("a")], "tool_choice": "auto"}), "tool_choice"),
+            (json!({"tool_choice": {"type": "auto", "mood": 1}}), "tool_choice.mood"),
+        ] {
+            assert_eq!(read_json(&request).expect_err(param).param(), Some(param), "{request}");
+        }
+    }
+}

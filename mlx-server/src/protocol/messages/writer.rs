@@ -1,0 +1,142 @@
+//! Writes answers as the objects of the Messages API, whole or as events.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::answer::{ContentBlock, MessageAnswer, MessagesEvent, MessagesUsage, StopDelta};
+use super::assembly::{Assembly, Step, blocks};
+use super::error;
+use super::thinking::Display;
+use crate::answer::{AnswerWriter, Facts};
+use crate::error::ApiError;
+use crate::ids::random_id;
+use crate::piece::{End, EndReason, Piece};
+
+/// The longest silence while thoughts are withheld.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Writes one answer.
+pub(crate) struct Writer {
+    id: String,
+    facts: Facts,
+    assembly: Assembly,
+    /// The number of blocks that have begun.
+    begun: usize,
+    /// When the client heard something last.
+    heard: Instant,
+}
+
+impl Writer {
+    /// A writer of an answer.
+    pub(crate) fn new(display: Display, facts: Facts) -> Self {
+        let (id, assembly) = (format!("msg_{}", random_id()), Assembly::new(display));
+        Self { id, facts, assembly, begun: 0, heard: Instant::now() }
+    }
+
+    fn message(&self, content: Vec<ContentBlock>, stop: StopDelta, usage: MessagesUsage) -> MessageAnswer {
+        let StopDelta { stop_reason, stop_sequence } = stop;
+        let (id, model) = (self.id.clone(), self.facts.model.clone());
+        MessageAnswer {
+            id,
+            kind: "message",
+            role: "assistant",
+            model,
+            content,
+            stop_reason,
+            stop_sequence,
+            usage,
+        }
+    }
+
+    fn event(&mut self, step: Step) -> MessagesEvent {
+        let index = self.begun.saturating_sub(1);
+        match step {
+            Step::Open(content_block) => {
+                self.begun += 1;
+                MessagesEvent::ContentBlockStart { index: self.begun - 1, content_block }
+            }
+            Step::More(delta) => MessagesEvent::ContentBlockDelta { index, delta },
+            Step::Close => MessagesEvent::ContentBlockStop { index },
+        }
+    }
+
+    /// Why the answer ended. A limit that is not the client's is that of the context.
+    fn stop(&self, end: &End) -> StopDelta {
+        let is_cut = self.facts.max_tokens.is_some_and(|most| end.usage.completion_tokens < most);
+        let (stop_reason, stop_sequence) = match &end.reason {
+            EndReason::EndToken => ("end_turn", None),
+            EndReason::StopString(text) => ("stop_sequence", Some(text.clone())),
+            EndReason::ToolCalls => ("tool_use", None),
+            EndReason::Length if is_cut => ("model_context_window_exceeded", None),
+            EndReason::Length => ("max_tokens", None),
+        };
+        StopDelta { stop_reason: Some(stop_reason), stop_sequence }
+    }
+}
+
+impl AnswerWriter for Writer {
+    fn opening(&mut self) -> Vec<Bytes> {
+        let input_tokens = self.facts.prompts.iter().map(|prompt| prompt.ids.len()).sum();
+        let usage = MessagesUsage { input_tokens, ..MessagesUsage::default() };
+        let stop = StopDelta { stop_reason: None, stop_sequence: None };
+        vec![written(&MessagesEvent::MessageStart { message: self.message(Vec::new(), stop, usage) })]
+    }
+
+    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
+        let end = piece.end.clone();
+        let steps = self.assembly.piece(piece);
+        let mut events: Vec<Bytes> = steps.into_iter().map(|step| written(&self.event(step))).collect();
+        if let Some(end) = end {
+            let usage = MessagesUsage::of(&end.usage, end.reasoning_tokens);
+            events.push(written(&MessagesEvent::MessageDelta { delta: self.stop(&end), usage }));
+        }
+        if events.is_empty() && self.heard.elapsed() > SILENCE {
+            events.push(self.sign_of_life());
+        }
+        if !events.is_empty() {
+            self.heard = Instant::now();
+        }
+        events
+    }
+
+    fn sign_of_life(&mut self) -> Bytes {
+        written(&MessagesEvent::Ping)
+    }
+
+    fn failure(&mut self, failed: &ApiError) -> Vec<Bytes> {
+        vec![named("error", &error::of_stream(failed))]
+    }
+
+    fn closing(&mut self) -> Vec<Bytes> {
+        vec![written(&MessagesEvent::MessageStop)]
+    }
+
+    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
+        let pieces: Vec<Piece> = choices.into_iter().flatten().collect();
+        let end = pieces.iter().find_map(|piece| piece.end.clone());
+        let steps: Vec<Step> = pieces.into_iter().flat_map(|piece| self.assembly.piece(piece)).collect();
+        let (stop, usage) = match end {
+            Some(end) => (self.stop(&end), MessagesUsage::of(&end.usage, end.reasoning_tokens)),
+            // An answer without an end was an error, and none is written for that.
+            None => (StopDelta { stop_reason: None, stop_sequence: None }, MessagesUsage::default()),
+        };
+        json(&self.message(blocks(steps), stop, usage)).into_bytes()
+    }
+}
+
+fn written(event: &MessagesEvent) -> Bytes {
+    named(event.name(), event)
+}
+
+fn named<T: Serialize>(name: &str, data: &T) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {}\n\n", json(data)))
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("answers hold nothing that JSON has no form for")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::body::read;
+use super::chat::start;
+use super::response::{answer, json};
+use crate::error::ApiError;
+use crate::protocol::messages::answer::{MessageAnswer, MessagesEvent, TokenCount};
+use crate::protocol::messages::error::MessagesError;
+use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
+use crate::protocol::messages::writer::Writer;
+use crate::request_log::name_ignored;
+use crate::state::AppState;
+use crate::{client, prepare};
+
+/// Answers a conversation in the form of Anthropic's Messages API, as one response or as server-sent events.
+#[utoipa::path(
+    post, path = "/v1/messages", tag = "generation",
+    request_body = MessagesRequest,
+    responses(
+        (status = 200, content((MessageAnswer = "application/json"), (MessagesEvent = "text/event-stream"))),
+        (status = "4XX", body = MessagesError),
+        (status = "5XX", body = MessagesError),
+    )
+)]
+pub(crate) async fn create(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let client = client::of_request(&request);
+    let (request, job) = read(&state, request, MessagesRequest::read).await?;
+    let MessagesRequest { mut chat, display, ignored } = request;
+    chat.job.options.client = client;
+    let prepared = start(&state, chat, job).await;
+    let prepared = prepared.map_err(|error| error.renamed("stop", "stop_sequences"))?;
+    let response = answer(&state, prepared, |facts| Writer::new(display, facts)).await?;
+    Ok(name_ignored(response, &ignored))
+}
+
+/// Counts the tokens of a conversation's prompt without generating.
+#[utoipa::path(
+    post, path = "/v1/messages/count_tokens", tag = "text",
+    request_body = MessagesCountRequest,
+    responses(
+        (status = 200, body = TokenCount),
+        (status = "4XX", body = MessagesError),
+        (status = "5XX", body = MessagesError),
+    )
+)]
+pub(crate) async fn count_tokens(
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (request, job) = read(&state, request, MessagesCountRequest::read).await?;
+    let MessagesCountRequest { model, conversation, ignored } = request;
+    let lease = state.models.lease(model.as_deref()).await?;
+    let input_tokens = job.run(move |turn| prepare::prompt_tokens(&lease, conversation, turn)).await?;
+    Ok(name_ignored(json(TokenCount { input_tokens }), &ignored))
+}
