@@ -1,8 +1,6 @@
 //! An answer on its way to the client: what is known before its first token, and how a protocol writes it, whole or as a
 //! stream. Invariant: both come from the same pieces, so a streamed answer and a whole one are equal.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 use mlx_core::text::Tokenizer;
 
@@ -76,11 +74,6 @@ pub(crate) trait AnswerWriter: Send + 'static {
 
     /// The whole answer as JSON, from the pieces of each choice.
     fn whole(self, choices: Vec<Vec<Piece>>) -> Vec<u8>;
-}
-
-/// The time now, in seconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// An event of a stream that has no name.

@@ -141,7 +141,12 @@ impl Choice {
                 // The text before a failure is good, and is sent before it.
                 self.last = Some(self.reason(&finished.reason).map(|reason| {
                     let reasoning_tokens = self.parser.reasoning_tokens();
-                    let end = Some(End { reason, usage: finished.usage, reasoning_tokens });
+                    let end = Some(End {
+                        reason,
+                        usage: finished.usage,
+                        timings: finished.timings,
+                        reasoning_tokens,
+                    });
                     Piece { choice: self.index, end, ..Piece::default() }
                 }));
                 self.state.metrics.queue.observe(Duration::from_secs_f64(finished.timings.queue.max(0.0)));

@@ -35,6 +35,7 @@ mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod time;
 mod work;
 
 use std::time::Duration;

@@ -12,8 +12,7 @@ use mlx_core::engine::{EngineOptions, Engines};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use entry::Entry;
-pub(crate) use entry::{Lease, Loaded};
+pub(crate) use entry::{Entry, Lease, Loaded};
 
 use crate::config::{ModelConfig, StartError};
 use crate::error::ApiError;
@@ -81,6 +80,16 @@ impl Models {
             let known: Vec<&str> = self.entries.iter().map(|entry| entry.name()).collect();
             ApiError::no_model(name, &known)
         })
+    }
+
+    /// All models.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().map(|entry| &**entry)
+    }
+
+    /// The model of that name.
+    pub(crate) fn entry(&self, name: &str) -> Result<Arc<Entry>, ApiError> {
+        self.find(Some(name)).map(Arc::clone)
     }
 
     /// The API objects of all models.

@@ -6,7 +6,7 @@ use utoipa::openapi::OpenApi as Document;
 
 use crate::error::ErrorResponse;
 use crate::json::Json;
-use crate::routes::{chat, completions, embeddings, messages, models, operation, responses, text};
+use crate::routes::{chat, completions, embeddings, messages, models, ollama, operation, responses, text};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +23,13 @@ use crate::routes::{chat, completions, embeddings, messages, models, operation, 
         responses::items,
         messages::create,
         messages::count_tokens,
+        ollama::complete,
+        ollama::text,
+        ollama::embeddings,
+        ollama::tags,
+        ollama::loaded,
+        ollama::show,
+        ollama::version,
         models::list,
         models::one,
         text::tokenize,
@@ -58,6 +65,9 @@ mod tests {
     use crate::error::ApiError;
     use crate::fields::Fields;
     use crate::protocol::messages::request::{MessagesCountRequest, MessagesRequest};
+    use crate::protocol::ollama::embed::OllamaEmbedRequest;
+    use crate::protocol::ollama::model::ShowRequest;
+    use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
     use crate::protocol::openai::chat::{ChatCompletionRequest, RenderRequest};
     use crate::protocol::openai::completion::CompletionRequest;
     use crate::protocol::openai::embedding::EmbeddingRequest;
@@ -71,9 +81,13 @@ mod tests {
     }
 
     /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
-    const REQUESTS: [(&str, Reader); 9] = [
+    const REQUESTS: [(&str, Reader); 13] = [
         ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| shown(ResponseRequest::read(fields))),
+        ("/api/chat", |fields| shown(OllamaChatRequest::read(fields))),
+        ("/api/generate", |fields| shown(OllamaGenerateRequest::read(fields))),
+        ("/api/embed", |fields| shown(OllamaEmbedRequest::read(fields))),
+        ("/api/show", |fields| shown(ShowRequest::read(fields))),
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
         ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| shown(EmbeddingRequest::read(fields))),
@@ -114,6 +128,8 @@ mod tests {
             "response_format" => return json!({"type": "json_object"}),
             "structured_outputs" => return json!({"choice": ["yes", "no"]}),
             "metadata" => return json!({"topic": "tides"}),
+            "format" => return json!("json"),
+            "options" => return json!({"temperature": 0.5}),
             "reasoning" => return json!({"effort": "low"}),
             "text" => return json!({"format": {"type": "json_object"}}),
             "cache_control" => return json!({"type": "ephemeral"}),
@@ -163,8 +179,8 @@ mod tests {
             assert_eq!(schema["additionalProperties"], json!(OPEN.contains(&path)), "{path}");
             let required: Map<String, Value> = schema["required"]
                 .as_array()
-                .expect("a list")
-                .iter()
+                .into_iter()
+                .flatten()
                 .map(|field| field.as_str().expect("a name"))
                 .map(|field| (field.to_owned(), example(&document, field, &schema["properties"][field])))
                 .collect();
@@ -195,7 +211,7 @@ mod tests {
                 }
                 base.insert(field.clone(), json!({"a": [{}]}));
                 if let Err(error) = read(reader, &base) {
-                    let param = error.param().expect("a name");
+                    let param = error.param().unwrap_or_else(|| panic!("{path}: {field}: {error:?}"));
                     assert!(param.starts_with(field.as_str()), "{path}: the error for {field} names {param}");
                 }
             }
@@ -273,7 +289,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model"].contains(&name), "{}", param);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The parts of an answer as the engine makes them, in no protocol's form.
 
-use mlx_core::engine::Usage;
+use mlx_core::engine::{Timings, Usage};
 use mlx_core::sampling::TokenLogprob;
 
 /// The next part of one of a request's answers. In a part the thought comes before the content, and this before the calls.
@@ -53,6 +53,8 @@ pub(crate) struct End {
     pub(crate) reason: EndReason,
     /// Tokens in and out.
     pub(crate) usage: Usage,
+    /// Where the time went.
+    pub(crate) timings: Timings,
     /// Tokens of thoughts.
     pub(crate) reasoning_tokens: usize,
 }

@@ -9,7 +9,7 @@ use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
 use mlx_core::text::{EncodeLimit, Encoded, TemplateInput};
 
-use crate::answer::{self, Facts, Prepared, PromptPart};
+use crate::answer::{Facts, Prepared, PromptPart};
 use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ToolRequest};
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -218,7 +218,7 @@ fn start(
     let facts = Facts {
         model: lease.name.clone(),
         seed,
-        created: answer::now(),
+        created: crate::time::now(),
         exactness: exactness.as_str(),
         dropped: None,
         max_tokens: options.max_tokens,

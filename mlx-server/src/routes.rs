@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
+pub(crate) mod ollama;
 pub(crate) mod operation;
 mod response;
 pub(crate) mod responses;
@@ -16,7 +17,7 @@ mod token_list;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 
 use crate::error::ApiError;
 use crate::openapi;
@@ -37,6 +38,18 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
+        .route("/api/chat", post(ollama::complete))
+        .route("/api/generate", post(ollama::text))
+        .route("/api/embed", post(ollama::embeddings))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::loaded))
+        .route("/api/show", post(ollama::show))
+        .route("/api/version", get(ollama::version))
+        .route("/api/pull", post(ollama::unmanaged))
+        .route("/api/push", post(ollama::unmanaged))
+        .route("/api/create", post(ollama::unmanaged))
+        .route("/api/copy", post(ollama::unmanaged))
+        .route("/api/delete", delete(ollama::unmanaged))
         .route("/tokenize", post(text::tokenize))
         .route("/detokenize", post(text::detokenize))
         .route("/health", get(operation::health))

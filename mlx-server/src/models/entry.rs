@@ -3,17 +3,20 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use mlx_core::chat::OutputFormat;
 use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
-use mlx_core::{hub, model};
+use mlx_core::model::ModelSpec;
+use mlx_core::{ModelFolder, hub, model};
 use mlx_guide as guide;
 use mlx_options::describe;
 use tokio::task::spawn_blocking;
 
 use crate::config::{ModelConfig, StartError};
-use crate::protocol::openai::models::ModelObject;
+use crate::protocol::openai::models::{ModelMeta, ModelObject};
+use crate::time::rfc3339;
 
 /// A model by name.
 pub(crate) struct Entry {
@@ -26,6 +29,10 @@ pub(crate) struct Entry {
     adapter: Option<(usize, String)>,
     /// Bytes that its weights will take in memory, from the headers of their files.
     weight_bytes: AtomicU64,
+    /// What its config and the headers of its files say; none if they are wrong, which loading it reports.
+    spec: Option<ModelSpec>,
+    /// Whether it calls tools, thinks, and has a chat template, once it was asked for.
+    abilities: OnceLock<Abilities>,
     /// When its folder was written, in seconds since 1970.
     created: u64,
     slot: Mutex<Option<Arc<Loaded>>>,
@@ -40,6 +47,17 @@ pub(crate) struct Loaded {
     /// The state of its files when they were read.
     stamp: FolderStamp,
     last_used: Mutex<Instant>,
+}
+
+/// What a model can be asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// It has a chat template.
+    pub(crate) chats: bool,
+    /// It calls tools.
+    pub(crate) calls_tools: bool,
+    /// It marks its thoughts.
+    pub(crate) thinks: bool,
 }
 
 impl Loaded {
@@ -82,7 +100,8 @@ impl Drop for Lease {
 }
 
 impl Entry {
-    pub(super) fn name(&self) -> &str {
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -90,7 +109,8 @@ impl Entry {
         &self.folder
     }
 
-    pub(super) fn weight_bytes(&self) -> u64 {
+    /// Bytes that its weights take in memory.
+    pub(crate) fn weight_bytes(&self) -> u64 {
         self.weight_bytes.load(Ordering::Relaxed)
     }
 
@@ -119,6 +139,10 @@ impl Entry {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 
+    fn context(&self) -> Option<usize> {
+        self.spec.as_ref().map(|spec| spec.context_length)
+    }
+
     /// As clients see it.
     pub(crate) fn object(&self) -> ModelObject {
         ModelObject {
@@ -126,10 +150,53 @@ impl Entry {
             object: "model",
             created: self.created,
             owned_by: "local",
-            loaded: self.peek(|_| ()).is_some(),
+            loaded: self.is_loaded(),
             aliases: self.aliases.clone(),
             parent: self.adapter.as_ref().map(|(_, name)| name.clone()),
+            kind: "model",
+            display_name: self.name.clone(),
+            created_at: rfc3339(self.created),
+            max_model_len: self.context(),
+            max_input_tokens: self.context(),
+            max_tokens: self.context(),
+            meta: self.spec.as_ref().map(|spec| ModelMeta {
+                n_ctx_train: spec.context_length,
+                n_vocab: spec.vocab_size,
+                n_params: spec.parameters,
+                size: spec.file_bytes,
+            }),
         }
+    }
+
+    /// Whether it is in memory now.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.peek(|_| ()).is_some()
+    }
+
+    /// What its files say of it.
+    pub(crate) fn spec(&self) -> Option<&ModelSpec> {
+        self.spec.as_ref()
+    }
+
+    /// When its folder was written, in seconds since 1970.
+    pub(crate) fn created(&self) -> u64 {
+        self.created
+    }
+
+    /// What it can be asked for. The first call reads its tokenizer and template, which takes up to seconds.
+    pub(crate) fn abilities(&self) -> Abilities {
+        let of = |folder: &ModelFolder| Abilities {
+            chats: folder.template.is_some(),
+            calls_tools: folder.tools.is_ok(),
+            thinks: folder.format != OutputFormat::plain(),
+        };
+        let read = || match self.peek(|loaded| of(loaded.engine.folder())) {
+            Some(abilities) => abilities,
+            None => {
+                ModelFolder::open(&self.folder).map_or_else(|_| Abilities::default(), |folder| of(&folder))
+            }
+        };
+        *self.abilities.get_or_init(read)
     }
 
     /// A lease of the loaded model, if it runs. After its files have changed it is leased only while it is in use, so that no answer is
@@ -215,6 +282,7 @@ fn add_adapters(
 ) -> Result<(), StartError> {
     let Some(base) = entries.first().filter(|_| !config.adapter.is_empty()) else { return Ok(()) };
     let (name, folder, created) = (base.name.clone(), base.folder.clone(), base.created);
+    let spec = base.spec.clone();
     let fail = |error| StartError::about("--adapter", describe(&error));
     let (mut folders, mut adapted) = (Vec::new(), Vec::new());
     for given in &config.adapter {
@@ -242,6 +310,8 @@ fn add_adapters(
         adapters: folders.clone(),
         adapter: Some((place, name.clone())),
         weight_bytes: AtomicU64::new(bytes),
+        spec: spec.clone(),
+        abilities: OnceLock::new(),
         created,
         slot: Mutex::new(None),
     };
@@ -262,10 +332,15 @@ fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let real = folder.canonicalize().ok();
     let last = || Some(real.as_ref()?.file_name()?.to_string_lossy().into_owned());
     let own = real.as_deref().and_then(hub::name_of).or_else(last);
+    let spec = options.weights().and_then(|policy| model::survey(&folder, policy)).ok().map(|(spec, _)| spec);
     Ok(Entry {
         name: name.map(str::to_owned).or(own).unwrap_or_else(|| given.to_owned()),
         aliases: Vec::new(),
-        weight_bytes: AtomicU64::new(weight_bytes(&folder, options).unwrap_or_default()),
+        weight_bytes: AtomicU64::new(
+            spec.as_ref().map_or_else(|| file_bytes(&folder), |spec| spec.weight_bytes),
+        ),
+        spec,
+        abilities: OnceLock::new(),
         adapters: Vec::new(),
         adapter: None,
         created: written.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -282,8 +357,12 @@ fn weight_bytes(folder: &Path, options: &EngineOptions) -> mlx_core::Result<u64>
         Err(error) if !options.adapters.is_empty() => return Err(error),
         Err(_) => {}
     }
-    // Loading it reports what is wrong with it.
+    Ok(file_bytes(folder))
+}
+
+/// Bytes of the files of weights. Loading them reports what is wrong with them.
+fn file_bytes(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
-    Ok(weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum())
+    weights.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }

@@ -12,7 +12,10 @@ use crate::state::AppState;
 /// Lists the models.
 #[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = ModelList)))]
 pub(crate) async fn list(State(state): State<AppState>) -> Response {
-    json(ModelList { object: "list", data: state.models.list() })
+    let data = state.models.list();
+    let id = |model: Option<&ModelObject>| model.map(|model| model.id.clone());
+    let (first_id, last_id) = (id(data.first()), id(data.last()));
+    json(ModelList { object: "list", data, has_more: false, first_id, last_id })
 }
 
 /// Describes one model.

@@ -21,6 +21,34 @@ pub(crate) struct ModelObject {
     /// The model that this one adapts and shares the weights of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<String>,
+    /// Always `model`, where Anthropic's clients look for it.
+    #[serde(rename = "type")]
+    pub(crate) kind: &'static str,
+    /// Its name again.
+    pub(crate) display_name: String,
+    /// `created` in RFC 3339.
+    pub(crate) created_at: String,
+    /// The tokens of its context, as vLLM names them; null if its files are wrong.
+    pub(crate) max_model_len: Option<usize>,
+    /// The same, as Anthropic names it.
+    pub(crate) max_input_tokens: Option<usize>,
+    /// The longest answer: the same again.
+    pub(crate) max_tokens: Option<usize>,
+    /// What llama.cpp's clients read.
+    pub(crate) meta: Option<ModelMeta>,
+}
+
+/// Sizes of a model, by llama.cpp's names.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ModelMeta {
+    /// The tokens of its context.
+    pub(crate) n_ctx_train: usize,
+    /// The number of token ids.
+    pub(crate) n_vocab: usize,
+    /// Its parameters.
+    pub(crate) n_params: u64,
+    /// Bytes of them in the files.
+    pub(crate) size: u64,
 }
 
 /// All models that the server offers.
@@ -30,4 +58,10 @@ pub(crate) struct ModelList {
     pub(crate) object: &'static str,
     /// The models.
     pub(crate) data: Vec<ModelObject>,
+    /// Always false: there is one page.
+    pub(crate) has_more: bool,
+    /// The name of the first.
+    pub(crate) first_id: Option<String>,
+    /// The name of the last.
+    pub(crate) last_id: Option<String>,
 }

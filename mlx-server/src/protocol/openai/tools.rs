@@ -69,7 +69,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<ToolRequest, ApiError> {
 }
 
 /// These tools, of which the model may call any.
-pub(super) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
+pub(crate) fn shown(list: Option<Value>) -> Result<ToolRequest, ApiError> {
     Ok(ToolRequest { tools: tools(list)?, ..ToolRequest::default() })
 }
 

@@ -232,7 +232,7 @@ impl Writer {
 
     /// The end of the response, whatever it is.
     fn finish(&mut self) {
-        self.response.completed_at = Some(crate::answer::now());
+        self.response.completed_at = Some(crate::time::now());
         if let Some(keep) = self.keep.take() {
             keep(&self.response);
         }

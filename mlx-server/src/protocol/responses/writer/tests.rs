@@ -1,6 +1,6 @@
 //! The order of events, and that a stream and a whole response are equal.
 
-use mlx_core::engine::Usage;
+use mlx_core::engine::{Timings, Usage};
 use mlx_tests::model_folder;
 
 use super::*;
@@ -37,7 +37,7 @@ fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {
 fn pieces(reason: &EndReason) -> Vec<Piece> {
     let content = |text: &str| Piece { content: text.into(), ..Piece::default() };
     let usage = Usage { prompt_tokens: 9, cached_tokens: 4, completion_tokens: 5, ..Usage::default() };
-    let end = End { reason: reason.clone(), usage, reasoning_tokens: 2 };
+    let end = End { reason: reason.clone(), usage, timings: Timings::default(), reasoning_tokens: 2 };
     vec![
         Piece { reasoning: "hm".into(), ..Piece::default() },
         content("a"),

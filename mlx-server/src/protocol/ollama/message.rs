@@ -1,0 +1,156 @@
+//! The messages of a chat in Ollama's API. Its calls have no ids: results belong to them in their order.
+
+use mlx_core::chat::{Message, Part, Role, ToolCall};
+use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+use crate::field_value::kind;
+use crate::fields::Fields;
+
+/// Reads `messages`.
+pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
+    let Some(Value::Array(list)) = messages else {
+        return Err(ApiError::field("messages", "is missing; give a list of messages"));
+    };
+    if list.is_empty() {
+        return Err(ApiError::field("messages", "is empty; give at least one message"));
+    }
+    let mut reader = Reader::default();
+    for (index, message) in list.into_iter().enumerate() {
+        reader.read(message, &format!("messages[{index}]"))?;
+    }
+    Ok(reader.messages)
+}
+
+#[derive(Default)]
+struct Reader {
+    messages: Vec<Message>,
+    /// Calls without a result: their ids and the names of their tools, the oldest first.
+    open: Vec<(String, String)>,
+    /// How many calls there were.
+    calls: usize,
+}
+
+impl Reader {
+    fn read(&mut self, message: Value, place: &str) -> Result<(), ApiError> {
+        let mut fields = Fields::inside(place, message)?;
+        let role: Option<String> = fields.take("role")?;
+        let text: String = fields.take("content")?.unwrap_or_default();
+        let reasoning: Option<String> = fields.take("thinking")?;
+        fields.only("images", &[json!([])], "only text is accepted")?;
+        let calls = self.calls_of(&mut fields)?;
+        let tool: Option<String> = fields.take("tool_name")?;
+        let tool = tool.or(fields.take("name")?);
+        let id: Option<String> = fields.take("tool_call_id")?;
+        let role = match role.as_deref() {
+            Some("system") => Role::System,
+            Some("user") => Role::User,
+            Some("assistant") => Role::Assistant,
+            Some("tool") => Role::Tool,
+            _ => return Err(ApiError::field(fields.name("role"), "must be system, user, assistant or tool")),
+        };
+        let mut message = Message { tool_calls: calls, ..Message::new(role, text) };
+        match role {
+            Role::Assistant => message.reasoning = reasoning.filter(|text| !text.is_empty()),
+            Role::Tool => {
+                let (id, name) = self.answered(tool, id).ok_or_else(|| {
+                    ApiError::field(fields.name("role"), "is tool, but no call before it waits for a result")
+                })?;
+                (message.tool_call_id, message.name) = (Some(id), Some(name));
+            }
+            _ => {}
+        }
+        if role == Role::Assistant && message.text().is_empty() && !message.tool_calls.is_empty() {
+            message.parts = Vec::<Part>::new();
+        }
+        message.check().map_err(|error| ApiError::from(error).at(&fields.name("content")))?;
+        fields.end()?;
+        self.messages.push(message);
+        Ok(())
+    }
+
+    fn calls_of(&mut self, fields: &mut Fields) -> Result<Vec<ToolCall>, ApiError> {
+        let place = fields.name("tool_calls");
+        let given: Vec<Value> = fields.take("tool_calls")?.unwrap_or_default();
+        if !given.is_empty() {
+            self.open.clear();
+        }
+        given
+            .into_iter()
+            .enumerate()
+            .map(|(index, call)| self.call(call, &format!("{place}[{index}]")))
+            .collect()
+    }
+
+    fn call(&mut self, call: Value, place: &str) -> Result<ToolCall, ApiError> {
+        let mut fields = Fields::inside(place, call)?;
+        let given: Option<String> = fields.take("id")?;
+        fields.take::<String>("type")?;
+        let function = fields.value("function").unwrap_or_default();
+        let mut function = Fields::inside(&fields.name("function"), function)?;
+        function.take::<usize>("index")?;
+        let name: Option<String> = function.take("name")?;
+        let name = name.ok_or_else(|| ApiError::field(function.name("name"), "is missing"))?;
+        let arguments = match function.value("arguments") {
+            None => Value::Object(Map::new()),
+            Some(object @ Value::Object(_)) => object,
+            Some(other) => {
+                let message = format!("is {}; it must be an object", kind(&other));
+                return Err(ApiError::field(function.name("arguments"), message));
+            }
+        };
+        function.end()?;
+        fields.end()?;
+        let id = given.unwrap_or_else(|| format!("call_{}", self.calls));
+        self.calls += 1;
+        self.open.push((id.clone(), name.clone()));
+        Ok(ToolCall { id: Some(id), name, arguments: arguments.to_string() })
+    }
+
+    /// The call that a result belongs to: by its id, the name of its tool, or as the next one.
+    fn answered(&mut self, tool: Option<String>, id: Option<String>) -> Option<(String, String)> {
+        let by_id = id.and_then(|id| self.open.iter().position(|(other, _)| *other == id));
+        let by_name = tool.and_then(|tool| self.open.iter().position(|(_, name)| *name == tool));
+        let place = by_id.or(by_name).unwrap_or(0);
+        (place < self.open.len()).then(|| self.open.remove(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_belong_to_calls_by_name_or_order() {
+        let call = |name: &str| json!({"function": {"name": name, "arguments": {"a": 1}}});
+        let messages = read(Some(json!([
+            {"role": "user", "content": "q", "images": []},
+            {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": [call("add"), call("sub")]},
+            {"role": "tool", "content": "1", "tool_name": "sub"},
+            {"role": "tool", "content": "2"},
+        ])));
+        let messages = messages.expect("valid");
+        assert_eq!(messages[1].reasoning.as_deref(), Some("hm"));
+        assert_eq!(messages[1].tool_calls[0].arguments, "{\"a\":1}");
+        let result =
+            |place: usize| (messages[place].tool_call_id.as_deref(), messages[place].name.as_deref());
+        assert_eq!(result(2), (Some("call_1"), Some("sub")));
+        assert_eq!(result(3), (Some("call_0"), Some("add")));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (message, param) in [
+            (json!({"role": "user", "content": "a", "images": ["x"]}), "messages[0].images"),
+            (json!({"role": "wizard", "content": "a"}), "messages[0].role"),
+            (json!({"role": "tool", "content": "a"}), "messages[0].role"),
+            (json!({"role": "user", "content": "a", "mood": 1}), "messages[0].mood"),
+            (
+                json!({"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]}),
+                "messages[0].tool_calls[0].function.arguments",
+            ),
+        ] {
+            assert_eq!(read(Some(json!([message]))).expect_err(param).param(), Some(param));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The options of a request in Ollama's API.
+
+use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::field_value::whole;
+use crate::fields::Fields;
+use crate::protocol::openai::OneOrMany;
+
+/// Options that say how a model is loaded: the server's flags say that here, and no answer depends on it.
+const OF_LOADING: [&str; 10] = [
+    "num_ctx",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "num_thread",
+    "use_mmap",
+    "use_mlock",
+    "low_vram",
+    "numa",
+    "num_keep",
+];
+
+/// Options of which only the values that change nothing are accepted.
+fn fixed() -> [(&'static str, Vec<Value>, &'static str); 5] {
+    [
+        ("mirostat", vec![json!(0)], "there is no mirostat; see top_p and min_p"),
+        ("mirostat_tau", vec![json!(5), json!(5.0)], "there is no mirostat"),
+        ("mirostat_eta", vec![json!(0.1)], "there is no mirostat"),
+        ("tfs_z", vec![json!(1), json!(1.0)], "there is no tail-free sampling; see typical_p"),
+        ("penalize_newline", vec![json!(true)], "line ends are penalized as all tokens are"),
+    ]
+}
+
+/// What the options say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Options {
+    /// How tokens are sampled.
+    pub(crate) sampling: SamplingOptions,
+    /// The limit of generated tokens.
+    pub(crate) max_tokens: Option<usize>,
+    /// The text ends before the first of these strings.
+    pub(crate) stop: Vec<String>,
+}
+
+/// Reads `options`.
+pub(crate) fn read(options: Option<Value>) -> Result<Options, ApiError> {
+    let Some(options) = options else { return Ok(Options::default()) };
+    let mut fields = Fields::inside("options", options)?;
+    for option in OF_LOADING {
+        fields.value(option);
+    }
+    for (option, allowed, why) in fixed() {
+        fields.only(option, &allowed, why)?;
+    }
+    let sampling = SamplingOptions {
+        temperature: fields.take("temperature")?,
+        top_k: fields.take("top_k")?,
+        top_p: fields.take("top_p")?,
+        min_p: fields.take("min_p")?,
+        typical_p: fields.take("typical_p")?,
+        penalties: PenaltyOptions {
+            repetition: fields.take("repeat_penalty")?,
+            frequency: fields.take("frequency_penalty")?,
+            presence: fields.take("presence_penalty")?,
+            window: fields.take("repeat_last_n")?,
+        },
+        seed: seed(&mut fields)?,
+        ..SamplingOptions::default()
+    };
+    let max_tokens = max_tokens(&mut fields)?;
+    let stop: Option<OneOrMany> = fields.take("stop")?;
+    fields.end()?;
+    Ok(Options { sampling, max_tokens, stop: stop.map_or(Vec::new(), OneOrMany::into_vec) })
+}
+
+/// Negative seeds draw one, as without a seed.
+fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
+    let given: Option<i64> = fields.take("seed")?;
+    Ok(given.and_then(|seed| u64::try_from(seed).ok()))
+}
+
+/// -1 and -2 are no limit but the context's.
+fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
+    let place = fields.name("num_predict");
+    let Some(given) = fields.take::<serde_json::Number>("num_predict")? else { return Ok(None) };
+    match whole(&given) {
+        Some(-2 | -1) => Ok(None),
+        Some(count) if count >= 0 => Ok(usize::try_from(count).ok()),
+        _ => Err(ApiError::field(place, "must be a whole number from -2 on")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_honored_neutral_or_refused() {
+        let given = json!({"temperature": 0.5, "num_predict": 7, "stop": "x", "num_ctx": 4096, "seed": 3, "repeat_last_n": -1, "mirostat": 0});
+        let options = read(Some(given)).expect("valid");
+        assert_eq!((options.sampling.temperature, options.sampling.seed), (Some(0.5), Some(3)));
+        assert_eq!((options.max_tokens, options.stop.as_slice()), (Some(7), &["x".to_owned()][..]));
+        assert_eq!(read(Some(json!({"num_predict": -1}))).expect("valid").max_tokens, None);
+        for (option, value) in
+            [("mirostat", json!(1)), ("moods", json!(1)), ("num_predict", json!(-3)), ("top_p", json!("a"))]
+        {
+            let error = read(Some(json!({option: value}))).expect_err(option);
+            assert_eq!(error.param(), Some(format!("options.{option}").as_str()));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The requests of `POST /api/chat` and `POST /api/generate`.
+
+use mlx_core::chat::{ContextPolicy, Message, Thinking, check_calls};
+use mlx_core::engine::{ConstraintSpec, Grammar, RequestOptions};
+use serde_json::{Map, Value, json};
+use utoipa::PartialSchema;
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
+
+use super::options::{self, Options};
+use crate::chat_request::{ChatRequest, Conversation, GenerationSpec, ThinkingRequest};
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+use crate::protocol::openai::schema::merged;
+use crate::protocol::openai::tools;
+
+field_group! {
+    /// The fields that chats and texts share.
+    pub(crate) struct OllamaFields {
+        /// The model's name; without it the first model answers. A last `:latest` is left out.
+        #[schema(example = "some-model")]
+        pub(crate) model: String,
+        /// `json`, or a JSON schema that the answer follows.
+        #[schema(value_type = Object, example = "json")]
+        pub(crate) format: Value,
+        /// Sampling and the length of the answer, by Ollama's names.
+        #[schema(value_type = Object, example = json!({"temperature": 0.5}))]
+        pub(crate) options: Value,
+        /// Stream the answer as lines of JSON; true unless given.
+        #[schema(example = false)]
+        pub(crate) stream: bool,
+        /// Whether the model is asked to think: a boolean, or low, medium or high.
+        #[schema(value_type = String, example = "low")]
+        pub(crate) think: Value,
+        /// Drop the oldest turns of a conversation that outgrows the context; true unless given.
+        #[schema(example = false)]
+        pub(crate) truncate: bool,
+    }
+}
+
+field_group! {
+    /// The fields of a chat.
+    pub(crate) struct OllamaChatFields {
+        /// The conversation so far.
+        #[schema(value_type = Vec<Object>, example = json!([{"role": "user", "content": "Why is the sky blue?"}]))]
+        pub(crate) messages: Value,
+        /// The functions that the model may call.
+        #[schema(value_type = Vec<Object>, example = json!([{"type": "function", "function": {"name": "add"}}]))]
+        pub(crate) tools: Value,
+    }
+}
+
+field_group! {
+    /// The fields of a text.
+    pub(crate) struct OllamaTextFields {
+        /// The message of the user.
+        #[schema(example = "Once upon a time")]
+        pub(crate) prompt: String,
+        /// Instructions before it.
+        #[schema(example = "Be brief.")]
+        pub(crate) system: String,
+    }
+}
+
+/// A chat that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OllamaChatRequest(pub(crate) ChatRequest);
+
+/// A text that was read, as a chat of one message.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OllamaGenerateRequest(pub(crate) ChatRequest);
+
+impl OllamaChatRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = OllamaChatFields::read(&mut fields)?;
+        let messages = super::message::read(given.messages)?;
+        check_calls(&messages).map_err(|mistake| {
+            ApiError::field(format!("messages[{}].{}", mistake.message, mistake.field), mistake.why)
+        })?;
+        shared(fields, messages, given.tools).map(Self)
+    }
+}
+
+impl OllamaGenerateRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = OllamaTextFields::read(&mut fields)?;
+        fields.only("raw", &[json!(false)], "for a text without a template use /v1/completions")?;
+        fields.only("suffix", &[json!("")], "fill-in-the-middle is not offered")?;
+        fields.only("template", &[json!("")], "the model's own template is used")?;
+        fields.only("images", &[json!([])], "only text is accepted")?;
+        fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
+        let prompt = given.prompt.filter(|prompt| !prompt.is_empty());
+        let prompt = prompt.ok_or_else(|| ApiError::field("prompt", "is missing; give a text"))?;
+        let system = given.system.filter(|text| !text.is_empty()).map(Message::system);
+        let messages = system.into_iter().chain([Message::user(prompt)]).collect();
+        shared(fields, messages, None).map(Self)
+    }
+}
+
+fn shared(mut fields: Fields, messages: Vec<Message>, list: Option<Value>) -> Result<ChatRequest, ApiError> {
+    let given = OllamaFields::read(&mut fields)?;
+    // How long a model stays in memory is the server's --idle-timeout.
+    fields.value("keep_alive");
+    fields.only("logprobs", &[json!(false)], "use /v1/chat/completions")?;
+    fields.only("top_logprobs", &[json!(0)], "use /v1/chat/completions")?;
+    fields.only("shift", &[json!(true), json!(false)], "must be a boolean")?;
+    let Options { sampling, max_tokens, stop } = options::read(given.options)?;
+    let constraint = given.format.map(constraint).transpose()?.flatten();
+    let tools = tools::shown(list)?;
+    let thinking = given.think.map_or(Ok(ThinkingRequest::default()), thinking)?;
+    fields.end()?;
+    let constraint_field = constraint.as_ref().map(|_| "format");
+    let job = GenerationSpec {
+        model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
+        options: RequestOptions { sampling, max_tokens, stop, constraint, ..RequestOptions::default() },
+        constraint_field,
+        choices: 1,
+        is_streamed: given.stream.unwrap_or(true),
+        user: None,
+    };
+    let conversation = Conversation { messages, variables: Map::new(), tools, thinking };
+    let policy = if given.truncate == Some(false) { ContextPolicy::Stop } else { ContextPolicy::EvictTurns };
+    Ok(ChatRequest { job, conversation, limit_name: "options.num_predict", policy })
+}
+
+fn constraint(format: Value) -> Result<Option<ConstraintSpec>, ApiError> {
+    match format {
+        Value::String(name) if name.is_empty() => Ok(None),
+        Value::String(name) if name == "json" => {
+            Ok(Some(Grammar::JsonSchema(json!({"type": "object"})).into()))
+        }
+        schema @ Value::Object(_) => Ok(Some(Grammar::JsonSchema(schema).into())),
+        _ => Err(ApiError::field("format", "must be json or a JSON schema")),
+    }
+}
+
+fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
+    match think {
+        Value::Bool(is_on) => {
+            let thinking = if is_on { Thinking::On } else { Thinking::Off };
+            // A model that cannot think does not do so when it is asked not to.
+            Ok(ThinkingRequest { thinking, field: is_on.then_some("think") })
+        }
+        Value::String(effort) => ThinkingRequest::demanded(Some(&effort), "think"),
+        _ => Err(ApiError::field("think", "must be a boolean, or low, medium or high")),
+    }
+}
+
+/// The schema of a request with these fields of its own.
+fn schema(
+    own: RefOr<Schema>,
+    neutral: &[(&'static str, Vec<Value>, &'static str)],
+    required: &str,
+) -> RefOr<Schema> {
+    merged([own, OllamaFields::schema()], neutral).build(&[required])
+}
+
+impl PartialSchema for OllamaChatRequest {
+    fn schema() -> RefOr<Schema> {
+        schema(OllamaChatFields::schema(), &[], "messages")
+    }
+}
+
+impl ToSchema for OllamaChatRequest {}
+
+impl PartialSchema for OllamaGenerateRequest {
+    fn schema() -> RefOr<Schema> {
+        schema(
+            OllamaTextFields::schema(),
+            &[("raw", vec![json!(false)], "For a text without a template use /v1/completions.")],
+            "prompt",
+        )
+    }
+}
+
+impl ToSchema for OllamaGenerateRequest {}

@@ -1,0 +1,164 @@
+//! Writes answers in Ollama's form: an object, or lines of objects. Calls are whole, with their arguments as objects.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::answer::{AnswerWriter, Facts};
+use crate::error::ApiError;
+use crate::piece::{CallPiece, End, EndReason, Piece};
+use crate::time::rfc3339;
+
+/// The argument that holds a text which is no JSON object.
+const UNREADABLE: &str = "unparsed_arguments";
+
+/// Which endpoint's objects are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// `POST /api/chat`
+    Chat,
+    /// `POST /api/generate`
+    Generate,
+}
+
+/// Writes one answer.
+pub(crate) struct Writer {
+    endpoint: Endpoint,
+    facts: Facts,
+    /// The call whose arguments are still coming: its name, and the arguments so far.
+    call: Option<(String, String)>,
+    /// How many calls were written.
+    calls: usize,
+    end: Option<End>,
+}
+
+impl Writer {
+    /// A writer of an answer.
+    pub(crate) fn new(endpoint: Endpoint, facts: Facts) -> Self {
+        Self { endpoint, facts, call: None, calls: 0, end: None }
+    }
+
+    /// A line with more of the answer.
+    fn line(&self, text: &str, thought: &str, calls: &[Value]) -> Value {
+        let mut line = json!({"model": self.facts.model, "created_at": rfc3339(crate::time::now())});
+        match self.endpoint {
+            Endpoint::Chat => {
+                let mut message = json!({"role": "assistant", "content": text});
+                if !thought.is_empty() {
+                    message["thinking"] = thought.into();
+                }
+                if !calls.is_empty() {
+                    message["tool_calls"] = calls.into();
+                }
+                line["message"] = message;
+            }
+            Endpoint::Generate => {
+                line["response"] = text.into();
+                if !thought.is_empty() {
+                    line["thinking"] = thought.into();
+                }
+            }
+        }
+        line["done"] = false.into();
+        line
+    }
+
+    /// Adds what ends an answer to its last line.
+    fn finish(&self, line: &mut Value) {
+        let Some(end) = &self.end else { return };
+        let (usage, timings) = (&end.usage, &end.timings);
+        let nanoseconds = |seconds: f64| (seconds.max(0.0) * 1e9) as u64;
+        let reason = if end.reason == EndReason::Length { "length" } else { "stop" };
+        let more = json!({
+            "done": true,
+            "done_reason": reason,
+            "total_duration": nanoseconds(timings.queue + timings.prefill + timings.decode),
+            "load_duration": nanoseconds(timings.queue),
+            "prompt_eval_count": usage.prompt_tokens,
+            "prompt_eval_duration": nanoseconds(timings.prefill),
+            "eval_count": usage.completion_tokens,
+            "eval_duration": nanoseconds(timings.decode),
+        });
+        if let (Value::Object(line), Value::Object(more)) = (line, more) {
+            line.extend(more);
+        }
+    }
+
+    /// The call whose arguments are complete.
+    fn complete(&mut self) -> Option<Value> {
+        let (name, arguments) = self.call.take()?;
+        let text = if arguments.is_empty() { "{}" } else { &arguments };
+        let object: Option<Map<String, Value>> = serde_json::from_str(text).ok();
+        // The limit of tokens may have cut it.
+        let object = object.unwrap_or_else(|| Map::from_iter([(UNREADABLE.to_owned(), arguments.into())]));
+        let index = self.calls;
+        self.calls += 1;
+        Some(json!({"function": {"index": index, "name": name, "arguments": object}}))
+    }
+
+    /// The calls that are complete after this piece.
+    fn calls(&mut self, piece: &[CallPiece], is_end: bool) -> Vec<Value> {
+        let mut complete = Vec::new();
+        for call in piece {
+            if let Some((_, name)) = &call.head {
+                complete.extend(self.complete());
+                self.call = Some((name.clone(), String::new()));
+            }
+            if let Some((_, arguments)) = &mut self.call {
+                arguments.push_str(&call.arguments);
+            }
+        }
+        if is_end {
+            complete.extend(self.complete());
+        }
+        complete
+    }
+}
+
+impl AnswerWriter for Writer {
+    const STREAM_TYPE: &'static str = "application/x-ndjson";
+
+    fn opening(&mut self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
+    fn piece(&mut self, piece: Piece) -> Vec<Bytes> {
+        let calls = self.calls(&piece.calls, piece.end.is_some());
+        if piece.end.is_some() {
+            self.end = piece.end;
+        }
+        let is_silent = piece.content.is_empty() && piece.reasoning.is_empty() && calls.is_empty();
+        if is_silent { Vec::new() } else { vec![bytes(&self.line(&piece.content, &piece.reasoning, &calls))] }
+    }
+
+    /// Lines have no comments: an empty part of the answer.
+    fn sign_of_life(&mut self) -> Bytes {
+        bytes(&self.line("", "", &[]))
+    }
+
+    fn failure(&mut self, error: &ApiError) -> Vec<Bytes> {
+        vec![bytes(&json!({"error": error.message()}))]
+    }
+
+    fn closing(&mut self) -> Vec<Bytes> {
+        let mut line = self.line("", "", &[]);
+        self.finish(&mut line);
+        vec![bytes(&line)]
+    }
+
+    fn whole(mut self, choices: Vec<Vec<Piece>>) -> Vec<u8> {
+        let (mut text, mut thought, mut calls) = (String::new(), String::new(), Vec::new());
+        for piece in choices.into_iter().flatten() {
+            calls.extend(self.calls(&piece.calls, piece.end.is_some()));
+            text.push_str(&piece.content);
+            thought.push_str(&piece.reasoning);
+            self.end = piece.end.or(self.end.take());
+        }
+        let mut answer = self.line(&text, &thought, &calls);
+        self.finish(&mut answer);
+        answer.to_string().into_bytes()
+    }
+}
+
+fn bytes(line: &Value) -> Bytes {
+    Bytes::from(format!("{line}\n"))
+}

@@ -1,0 +1,134 @@
+//! Ollama's endpoints under `/api`.
+
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::json;
+use tokio::task::spawn_blocking;
+use utoipa::ToSchema;
+
+use super::body::read;
+use super::chat;
+use super::response::{answer, exactness, json};
+use crate::chat_request::ChatRequest;
+use crate::error::{ApiError, ErrorResponse};
+use crate::fields::Fields;
+use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddings};
+use crate::protocol::ollama::model::{Description, OllamaModel, OllamaModels, ShowRequest};
+use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
+use crate::protocol::ollama::writer::{Endpoint, Writer};
+use crate::state::AppState;
+use crate::{client, embed};
+
+/// The version of Ollama whose API this follows: clients ask before they use newer parts of it.
+const VERSION: &str = "0.13.5";
+
+/// Continues a chat.
+#[utoipa::path(
+    post, path = "/api/chat", tag = "ollama",
+    request_body = OllamaChatRequest,
+    responses((status = 200, body = Object), (status = "4XX", body = ErrorResponse), (status = "5XX", body = ErrorResponse))
+)]
+pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    generate(&state, request, |fields| OllamaChatRequest::read(fields).map(|it| it.0), Endpoint::Chat).await
+}
+
+/// Answers one message.
+#[utoipa::path(
+    post, path = "/api/generate", tag = "ollama",
+    request_body = OllamaGenerateRequest,
+    responses((status = 200, body = Object), (status = "4XX", body = ErrorResponse), (status = "5XX", body = ErrorResponse))
+)]
+pub(crate) async fn text(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    generate(&state, request, |fields| OllamaGenerateRequest::read(fields).map(|it| it.0), Endpoint::Generate)
+        .await
+}
+
+async fn generate(
+    state: &AppState,
+    request: Request,
+    reader: fn(Fields) -> Result<ChatRequest, ApiError>,
+    endpoint: Endpoint,
+) -> Result<Response, ApiError> {
+    let client = client::of_request(&request);
+    let (mut chat, job) = read(state, request, reader).await?;
+    chat.job.options.client = client;
+    let prepared = chat::start(state, chat, job).await?;
+    answer(state, prepared, |facts| Writer::new(endpoint, facts)).await
+}
+
+/// Computes embeddings of texts.
+#[utoipa::path(
+    post, path = "/api/embed", tag = "ollama",
+    request_body = OllamaEmbedRequest,
+    responses((status = 200, body = OllamaEmbeddings), (status = "4XX", body = ErrorResponse), (status = "5XX", body = ErrorResponse))
+)]
+pub(crate) async fn embeddings(
+    State(state): State<AppState>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let (client, begun) = (client::of_request(&request), Instant::now());
+    let (OllamaEmbedRequest(request), job) = read(&state, request, OllamaEmbedRequest::read).await?;
+    embed::check_amount(&state, &request)?;
+    let lease = state.models.lease(request.model.as_deref()).await?;
+    let (encoding, shared) = (request.encoding, state.clone());
+    let running = job.run(move |turn| embed::start(&shared, &lease, &request, client, turn)).await?;
+    drop(job);
+    let name = running.exactness;
+    let list = running.list(encoding).await?;
+    let total_duration = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let prompt_eval_count = list.usage.prompt_tokens;
+    let embeddings = list.data.iter().map(|object| json!(object.embedding)).collect();
+    Ok(exactness(
+        json(OllamaEmbeddings { model: list.model, embeddings, total_duration, prompt_eval_count }),
+        name,
+    ))
+}
+
+/// Lists the models.
+#[utoipa::path(get, path = "/api/tags", tag = "ollama", responses((status = 200, body = OllamaModels)))]
+pub(crate) async fn tags(State(state): State<AppState>) -> Response {
+    json(OllamaModels { models: state.models.all().map(OllamaModel::of).collect() })
+}
+
+/// Lists the models in memory.
+#[utoipa::path(get, path = "/api/ps", tag = "ollama", responses((status = 200, body = OllamaModels)))]
+pub(crate) async fn loaded(State(state): State<AppState>) -> Response {
+    let loaded = state.models.all().filter(|entry| entry.is_loaded());
+    json(OllamaModels { models: loaded.map(OllamaModel::loaded).collect() })
+}
+
+/// Describes a model.
+#[utoipa::path(
+    post, path = "/api/show", tag = "ollama",
+    request_body = ShowRequest,
+    responses((status = 200, body = Description), (status = "4XX", body = ErrorResponse))
+)]
+pub(crate) async fn show(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let (ShowRequest(name), _job) = read(&state, request, ShowRequest::read).await?;
+    let entry = state.models.entry(&name)?;
+    let description = spawn_blocking(move || Description::of(&entry)).await;
+    description.map(json).map_err(|_| ApiError::failed("describing the model was interrupted"))
+}
+
+/// The version of the API.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Version {
+    /// Of Ollama.
+    version: &'static str,
+}
+
+/// Reports which version of Ollama's API this is.
+#[utoipa::path(get, path = "/api/version", tag = "ollama", responses((status = 200, body = Version)))]
+pub(crate) async fn version() -> Response {
+    json(Version { version: VERSION })
+}
+
+/// Models are managed with the command line, not by clients.
+pub(crate) async fn unmanaged() -> ApiError {
+    let message = "models are not managed over HTTP; use mlx pull, mlx list and mlx remove, and mlx serve -m";
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", message)
+}
