@@ -141,7 +141,7 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
         Value::Bool(is_on) => {
             let thinking = if is_on { Thinking::On } else { Thinking::Off };
             // A model that cannot think does not do so when it is asked not to.
-            Ok(ThinkingRequest { thinking, field: is_on.then_some("think") })
+            Ok(ThinkingRequest { thinking, field: is_on.then_some("think"), ..ThinkingRequest::default() })
         }
         Value::String(effort) => ThinkingRequest::demanded(Some(&effort), "think"),
         _ => Err(ApiError::field("think", "must be a boolean, or low, medium or high")),

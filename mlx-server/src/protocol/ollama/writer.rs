@@ -162,3 +162,6 @@ impl AnswerWriter for Writer {
 fn bytes(line: &Value) -> Bytes {
     Bytes::from(format!("{line}\n"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Tests of writing answers: the order of events, and that streams and whole answers say the same.
 
-use mlx_core::engine::Usage;
+use mlx_core::engine::{Timings, Usage};
 use mlx_core::text::Tokenizer;
 use mlx_tests::model_folder;
 use serde_json::{Value, json};
@@ -39,7 +39,8 @@ fn call(index: usize, name: Option<&str>, arguments: &str) -> Piece {
 
 fn end(reason: EndReason, completion_tokens: usize) -> Piece {
     let usage = Usage { prompt_tokens: 30, cached_tokens: 20, completion_tokens, ..Usage::default() };
-    Piece { end: Some(End { reason, usage, reasoning_tokens: 3 }), ..Piece::default() }
+    let timings = Timings::default();
+    Piece { end: Some(End { reason, usage, timings, reasoning_tokens: 3 }), ..Piece::default() }
 }
 
 /// A thought, text and two calls, the second without arguments.

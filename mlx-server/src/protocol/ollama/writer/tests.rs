@@ -1,0 +1,71 @@
+//! The lines of a stream, and that together they are the whole answer.
+
+use mlx_core::engine::{Timings, Usage};
+use mlx_tests::model_folder;
+
+use super::*;
+
+fn writer() -> Writer {
+    let tokenizer = mlx_core::text::Tokenizer::load(&model_folder("llama-f32")).expect("a tokenizer");
+    let facts = Facts {
+        model: "tiny".into(),
+        seed: 7,
+        created: 1,
+        exactness: "sampling",
+        dropped: None,
+        max_tokens: None,
+        prompts: Vec::new(),
+        choices: 1,
+        tokenizer,
+    };
+    Writer::new(Endpoint::Chat, facts)
+}
+
+fn pieces(reason: EndReason) -> Vec<Piece> {
+    let call = |index: usize, name: Option<&str>, arguments: &str| {
+        let head = name.map(|name| ("id".to_owned(), name.to_owned()));
+        let calls = vec![CallPiece { index, head, arguments: arguments.into() }];
+        Piece { calls, ..Piece::default() }
+    };
+    let usage = Usage { prompt_tokens: 9, completion_tokens: 5, ..Usage::default() };
+    let timings = Timings { queue: 0.5, prefill: 1.0, decode: 2.0 };
+    vec![
+        Piece { reasoning: "hm".into(), ..Piece::default() },
+        Piece { content: "a".into(), ..Piece::default() },
+        call(0, Some("add"), "{\"a\":"),
+        call(0, None, "1}"),
+        call(1, Some("cut"), "{\"b"),
+        Piece { end: Some(End { reason, usage, timings, reasoning_tokens: 2 }), ..Piece::default() },
+    ]
+}
+
+#[test]
+fn lines_are_the_whole_answer_in_parts() {
+    let mut writer_of_lines = writer();
+    let mut lines: Vec<Bytes> =
+        pieces(EndReason::Length).into_iter().flat_map(|piece| writer_of_lines.piece(piece)).collect();
+    lines.extend(writer_of_lines.closing());
+    let lines: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_slice(line).expect("a line is JSON")).collect();
+    let whole: Value =
+        serde_json::from_slice(&writer().whole(vec![pieces(EndReason::Length)])).expect("json");
+    let joined =
+        |name: &str| -> String { lines.iter().filter_map(|line| line["message"][name].as_str()).collect() };
+    assert_eq!((joined("content"), joined("thinking")), ("a".to_owned(), "hm".to_owned()));
+    let calls: Vec<Value> =
+        lines.iter().filter_map(|line| line["message"]["tool_calls"].as_array()).flatten().cloned().collect();
+    let expected = json!([
+        {"function": {"index": 0, "name": "add", "arguments": {"a": 1}}},
+        {"function": {"index": 1, "name": "cut", "arguments": {"unparsed_arguments": "{\"b"}}},
+    ]);
+    assert_eq!(json!(calls), expected);
+    let message = json!({"role": "assistant", "content": "a", "thinking": "hm", "tool_calls": expected});
+    assert_eq!(whole["message"], message);
+    let (last, before) = lines.split_last().expect("lines");
+    assert!(before.iter().all(|line| line["done"] == false));
+    for answer in [last, &whole] {
+        assert_eq!((&answer["done"], &answer["done_reason"]), (&json!(true), &json!("length")));
+        assert_eq!((&answer["prompt_eval_count"], &answer["eval_count"]), (&json!(9), &json!(5)));
+        assert_eq!(answer["total_duration"], 3_500_000_000_u64);
+    }
+}
