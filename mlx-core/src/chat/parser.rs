@@ -142,8 +142,14 @@ impl OutputParser {
     pub(super) fn take_end(&mut self, delta: &str, is_cut: bool) -> Vec<ChatEvent> {
         let mut events = Events::default();
         self.release(delta, &mut events);
+        let mut all = self.checked(events);
+        let has_called = self.has_called;
+        let mut events = Events::default();
         self.end(is_cut, &mut events);
-        self.checked(events)
+        all.extend(self.checked(events));
+        // A call that ends because everything ends is not what has ended the answer.
+        self.has_called = has_called || self.has_called && !is_cut;
+        all
     }
 
     /// The events of an output that is whole and in which special tokens are spelled out.

@@ -131,6 +131,46 @@ fn models_write_calls_in_other_ways_too() {
 }
 
 #[test]
+fn a_word_that_is_no_value_stays_and_a_number_may_have_any_size() {
+    let hermes = |value: &str| {
+        let text =
+            format!("<tool_call>\n{{\"name\": \"stop\", \"arguments\": {{\"a\": {value} }}}}\n</tool_call>");
+        read(&named("hermes"), &weather(), &text, false)
+    };
+    let broken = hermes("oops");
+    assert_eq!(broken.calls, [("stop".to_owned(), "{\"a\": ".to_owned(), true)]);
+    assert_eq!(broken.text, "oops }}\n</tool_call>");
+    let long = "x".repeat(2000);
+    assert_eq!(hermes(&long).text, format!("{long} }}}}\n</tool_call>"));
+    for number in ["0.56E12892487", "-1e-400000", "123456789012345678901234567890"] {
+        let read = hermes(number);
+        assert_eq!(read.calls[0].1, format!("{{\"a\": {number}}}"));
+        assert_eq!(read.text, "");
+    }
+}
+
+#[test]
+fn a_call_that_a_limit_cuts_has_not_ended_the_answer() {
+    for (written, arguments) in [
+        ("{\"name\": \"stop\", \"arguments\": {\"a\": fal", "{\"a\": "),
+        ("{\"name\": \"stop\", \"arguments\": {\"a\": 1e", "{\"a\": "),
+        ("{\"name\": \"stop\", \"arguments\": {\"a\": \"x", "{\"a\": \"x"),
+    ] {
+        let text = format!("<tool_call>{written}");
+        let whole = read(&named("hermes"), &weather(), &text, true);
+        assert_eq!(
+            (whole.calls.len(), whole.calls[0].1.as_str(), whole.text.as_str()),
+            (1, arguments, ""),
+            "{text}"
+        );
+        let mut parser = parser(&named("hermes"), &weather()).with_single_call();
+        parser.take(9, &text, &text);
+        parser.take_end("", true);
+        assert!(!parser.has_ended(), "{text}");
+    }
+}
+
+#[test]
 fn a_broken_call_is_cut_where_it_breaks_and_the_rest_is_text() {
     let broken = "<tool_call>\n{\"name\": \"stop\", \"arguments\": {\"a\": 1, oops}}\n</tool_call>";
     let read = read(&named("hermes"), &weather(), broken, false);

@@ -4,6 +4,8 @@ use crate::chat::format::{Pattern, SPECIAL, SPECIAL_BYTES};
 
 /// Bytes that may be removed from memory when there are so many.
 const SPENT: usize = 4096;
+/// Bytes that were read and may be put back.
+const KEPT: usize = 1024;
 
 /// Text that a parser reads. What it has read stays until it is committed, so that it can become text again.
 #[derive(Debug, Clone, Default)]
@@ -43,10 +45,11 @@ pub(super) enum Flow {
 
 impl Input {
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        if self.committed > SPENT && self.committed > self.bytes.len() / 2 {
-            self.bytes.drain(..self.committed);
-            self.at -= self.committed;
-            self.committed = 0;
+        let spent = self.committed.saturating_sub(KEPT);
+        if spent > SPENT && spent > self.bytes.len() / 2 {
+            self.bytes.drain(..spent);
+            self.at -= spent;
+            self.committed -= spent;
         }
         self.bytes.extend_from_slice(bytes);
     }
@@ -63,6 +66,12 @@ impl Input {
     pub(super) fn advance(&mut self, bytes: usize) {
         note_work(bytes);
         self.at += bytes;
+    }
+
+    /// So many bytes that were read last, at most [`KEPT`], are to be read again.
+    pub(super) fn put_back(&mut self, bytes: usize) {
+        self.at = self.at.saturating_sub(bytes);
+        self.committed = self.committed.min(self.at);
     }
 
     /// What was read has its meaning.

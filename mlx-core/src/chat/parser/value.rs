@@ -103,10 +103,14 @@ impl ValueReader {
         }
     }
 
-    fn at_end(&mut self, input: &Input, out: &mut Vec<u8>) -> Flow {
+    fn at_end(&mut self, input: &mut Input, out: &mut Vec<u8>) -> Flow {
         match &self.stage {
             Stage::Done => Flow::Done,
-            Stage::Word { is_key: false, .. } if input.is_ended => self.end_word(out),
+            // Half a constant is cut with its call.
+            Stage::Word { text, is_key: false } if input.is_ended => match self.word_value(text) {
+                None if input.is_cut => Flow::Wait,
+                _ => self.end_word(input, out),
+            },
             _ => Flow::Wait,
         }
     }
@@ -224,8 +228,7 @@ impl ValueReader {
         if is_word(byte) {
             text.push(byte);
             input.advance(1);
-            let is_long = text.len() > LONGEST_WORD;
-            return if is_long { Flow::Fail("the arguments hold what is no value") } else { Flow::Go };
+            return if text.len() > LONGEST_WORD { self.refuse_word(input) } else { Flow::Go };
         }
         if *is_key {
             let key = serde_json::to_vec(&String::from_utf8_lossy(text)).unwrap_or_default();
@@ -233,25 +236,36 @@ impl ValueReader {
             self.stage = Stage::Sign;
             return Flow::Go;
         }
-        self.end_word(out)
+        self.end_word(input, out)
     }
 
-    fn end_word(&mut self, out: &mut Vec<u8>) -> Flow {
+    fn end_word(&mut self, input: &mut Input, out: &mut Vec<u8>) -> Flow {
         let Stage::Word { text, .. } = &self.stage else { return Flow::Go };
-        let word = String::from_utf8_lossy(text);
-        let value = match &*word {
-            "true" | "True" => "true".into(),
-            "false" | "False" => "false".into(),
-            "null" | "None" => "null".into(),
-            word => match number(word) {
-                Some(number) => number,
-                None if self.quote.is_some() => serde_json::to_string(word).unwrap_or_default(),
-                None => return Flow::Fail("the arguments hold what is no value"),
-            },
-        };
+        let Some(value) = self.word_value(text) else { return self.refuse_word(input) };
         out.extend_from_slice(value.as_bytes());
         self.stage = self.value_ended();
         Flow::Go
+    }
+
+    /// The JSON of a word, if it has one.
+    fn word_value(&self, text: &[u8]) -> Option<String> {
+        let word = String::from_utf8_lossy(text);
+        match &*word {
+            "true" | "True" => Some("true".to_owned()),
+            "false" | "False" => Some("false".to_owned()),
+            "null" | "None" => Some("null".to_owned()),
+            word => {
+                number(word).or_else(|| self.quote.as_ref().and_then(|_| serde_json::to_string(word).ok()))
+            }
+        }
+    }
+
+    /// A word that is no value stays in the text.
+    fn refuse_word(&self, input: &mut Input) -> Flow {
+        if let Stage::Word { text, .. } = &self.stage {
+            input.put_back(text.len());
+        }
+        Flow::Fail("the arguments hold what is no value")
     }
 
     fn after(&mut self, byte: u8, input: &mut Input, out: &mut Vec<u8>) -> Flow {
@@ -287,7 +301,11 @@ fn is_word(byte: u8) -> bool {
 
 /// A number as JSON spells it.
 fn number(word: &str) -> Option<String> {
-    let is_json = |text: &str| serde_json::from_str::<serde_json::Number>(text).is_ok();
+    // Of any size: a grammar of JSON also allows numbers that no float holds.
+    let is_json = |text: &str| {
+        text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+            && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    };
     if is_json(word) {
         return Some(word.to_owned());
     }
