@@ -12,6 +12,7 @@ use crate::convert::{self, ConvertArgs};
 use crate::doctor::DoctorArgs;
 use crate::generate::{self, GenerateArgs};
 use crate::inspect::InspectArgs;
+use crate::launch::{self, LaunchArgs};
 use crate::models::{ListArgs, RemoveArgs};
 use crate::parse::{self, ParseArgs};
 use crate::pull::PullArgs;
@@ -68,6 +69,9 @@ pub(crate) enum Command {
     /// Serve models over an OpenAI-compatible HTTP API
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Point a coding agent at the server: print the commands, or run it with --exec
+    #[command(after_help = launch::EXAMPLES)]
+    Launch(LaunchArgs),
     /// Print a shell completion script
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {

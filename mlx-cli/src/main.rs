@@ -13,6 +13,7 @@ mod generate;
 mod input;
 mod inspect;
 mod interrupt;
+mod launch;
 mod manual;
 mod model_args;
 mod models;
@@ -66,6 +67,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::List(args) => models::list(args),
         Command::Rm(args) => models::remove(args),
         Command::Serve(args) => serve::run(args),
+        Command::Launch(args) => launch::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { folder } => manual::pages(folder),
     }

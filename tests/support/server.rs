@@ -102,6 +102,11 @@ impl Server {
         Self { child, address, agent, log: lines }
     }
 
+    /// Where it listens, as `ADDRESS:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Sends a GET request.
     ///
     /// # Panics

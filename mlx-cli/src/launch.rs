@@ -1,0 +1,160 @@
+//! `mlx launch`: points a coding agent at the server: prints the commands, or runs the agent.
+
+mod clients;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use ureq::Agent;
+
+use crate::exit_code::Failure;
+use crate::terminal;
+use clients::{CLIENTS, Client, Server};
+
+/// How long the server may take to list its models.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx serve -m mlx-community/Qwen3-8B-4bit    # in another terminal
+  mlx launch claude                           # print what points Claude Code at it
+  mlx launch codex --exec                     # run Codex
+  mlx launch claude --exec -- -p 'Tidy up'    # with arguments of its own";
+
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArgs {
+    /// The client: claude, codex, opencode, qwen or aider
+    #[arg(value_name = "CLIENT", value_parser = CLIENTS.map(|client| client.name))]
+    client: String,
+
+    /// The model's name on the server [default: its first]
+    #[arg(short, long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// The address of the server
+    #[arg(long, value_name = "URL", default_value = "http://localhost:8080")]
+    url: String,
+
+    /// The API key of the server, if it has one
+    #[arg(long, value_name = "KEY", env = "MLX_API_KEY", hide_env_values = true)]
+    api_key: Option<String>,
+
+    /// Run the client instead of printing the commands
+    #[arg(long)]
+    exec: bool,
+
+    /// Arguments of the client
+    #[arg(last = true, value_name = "ARGS")]
+    arguments: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &LaunchArgs) -> Result<(), Failure> {
+    let client = CLIENTS.iter().find(|client| client.name == args.client);
+    let client = client.ok_or_else(|| Failure::usage("CLIENT", "is not known"))?;
+    let server = ask(args)?;
+    let arguments = [(client.arguments)(&server), args.arguments.clone()].concat();
+    if args.exec {
+        execute(client, &server, &arguments)
+    } else {
+        terminal::show(&script(client, &server, &arguments))
+    }
+}
+
+/// Asks the server for its models.
+fn ask(args: &LaunchArgs) -> Result<Server, Failure> {
+    let url = args.url.trim_end_matches('/').trim_end_matches("/v1").to_owned();
+    let agent: Agent =
+        Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).build().into();
+    let mut request = agent.get(format!("{url}/v1/models"));
+    if let Some(key) = &args.api_key {
+        request = request.header("Authorization", format!("Bearer {key}"));
+    }
+    let none = |why: &str| {
+        fail(&format!(
+            "{url} gives no list of models: {why}; start a server with mlx serve, or give its address with --url"
+        ))
+    };
+    let mut response = request.call().map_err(|error| none(&error.to_string()))?;
+    let text = response.body_mut().read_to_string().map_err(|error| none(&error.to_string()))?;
+    if response.status() == 401 {
+        return Err(fail(&format!("{url} requires an API key; give it with --api-key")));
+    }
+    let list: Value = serde_json::from_str(&text).map_err(|_| none("its answer is not JSON"))?;
+    let models = list["data"].as_array().ok_or_else(|| none("its answer holds none"))?;
+    let is_called = |model: &&Value, name: &str| {
+        let aliases = model["aliases"].as_array().into_iter().flatten();
+        model["id"] == name || aliases.into_iter().any(|alias| alias == name)
+    };
+    let model = match &args.model {
+        None => models.first().ok_or_else(|| none("it serves none"))?,
+        Some(name) => models.iter().find(|model| is_called(model, name)).ok_or_else(|| {
+            let known: Vec<&str> = models.iter().filter_map(|model| model["id"].as_str()).collect();
+            fail(&format!("--model: {name:?} is not served; there are: {}", known.join(", ")))
+        })?,
+    };
+    let name = args.model.clone().or_else(|| model["id"].as_str().map(str::to_owned)).unwrap_or_default();
+    let key = args.api_key.clone().unwrap_or_else(|| "none".to_owned());
+    Ok(Server { url, model: name, context: model["max_model_len"].as_u64(), key })
+}
+
+/// Runs the client in place of this program.
+fn execute(client: &Client, server: &Server, arguments: &[String]) -> Result<(), Failure> {
+    let mut command = Command::new(client.name);
+    command.envs((client.environment)(server)).args(arguments);
+    // It returns only if there is no such program.
+    let error = command.exec();
+    Err(fail(&format!("{} cannot be run: {error}; install it with {}", client.name, client.package)))
+}
+
+/// The commands of a shell that do the same.
+fn script(client: &Client, server: &Server, arguments: &[String]) -> String {
+    let mut lines = String::new();
+    for (name, value) in (client.environment)(server) {
+        lines += &["export ", name, "=", &quoted(&value), "\n"].concat();
+    }
+    let words: Vec<String> =
+        std::iter::once(client.name.to_owned()).chain(arguments.iter().map(|word| quoted(word))).collect();
+    lines + &words.join(" ") + "\n"
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn fail(message: &str) -> Failure {
+    terminal::note(&format!("error: {message}"));
+    Failure::Reported
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_says_what_is_executed() {
+        let server = Server {
+            url: "http://localhost:1".into(),
+            model: "it's".into(),
+            context: Some(4096),
+            key: "k".into(),
+        };
+        for client in &CLIENTS {
+            let text = script(client, &server, &["-p".into(), "a b".into()]);
+            assert!(text.contains("localhost:1") && text.ends_with(" -p 'a b'\n"), "{text}");
+        }
+        let claude = script(&CLIENTS[0], &server, &[]);
+        assert!(claude.contains("export ANTHROPIC_MODEL='it'\\''s'\n"), "{claude}");
+        assert!(claude.contains("export CLAUDE_CODE_MAX_CONTEXT_TOKENS=4096\n"), "{claude}");
+        assert!(script(&CLIENTS[1], &server, &[]).contains("model_context_window=4096"));
+    }
+}
