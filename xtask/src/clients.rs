@@ -1,37 +1,64 @@
-//! `cargo xtask clients`: unmodified third-party clients against the server on a tiny checkpoint.
+//! `cargo xtask clients`: unmodified third-party clients against the server, on a tiny checkpoint or on models that follow a script.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::process::output;
 use crate::{python, setup, workspace};
 
-/// Builds and starts the server, then runs every script of tests/clients.
+/// What the names of files begin with that scripts import.
+const PART: &str = "scripted_";
+
+const INSTALL_NODE: &str = "install Node.js with npm (on Debian or Ubuntu: `apt install npm`)";
+
+/// Builds and starts the server, then runs every script of tests/clients. They get the address of the server; those that start servers of
+/// their own find the program in `MLX_SERVER`, and programs of npm in `NODE_MODULES`.
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;
     let clients = root.join("tests/clients");
     let environment = root.join("target/clients-venv");
     let python = python::with_packages(&environment, &clients.join("requirements.txt"))?;
+    let node = root.join("target/clients-node");
+    install_npm(&clients, &node)?;
     let mut build = workspace::cargo();
     build.args(["build", "--package", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
-    let mut server = Command::new(root.join("target/debug/mlx-server"));
+    let program = root.join("target/debug/mlx-server");
+    let mut server = Command::new(&program);
     server.args(["--port", "0", "-m"]).arg(root.join("tests/golden/models/llama-f32"));
     let mut server = Server(server.stderr(Stdio::piped()).spawn().context("the server does not start")?);
     let base = server.base()?;
     let mut scripts = Vec::new();
     for entry in clients.read_dir()? {
         let path = entry?.path();
-        scripts.extend(path.extension().is_some_and(|end| end == "py").then_some(path));
+        let is_part = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PART));
+        let is_script = path.extension().is_some_and(|end| end == "py") && !is_part;
+        scripts.extend(is_script.then_some(path));
     }
     scripts.sort();
     for script in &scripts {
-        let status = Command::new(&python).arg(script).arg(&base).status()?;
-        ensure!(status.success(), "{} failed", script.display());
+        let mut client = Command::new(&python);
+        client
+            .arg(script)
+            .arg(&base)
+            .env("MLX_SERVER", &program)
+            .env("NODE_MODULES", node.join("node_modules"));
+        ensure!(client.status()?.success(), "{} failed", script.display());
     }
     Ok(())
+}
+
+/// Installs the programs that package.json lists, without running their scripts.
+fn install_npm(clients: &Path, node: &Path) -> Result<()> {
+    std::fs::create_dir_all(node)?;
+    std::fs::copy(clients.join("package.json"), node.join("package.json"))?;
+    let mut install = Command::new("npm");
+    install.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(node);
+    output(&mut install, INSTALL_NODE).map(drop)
 }
 
 /// The server process, killed on drop.

@@ -45,7 +45,7 @@ enum Task {
         /// The folder to write to instead of tests/golden
         arguments: Vec<String>,
     },
-    /// Run third-party Python clients against the server
+    /// Run third-party clients against the server
     Clients,
     /// Measure speed and memory beside other programs, with their packages from PyPI; see docs/benchmarks.md
     #[command(disable_help_flag = true)]
