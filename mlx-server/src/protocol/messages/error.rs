@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
@@ -30,6 +31,18 @@ pub(crate) struct MessagesErrorBody {
     kind: &'static str,
     /// What is wrong and what would fix it.
     message: String,
+    /// What a program needs for another attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Value>,
+}
+
+/// The name of an error that makes clients send whole conversations.
+const NO_THREADS: &str = "thread_unsupported_request";
+
+/// Refuses to go on with a conversation of which the client sends the end alone.
+pub(super) fn no_threads() -> ApiError {
+    let message = "conversations are not kept here; send all messages";
+    ApiError::new(StatusCode::BAD_REQUEST, NO_THREADS, message).at("thread")
 }
 
 /// The status and the body of a response that is an error.
@@ -63,16 +76,23 @@ fn body(error: &ApiError, status: StatusCode, request_id: &str) -> MessagesError
         Some((tokens, limit)) => format!("prompt is too long: {tokens} tokens > {limit} maximum"),
         None => error.message(),
     };
-    let error = MessagesErrorBody { kind, message };
+    let is_thread = error.code() == NO_THREADS;
+    let details = is_thread.then(|| json!({"error_code": NO_THREADS, "unsupported": ["thread"]}));
+    let error = MessagesErrorBody { kind, message, details };
     MessagesError { kind: "error", error, request_id: request_id.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
-    use mlx_core::Error;
-    use serde_json::{Value, json};
-
     use super::*;
+    use mlx_core::Error;
+
+    #[test]
+    fn clients_learn_that_they_must_send_whole_conversations() {
+        let body: Value = serde_json::from_slice(&write(&no_threads(), "").1).expect("json");
+        assert_eq!(body["error"]["details"]["error_code"], "thread_unsupported_request");
+        assert_eq!(body["error"]["details"]["unsupported"], json!(["thread"]));
+    }
 
     #[test]
     fn errors_have_the_names_and_words_of_the_api() {

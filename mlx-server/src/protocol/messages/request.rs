@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::error::no_threads;
 use super::message::{self, InputMessage};
 use super::thinking::{self, Display, ThinkingFields};
 use super::tools::{self, ToolDefinition, ToolFields};
@@ -159,6 +160,9 @@ struct ReadPrompt {
 
 impl ReadPrompt {
     fn read(mut fields: Fields, max_tokens: Option<usize>) -> Result<Self, ApiError> {
+        if fields.value("thread").is_some() {
+            return Err(no_threads());
+        }
         let PromptFields { model, system } = PromptFields::read(&mut fields)?;
         let tools = tools::read(&mut fields)?;
         let mut asked = thinking::read(&mut fields, max_tokens)?;
@@ -216,4 +220,41 @@ impl ToSchema for MessagesCountRequest {
 
 fn shared() -> [RefOr<Schema>; 3] {
     [ToolFields::schema(), ThinkingFields::schema(), MessagesHints::schema()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(request: &Value) -> Result<MessagesRequest, ApiError> {
+        MessagesRequest::read(Fields::parse(request.to_string().as_bytes()).expect("an object"))
+    }
+
+    /// A client that sends the end of a conversation alone must not get an answer to that.
+    #[test]
+    fn parts_of_conversations_are_refused() {
+        let thread = json!({"type": "continue", "previous_message_id": "msg_1"});
+        let request =
+            json!({"max_tokens": 5, "messages": [{"role": "user", "content": "On"}], "thread": thread});
+        assert_eq!(read(&request).expect_err("a part").param(), Some("thread"));
+    }
+
+    #[test]
+    fn fields_that_change_nothing_are_not_named_and_others_are() {
+        let request = |edit: Value| {
+            json!({
+                "max_tokens": 5,
+                "messages": [{"role": "user", "content": "On"}],
+                "metadata": {"user_id": "a"},
+                "service_tier": "auto",
+                "context_management": {"edits": [edit]},
+                "safeguards": {},
+                "absent": null,
+            })
+        };
+        let ignored = |edit: Value| read(&request(edit)).expect("valid").ignored;
+        assert_eq!(ignored(json!({"type": "clear_thinking_20251015", "keep": "all"})), ["safeguards"]);
+        let clears = json!({"type": "clear_tool_uses_20250919"});
+        assert_eq!(ignored(clears), ["context_management", "safeguards"]);
+    }
 }
