@@ -305,3 +305,24 @@ fn fields_of_other_servers_are_named_and_not_used() {
         assert!(ignored.starts_with("tools.1, ") && ignored.ends_with("safeguards"), "{ignored}");
     }
 }
+
+#[test]
+fn where_a_prompt_left_a_kept_one_is_said() {
+    let server = Server::start(&SERVER, &[]);
+    let long = "The keeper of the lighthouse writes down every tide and the wind. ".repeat(3);
+    let ask = |first: &str, more: &[&str]| {
+        let texts = [&[first, &long], more].concat();
+        let messages: Vec<Value> =
+            texts.iter().map(|text| json!({"role": "user", "content": text})).collect();
+        server.post(PATH, &json!({"model": "tiny", "max_tokens": 1, "messages": messages}))
+    };
+    assert_eq!(ask("Monday", &[]).find("x-prefix-miss"), None);
+    let miss = |reply: &Reply| {
+        let (at, kept) = reply.header("x-prefix-miss").split_once('/').expect("two numbers");
+        (at.parse::<usize>().expect("a number"), kept.parse::<usize>().expect("a number"))
+    };
+    let (at, kept) = miss(&ask("Monday", &["And then?"]));
+    assert!(kept - at < 16, "only the beginning of the answer gave way: {at} of {kept}");
+    let (at, kept) = miss(&ask("Sunday", &["And then?"]));
+    assert!(at < 40 && kept > at + 64, "{at} of {kept}");
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use mlx_core::chat::{ChatEvent, OutputParser};
-use mlx_core::engine::{Event, EventStream, FinishReason, Generation, GenerationRequest, Usage};
+use mlx_core::engine::{Event, EventStream, FinishReason, Generation, GenerationRequest, Miss, Usage};
 
 use crate::error::ApiError;
 use crate::ids::random_id;
@@ -136,6 +136,9 @@ impl Choice {
             Event::Done(finished) => {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
+                if let Some(Miss { at, kept }) = finished.usage.miss {
+                    tracing::info!(at, kept, "a prompt left a kept one");
+                }
                 let events = self.parser.finish(&finished);
                 piece = self.add(piece, events);
                 // The text before a failure is good, and is sent before it.

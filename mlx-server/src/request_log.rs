@@ -22,11 +22,15 @@ pub(crate) const EXACTNESS: &str = "x-exactness";
 pub(crate) const SEED: &str = "x-seed";
 /// The header with the number of messages dropped by the context policy.
 pub(crate) const DROPPED: &str = "x-dropped-messages";
+/// The header that says where a prompt left a kept one: `AT/KEPT`, in tokens.
+pub(crate) const PREFIX_MISS: &str = "x-prefix-miss";
+
 /// The header with fields that were accepted and not used.
 pub(crate) const IGNORED: &str = "x-ignored-fields";
 
 /// The headers that the pages of listed origins may read.
-pub(crate) const HEADERS: [&str; 6] = [REQUEST_ID, EXACTNESS, SEED, DROPPED, IGNORED, "retry-after"];
+pub(crate) const HEADERS: [&str; 7] =
+    [REQUEST_ID, EXACTNESS, SEED, DROPPED, PREFIX_MISS, IGNORED, "retry-after"];
 
 /// The most bytes of the names of fields that were not used.
 const LONGEST_IGNORED: usize = 1000;

@@ -39,6 +39,13 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// A header, if it is present.
+    pub fn find(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
 impl Server {
     /// Serves a tiny checkpoint under the name `tiny`. `program` is the command that starts the server.
     ///

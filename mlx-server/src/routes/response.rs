@@ -7,6 +7,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::try_join_all;
+use mlx_core::engine::Miss;
 
 use super::body::Job;
 use crate::answer::{AnswerWriter, Facts, Prepared};
@@ -26,14 +27,21 @@ pub(super) async fn answer<W: AnswerWriter>(
     let about = About::of(&facts);
     let writer = writer(facts);
     let keep_alive = state.config.limits.keep_alive.duration();
-    let (kind, body) = if is_streamed {
-        (W::STREAM_TYPE, stream::body(choices, writer, keep_alive))
-    } else {
-        // In parallel: the first failure cancels the others.
-        let pieces = try_join_all(choices.into_iter().map(Choice::whole)).await?;
-        ("application/json", writer.whole(pieces).into())
-    };
-    Ok(with_headers(body.into_response(), about, kind, is_streamed))
+    if is_streamed {
+        let body = stream::body(choices, writer, keep_alive);
+        return Ok(with_headers(body.into_response(), about, W::STREAM_TYPE, true));
+    }
+    // In parallel: the first failure cancels the others.
+    let pieces = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+    let miss = pieces.iter().flatten().find_map(|piece| piece.end.as_ref()?.usage.miss);
+    let body = Body::from(writer.whole(pieces));
+    let mut response = with_headers(body.into_response(), about, "application/json", false);
+    if let Some(Miss { at, kept }) = miss
+        && let Ok(value) = HeaderValue::try_from(format!("{at}/{kept}"))
+    {
+        response.headers_mut().insert(request_log::PREFIX_MISS, value);
+    }
+    Ok(response)
 }
 
 /// What the headers of an answer say of it.
