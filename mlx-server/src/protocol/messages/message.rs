@@ -1,5 +1,7 @@
 //! The messages of a request: read strictly, joined to turns, and with their calls and results matched.
 
+use std::collections::HashSet;
+
 use mlx_core::chat::{self, Part, Role, ToolCall, Tools};
 use serde_json::Value;
 
@@ -113,8 +115,17 @@ fn read_one(index: usize, message: Value, tools: &Tools) -> Result<Turn, ApiErro
 #[derive(Default)]
 struct Conversation {
     messages: Vec<chat::Message>,
-    /// The place of the latest turn with calls, and its calls without a result.
-    open: (String, Vec<String>),
+    latest: Calls,
+}
+
+/// The calls of the latest answer.
+#[derive(Default)]
+struct Calls {
+    place: String,
+    /// Their ids in their order.
+    ids: Vec<String>,
+    /// Those that wait for their result.
+    open: HashSet<String>,
 }
 
 impl Conversation {
@@ -134,18 +145,23 @@ impl Conversation {
 
     fn assistant(&mut self, turn: Turn) -> Result<(), ApiError> {
         let (mut texts, mut thoughts, mut calls) = (Vec::new(), Vec::new(), Vec::<ToolCall>::new());
+        let mut latest = Calls { place: turn.place, ..Calls::default() };
         for (place, block) in turn.blocks {
             match block {
                 Block::Text(text) => texts.push(text),
                 Block::Thought(thought) if !thought.is_empty() => thoughts.push(thought),
-                Block::Call(call) if calls.iter().any(|other| other.id == call.id) => {
-                    return Err(ApiError::field(place, "`tool_use` ids must be unique"));
+                Block::Call(call) => {
+                    let id = call.id.clone().unwrap_or_default();
+                    if !latest.open.insert(id.clone()) {
+                        return Err(ApiError::field(place, "`tool_use` ids must be unique"));
+                    }
+                    latest.ids.push(id);
+                    calls.push(call);
                 }
-                Block::Call(call) => calls.push(call),
                 _ => {}
             }
         }
-        self.open = (turn.place, calls.iter().filter_map(|call| call.id.clone()).collect());
+        self.latest = latest;
         // Beside calls, an empty text is the same as none.
         texts.retain(|text| !text.is_empty());
         if texts.is_empty() && calls.is_empty() {
@@ -166,10 +182,9 @@ impl Conversation {
         for (place, block) in blocks {
             match block {
                 Block::Result { id, text } => {
-                    let Some(index) = self.open.1.iter().position(|open| *open == id) else {
+                    if !self.latest.open.remove(&id) {
                         return Err(unexpected(place, &id));
-                    };
-                    self.open.1.remove(index);
+                    }
                     let message = chat::Message::new(Role::Tool, text);
                     self.messages.push(chat::Message { tool_call_id: Some(id), ..message });
                 }
@@ -185,10 +200,11 @@ impl Conversation {
 
     /// Refuses calls that have no result, in the words of the API.
     fn expect_results(&self) -> Result<(), ApiError> {
-        let (place, ids) = &self.open;
-        if ids.is_empty() {
+        let Calls { place, ids, open } = &self.latest;
+        if open.is_empty() {
             return Ok(());
         }
+        let ids: Vec<&str> = ids.iter().filter(|id| open.contains(*id)).map(String::as_str).collect();
         let ids = ids.join(", ");
         let why = format!(
             "`tool_use` ids were found without `tool_result` blocks immediately after: {ids}. Each `tool_use` block must have a corresponding `tool_result` block in the next message."
