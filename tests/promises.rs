@@ -5,6 +5,7 @@ mod adapters;
 mod agents;
 mod batch_draw;
 mod borrowing;
+mod cancelled_prompts;
 mod choices;
 mod constraints;
 mod convert;
