@@ -148,13 +148,17 @@ mod tests {
             context: Some(4096),
             key: "k".into(),
         };
+        let text = |client: &Client, more: &[&str]| {
+            let more: Vec<String> = more.iter().map(|word| (*word).to_owned()).collect();
+            script(client, &server, &[(client.arguments)(&server), more].concat())
+        };
         for client in &CLIENTS {
-            let text = script(client, &server, &["-p".into(), "a b".into()]);
+            let text = text(client, &["-p", "a b"]);
             assert!(text.contains("localhost:1") && text.ends_with(" -p 'a b'\n"), "{text}");
         }
-        let claude = script(&CLIENTS[0], &server, &[]);
+        let claude = text(&CLIENTS[0], &[]);
         assert!(claude.contains("export ANTHROPIC_MODEL='it'\\''s'\n"), "{claude}");
         assert!(claude.contains("export CLAUDE_CODE_MAX_CONTEXT_TOKENS=4096\n"), "{claude}");
-        assert!(script(&CLIENTS[1], &server, &[]).contains("model_context_window=4096"));
+        assert!(text(&CLIENTS[1], &[]).contains("model_context_window=4096"));
     }
 }
