@@ -87,6 +87,10 @@ impl AnswerParser {
     pub(super) fn finish(&mut self, is_cut: bool, tags: Option<&ThoughtTags>, events: &mut Events) {
         (self.input.is_ended, self.input.is_cut) = (true, is_cut);
         self.run(tags, events);
+        if matches!(&self.stage, Stage::Section(section) if section.is_in_call()) {
+            // A call that is cut keeps what was read of it.
+            self.input.commit();
+        }
         while matches!(self.stage, Stage::Section(_)) {
             self.give_up(events);
             self.run(tags, events);

@@ -46,8 +46,8 @@ impl CallReader {
             return self.end(input, context, events);
         };
         let flow = self.part(step, input, context, events);
-        if self.call.is_started && !matches!(flow, Flow::Fail(_)) {
-            // Markers within a call are no text, whatever follows them.
+        if self.call.is_started && matches!(flow, Flow::Go | Flow::Done) {
+            // Markers within a call are no text, whatever follows them. What only waits may still be text, wherever it is cut.
             input.commit();
         }
         match flow {

@@ -150,6 +150,14 @@ fn a_word_that_is_no_value_stays_and_a_number_may_have_any_size() {
 }
 
 #[test]
+fn white_space_before_what_breaks_a_call_does_not_depend_on_the_cut() {
+    let text = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value\u{af}aris</arg_value>\n";
+    let read = read(&named("glm-4.5"), &weather(), text, false);
+    assert_eq!(read.calls, [("get_weather".to_owned(), "{\"city\":".to_owned(), true)]);
+    assert_eq!(read.text, "\n<arg_value\u{af}aris</arg_value>\n");
+}
+
+#[test]
 fn a_call_that_a_limit_cuts_has_not_ended_the_answer() {
     for (written, arguments) in [
         ("{\"name\": \"stop\", \"arguments\": {\"a\": fal", "{\"a\": "),

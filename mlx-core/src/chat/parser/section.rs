@@ -38,6 +38,11 @@ impl SectionReader {
         self.calls > 0 || matches!(&self.stage, Stage::Call(call) if call.is_started())
     }
 
+    /// Whether a call is an event and has not ended.
+    pub(super) fn is_in_call(&self) -> bool {
+        matches!(&self.stage, Stage::Call(call) if call.is_started())
+    }
+
     pub(super) fn step(&mut self, input: &mut Input, context: &Context, events: &mut Events) -> Flow {
         let (open, close) = literals(context.syntax);
         match &mut self.stage {
