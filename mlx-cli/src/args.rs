@@ -66,7 +66,7 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Remove a downloaded model
     Rm(RemoveArgs),
-    /// Serve models over an OpenAI-compatible HTTP API
+    /// Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Point a coding agent at the server: print the commands, or run it with --exec
