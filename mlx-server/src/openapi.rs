@@ -10,7 +10,7 @@ use crate::routes::{chat, completions, embeddings, messages, models, ollama, ope
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "mlx-server", description = "Local language models behind an OpenAI-compatible API."),
+    info(title = "mlx-server", description = "Local language models behind the APIs of OpenAI, Anthropic and Ollama."),
     paths(
         chat::complete,
         chat::render,
