@@ -14,6 +14,9 @@ use crate::models::Lease;
 use crate::piece::{CallPiece, End, EndReason, Piece, Token};
 use crate::state::AppState;
 
+/// So many tokens before its end, leaving a kept prompt is logged.
+const FAR: usize = 64;
+
 /// A running generation. Dropping it cancels.
 pub(crate) struct Choice {
     index: usize,
@@ -136,7 +139,9 @@ impl Choice {
             Event::Done(finished) => {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
-                if let Some(Miss { at, kept }) = finished.usage.miss {
+                // Every turn leaves the end of the one before it.
+                if let Some(Miss { at, kept }) = finished.usage.miss.filter(|miss| miss.kept - miss.at >= FAR)
+                {
                     tracing::info!(at, kept, "a prompt left a kept one");
                 }
                 let events = self.parser.finish(&finished);

@@ -10,7 +10,10 @@ use crate::routes::{chat, completions, embeddings, messages, models, ollama, ope
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "mlx-server", description = "Local language models behind the APIs of OpenAI, Anthropic and Ollama."),
+    info(
+        title = "mlx-server",
+        description = "Local language models behind the APIs of OpenAI, Anthropic and Ollama."
+    ),
     paths(
         chat::complete,
         chat::render,
