@@ -1,0 +1,136 @@
+"""Ollama's Python library, unmodified, against the server on a scripted model: python ollama_sdk.py BASE_URL. Run by `cargo xtask clients`,
+which sets MLX_SERVER. It starts a server of its own; BASE_URL is not used."""
+
+import asyncio
+import importlib.metadata
+
+import ollama
+import pydantic
+
+from scripted_server import Server
+
+CALL = '\n<tool_call>\n{"name": "tide_at", "arguments": {"place": "Brest"}}\n</tool_call>'
+SCRIPT = [
+    {"when": "'When is' in asked and results == 0", "say": ["<think>", "A table ", "helps.", "</think>", "I look it up.", CALL]},
+    {"when": "'When is' in asked", "say": ["At ", "six."]},
+    {"when": "true", "say": ["Hello ", "from ", "the ", "model."]},
+]
+MODEL = "scripted"
+HI = [{"role": "user", "content": "Hi"}]
+QUESTION = [{"role": "user", "content": "When is high tide?"}]
+
+
+def tide_at(place: str) -> str:
+    """High tide.
+
+    Args:
+      place: Where.
+    """
+    return f"6:00 in {place}"
+
+
+def test_chat(client):
+    answer = client.chat(MODEL, HI)
+    assert (answer.message.role, answer.message.content, answer.done, answer.done_reason) == ("assistant", "Hello from the model.", True, "stop")
+    assert answer.eval_count == 5 and answer.prompt_eval_count > 0 and answer.total_duration > 0
+    cut = client.chat(MODEL + ":latest", HI, options={"num_predict": 2, "num_ctx": 4096}, keep_alive="5m")
+    assert (cut.message.content, cut.done_reason) == ("Hello from ", "length")
+    stopped = client.chat(MODEL, HI, options=ollama.Options(stop=["the model"], temperature=0.5, seed=7))
+    assert stopped.message.content == "Hello from "
+
+
+def test_a_stream_says_the_same(client):
+    whole = client.chat(MODEL, QUESTION, tools=[tide_at])
+    parts = list(client.chat(MODEL, QUESTION, tools=[tide_at], stream=True))
+    assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert (whole.message.thinking, whole.message.content) == ("A table helps.", "I look it up.")
+    assert "".join(part.message.thinking or "" for part in parts) == whole.message.thinking
+    assert "".join(part.message.content or "" for part in parts) == whole.message.content
+    calls = [call for part in parts for call in part.message.tool_calls or []]
+    assert calls == whole.message.tool_calls and len(calls) == 1
+    assert (calls[0].function.name, calls[0].function.arguments) == ("tide_at", {"place": "Brest"})
+
+
+def test_a_conversation_with_a_tool(client):
+    messages = list(QUESTION)
+    first = client.chat(MODEL, messages, tools=[tide_at])
+    messages.append(first.message)
+    for call in first.message.tool_calls:
+        messages.append({"role": "tool", "tool_name": call.function.name, "content": tide_at(**call.function.arguments)})
+    assert client.chat(MODEL, messages, tools=[tide_at]).message.content == "At six."
+
+
+def test_generate(client):
+    answer = client.generate(MODEL, "Hi", system="Be brief.")
+    assert (answer.response, answer.done, answer.done_reason, answer.eval_count) == ("Hello from the model.", True, "stop", 5)
+    parts = list(client.generate(MODEL, "Hi", stream=True))
+    assert "".join(part.response for part in parts) == answer.response and parts[-1].done_reason == "stop"
+
+
+class Tide(pydantic.BaseModel, extra="forbid"):
+    is_high: bool
+
+
+def test_formats(client):
+    answer = client.chat(MODEL, HI, format=Tide.model_json_schema(), options={"num_predict": 400})
+    Tide.model_validate_json(answer.message.content)
+    answer = client.generate(MODEL, "Hi", format=Tide.model_json_schema(), options={"num_predict": 400})
+    Tide.model_validate_json(answer.response)
+
+
+def test_embed(client):
+    # Only words of the script have a vector.
+    vectors = client.embed(MODEL, ["A table helps.", "At six."]).embeddings
+    assert len(vectors) == 2 and all(abs(sum(number * number for number in vector) - 1) < 1e-4 for vector in vectors)
+    assert len(client.embed(MODEL, "A table helps.", dimensions=4).embeddings[0]) == 4
+
+
+def test_models(client):
+    listed = client.list().models[0]
+    assert (listed.model, listed.details.format) == (MODEL, "safetensors") and listed.size > 0
+    shown = client.show(MODEL)
+    assert set(shown.capabilities) == {"completion", "tools", "thinking"}
+    assert shown.modelinfo["llama.context_length"] == 131072
+    client.chat(MODEL, HI)
+    running = client.ps().models[0]
+    assert (running.model, running.context_length) == (MODEL, 131072) and running.size > 0
+
+
+def test_async_clients_at_once(client):
+    async def ask(base):
+        other = ollama.AsyncClient(host=base)
+
+        async def one():
+            return "".join([part.message.content async for part in await other.chat(MODEL, HI, stream=True)])
+
+        return await asyncio.gather(*[one() for _ in range(8)], other.chat(MODEL, QUESTION, tools=[tide_at]))
+
+    *texts, called = asyncio.run(ask(str(client._client.base_url)))
+    assert set(texts) == {"Hello from the model."} and len(texts) == 8
+    assert called.message.tool_calls[0].function.name == "tide_at"
+
+
+def refused(status, call):
+    try:
+        call()
+    except ollama.ResponseError as error:
+        assert error.status_code == status, (error.status_code, error.error)
+        return error.error
+    raise AssertionError(f"a {status} was expected")
+
+
+def test_errors(client):
+    assert "none" in refused(404, lambda: client.chat("none", HI))
+    assert "options.temperature" in refused(400, lambda: client.chat(MODEL, HI, options={"temperature": -1}))
+    assert "mirostat" in refused(400, lambda: list(client.chat(MODEL, HI, options={"mirostat": 1}, stream=True)))
+    refused(501, lambda: client.pull("some-model"))
+
+
+if __name__ == "__main__":
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_")]
+    with Server(SCRIPT) as server:
+        client = ollama.Client(host=server.base)
+        for name, test in tests:
+            test(client)
+            print(f"{name[5:].replace('_', ' ')}: ok", flush=True)
+    print(f"{len(tests)} tests with ollama {importlib.metadata.version('ollama')} passed")
