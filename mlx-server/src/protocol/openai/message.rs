@@ -110,6 +110,8 @@ fn read_one(index: usize, message: Value) -> Result<chat::Message, ApiError> {
         return Err(ApiError::field(fields.name("tool_call_id"), "is missing; give the id of the call"));
     }
     fields.only("annotations", &[json!([])], "only text is accepted")?;
+    // LiteLLM repeats in it what the answer had, and sends answers back with it.
+    fields.value("provider_specific_fields");
     fields.refuse(&REFUSED)?;
     fields.end()?;
     Ok(message)
@@ -233,6 +235,10 @@ mod tests {
                 json!({"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}),
             ),
             (json!({"role": "user", "content": "b", "name": "Ann"}), json!({"role": "user", "content": "b"})),
+            (
+                json!({"role": "assistant", "content": "4", "provider_specific_fields": {"refusal": null}}),
+                json!({"role": "assistant", "content": "4"}),
+            ),
         ] {
             assert_eq!(one(&message), one(&other), "{message}");
         }
