@@ -14,9 +14,10 @@ use super::body::read;
 use super::chat;
 use super::response::{answer, exactness, json};
 use crate::chat_request::ChatRequest;
-use crate::error::{ApiError, ErrorResponse};
+use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddings};
+use crate::protocol::ollama::error::OllamaError;
 use crate::protocol::ollama::model::{Description, OllamaModel, OllamaModels, ShowRequest};
 use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
 use crate::protocol::ollama::writer::{Endpoint, Writer};
@@ -30,7 +31,7 @@ const VERSION: &str = "0.13.5";
 #[utoipa::path(
     post, path = "/api/chat", tag = "ollama",
     request_body = OllamaChatRequest,
-    responses((status = 200, body = Object), (status = "4XX", body = ErrorResponse), (status = "5XX", body = ErrorResponse))
+    responses((status = 200, body = Object), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn complete(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     generate(&state, request, |fields| OllamaChatRequest::read(fields).map(|it| it.0), Endpoint::Chat).await
@@ -40,7 +41,7 @@ pub(crate) async fn complete(State(state): State<AppState>, request: Request) ->
 #[utoipa::path(
     post, path = "/api/generate", tag = "ollama",
     request_body = OllamaGenerateRequest,
-    responses((status = 200, body = Object), (status = "4XX", body = ErrorResponse), (status = "5XX", body = ErrorResponse))
+    responses((status = 200, body = Object), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn text(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     generate(&state, request, |fields| OllamaGenerateRequest::read(fields).map(|it| it.0), Endpoint::Generate)
@@ -64,7 +65,7 @@ async fn generate(
 #[utoipa::path(
     post, path = "/api/embed", tag = "ollama",
     request_body = OllamaEmbedRequest,
-    responses((status = 200, body = OllamaEmbeddings), (status = "4XX", body = ErrorResponse), (status = "5XX", body = ErrorResponse))
+    responses((status = 200, body = OllamaEmbeddings), (status = "4XX", body = OllamaError), (status = "5XX", body = OllamaError))
 )]
 pub(crate) async fn embeddings(
     State(state): State<AppState>,
@@ -105,7 +106,7 @@ pub(crate) async fn loaded(State(state): State<AppState>) -> Response {
 #[utoipa::path(
     post, path = "/api/show", tag = "ollama",
     request_body = ShowRequest,
-    responses((status = 200, body = Description), (status = "4XX", body = ErrorResponse))
+    responses((status = 200, body = Description), (status = "4XX", body = OllamaError))
 )]
 pub(crate) async fn show(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (ShowRequest(name), _job) = read(&state, request, ShowRequest::read).await?;

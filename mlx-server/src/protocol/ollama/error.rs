@@ -1,7 +1,8 @@
 //! Errors of Ollama's API.
 
 use axum::http::StatusCode;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
@@ -19,10 +20,18 @@ const NAMES: [(&str, &str); 10] = [
     ("stop", "options.stop"),
 ];
 
+/// A response that is an error.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OllamaError {
+    /// What is wrong and what would fix it.
+    error: String,
+}
+
 /// The status and the body of a response that is an error.
 pub(crate) fn write(error: &ApiError, _request_id: &str) -> (StatusCode, Vec<u8>) {
     let named = NAMES.iter().fold(error.clone(), |error, (core, public)| error.renamed(core, public));
-    (error.status(), json!({"error": named.message()}).to_string().into_bytes())
+    // A text always has a form in JSON.
+    (error.status(), serde_json::to_vec(&OllamaError { error: named.message() }).unwrap_or_default())
 }
 
 #[cfg(test)]
