@@ -53,10 +53,9 @@ impl Reader {
         match role {
             Role::Assistant => message.reasoning = reasoning.filter(|text| !text.is_empty()),
             Role::Tool => {
-                let (id, name) = self.answered(tool, id).ok_or_else(|| {
-                    ApiError::field(fields.name("role"), "is tool, but no call before it waits for a result")
-                })?;
-                (message.tool_call_id, message.name) = (Some(id), Some(name));
+                // Some clients send results without the calls that they belong to.
+                let (id, name) = self.answered(tool.as_deref(), id).unzip();
+                (message.tool_call_id, message.name) = (id, name.or(tool));
             }
             _ => {}
         }
@@ -108,9 +107,9 @@ impl Reader {
     }
 
     /// The call that a result belongs to: by its id, the name of its tool, or as the next one.
-    fn answered(&mut self, tool: Option<String>, id: Option<String>) -> Option<(String, String)> {
+    fn answered(&mut self, tool: Option<&str>, id: Option<String>) -> Option<(String, String)> {
         let by_id = id.and_then(|id| self.open.iter().position(|(other, _)| *other == id));
-        let by_name = tool.and_then(|tool| self.open.iter().position(|(_, name)| *name == tool));
+        let by_name = tool.and_then(|tool| self.open.iter().position(|(_, name)| name == tool));
         let place = by_id.or(by_name).unwrap_or(0);
         (place < self.open.len()).then(|| self.open.remove(place))
     }
@@ -128,6 +127,7 @@ mod tests {
             {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": [call("add"), call("sub")]},
             {"role": "tool", "content": "1", "tool_name": "sub"},
             {"role": "tool", "content": "2"},
+            {"role": "tool", "content": "3", "tool_name": "lost"},
         ])));
         let messages = messages.expect("valid");
         assert_eq!(messages[1].reasoning.as_deref(), Some("hm"));
@@ -136,6 +136,7 @@ mod tests {
             |place: usize| (messages[place].tool_call_id.as_deref(), messages[place].name.as_deref());
         assert_eq!(result(2), (Some("call_1"), Some("sub")));
         assert_eq!(result(3), (Some("call_0"), Some("add")));
+        assert_eq!(result(4), (None, Some("lost")), "its call was not sent");
     }
 
     #[test]
@@ -143,7 +144,6 @@ mod tests {
         for (message, param) in [
             (json!({"role": "user", "content": "a", "images": ["x"]}), "messages[0].images"),
             (json!({"role": "wizard", "content": "a"}), "messages[0].role"),
-            (json!({"role": "tool", "content": "a"}), "messages[0].role"),
             (json!({"role": "user", "content": "a", "mood": 1}), "messages[0].mood"),
             (
                 json!({"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]}),
