@@ -178,6 +178,10 @@ fn errors_before_an_endpoint_are_json_too() {
         ("GET /health HTTP/1.1\r\n\r\n", 400),
         ("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 400),
         ("GET /v1/models/%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        ("GET /v1/responses/%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        ("DELETE /v1/responses/%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        ("GET /v1/responses/a?stream=perhaps HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        ("GET /v1/responses/a/input_items?limit=-1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         ("GET /v1/models/%00 HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
         ("GET /%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
     ] {

@@ -1,5 +1,6 @@
 //! `/v1/responses`: responses are computed, fetched, followed, cancelled and deleted.
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
@@ -93,10 +94,11 @@ pub(crate) struct FetchQuery {
 )]
 pub(crate) async fn fetch(
     State(state): State<AppState>,
-    Path(id): Path<String>,
-    query: Result<Query<FetchQuery>, axum::extract::rejection::QueryRejection>,
+    id: Result<Path<String>, PathRejection>,
+    query: Result<Query<FetchQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let id = given_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
     let kept = state.responses.get(&id, client::of_request(&request))?;
     if !query.stream {
@@ -114,6 +116,10 @@ pub(crate) async fn fetch(
     let mut response = reader.body().into_response();
     super::response::event_stream(response.headers_mut(), "text/event-stream");
     Ok(response)
+}
+
+fn given_id(id: Result<Path<String>, PathRejection>) -> Result<String, ApiError> {
+    id.map(|Path(id)| id).map_err(|error| ApiError::field("id", error.body_text()))
 }
 
 fn last_event(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
@@ -141,9 +147,10 @@ pub(crate) struct Deletion {
 )]
 pub(crate) async fn delete(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let id = given_id(id)?;
     let kept = state.responses.get(&id, client::of_request(&request))?;
     kept.cancelled.cancel();
     state.responses.remove(&id);
@@ -165,9 +172,10 @@ pub(crate) async fn delete(
 )]
 pub(crate) async fn cancel(
     State(state): State<AppState>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let id = given_id(id)?;
     let kept = state.responses.get(&id, client::of_request(&request))?;
     kept.cancelled.cancel();
     if let Some(events) = kept.events() {
@@ -213,10 +221,11 @@ pub(crate) struct ItemList {
 )]
 pub(crate) async fn items(
     State(state): State<AppState>,
-    Path(id): Path<String>,
-    query: Result<Query<ItemsQuery>, axum::extract::rejection::QueryRejection>,
+    id: Result<Path<String>, PathRejection>,
+    query: Result<Query<ItemsQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let id = given_id(id)?;
     let Query(query) = query.map_err(|error| ApiError::field("query", error.body_text()))?;
     let kept = state.responses.get(&id, client::of_request(&request))?;
     let mut items = kept.items.clone();
