@@ -158,6 +158,14 @@ fn white_space_before_what_breaks_a_call_does_not_depend_on_the_cut() {
 }
 
 #[test]
+fn a_name_that_is_no_text_is_read_alike_wherever_it_is_cut() {
+    for name in ["é  x", "x{\"name\": \"stop\"}", "12 {}", "x\n{\"a\": 1}"] {
+        let text = format!("<tool_call>{{\"name\":{name}}}</tool_call>");
+        assert_eq!(read(&named("hermes"), &weather(), &text, false).text, text);
+    }
+}
+
+#[test]
 fn a_call_that_a_limit_cuts_has_not_ended_the_answer() {
     for (written, arguments) in [
         ("{\"name\": \"stop\", \"arguments\": {\"a\": fal", "{\"a\": "),

@@ -96,7 +96,7 @@ impl EnvelopeReader {
                 flow => flow,
             },
             Stage::Value { reader, text, kind } => {
-                if text.is_empty() && *kind == Kind::Name && input.skip_space() == Some(b'{') {
+                if reader.is_new() && *kind == Kind::Name && input.skip_space() == Some(b'{') {
                     return self.open(input);
                 }
                 match reader.read(input, text) {

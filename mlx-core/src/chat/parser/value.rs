@@ -75,6 +75,11 @@ impl ValueReader {
         Self { open: vec![Bracket { close: b')', sign: Some(b'=') }], stage: Stage::Item, ..Self::new() }
     }
 
+    /// Whether no part of the value was read.
+    pub(super) fn is_new(&self) -> bool {
+        self.open.is_empty() && matches!(self.stage, Stage::Value)
+    }
+
     /// Reads as much as is there.
     pub(super) fn read(&mut self, input: &mut Input, out: &mut Vec<u8>) -> Flow {
         loop {
