@@ -20,7 +20,7 @@ use crate::protocol::ollama::embed::{OllamaEmbedRequest, OllamaEmbeddings};
 use crate::protocol::ollama::error::OllamaError;
 use crate::protocol::ollama::model::{Description, OllamaModel, OllamaModels, ShowRequest};
 use crate::protocol::ollama::request::{OllamaChatRequest, OllamaGenerateRequest};
-use crate::protocol::ollama::writer::{Endpoint, Writer};
+use crate::protocol::ollama::writer::{Endpoint, Writer, loaded_line};
 use crate::state::AppState;
 use crate::{client, embed};
 
@@ -57,6 +57,10 @@ async fn generate(
     let client = client::of_request(&request);
     let (mut chat, job) = read(state, request, reader).await?;
     chat.job.options.client = client;
+    if chat.conversation.messages.is_empty() {
+        let lease = state.models.lease(chat.job.model.as_deref()).await?;
+        return Ok(json(loaded_line(endpoint, &lease.name)));
+    }
     let prepared = chat::start(state, chat, job).await?;
     answer(state, prepared, |facts| Writer::new(endpoint, facts)).await
 }

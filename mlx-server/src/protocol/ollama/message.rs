@@ -7,14 +7,11 @@ use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
 
-/// Reads `messages`.
+/// Reads `messages`. None of them asks for the model to be loaded.
 pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
     let Some(Value::Array(list)) = messages else {
         return Err(ApiError::field("messages", "is missing; give a list of messages"));
     };
-    if list.is_empty() {
-        return Err(ApiError::field("messages", "is empty; give at least one message"));
-    }
     let mut reader = Reader::default();
     for (index, message) in list.into_iter().enumerate() {
         reader.read(message, &format!("messages[{index}]"))?;

@@ -53,7 +53,7 @@ field_group! {
 field_group! {
     /// The fields of a text.
     pub(crate) struct OllamaTextFields {
-        /// The message of the user.
+        /// The message of the user; without it the model is loaded.
         #[schema(example = "Once upon a time")]
         pub(crate) prompt: String,
         /// Instructions before it.
@@ -91,10 +91,13 @@ impl OllamaGenerateRequest {
         fields.only("template", &[json!("")], "the model's own template is used")?;
         fields.only("images", &[json!([])], "only text is accepted")?;
         fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
-        let prompt = given.prompt.filter(|prompt| !prompt.is_empty());
-        let prompt = prompt.ok_or_else(|| ApiError::field("prompt", "is missing; give a text"))?;
+        let prompt = given.prompt.filter(|prompt| !prompt.is_empty()).map(Message::user);
         let system = given.system.filter(|text| !text.is_empty()).map(Message::system);
-        let messages = system.into_iter().chain([Message::user(prompt)]).collect();
+        if prompt.is_none() && system.is_some() {
+            return Err(ApiError::field("prompt", "is missing; give a text"));
+        }
+        // Without a prompt the request asks for the model to be loaded.
+        let messages = system.into_iter().chain(prompt).collect();
         shared(fields, messages, None).map(Self)
     }
 }
@@ -152,14 +155,14 @@ fn thinking(think: Value) -> Result<ThinkingRequest, ApiError> {
 fn schema(
     own: RefOr<Schema>,
     neutral: &[(&'static str, Vec<Value>, &'static str)],
-    required: &str,
+    required: &[&str],
 ) -> RefOr<Schema> {
-    merged([own, OllamaFields::schema()], neutral).build(&[required])
+    merged([own, OllamaFields::schema()], neutral).build(required)
 }
 
 impl PartialSchema for OllamaChatRequest {
     fn schema() -> RefOr<Schema> {
-        schema(OllamaChatFields::schema(), &[], "messages")
+        schema(OllamaChatFields::schema(), &[], &["messages"])
     }
 }
 
@@ -170,7 +173,7 @@ impl PartialSchema for OllamaGenerateRequest {
         schema(
             OllamaTextFields::schema(),
             &[("raw", vec![json!(false)], "For a text without a template use /v1/completions.")],
-            "prompt",
+            &[],
         )
     }
 }

@@ -159,6 +159,18 @@ impl AnswerWriter for Writer {
     }
 }
 
+/// The answer to a request without a message, which asks for the model to be loaded.
+pub(crate) fn loaded_line(endpoint: Endpoint, model: &str) -> Value {
+    let mut line = json!({"model": model, "created_at": rfc3339(crate::time::now())});
+    match endpoint {
+        Endpoint::Chat => line["message"] = json!({"role": "assistant", "content": ""}),
+        Endpoint::Generate => line["response"] = "".into(),
+    }
+    line["done_reason"] = "load".into();
+    line["done"] = true.into();
+    line
+}
+
 fn bytes(line: &Value) -> Bytes {
     Bytes::from(format!("{line}\n"))
 }
