@@ -94,7 +94,7 @@ impl OllamaGenerateRequest {
         let prompt = given.prompt.filter(|prompt| !prompt.is_empty()).map(Message::user);
         let system = given.system.filter(|text| !text.is_empty()).map(Message::system);
         if prompt.is_none() && system.is_some() {
-            return Err(ApiError::field("prompt", "is missing; give a text"));
+            return Err(ApiError::field("system", "may only be given with a prompt"));
         }
         // Without a prompt the request asks for the model to be loaded.
         let messages = system.into_iter().chain(prompt).collect();
