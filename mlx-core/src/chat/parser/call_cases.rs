@@ -166,6 +166,12 @@ fn a_name_that_is_no_text_is_read_alike_wherever_it_is_cut() {
 }
 
 #[test]
+fn rare_white_space_where_a_call_on_a_channel_should_begin_is_text() {
+    let text = " to=functions.get_weather<|channel|>commentary<|message|>\u{b}\"ci";
+    assert_eq!(read(&named("gpt-oss"), &weather(), text, false).text, "\u{b}\"ci");
+}
+
+#[test]
 fn a_call_that_a_limit_cuts_has_not_ended_the_answer() {
     for (written, arguments) in [
         ("{\"name\": \"stop\", \"arguments\": {\"a\": fal", "{\"a\": "),

@@ -259,7 +259,7 @@ impl ChannelParser {
         let length = reading.input.rest().len();
         reading.input.advance(length);
         let read = text(&reading.input.give_up());
-        if !read.trim().is_empty() {
+        if !read.as_bytes().trim_ascii().is_empty() {
             tracing::info!(format = "gpt-oss", "what looked like a call is text");
             self.stage = Stage::Body { is_thought: false, is_new: true };
             self.body(false, &read, events);
