@@ -2,7 +2,7 @@
 
 use futures_util::future::try_join_all;
 use mlx_core::chat::OutputParser;
-use mlx_core::engine::{Client, RequestOptions, Task};
+use mlx_core::engine::{Client, Pooling, RequestOptions, Task};
 
 use crate::error::ApiError;
 use crate::generation::Choice;
@@ -48,7 +48,10 @@ pub(crate) fn start(
         return Err(ApiError::field("dimensions", message));
     }
     let options = RequestOptions {
-        task: Task::Embed(request.pooling),
+        task: Task::Embed(match request.pooling {
+            Some(pooling) => pooling,
+            None => Pooling::of(lease.engine.folder())?,
+        }),
         priority: request.priority,
         client,
         ..RequestOptions::default()

@@ -27,6 +27,7 @@ mod piece;
 mod prepare;
 mod protocol;
 mod request_log;
+mod rerank;
 mod responses;
 mod routes;
 mod serve;

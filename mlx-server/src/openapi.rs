@@ -6,7 +6,9 @@ use utoipa::openapi::OpenApi as Document;
 
 use crate::error::ErrorResponse;
 use crate::json::Json;
-use crate::routes::{chat, completions, embeddings, messages, models, ollama, operation, responses, text};
+use crate::routes::{
+    chat, completions, embeddings, messages, models, ollama, operation, rerank, responses, text,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,6 +21,7 @@ use crate::routes::{chat, completions, embeddings, messages, models, ollama, ope
         chat::render,
         completions::complete,
         embeddings::embed,
+        rerank::rerank,
         responses::create,
         responses::fetch,
         responses::delete,
@@ -75,6 +78,7 @@ mod tests {
     use crate::protocol::openai::completion::CompletionRequest;
     use crate::protocol::openai::embedding::EmbeddingRequest;
     use crate::protocol::openai::text::{DetokenizeRequest, TokenizeRequest};
+    use crate::protocol::rerank::RerankRequest;
     use crate::protocol::responses::request::ResponseRequest;
 
     type Reader = fn(Fields) -> Result<String, ApiError>;
@@ -84,7 +88,7 @@ mod tests {
     }
 
     /// Every request of the API: the path in the document, and a function that parses a request into its debug text.
-    const REQUESTS: [(&str, Reader); 13] = [
+    const REQUESTS: [(&str, Reader); 14] = [
         ("/v1/chat/completions", |fields| shown(ChatCompletionRequest::read(fields))),
         ("/v1/responses", |fields| shown(ResponseRequest::read(fields))),
         ("/api/chat", |fields| shown(OllamaChatRequest::read(fields))),
@@ -94,6 +98,7 @@ mod tests {
         ("/v1/chat/render", |fields| shown(RenderRequest::read(fields))),
         ("/v1/completions", |fields| shown(CompletionRequest::read(fields))),
         ("/v1/embeddings", |fields| shown(EmbeddingRequest::read(fields))),
+        ("/v1/rerank", |fields| shown(RerankRequest::read(fields))),
         ("/v1/messages", |fields| shown(MessagesRequest::read(fields))),
         ("/v1/messages/count_tokens", |fields| shown(MessagesCountRequest::read(fields))),
         ("/tokenize", |fields| shown(TokenizeRequest::read(fields))),
@@ -292,7 +297,7 @@ mod tests {
                     prop_assert_eq!(error.status().as_u16(), 400);
                     let param = error.param().unwrap_or_default();
                     let name = param.split(['.', '[']).next().unwrap_or_default();
-                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model"].contains(&name), "{}", param);
+                    prop_assert!(request.contains_key(name) || ["messages", "prompt", "input", "content", "tokens", "max_tokens", "model", "query", "documents"].contains(&name), "{}", param);
                 }
             }
         }

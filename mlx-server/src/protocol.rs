@@ -3,6 +3,7 @@
 pub(crate) mod messages;
 pub(crate) mod ollama;
 pub(crate) mod openai;
+pub(crate) mod rerank;
 pub(crate) mod responses;
 
 use axum::body::Body;

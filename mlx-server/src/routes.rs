@@ -9,6 +9,7 @@ pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod ollama;
 pub(crate) mod operation;
+pub(crate) mod rerank;
 mod response;
 pub(crate) mod responses;
 pub(crate) mod text;
@@ -30,6 +31,7 @@ pub(crate) fn router(state: AppState) -> Router {
         .route("/v1/chat/render", post(chat::render))
         .route("/v1/completions", post(completions::complete))
         .route("/v1/embeddings", post(embeddings::embed))
+        .route("/v1/rerank", post(rerank::rerank))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(responses::fetch).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))

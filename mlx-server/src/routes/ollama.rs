@@ -6,7 +6,6 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use serde_json::json;
 use tokio::task::spawn_blocking;
 use utoipa::ToSchema;
 
@@ -86,7 +85,7 @@ pub(crate) async fn embeddings(
     let list = running.list(encoding).await?;
     let total_duration = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let prompt_eval_count = list.usage.prompt_tokens;
-    let embeddings = list.data.iter().map(|object| json!(object.embedding)).collect();
+    let embeddings = list.data.into_iter().map(|object| object.embedding).collect();
     Ok(exactness(
         json(OllamaEmbeddings { model: list.model, embeddings, total_duration, prompt_eval_count }),
         name,

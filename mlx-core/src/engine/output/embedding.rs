@@ -5,7 +5,9 @@ use std::ops::Range;
 use mlx_rs::Array;
 
 use crate::array::Rows;
+use crate::config::Fields;
 use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
 use crate::model::Model;
 
 /// Which of a prompt's hidden states become its vector.
@@ -15,6 +17,30 @@ pub enum Pooling {
     Mean,
     /// The last one.
     Last,
+}
+
+impl Pooling {
+    /// What a model was trained for: what `1_Pooling/config.json` of sentence-transformers names. Without that file the last state,
+    /// if the tokenizer ends every text with a special token, as those of embedding models with causal attention do; otherwise the
+    /// mean.
+    ///
+    /// # Errors
+    /// When the file is damaged, or names another way.
+    pub fn of(folder: &ModelFolder) -> Result<Self> {
+        if let Some(fields) = Fields::read_optional(&folder.path.join("1_Pooling/config.json"))? {
+            let is_set = |name| fields.optional_flag(name).map(|set| set.unwrap_or(false));
+            return match (is_set("pooling_mode_lasttoken")?, is_set("pooling_mode_mean_tokens")?) {
+                (true, false) => Ok(Self::Last),
+                (false, true) => Ok(Self::Mean),
+                _ => Err(Error::request(
+                    "pooling",
+                    "is neither mean nor last in 1_Pooling/config.json; give one",
+                )),
+            };
+        }
+        let last = folder.tokenizer.encode("a", true)?.last().copied();
+        Ok(if last.is_some_and(|id| folder.tokenizer.is_special(id)) { Self::Last } else { Self::Mean })
+    }
 }
 
 /// A vector in the making.

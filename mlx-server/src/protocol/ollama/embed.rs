@@ -1,6 +1,6 @@
 //! The request of `POST /api/embed` and its answer.
 
-use mlx_core::engine::{Pooling, Priority};
+use mlx_core::engine::Priority;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Schema};
@@ -9,7 +9,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
 use crate::protocol::openai::completion::prompts;
-use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding};
+use crate::protocol::openai::embedding::{EmbeddingRequest, Encoding, Vector};
 use crate::protocol::openai::schema::{Fixed, merged};
 
 field_group! {
@@ -59,7 +59,7 @@ impl OllamaEmbedRequest {
             model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
             encoding: Encoding::Float,
             dimensions: given.dimensions,
-            pooling: Pooling::Mean,
+            pooling: None,
             priority: Priority::Normal,
             user: None,
         }))
@@ -80,7 +80,7 @@ pub(crate) struct OllamaEmbeddings {
     /// The model that computed them.
     pub(crate) model: String,
     /// A vector for each text, in their order.
-    pub(crate) embeddings: Vec<Value>,
+    pub(crate) embeddings: Vec<Vector>,
     /// Nanoseconds that it took.
     pub(crate) total_duration: u64,
     /// Tokens of all texts.

@@ -29,7 +29,7 @@ field_group! {
         /// Keep this many of the first numbers and scale the rest of the vector to length 1 again.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
-        /// Which hidden states become the vector: the `mean` of all, or the `last` one.
+        /// Which hidden states become the vector: the `mean` of all, or the `last` one. Without it, the one that the model was trained for.
         #[schema(pattern = "^(mean|last)$", example = "last")]
         pub(crate) pooling: String,
         /// The priority in the queue: low, normal or high.
@@ -61,8 +61,8 @@ pub(crate) struct EmbeddingRequest {
     pub(crate) encoding: Encoding,
     /// How many numbers to keep.
     pub(crate) dimensions: Option<usize>,
-    /// Which hidden states become the vector.
-    pub(crate) pooling: Pooling,
+    /// Which hidden states become the vector; without it those that the model was trained for.
+    pub(crate) pooling: Option<Pooling>,
     /// The priority in the queue.
     pub(crate) priority: Priority,
     /// The end user.
@@ -80,8 +80,9 @@ impl EmbeddingRequest {
             Some(_) => return Err(ApiError::field("encoding_format", "must be float or base64")),
         };
         let pooling = match given.pooling.as_deref() {
-            None | Some("mean") => Pooling::Mean,
-            Some("last") => Pooling::Last,
+            None => None,
+            Some("mean") => Some(Pooling::Mean),
+            Some("last") => Some(Pooling::Last),
             Some(_) => return Err(ApiError::field("pooling", "must be mean or last")),
         };
         if given.dimensions == Some(0) {

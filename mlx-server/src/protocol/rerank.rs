@@ -1,0 +1,150 @@
+//! The request and the answer of `POST /v1/rerank`, as Jina, Cohere and vLLM have them.
+
+use mlx_core::engine::Priority;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::openai::options::priority;
+use super::openai::schema::merged;
+use crate::error::ApiError;
+use crate::fields::{Fields, field_group};
+
+field_group! {
+    /// Documents to rank.
+    pub(crate) struct RerankFields {
+        /// The text that the documents are compared with.
+        #[schema(example = "What is the capital of France?")]
+        pub(crate) query: String,
+        /// The texts to rank; an object with a `text` is one, too.
+        #[schema(value_type = Vec<String>, example = json!(["Paris", "Berlin"]))]
+        pub(crate) documents: Value,
+        /// The model's name; without it the first model is used.
+        #[schema(example = "some-reranker")]
+        pub(crate) model: String,
+        /// What makes a document relevant, for the model.
+        #[schema(example = "Find the passage that answers the question")]
+        pub(crate) instruction: String,
+        /// Return the most relevant of this number only.
+        #[schema(minimum = 1, example = 1)]
+        pub(crate) top_n: usize,
+        /// Return the texts, too.
+        #[schema(example = true)]
+        pub(crate) return_documents: bool,
+        /// The priority in the queue: low, normal or high.
+        #[schema(pattern = "^(low|normal|high)$", example = "high")]
+        pub(crate) priority: String,
+        /// The end user; written to the log line of the request.
+        #[schema(example = "someone")]
+        pub(crate) user: String,
+    }
+}
+
+/// A request that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RerankRequest {
+    /// The text that the documents are compared with.
+    pub(crate) query: String,
+    /// The texts to rank; at least one.
+    pub(crate) documents: Vec<String>,
+    /// The model's name.
+    pub(crate) model: Option<String>,
+    /// What makes a document relevant.
+    pub(crate) instruction: Option<String>,
+    /// How many results are returned.
+    pub(crate) top_n: Option<usize>,
+    /// Whether results have the texts.
+    pub(crate) return_documents: bool,
+    /// The priority in the queue.
+    pub(crate) priority: Priority,
+    /// The end user.
+    pub(crate) user: Option<String>,
+}
+
+impl RerankRequest {
+    /// Reads a request; every field is used or refused.
+    pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
+        let given = RerankFields::read(&mut fields)?;
+        fields.end()?;
+        if given.top_n == Some(0) {
+            return Err(ApiError::field("top_n", "is 0; it must be at least 1"));
+        }
+        Ok(Self {
+            query: given.query.ok_or_else(|| ApiError::field("query", "is required"))?,
+            documents: documents(given.documents)?,
+            model: given.model,
+            instruction: given.instruction,
+            top_n: given.top_n,
+            return_documents: given.return_documents.unwrap_or(false),
+            priority: priority(given.priority.as_deref())?,
+            user: given.user,
+        })
+    }
+}
+
+fn documents(given: Option<Value>) -> Result<Vec<String>, ApiError> {
+    let Some(Value::Array(given)) = given.filter(|given| given != &Value::Array(Vec::new())) else {
+        return Err(ApiError::field("documents", "must be a list of at least one text"));
+    };
+    let text = |(index, document)| match document {
+        Value::String(text) => Ok(text),
+        Value::Object(mut object) if object.len() == 1 => match object.remove("text") {
+            Some(Value::String(text)) => Ok(text),
+            _ => Err(index),
+        },
+        _ => Err(index),
+    };
+    given.into_iter().enumerate().map(text).collect::<Result<_, usize>>().map_err(|index| {
+        ApiError::field(format!("documents[{index}]"), "must be a text or an object with nothing but a text")
+    })
+}
+
+impl PartialSchema for RerankRequest {
+    fn schema() -> RefOr<Schema> {
+        merged([RerankFields::schema()], &[]).build(&["query", "documents"])
+    }
+}
+
+impl ToSchema for RerankRequest {}
+
+/// The documents in the order of their relevance.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct RerankList {
+    /// Always `list`.
+    pub(crate) object: &'static str,
+    /// The model that ranked them.
+    pub(crate) model: String,
+    /// The most relevant document comes first.
+    pub(crate) results: Vec<RerankResult>,
+    /// Tokens in.
+    pub(crate) usage: RerankUsage,
+}
+
+/// How relevant a document is.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct RerankResult {
+    /// The index of the document in the request.
+    pub(crate) index: usize,
+    /// From 0 to 1: the probability of yes among yes and no.
+    pub(crate) relevance_score: f64,
+    /// The document, if the request asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) document: Option<RerankDocument>,
+}
+
+/// A document.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct RerankDocument {
+    /// Its text.
+    pub(crate) text: String,
+}
+
+/// Tokens in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct RerankUsage {
+    /// Tokens of all prompts.
+    pub(crate) prompt_tokens: usize,
+    /// The same: an answer is one of two words.
+    pub(crate) total_tokens: usize,
+}

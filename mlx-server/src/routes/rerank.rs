@@ -1,0 +1,36 @@
+//! `POST /v1/rerank`.
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+
+use super::body::read;
+use super::response::{exactness, json};
+use crate::error::{ApiError, ErrorResponse};
+use crate::protocol::rerank::{RerankList, RerankRequest};
+use crate::request_log::LogUser;
+use crate::state::AppState;
+use crate::{client, rerank as ranking};
+
+/// Ranks documents by their relevance to a query.
+#[utoipa::path(
+    post, path = "/v1/rerank", tag = "generation",
+    request_body = RerankRequest,
+    responses(
+        (status = 200, body = RerankList),
+        (status = "4XX", body = ErrorResponse),
+        (status = "5XX", body = ErrorResponse),
+    )
+)]
+pub(crate) async fn rerank(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let (log, client) = (LogUser::of(&request), client::of_request(&request));
+    let (request, job) = read(&state, request, RerankRequest::read).await?;
+    log.note(request.user.as_deref());
+    ranking::check_amount(&state, &request)?;
+    let lease = state.models.lease(request.model.as_deref()).await?;
+    let name = lease.engine.exactness().as_str();
+    let shared = state.clone();
+    let (running, request) =
+        job.run(move |turn| Ok((ranking::start(&shared, &lease, &request, client, turn)?, request))).await?;
+    drop(job);
+    Ok(exactness(json(running.list(request).await?), name))
+}

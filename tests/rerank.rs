@@ -1,0 +1,174 @@
+//! Documents ranked over HTTP, and the pooling that a model of embeddings was trained for.
+
+use std::path::Path;
+
+use mlx_core::engine::{Engine, EngineOptions, RequestOptions, Task};
+use mlx_tests::model_copy;
+use mlx_tests::server::Server;
+use serde_json::{Value, json};
+
+const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
+const PATH: &str = "/v1/rerank";
+
+fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut value = serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("json");
+    change(&mut value);
+    std::fs::write(path, value.to_string()).expect("it can be written");
+}
+
+/// A random model with a name of a reranker, in whose vocabulary yes and no are tokens.
+fn reranker() -> tempfile::TempDir {
+    let folder = model_copy("llama-f32");
+    edit(&folder.path().join("config.json"), |config| config["max_position_embeddings"] = json!(4096));
+    edit(&folder.path().join("tokenizer.json"), |tokenizer| {
+        let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("a map");
+        let merged: Vec<String> =
+            vocabulary.iter().filter(|(_, id)| id.as_u64() > Some(317)).map(|it| it.0.clone()).collect();
+        vocabulary.retain(|token, _| !merged.contains(token));
+        let is_kept = |merge: &Value| match merge {
+            Value::String(pair) => !merged.contains(&pair.replace(' ', "")),
+            pair => {
+                !merged.contains(&pair.as_array().expect("a pair").iter().filter_map(Value::as_str).collect())
+            }
+        };
+        tokenizer["model"]["merges"].as_array_mut().expect("a list").retain(is_kept);
+        let added = tokenizer["added_tokens"].as_array_mut().expect("a list");
+        for (id, content) in [(318, "yes"), (319, "no")] {
+            added.push(json!({
+                "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": false,
+            }));
+        }
+    });
+    folder
+}
+
+/// The score of a document, by scoring the whole prompt with each word behind it.
+fn expected(engine: &Engine, instruction: &str, query: &str, document: &str) -> f64 {
+    let text = format!(
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. \
+         Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: {instruction}\n\
+         <Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    );
+    let prompt = engine.folder().tokenizer.encode(&text, false).expect("it is text");
+    let score = |word: u32| {
+        let options = RequestOptions { task: Task::Score, ..RequestOptions::default() };
+        let scored = mlx_tests::run(engine, &[prompt.as_slice(), &[word]].concat(), &options).prompt_tokens;
+        f64::from(scored.last().and_then(|token| token.logprob.as_ref()).expect("a score").logprob).exp()
+    };
+    let (yes, no) = (score(318), score(319));
+    yes / (yes + no)
+}
+
+#[test]
+fn documents_come_in_the_order_of_the_probability_of_yes() {
+    let folder = reranker();
+    let model = format!("tiny-reranker={}", folder.path().display());
+    let server = Server::start(&SERVER, &["--exact", "-m", &model]);
+    let documents = ["The waves", "The keeper counts", "Paris", "no and yes"];
+    let mut request = json!({
+        "model": "tiny-reranker", "query": "Who counts?", "instruction": "Find the keeper", "documents": documents,
+    });
+    let ranked = server.post(PATH, &request);
+    assert_eq!(ranked.status, 200, "{}", ranked.body);
+    let results = ranked.body["results"].as_array().expect("a list").clone();
+    let score = |result: &Value| result["relevance_score"].as_f64().expect("a number");
+    assert!(results.windows(2).all(|pair| score(&pair[0]) >= score(&pair[1])), "{results:?}");
+    {
+        let _turn = mlx_tests::device();
+        let engine = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+        let mut seen = [false; 4];
+        for result in &results {
+            let index = result["index"].as_u64().expect("an index") as usize;
+            seen[index] = true;
+            let right = expected(&engine, "Find the keeper", "Who counts?", documents[index]);
+            assert!((score(result) - right).abs() < 1e-5, "{result}, not {right}");
+        }
+        assert_eq!(seen, [true; 4]);
+    }
+    assert_eq!(ranked.body["usage"]["prompt_tokens"], ranked.body["usage"]["total_tokens"]);
+    assert!(results.iter().all(|result| result.get("document").is_none()));
+
+    // The best two, with their texts; documents as objects.
+    request["documents"] = documents.iter().map(|text| json!({"text": text})).collect();
+    (request["top_n"], request["return_documents"]) = (json!(2), json!(true));
+    let best = server.post(PATH, &request).body["results"].clone();
+    assert_eq!(best.as_array().map(Vec::len), Some(2));
+    for (result, first) in best.as_array().expect("a list").iter().zip(&results) {
+        assert_eq!(
+            (&result["index"], result["relevance_score"].as_f64()),
+            (&first["index"], Some(score(first)))
+        );
+        let index = first["index"].as_u64().expect("an index") as usize;
+        assert_eq!(result["document"], json!({"text": documents[index]}));
+    }
+}
+
+#[test]
+fn what_cannot_be_ranked_is_refused_by_its_field() {
+    let folder = reranker();
+    let model = format!("tiny-reranker={}", folder.path().display());
+    let server = Server::start(&SERVER, &["-m", &model, "--max-inputs", "3"]);
+    for (change, param) in [
+        (json!({"model": "tiny"}), "model"),
+        (json!({"query": null}), "query"),
+        (json!({"documents": []}), "documents"),
+        (json!({"documents": "a"}), "documents"),
+        (json!({"documents": ["a", {"text": "b", "title": "c"}]}), "documents[1]"),
+        (json!({"documents": ["a", "b", "c", "d"]}), "documents"),
+        (json!({"documents": ["waves ".repeat(4000)]}), "documents"),
+        (json!({"top_n": 0}), "top_n"),
+        (json!({"max_chunks_per_doc": 3}), "max_chunks_per_doc"),
+    ] {
+        let mut request = json!({"model": "tiny-reranker", "query": "q", "documents": ["a"]});
+        request.as_object_mut().expect("a map").extend(change.as_object().expect("a map").clone());
+        let refused = server.post(PATH, &request);
+        assert_eq!(
+            (refused.status, &refused.body["error"]["param"]),
+            (400, &json!(param)),
+            "{}",
+            refused.body
+        );
+    }
+}
+
+/// The vectors of a model are those of its own pooling, where the request has none.
+#[test]
+fn the_pooling_of_a_model_is_its_own() {
+    let set = |mean: bool, last: bool| {
+        json!({"pooling_mode_mean_tokens": mean, "pooling_mode_lasttoken": last}).to_string()
+    };
+    // An embedding model's tokenizer ends each text with a special token.
+    let ends = json!({
+        "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [2], "tokens": ["<|endoftext|>"]}},
+    });
+    for (ending, file, pooling) in [
+        (false, None, "mean"),
+        (true, None, "last"),
+        (true, Some(set(true, false)), "mean"),
+        (false, Some(set(false, true)), "last"),
+    ] {
+        let folder = model_copy("llama-f32");
+        if ending {
+            edit(&folder.path().join("tokenizer.json"), |tokenizer| {
+                tokenizer["post_processor"] = ends.clone();
+            });
+        }
+        if let Some(text) = &file {
+            std::fs::create_dir(folder.path().join("1_Pooling")).expect("a folder");
+            std::fs::write(folder.path().join("1_Pooling/config.json"), text).expect("it can be written");
+        }
+        let server = Server::start_on(&SERVER, folder.path(), &["--exact"]);
+        let vector =
+            |request: Value| server.post("/v1/embeddings", &request).body["data"][0]["embedding"].clone();
+        let own = vector(json!({"input": "The keeper"}));
+        let other = if pooling == "mean" { "last" } else { "mean" };
+        assert!(own.is_array());
+        assert_eq!(own, vector(json!({"input": "The keeper", "pooling": pooling})), "{ending} {file:?}");
+        assert_ne!(own, vector(json!({"input": "The keeper", "pooling": other})), "{ending} {file:?}");
+        let ollama = server.post("/api/embed", &json!({"input": "The keeper"})).body;
+        assert_eq!(ollama["embeddings"][0], own, "{ending} {file:?}");
+    }
+}
