@@ -1,0 +1,81 @@
+"""What a constrained row costs the streams beside it: the gaps of seven streams beside an eighth, which is free or constrained.
+
+    python bench/company.py [--turns 15] -- SERVER COMMAND WITH {port}
+
+Three arms by turns, in random order: an eighth row that is free, one that a schema constrains, and one that is free again. Prints
+the ratios of the last two to the first: median, and from the least to the largest turn. Nothing but Python is needed.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import statistics
+import sys
+import threading
+import time
+
+from load import free_port, server
+
+TOKENS = 160
+PAIR = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": ["x", "yy", "zzz"]}}, "required": ["a", "b"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}, "n": {"type": "integer"}, "pair": PAIR},
+    "required": ["name", "tags", "n", "pair"],
+    "additionalProperties": False,
+}
+
+
+def stream(port, body, barrier, gaps):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+    barrier.wait()
+    connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+    last = None
+    for line in connection.getresponse():
+        if line.startswith(b"data: {"):
+            now = time.perf_counter()
+            if last is not None:
+                gaps.append(now - last)
+            last = now
+    connection.close()
+
+
+def arm(port, turn, constrained):
+    """The median and the 99th percentile of the gaps of the seven."""
+    barrier, gaps, threads = threading.Barrier(8), [], []
+    for number in range(8):
+        body = {"prompt": f"Tell {turn} {number} about it", "max_tokens": TOKENS, "stream": True, "seed": number, "temperature": 1.0}
+        if number == 7 and constrained:
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+        else:
+            body["ignore_eos"] = True
+        threads.append(threading.Thread(target=stream, args=(port, body, barrier, [] if number == 7 else gaps)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gaps.sort()
+    return statistics.median(gaps), gaps[int(len(gaps) * 0.99)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args()
+    results = {"free": [], "constrained": [], "free again": []}
+    port = free_port()
+    with server(arguments.command, port):
+        for turn in range(arguments.turns):
+            for name in random.Random(turn).sample(list(results), 3):
+                results[name].append(arm(port, turn, name == "constrained"))
+                print(turn, name, file=sys.stderr)
+    for name in ("constrained", "free again"):
+        for index, figure in enumerate(("median", "p99")):
+            ratios = sorted(one[index] / free[index] for one, free in zip(results[name], results["free"]))
+            print(f"{name}, {figure} gap: {statistics.median(ratios):.3f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+
+
+if __name__ == "__main__":
+    main()
