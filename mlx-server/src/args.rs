@@ -110,6 +110,10 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "ORIGIN", env = "MLX_CORS_ORIGIN", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
+
+    /// Serve no page for browsers at /
+    #[arg(long, env = "MLX_NO_PAGE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    no_page: Option<bool>,
 }
 
 /// What happens to responses of `/v1/responses` after their requests.

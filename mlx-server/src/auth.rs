@@ -13,6 +13,7 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::client;
 use crate::config::NetworkConfig;
 use crate::error::ApiError;
+use crate::routes::page;
 use crate::state::AppState;
 
 /// Paths for monitoring that need no key.
@@ -34,7 +35,8 @@ pub(crate) async fn check_sender(State(state): State<AppState>, request: Request
 /// Refuses requests without a valid key, if the server has keys.
 pub(crate) async fn check_key(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let keys = &state.config.network.api_key;
-    if keys.is_empty() || OPEN.contains(&request.uri().path()) {
+    let is_open = OPEN.contains(&request.uri().path()) || page::is_asked(&state.config.network, &request);
+    if keys.is_empty() || is_open {
         return next.run(request).await;
     }
     if let Some(client) = key_of(request.headers(), keys).map(client::of_key) {

@@ -78,6 +78,8 @@ pub struct NetworkConfig {
     pub allowed_host: Vec<String>,
     /// Origins whose web pages may send requests.
     pub cors_origin: Vec<String>,
+    /// Whether browsers get no page at `/`.
+    pub no_page: bool,
 }
 
 impl Default for NetworkConfig {
@@ -89,6 +91,7 @@ impl Default for NetworkConfig {
             api_key_file: None,
             allowed_host: Vec::new(),
             cors_origin: Vec::new(),
+            no_page: false,
         }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod ollama;
 pub(crate) mod operation;
+pub(crate) mod page;
 pub(crate) mod rerank;
 mod response;
 pub(crate) mod responses;
@@ -27,6 +28,7 @@ use crate::state::AppState;
 /// All endpoints.
 pub(crate) fn router(state: AppState) -> Router {
     Router::new()
+        .route("/", get(page::page).fallback(no_path))
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/chat/render", post(chat::render))
         .route("/v1/completions", post(completions::complete))

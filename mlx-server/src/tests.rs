@@ -202,3 +202,39 @@ fn a_server_that_shuts_down_is_not_ready() {
     state.shutdown.draining.cancel();
     assert!(!state.is_ready());
 }
+
+#[test]
+fn browsers_get_the_page_without_a_key_and_under_its_policy() {
+    let locked = || {
+        let mut config = config();
+        config.network.api_key = vec!["k".into()];
+        config
+    };
+    let browser = [("accept", "text/html,*/*;q=0.8")];
+    let reply = ask_with(locked(), "GET", "/", &browser, b"");
+    assert_eq!(
+        (reply.status, &reply.headers["content-type"]),
+        (200, &"text/html; charset=utf-8".parse().expect("a value"))
+    );
+    let policy = reply.headers["content-security-policy"].to_str().expect("a text");
+    for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "form-action 'none'"] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert!(policy.matches("sha256-").count() == 2 && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(reply.headers["x-content-type-options"], "nosniff");
+    assert_eq!(reply.headers["referrer-policy"], "no-referrer");
+    let status = |config, method: &str, path: &str, headers: &[(&str, &str)]| {
+        ask_with(config, method, path, headers, b"").status
+    };
+    assert_eq!(status(locked(), "GET", "/", &[]), 401);
+    assert_eq!(status(locked(), "POST", "/", &browser), 401);
+    assert_eq!(status(locked(), "GET", "/v1/models", &browser), 401);
+    let foreign = [browser[0], ("host", "evil.example")];
+    assert_eq!(status(config(), "GET", "/", &foreign), 403);
+    assert_eq!(ask("GET", "/", &[("accept", "*/*")], b"").body["error"]["code"], "not_found");
+    let mut off = locked();
+    off.network.no_page = true;
+    assert_eq!(status(off.clone(), "GET", "/", &browser), 401);
+    off.network.api_key.clear();
+    assert_eq!(status(off, "GET", "/", &browser), 404);
+}

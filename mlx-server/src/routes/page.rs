@@ -1,0 +1,65 @@
+//! The page at `/`, for browsers. Invariant: its policy names the hashes of its own style and script, so that nothing
+//! else runs in it, whatever a model writes.
+
+use std::sync::LazyLock;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, Method};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+use crate::config::NetworkConfig;
+use crate::state::AppState;
+
+const PAGE: &str = include_str!("../../page/index.html");
+
+/// What the page may do.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "default-src 'none'; connect-src 'self'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; \
+         frame-ancestors 'none'; form-action 'none'",
+        hash_of("style"),
+        hash_of("script")
+    )
+});
+
+/// The hash of what stands inside the page's element of this name.
+fn hash_of(element: &str) -> String {
+    let (start, end) = (format!("<{element}>"), format!("</{element}>"));
+    let inside = PAGE.split_once(&start).and_then(|(_, rest)| rest.split_once(&end)).map_or("", |it| it.0);
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(inside)))
+}
+
+/// Whether a request is answered with the page, which needs no key: it holds nothing but itself.
+pub(crate) fn is_asked(network: &NetworkConfig, request: &Request) -> bool {
+    !network.no_page
+        && request.uri().path() == "/"
+        && [Method::GET, Method::HEAD].contains(request.method())
+        && takes_html(request.headers())
+}
+
+fn takes_html(headers: &HeaderMap) -> bool {
+    headers.get_all(ACCEPT).iter().any(|it| it.to_str().is_ok_and(|it| it.contains("text/html")))
+}
+
+/// The page; for programs, and for all clients with `--no-page`, no endpoint is here.
+pub(crate) async fn page(State(state): State<AppState>, request: Request) -> Response {
+    if !is_asked(&state.config.network, &request) {
+        return super::no_path(request).await.into_response();
+    }
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY.as_str()),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-cache"),
+        (VARY, "accept"),
+    ];
+    (headers, PAGE).into_response()
+}
