@@ -123,13 +123,14 @@ class Llama(nn.Module):
 
     @torch.no_grad()
     def greedy(self, prompts, end, most):
-        """Answers to prompts of equal length, as lists of ids without `end`."""
+        """Answers to prompts of equal length: lists of ids without `end`, and the probability of the least likely token of each."""
         caches = [[] for _ in self.layers]
-        ids, start, answers = torch.tensor(prompts), 0, [[] for _ in prompts]
+        ids, start, answers, least = torch.tensor(prompts), 0, [[] for _ in prompts], [1.0] * len(prompts)
         running = set(range(len(prompts)))
         for _ in range(min(most, self.shape.context - len(prompts[0]))):
-            newest = self.logits(self(ids, start, caches)[:, -1]).argmax(dim=-1)
+            likely, newest = self.logits(self(ids, start, caches)[:, -1]).softmax(dim=-1).max(dim=-1)
             for row in list(running):
+                least[row] = min(least[row], float(likely[row]))
                 if newest[row] == end:
                     running.remove(row)
                 else:
@@ -137,7 +138,7 @@ class Llama(nn.Module):
             if not running:
                 break
             start, ids = start + ids.shape[1], newest[:, None]
-        return answers
+        return answers, least
 
 
 def export(model, folder, bos, eos):

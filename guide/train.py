@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+import doubt
 import model as network
 import tokenizer as tokens
 from dialogues import Corpus
@@ -95,27 +96,28 @@ def evaluate(corpus, folder, limit):
         cases = cases[:: max(1, len(cases) // limit)][:limit]
     prompts = [tokens.encode(tokenizer, [*case.before, (case.question, None)])[0] for case in cases]
     order = sorted(range(len(cases)), key=lambda index: (len(prompts[index]), index))
-    right, asked, wrong = Counter(), Counter(), []
+    right, asked, wrong, outcomes = Counter(), Counter(), [], []
     for _, group in itertools.groupby(order, key=lambda index: len(prompts[index])):
         group = list(group)
         for batch in (group[at : at + BATCH] for at in range(0, len(group), BATCH)):
-            answers = model.greedy([prompts[index] for index in batch], end, LONGEST_ANSWER)
-            for index, ids in zip(batch, answers):
+            answers, least = model.greedy([prompts[index] for index in batch], end, LONGEST_ANSWER)
+            for index, ids, likely in zip(batch, answers, least):
                 case, answer = cases[index], tokenizer.decode(ids, skip_special_tokens=True).strip()
                 asked[case.topic] += 1
+                outcomes.append((likely, answer in case.answers))
                 if answer in case.answers:
                     right[case.topic] += 1
                 else:
-                    wrong.append((case, answer))
+                    wrong.append((case, answer, likely))
     total, good = sum(asked.values()), sum(right.values())
     rates = {topic: dict(held_out=asked[topic], right=right[topic]) for topic in sorted(asked)}
-    report = dict(held_out=total, right=good, rate=round(good / max(1, total), 4), by_topic=rates)
+    report = dict(held_out=total, right=good, rate=round(good / max(1, total), 4), doubt=doubt.report(outcomes), by_topic=rates)
     place = folder.parent
     (place / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     with open(place / "wrong.log", "w", encoding="utf-8") as log:
-        for case, answer in wrong:
+        for case, answer, likely in wrong:
             before = "".join(f"({question}) " for question, _ in case.before)
-            log.write(f"{case.topic}: {before}{case.question}\n  said:  {answer}\n  right: {case.answers[0]}\n")
+            log.write(f"{case.topic}: {before}{case.question}\n  said:  {answer} ({likely:.3f})\n  right: {case.answers[0]}\n")
     print(json.dumps(report))
 
 

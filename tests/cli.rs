@@ -1,5 +1,6 @@
 //! The program as a user runs it: output, error messages and exit codes.
 
+mod asking;
 mod piped_chats;
 mod thoughts;
 

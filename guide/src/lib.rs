@@ -2,11 +2,16 @@
 //! was trained on and the script that trained it. The programs embed it; mlx-core does not.
 #![forbid(unsafe_code)]
 
+mod questions;
+
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use mlx_core::{Error, Result};
 use xxhash_rust::xxh3::Xxh3;
+
+pub use questions::nearest;
 
 /// Its name.
 pub const NAME: &str = "guide";
@@ -14,6 +19,15 @@ pub const NAME: &str = "guide";
 /// What it is, for people.
 pub const NOTE: &str = "this is the guide, a tiny built-in model that only knows `mlx`; `mlx pull ORG/NAME` downloads a real one, \
                         -m ORG/NAME uses it";
+
+/// Below this probability of its least likely token an answer is wrong as often as it is right. Fitted on phrasings that the guide
+/// was not trained on; `evaluation.json` has what it finds.
+pub const SURE: f32 = 0.79;
+
+/// Whether an answer with these log-probabilities of its tokens is likely to be wrong.
+pub fn doubts(logprobs: impl Iterator<Item = f32>) -> bool {
+    logprobs.fold(0.0, f32::min).exp() < SURE
+}
 
 macro_rules! file {
     ($name:literal) => {
@@ -31,19 +45,31 @@ const FILES: [(&str, &[u8]); 5] = [
 
 /// The folder with its files. The first call unpacks them from the program.
 pub fn folder() -> Result<PathBuf> {
-    let mut hash = Xxh3::new();
-    for (_, bytes) in FILES {
-        hash.update(bytes);
-    }
-    let cache = cache_folder().ok_or_else(|| {
+    let place = place().ok_or_else(|| {
         Error::file(
             NAME,
             "cannot be unpacked: neither XDG_CACHE_HOME nor HOME is set; set one of them to a writable folder",
         )
     })?;
-    let place = cache.join(format!("mlx/{NAME}-{:016x}", hash.digest()));
     unpack(&place).map_err(|error| Error::io(&place, error))?;
     Ok(place)
+}
+
+/// Whether this is the folder of the guide.
+pub fn is_at(folder: &Path) -> bool {
+    place().is_some_and(|place| place == folder)
+}
+
+/// Where its files are, once they are unpacked.
+fn place() -> Option<PathBuf> {
+    static DIGEST: LazyLock<u64> = LazyLock::new(|| {
+        let mut hash = Xxh3::new();
+        for (_, bytes) in FILES {
+            hash.update(bytes);
+        }
+        hash.digest()
+    });
+    Some(cache_folder()?.join(format!("mlx/{NAME}-{:016x}", *DIGEST)))
 }
 
 /// `$XDG_CACHE_HOME`, else below the home folder.

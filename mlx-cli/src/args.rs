@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use mlx_server::args::ServeArgs;
 
+use crate::ask::{self, AskArgs};
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::chat::ChatArgs;
@@ -43,6 +44,9 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Chat with a model in the terminal
     Chat(ChatArgs),
+    /// Ask the built-in guide a question about this program
+    #[command(after_help = ask::EXAMPLES)]
+    Ask(AskArgs),
     /// Show a model's size, memory needs and what fits, without loading it
     Inspect(InspectArgs),
     /// Show what a model's raw output means: thoughts, answer and calls of tools

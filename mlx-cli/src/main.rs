@@ -3,6 +3,7 @@
 
 mod answer;
 mod args;
+mod ask;
 mod bench;
 mod cache;
 mod chat;
@@ -57,6 +58,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Generate(args) => generate::run(args),
         Command::Score(args) => score::run(args),
         Command::Chat(args) => chat::run(args),
+        Command::Ask(args) => ask::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),

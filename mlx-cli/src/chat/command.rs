@@ -5,6 +5,8 @@
 pub(super) enum Line {
     /// A message for the model.
     Message(String),
+    /// A question for the guide, outside of the conversation.
+    Ask(String),
     /// Nothing.
     Empty,
     Help,
@@ -58,16 +60,20 @@ pub(super) const HELP: &str = "\
 /model [MODEL]        continue with another model, or show which it is
 /save FILE            write the conversation to a file
 /load FILE            continue a saved conversation
+?QUESTION             ask the guide about this program, outside of the conversation
 /quit                 leave (or Ctrl-D)
 
 Ctrl-C stops an answer or a command. A line that ends with \\ continues in the next one; \"\"\" begins and ends a text of several
-lines. @FILE in a message attaches the file. To send a line that begins with /, put a space before it.";
+lines. @FILE in a message attaches the file. To send a line that begins with / or ?, put a space before it.";
 
 /// Reads one input.
 pub(super) fn parse(input: &str) -> Line {
     let trimmed = input.trim();
     if trimmed.is_empty() {
         return Line::Empty;
+    }
+    if let Some(question) = input.strip_prefix('?').map(str::trim) {
+        return if question.is_empty() { Line::Help } else { Line::Ask(question.to_owned()) };
     }
     if !input.starts_with('/') {
         return Line::Message(trimmed.to_owned());
@@ -111,6 +117,9 @@ mod tests {
     fn lines_are_understood() {
         assert_eq!(parse("  hello there \n"), Line::Message("hello there".into()));
         assert_eq!(parse(" /etc/hosts"), Line::Message("/etc/hosts".into()));
+        assert_eq!(parse(" ?what"), Line::Message("?what".into()));
+        assert_eq!(parse("? how do I leave "), Line::Ask("how do I leave".into()));
+        assert_eq!(parse("?"), Line::Help);
         assert_eq!(parse("   "), Line::Empty);
         assert_eq!(parse("/system Be terse."), Line::System(Some("Be terse.".into())));
         assert_eq!(parse("/system"), Line::System(None));

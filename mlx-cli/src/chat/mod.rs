@@ -23,6 +23,7 @@ use mlx_core::{Error, hub};
 use mlx_guide as guide;
 use mlx_options::describe;
 
+use crate::ask;
 use crate::exit_code::Failure;
 use crate::input::read_file;
 use crate::interrupt::Interrupt;
@@ -175,6 +176,7 @@ impl Chat {
                 Ok(text) => self.edit(&text)?,
                 Err(message) => self.complain(&message),
             },
+            Line::Ask(question) => terminal::note(&ask::ask(&self.engines, &question, &self.interrupt)?),
             Line::Help => terminal::note(HELP),
             Line::Save(file) => {
                 self.session.save(Path::new(&file))?;

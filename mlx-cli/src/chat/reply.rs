@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use mlx_core::Error;
 use mlx_core::chat::{self, ChatSession, ContextFill};
-use mlx_core::engine::FinishReason;
+use mlx_core::engine::{FinishReason, TokenOutput};
 
 use super::style::styled;
 use super::{Chat, Colors, Screen};
 use crate::answer::{self, Answer, Show};
+use crate::ask;
 use crate::exit_code::Failure;
 use crate::terminal;
 
@@ -58,6 +59,7 @@ impl Chat {
             terminal::note(&self.length_note(answer.finished.usage.completion_tokens));
         }
         let status = answer.status();
+        self.note_doubt(&answer.tokens);
         self.last = answer.tokens;
         self.keep()?;
         if self.figures == Figures::Short
@@ -68,6 +70,16 @@ impl Chat {
             terminal::note_styled(&if self.colors { styled("\x1b[2m", &line) } else { line });
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Says so where the guide is not sure of its answer.
+    fn note_doubt(&self, tokens: &[TokenOutput]) {
+        let is_guide = mlx_guide::is_at(&self.session.engine().folder().path);
+        let doubt =
+            self.session.last_question().filter(|_| is_guide).and_then(|asked| ask::doubt(&asked, tokens));
+        if let Some(doubt) = doubt {
+            terminal::note(&doubt);
+        }
     }
 
     /// Which limit ended an answer of so many tokens.

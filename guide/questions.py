@@ -1,0 +1,22 @@
+"""Writes questions.txt: the phrasings of the corpus that the program names when the guide is not sure, a line for each question.
+
+    python questions.py
+"""
+from pathlib import Path
+
+from dialogues import SEPARATOR, Corpus
+
+HERE = Path(__file__).resolve().parent
+# What is said there is no help to a person who asked for something else.
+LEFT_OUT = {"elsewhere", "smalltalk"}
+
+
+def main():
+    blocks = [block for block in Corpus(HERE / "corpus").intents if block.topic not in LEFT_OUT]
+    phrasings = ([question for question in block.questions if "{" not in question] for block in blocks)
+    text = "".join(SEPARATOR.join(known) + "\n" for known in phrasings if known)
+    (HERE / "questions.txt").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+//! `mlx ask`: the guide's answer to one question about this program, and what it says where it is not sure.
+
+use std::io::{IsTerminal, stdin};
+
+use clap::Args;
+use mlx_core::chat::ChatSession;
+use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
+use mlx_guide as guide;
+
+use crate::answer::{self, Show};
+use crate::exit_code::Failure;
+use crate::input::read_text;
+use crate::interrupt::Interrupt;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx ask 'how do I save a conversation?'
+  mlx ask how much memory does a model need
+
+A tiny built-in model answers, the guide. It says so where it is not sure.";
+
+/// Tokens of an answer, at most; the longest that the guide was trained on has about half of that.
+const MAX_TOKENS: usize = 200;
+
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// The question, in plain English; without it, what is piped in
+    #[arg(value_name = "QUESTION")]
+    question: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &AskArgs) -> Result<(), Failure> {
+    let missing =
+        || Failure::usage("QUESTION", "is missing; ask as in: mlx ask 'how do I save a conversation?'");
+    if args.question.is_empty() && stdin().is_terminal() {
+        return Err(missing());
+    }
+    let given = (!args.question.is_empty()).then(|| args.question.join(" "));
+    let question = read_text(given.as_deref(), None, "QUESTION")?;
+    if question.trim().is_empty() {
+        return Err(missing());
+    }
+    let reply = ask(&Engines::default(), &question, &Interrupt::install())?;
+    terminal::show(&format!("{reply}\n"))
+}
+
+/// The guide's answer to a question outside of any conversation, with its doubt before it. `engines` may run the guide already.
+pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> Result<String, Failure> {
+    let engine = engines.start(&guide::folder()?, &EngineOptions::single(), |_, _| {})?;
+    let options =
+        RequestOptions { max_tokens: Some(MAX_TOKENS), logprobs: Some(0), ..RequestOptions::default() };
+    let mut session = ChatSession::new(engine, options)?;
+    let answer = session.ask(question.trim())?;
+    let answer = answer::read_chat(answer.canceller(), answer, interrupt, Show::Nothing)?;
+    if let Some(failure) = answer.failure() {
+        return Err(failure);
+    }
+    let guess = |doubt| format!("{doubt}\n\nMy guess: {}", answer.text);
+    Ok(doubt(question, &answer.tokens).map_or_else(|| answer.text.clone(), guess))
+}
+
+/// What to say of an answer of the guide that is likely to be wrong: that it is, and the two nearest questions that the guide knows.
+pub(crate) fn doubt(question: &str, tokens: &[TokenOutput]) -> Option<String> {
+    let logprobs = tokens.iter().filter_map(|token| token.logprob.as_ref()).map(|it| it.logprob);
+    if !guide::doubts(logprobs) {
+        return None;
+    }
+    let near = guide::nearest(question, 2);
+    if near.is_empty() {
+        return Some("I am not sure. I know only `mlx`; `mlx --help` lists its commands.".to_owned());
+    }
+    Some(format!("I am not sure. Questions near yours that I know:\n  {}", near.join("\n  ")))
+}
