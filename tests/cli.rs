@@ -447,7 +447,10 @@ fn files(folder: &str) -> usize {
 #[test]
 fn completions_and_manual_pages_are_generated() {
     let script = mlx(&["completions", "bash"], "");
-    assert!(script.status.success() && stdout(&script).contains("--max-tokens"));
+    assert!(script.status.success() && stdout(&script).contains("MLX_COMPLETE"));
+    let mut shell = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    shell.args(["--", "mlx", "generate", "--max-"]).env("MLX_COMPLETE", "fish");
+    assert!(stdout(&piped(shell, "")).contains("--max-tokens"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let pages = mlx(&["man", folder.path().to_str().expect("utf-8")], "");
     assert!(pages.status.success(), "{}", stderr(&pages));

@@ -1,15 +1,18 @@
 //! The command line: the commands. The flags of each are in its own file.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand};
-use mlx_server::args::ServeArgs;
+use clap::{Arg, Command as Clap, CommandFactory, Parser, Subcommand};
+use mlx_core::machine;
 
 use crate::ask::{self, AskArgs};
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::chat::ChatArgs;
 use crate::convert::{self, ConvertArgs};
+use crate::default_model::{self, DefaultArgs};
 use crate::doctor::DoctorArgs;
 use crate::generate::{self, GenerateArgs};
 use crate::inspect::InspectArgs;
@@ -18,64 +21,81 @@ use crate::models::{ListArgs, RemoveArgs};
 use crate::parse::{self, ParseArgs};
 use crate::pull::PullArgs;
 use crate::score::ScoreArgs;
+use crate::serve::ServeCommand;
 
 /// Run language models on your own machine: chat, script, serve.
 #[derive(Debug, Parser)]
 #[command(
     name = "mlx",
-    version,
+    version = VERSION.as_str(),
     propagate_version = true,
-    arg_required_else_help = true,
-    args_override_self = true
+    args_override_self = true,
+    subcommand_value_name = "COMMAND",
+    after_help = EXAMPLES
 )]
 pub(crate) struct Cli {
+    /// Say what happens: timings, memory, notes of the loader (on standard error)
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+
     /// The command.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
+
+/// The versions of the program and of MLX.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let mlx = machine::mlx_version().unwrap_or_else(|_| "of an unknown version".to_owned());
+    format!("{} ({}), MLX {mlx}", env!("CARGO_PKG_VERSION"), env!("MLX_COMMIT"))
+});
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Chat with a model in the terminal
+    #[command(alias = "run", after_help = CHAT_EXAMPLES)]
+    Chat(ChatArgs),
+    /// Download a model from the Hugging Face Hub; continues where it stopped
+    #[command(alias = "download", after_help = PULL_EXAMPLES)]
+    Pull(PullArgs),
+    /// List downloaded models
+    #[command(alias = "ls")]
+    List(ListArgs),
+    /// Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama
+    #[command(alias = "server", after_help = SERVE_EXAMPLES)]
+    Serve(ServeCommand),
     /// Answer one prompt, or continue one text, and exit
     #[command(after_help = generate::EXAMPLES)]
     Generate(GenerateArgs),
-    /// Show how likely each token of a text is
-    #[command(after_help = SCORE_EXAMPLES)]
-    Score(ScoreArgs),
-    /// Chat with a model in the terminal
-    Chat(ChatArgs),
     /// Ask the built-in guide a question about this program
     #[command(after_help = ask::EXAMPLES)]
     Ask(AskArgs),
+    /// Choose the model of commands that name none
+    #[command(after_help = default_model::EXAMPLES)]
+    Default(DefaultArgs),
     /// Show a model's size, memory needs and what fits, without loading it
     Inspect(InspectArgs),
-    /// Show what a model's raw output means: thoughts, answer and calls of tools
-    #[command(after_help = parse::EXAMPLES)]
-    Parse(ParseArgs),
+    /// Quantize a model, cast it, or split it into other files
+    #[command(alias = "quantize", after_help = convert::EXAMPLES)]
+    Convert(ConvertArgs),
+    /// Remove a downloaded model
+    Rm(RemoveArgs),
+    /// Show how likely each token of a text is
+    #[command(after_help = SCORE_EXAMPLES)]
+    Score(ScoreArgs),
     /// Measure the speed of prompts and answers
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchArgs),
     /// Check this machine: device, speed, correctness
     Doctor(DoctorArgs),
-    /// Quantize a model, cast it, or split it into other files
-    #[command(after_help = convert::EXAMPLES)]
-    Convert(ConvertArgs),
     /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Download a model from the Hugging Face Hub; continues where it stopped
-    #[command(after_help = PULL_EXAMPLES)]
-    Pull(PullArgs),
-    /// List downloaded models
-    List(ListArgs),
-    /// Remove a downloaded model
-    Rm(RemoveArgs),
-    /// Serve models over HTTP: the APIs of OpenAI, Anthropic and Ollama
-    #[command(after_help = SERVE_EXAMPLES)]
-    Serve(ServeArgs),
     /// Point a coding agent at the server: print the commands, or run it with --exec
     #[command(after_help = launch::EXAMPLES)]
     Launch(LaunchArgs),
+    /// Show what a model's raw output means: thoughts, answer and calls of tools
+    #[command(after_help = parse::EXAMPLES)]
+    Parse(ParseArgs),
     /// Print a shell completion script
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
@@ -90,30 +110,139 @@ pub(crate) enum Command {
     },
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  mlx chat                                        # begin here
+  mlx chat mlx-community/Qwen3-0.6B-4bit          # offers to download it
+  git diff | mlx 'Write a commit message.'        # the same as mlx generate
+  mlx serve mlx-community/Qwen3-0.6B-4bit         # an OpenAI-compatible server";
+
+const CHAT_EXAMPLES: &str = "\
+Examples:
+  mlx chat
+  mlx chat mlx-community/Qwen3-4B-4bit
+  mlx chat guide                        # the built-in model that knows this program
+  mlx chat FOLDER --system 'Be brief.' --session talk.json";
+
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   mlx completions bash > ~/.local/share/bash-completion/completions/mlx
-  mlx completions zsh > ~/.zfunc/_mlx
-  mlx completions fish > ~/.config/fish/completions/mlx.fish";
+  mlx completions zsh > ~/.zfunc/_mlx     # needs fpath+=~/.zfunc before compinit in ~/.zshrc
+  mlx completions fish > ~/.config/fish/completions/mlx.fish
+
+Models complete, too: mlx chat -m <Tab>";
+
 const PULL_EXAMPLES: &str = "\
 Examples:
-  mlx pull ORG/NAME && mlx chat -m ORG/NAME
+  mlx pull ORG/NAME && mlx chat ORG/NAME
   mlx pull ORG/NAME@REVISION
+  mlx pull https://huggingface.co/ORG/NAME
   mlx pull --offline ORG/NAME       # is everything there, and is it what the hub has?
 
-The last line of the output is the folder. Models lie where the hub's other tools keep them. These of their variables count:
+Where the output is no terminal, it is the folder. Models lie where the hub's other tools keep them. These of their variables count:
 HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE.";
 
 const SCORE_EXAMPLES: &str = "\
 Examples:
-  mlx score -m FOLDER -t 'The sky is green.'
-  mlx score -m FOLDER --file letter.txt --format text
-  mlx score -m FOLDER --file letter.txt --format html --logprobs 5 -o letter.html
-  cat book.txt | mlx score -m FOLDER --stride 256 --json";
+  mlx score MODEL -t 'The sky is green.'
+  mlx score MODEL --file letter.txt --format text
+  mlx score MODEL --file letter.txt --format html --logprobs 5 -o letter.html
+  cat book.txt | mlx score MODEL --stride 256 --json";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  mlx serve -m FOLDER
-  mlx serve -m small=FOLDER -m large=OTHER --models-budget 16GB --idle-timeout 600
-  mlx serve -m FOLDER --host 0.0.0.0 --api-key-file keys.txt --allowed-host my-machine.example
-  mlx serve -m FOLDER --print-config > server.toml && mlx serve --config server.toml";
+  mlx serve MODEL
+  mlx serve small=FOLDER large=OTHER --models-budget 16GB --idle-timeout 600
+  mlx serve MODEL --host 0.0.0.0 --api-key-file keys.txt --allowed-host my-machine.example
+  mlx serve MODEL --print-config > server.toml && mlx serve --config server.toml";
+
+/// Flags under these headings are in `--help`, not in `-h`.
+const LONG_HELP: [&str; 7] = [
+    "Penalties",
+    "DRY, against repeated sequences",
+    "Cache",
+    "Engine",
+    "Stored responses",
+    "Limits",
+    "What the answer must be",
+];
+
+/// The command line that is parsed, and of which help, manual pages and completions are made.
+pub(crate) fn command() -> Clap {
+    quiet(Cli::command())
+}
+
+/// Variables are shown by name only, and rare flags in the long help only.
+fn quiet(command: Clap) -> Clap {
+    let arg = |arg: Arg| {
+        let is_rare = arg.get_help_heading().is_some_and(|heading| LONG_HELP.contains(&heading));
+        arg.hide_env_values(true).hide_short_help(is_rare)
+    };
+    command.mut_args(arg).mut_subcommands(quiet)
+}
+
+/// The arguments with the command that is meant where none is named: `mlx 'some words'` and `mlx -m MODEL …` generate.
+pub(crate) fn completed(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_global = |word: &OsString| word == "-v" || word == "--verbose";
+    let place = arguments.iter().skip(1).take_while(|word| is_global(word)).count() + 1;
+    let Some(word) = arguments.get(place).and_then(|word| word.to_str()) else { return arguments };
+    let about_the_program = ["-h", "--help", "-V", "--version", "--"].contains(&word);
+    if word.contains(char::is_whitespace) || word.starts_with('-') && word.len() > 1 && !about_the_program {
+        arguments.insert(place, "generate".into());
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn words_and_flags_without_a_command_generate() {
+        let completed = |words: &[&str]| {
+            let words = ["mlx"].iter().chain(words).map(OsString::from).collect();
+            completed(words)
+                .into_iter()
+                .skip(1)
+                .map(|word| word.into_string().expect("text"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(completed(&["write a poem"]), ["generate", "write a poem"]);
+        assert_eq!(completed(&["-v", "-m", "a/b", "hello"]), ["-v", "generate", "-m", "a/b", "hello"]);
+        for kept in [&["chat"][..], &["hello"], &["--help"], &["-V"], &[], &["-v"], &["-v", "list"], &["-"]] {
+            assert_eq!(completed(kept), kept);
+        }
+    }
+
+    /// Every flag stands under the heading of its group, and none under one of another group.
+    #[test]
+    fn headings_end_where_their_groups_do() {
+        let command = command();
+        let heading = |name: &str, flag: &str| {
+            let command = command.find_subcommand(name).expect(name);
+            let arg = command.get_arguments().find(|arg| arg.get_long() == Some(flag)).expect(flag);
+            arg.get_help_heading().map(str::to_owned)
+        };
+        for (name, flags) in [
+            (
+                "generate",
+                &["prompt", "prompt-file", "system", "raw", "max-tokens", "json", "logprobs", "model"][..],
+            ),
+            ("chat", &["session", "system", "plain", "tools", "think", "max-tokens"]),
+            ("score", &["text", "file", "stride", "format", "json", "output"]),
+            ("bench", &["batch", "prompt-lengths", "generate", "repeat", "compare", "json"]),
+        ] {
+            for flag in flags {
+                assert_eq!(heading(name, flag), None, "{name} --{flag}");
+            }
+            assert_eq!(heading(name, "kv-bits").as_deref(), Some("Cache"), "{name}");
+        }
+        assert_eq!(heading("generate", "seed").as_deref(), Some("Sampling"));
+        assert_eq!(heading("serve", "port").as_deref(), Some("Network"));
+    }
+}

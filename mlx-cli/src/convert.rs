@@ -9,18 +9,18 @@ use clap::Args;
 use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::FloatPolicy;
-use mlx_core::{hub, size};
+use mlx_core::{backend, size};
 use mlx_options::ByteSize;
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;
-use crate::model_args::adapters;
+use crate::model_args::{ModelName, adapters};
 use crate::terminal;
 
 /// Shown below the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  mlx convert FOLDER -o SMALL --bits 4
+  mlx convert FOLDER -o SMALL            # 4 bits
   mlx convert FOLDER -o SMALL --bits 3 --group-size 32 --rule lm_head=8 --rule '*.down_proj=6' --rule '*.v_proj=keep'
   mlx convert FOLDER -o SMALL --mode mxfp4 --dtype bf16 --shard-size 2GB
   mlx convert FOLDER -o HALF --dtype bf16
@@ -28,15 +28,15 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
-    #[arg(value_name = "MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelName,
 
     /// The folder to write
     #[arg(short, long, value_name = "FOLDER")]
     output: PathBuf,
 
-    /// Quantize to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or those of the mode]
+    /// Quantize to this many bits: 2, 3, 4, 5, 6 or 8 in mode affine [default: 4, or those of
+    /// the mode; without --bits and --mode, --dtype or --adapter alone do not quantize]
     #[arg(long, value_name = "BITS")]
     bits: Option<usize>,
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         bar(done, total);
         if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    match convert(&hub::resolve(&args.model)?, &args.output, &options, &mut progress)? {
+    match convert(&args.model.folder()?, &args.output, &options, &mut progress)? {
         Some(report) => Ok(terminal::show(&text(args, &report))?),
         None => Err(Failure::Interrupted),
     }
@@ -91,19 +91,15 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
 
 impl ConvertArgs {
     fn options(&self) -> Result<ConvertOptions, Failure> {
-        let quantizes = self.bits.is_some() || self.mode.is_some();
-        if !quantizes && (self.group_size.is_some() || !self.rules.is_empty()) {
+        let only_other = self.dtype.is_some() || self.adapter.is_some();
+        let is_asked = self.bits.is_some() || self.mode.is_some();
+        if only_other && !is_asked && (self.group_size.is_some() || !self.rules.is_empty()) {
             return Err(Failure::usage(
                 "--bits",
-                "is missing; --group-size and --rule are about quantizing, which takes --bits or --mode",
+                "is missing; beside --dtype or --adapter, --group-size and --rule need --bits or --mode",
             ));
         }
-        if !quantizes && self.dtype.is_none() && self.adapter.is_none() {
-            return Err(Failure::usage(
-                "--bits",
-                "is missing; give --bits or --mode to quantize, --dtype to cast, or --adapter to fuse",
-            ));
-        }
+        let quantizes = is_asked || !only_other;
         let scheme = || QuantScheme::new(self.mode.unwrap_or(Mode::Affine), self.bits, self.group_size);
         let scheme = quantizes.then(scheme).transpose().map_err(|(key, message)| {
             Failure::usage(if key == "bits" { "--bits" } else { "--group-size" }, message)
@@ -119,6 +115,8 @@ impl ConvertArgs {
     }
 }
 
+const ON_CPU: &str = "this machine computes on the CPU, where quantized weights are unpacked in memory; --keep-quantized keeps them small\n";
+
 fn text(args: &ConvertArgs, report: &Report) -> String {
     let Report { quantized, skipped, shards, parameters, bytes_before, bytes_after } = report;
     let skipped = match skipped.as_slice() {
@@ -131,11 +129,16 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
         }
     };
     format!(
-        "{}: {} instead of {}, {:.3} bits a weight, {quantized} matrices quantized, weight files: {shards}\n{skipped}",
+        "{}: {} instead of {}, {:.3} bits a weight with their scales, {quantized} matrices quantized, weight files: {shards}\n{skipped}{}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),
         *bytes_after as f64 * 8.0 / *parameters as f64,
+        if *quantized > 0 && backend::device_name().is_ok_and(|device| device == "cpu") {
+            ON_CPU
+        } else {
+            ""
+        },
     )
 }
 

@@ -1,21 +1,26 @@
 //! `mlx doctor`: what this machine computes with, whether it computes right, what is slow here and why.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
 use mlx_core::{Result, size};
+use mlx_guide as guide;
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::terminal;
+use crate::{model_choice, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Load this model, too, and say whether its answers are the same bits in any company
-    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
+    /// Load this model, too, and say whether its results depend on what runs beside them
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    word: Option<PathBuf>,
+
+    /// The same as a flag
+    #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
 
     /// Print one JSON object instead of lines
@@ -43,16 +48,18 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
 
 impl Findings {
     fn gather(args: &DoctorArgs) -> Result<Self> {
-        let exactness = |folder: &PathBuf| {
+        let exactness = |name: &Path| {
             // As a server asks for it that wants the same bits under any load.
+            let place =
+                |name| if model_choice::is_guide(name) { guide::folder() } else { hub::resolve(name) };
             let options = EngineOptions { exact: true, ..EngineOptions::default() };
-            Ok(Engine::start(&hub::resolve(folder)?, &options, terminal::load_bar())?.exactness().as_str())
+            Ok(Engine::start(&place(name)?, &options, terminal::load_bar())?.exactness().as_str())
         };
         Ok(Self {
             machine: Machine::look()?,
             rates: ProductRates::measure()?,
             widths: machine::exact_widths()?,
-            model: args.model.as_ref().map(exactness),
+            model: args.word.as_deref().or(args.model.as_deref()).map(exactness),
             hub: Cache::from_env().ok().map(|cache| cache.root().to_path_buf()),
             computes: machine::computes()?,
         })
@@ -80,7 +87,7 @@ impl Findings {
             slow.push("this program is a debug build; cargo build --release makes a faster one".to_owned());
         }
         if machine.device == "cpu" {
-            slow.push("there is no Metal here: everything runs on the CPU".to_owned());
+            slow.push("no Metal GPU: everything runs on the CPU".to_owned());
             for (what, rate, remedy) in [
                 (
                     "halves",
@@ -111,7 +118,7 @@ impl Findings {
 
     fn exactness(&self) -> String {
         let widths: Vec<String> = self.widths.iter().map(i32::to_string).collect();
-        format!("a row's bits are the same in products of {} rows", widths.join(", "))
+        format!("results do not depend on the batch size ({})", widths.join(", "))
     }
 
     fn to_text(&self) -> String {

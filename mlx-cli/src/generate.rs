@@ -1,6 +1,6 @@
 //! `mlx generate`: one prompt, one answer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -18,6 +18,7 @@ use crate::exit_code::Failure;
 use crate::input;
 use crate::interrupt::Interrupt;
 use crate::model_args::ModelArgs;
+use crate::model_choice;
 use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;
@@ -25,10 +26,14 @@ use crate::think::ThinkArgs;
 /// The text below the help.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  mlx generate -m FOLDER -p 'Why is the sky blue?'
-  cat letter.txt | mlx generate -m FOLDER --system 'Summarize what you are given.'
-  mlx generate -m FOLDER --raw -p 'Once upon a time' --max-tokens 100
-  mlx generate -m FOLDER -p Hello --seed 7 --logprobs 3 --json
+  mlx generate MODEL 'Why is the sky blue?'
+  git diff | mlx generate 'Write a commit message.'     # as `git diff | mlx 'Write …'`
+  cat letter.txt | mlx generate MODEL --system 'Summarize what you are given.'
+  mlx generate MODEL --raw -p 'Once upon a time' --max-tokens 100
+  mlx generate MODEL -p Hello --seed 7 --logprobs 3 --json
+
+One word alone is the prompt, unless it is ORG/NAME, a folder or guide, or -p gives the prompt. A prompt without -p is followed by what is
+piped in.
 
 Exit codes: 0 done, 1 failed, 2 the command line asks for something impossible, 130 interrupted.";
 
@@ -37,15 +42,19 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
-    #[command(flatten, next_help_heading = "Cache")]
+    #[command(flatten)]
     prefix_cache: PrefixCacheArgs,
 
-    /// The prompt; without it, or with -, what is piped in is the prompt
+    /// The prompt; what is piped in follows it
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["prompt", "prompt_file", "prompt_ids"])]
+    text: Option<String>,
+
+    /// The prompt; without any, or with -, what is piped in is the prompt
     #[arg(short, long, value_name = "TEXT", conflicts_with = "prompt_ids", allow_hyphen_values = true)]
     prompt: Option<String>,
 
     /// The prompt is the text of this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     prompt_file: Option<PathBuf>,
 
     /// The prompt as token ids; nothing is added to them
@@ -80,13 +89,16 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     // Read and checked before the model is loaded: a mistake should not cost a minute.
     let options = args.options.options(args.logprobs);
     options.check()?;
-    let prompt = match args.prompt_ids {
-        Some(_) => String::new(),
-        None => input::read_text(args.prompt.as_deref(), args.prompt_file.as_deref(), "--prompt")?,
+    let Words { model, prompt } = args.words()?;
+    let prompt = match (&args.prompt_ids, prompt) {
+        (Some(_), _) => String::new(),
+        (None, Some(prompt)) => input::with_piped(prompt)?,
+        (None, None) => input::read_text(args.prompt.as_deref(), args.prompt_file.as_deref(), "--prompt")?,
     };
     let interrupt = Interrupt::install();
     let begin = Instant::now();
-    let engine = args.model.start(&args.model.engine_options(&args.prefix_cache)?)?;
+    let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
+    note_base_model(&engine, args);
     let load_seconds = begin.elapsed().as_secs_f64();
     let Prompt { tokens, parser, is_message } = read_prompt(&engine, args, &prompt)?;
     let request = engine.request(tokens, &RequestOptions { is_message, ..options })?;
@@ -99,10 +111,48 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     } else if !failed || !answer.text.is_empty() {
         terminal::show("\n")?;
     }
+    let limit = args.options.max_tokens().filter(|limit| answer.tokens.len() >= *limit);
+    if let (Some(limit), FinishReason::Length) = (limit, &answer.finished.reason) {
+        terminal::note_to_people(&format!("(stopped at {limit} tokens: --max-tokens)"));
+    }
     if args.model.verbose {
         terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}", answer.timings()));
     }
     answer.failure().map_or(Ok(()), Err)
+}
+
+/// What the words without a flag are.
+struct Words {
+    model: ModelArgs,
+    prompt: Option<String>,
+}
+
+impl GenerateArgs {
+    /// Of two words the first is the model. One alone is the model only if it looks like one, or if the prompt is given by a flag.
+    fn words(&self) -> Result<Words, Failure> {
+        let (mut model, mut prompt) = (self.model.clone(), self.text.clone());
+        let has_flag = self.prompt.is_some() || self.prompt_file.is_some() || self.prompt_ids.is_some();
+        let is_prompt =
+            |word: &&Path| self.model.name.model.is_some() || !model_choice::looks_like_model(word);
+        let alone = self.model.name.word().filter(|_| self.text.is_none() && !has_flag);
+        if let Some(word) = alone.filter(is_prompt) {
+            let text = word.to_str().ok_or_else(|| Failure::usage("PROMPT", "is not UTF-8"))?;
+            prompt = Some(text.to_owned());
+            model.name = model.name.without_word();
+        }
+        Ok(Words { model, prompt })
+    }
+}
+
+/// Says that a model without a chat template does not answer: it continues the text.
+fn note_base_model(engine: &Engine, args: &GenerateArgs) {
+    let folder = engine.folder();
+    if folder.template.is_none() && !args.raw && args.prompt_ids.is_none() {
+        terminal::note_to_people(&format!(
+            "{} is a base model without a chat template: it continues the text",
+            folder.name()
+        ));
+    }
 }
 
 /// The text as it comes; thoughts on one line where it is a terminal that can show them so.

@@ -25,6 +25,16 @@ pub(crate) fn read_text(given: Option<&str>, file: Option<&Path>, flag: &str) ->
     }
 }
 
+/// The text, followed by what is piped in, if anything is.
+pub(crate) fn with_piped(text: String) -> Result<String, Failure> {
+    if stdin().is_terminal() {
+        return Ok(text);
+    }
+    let mut piped = String::new();
+    stdin().read_to_string(&mut piped).map_err(|source| Error::io("standard input", source))?;
+    Ok(if piped.trim().is_empty() { text } else { format!("{text}\n\n{piped}") })
+}
+
 /// Reads a text file.
 pub(crate) fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::io(path, source))

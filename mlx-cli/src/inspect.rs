@@ -6,19 +6,18 @@ use clap::Args;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{Inspection, inspect};
-use mlx_core::{hub, size};
+use mlx_core::size;
 use mlx_options::LoadArgs;
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::model_args::adapters;
+use crate::model_args::{ModelName, adapters};
 use crate::terminal::{self, count};
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// The model: a name that `mlx list` shows, or a folder with config.json and safetensors
-    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
-    model: PathBuf,
+    #[command(flatten)]
+    model: ModelName,
 
     /// An adapter of that model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
     #[arg(long, value_name = "FOLDER")]
@@ -38,7 +37,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let mut options = EngineOptions::single();
     args.load.apply(&mut options);
     options.adapters = adapters(args.adapter.as_deref())?;
-    let found = inspect(&hub::resolve(&args.model)?, &options)?;
+    let found = inspect(&args.model.folder()?, &options)?;
     let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
     terminal::show(&text)
 }

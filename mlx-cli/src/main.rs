@@ -7,7 +7,10 @@ mod ask;
 mod bench;
 mod cache;
 mod chat;
+mod completion;
 mod convert;
+mod default_file;
+mod default_model;
 mod doctor;
 mod exit_code;
 mod generate;
@@ -17,12 +20,15 @@ mod interrupt;
 mod launch;
 mod manual;
 mod model_args;
+mod model_choice;
 mod models;
+mod overview;
 mod parse;
 mod pull;
 mod request_args;
 mod score;
 mod serve;
+mod starter_models;
 mod terminal;
 mod think;
 
@@ -30,8 +36,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
-use cache::CacheCommand;
-use clap::Parser;
+use clap::FromArgMatches;
 use exit_code::Failure;
 use mimalloc::MiMalloc;
 use mlx_core::text::GUARDED_THREAD;
@@ -43,8 +48,11 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     quiet_guarded_threads();
-    let cli = Cli::parse();
-    let Err(failure) = start_log(&cli.command).and_then(|()| run(&cli.command)) else {
+    completion::answer_shell(args::command);
+    let arguments = args::completed(std::env::args_os().collect());
+    let matches = args::command().get_matches_from(arguments);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let Err(failure) = start_log(&cli).and_then(|()| run(&cli)) else {
         return ExitCode::SUCCESS;
     };
     if let Some(message) = failure.message() {
@@ -53,23 +61,25 @@ fn main() -> ExitCode {
     failure.exit_code()
 }
 
-fn run(command: &Command) -> Result<(), Failure> {
+fn run(cli: &Cli) -> Result<(), Failure> {
+    let Some(command) = &cli.command else { return overview::run() };
     match command {
-        Command::Generate(args) => generate::run(args),
-        Command::Score(args) => score::run(args),
         Command::Chat(args) => chat::run(args),
-        Command::Ask(args) => ask::run(args),
-        Command::Inspect(args) => inspect::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Doctor(args) => doctor::run(args),
-        Command::Convert(args) => convert::run(args),
-        Command::Cache(command) => cache::run(command),
-        Command::Parse(args) => parse::run(args),
         Command::Pull(args) => pull::run(args),
         Command::List(args) => models::list(args),
-        Command::Rm(args) => models::remove(args),
         Command::Serve(args) => serve::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Ask(args) => ask::run(args),
+        Command::Default(args) => default_model::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Convert(args) => convert::run(args),
+        Command::Rm(args) => models::remove(args),
+        Command::Score(args) => score::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Cache(command) => cache::run(command),
         Command::Launch(args) => launch::run(args),
+        Command::Parse(args) => parse::run(args),
         Command::Completions { shell } => manual::completions(*shell),
         Command::Man { folder } => manual::pages(folder),
     }
@@ -86,18 +96,12 @@ fn quiet_guarded_threads() {
 }
 
 /// Log lines go to standard error.
-fn start_log(command: &Command) -> Result<(), Failure> {
-    let verbose = match command {
-        Command::Generate(args) => args.model.verbose,
-        Command::Score(args) => args.model.verbose,
-        Command::Chat(args) => args.model.verbose,
-        Command::Bench(args) => args.model.verbose,
-        Command::Cache(CacheCommand::Save(args)) => args.model.verbose,
+fn start_log(cli: &Cli) -> Result<(), Failure> {
+    if matches!(cli.command, Some(Command::Serve(_))) {
         // The server starts its own log.
-        Command::Serve(_) => return Ok(()),
-        _ => false,
-    };
-    let default = if verbose { "info" } else { "warn" };
+        return Ok(());
+    }
+    let default = if cli.verbose { "info" } else { "warn" };
     // What the certificate verifier logs is part of the error of its connection.
     let filter = log_filter(&format!("{default},rustls_platform_verifier=off"));
     let filter = filter.map_err(|message| {

@@ -2,18 +2,23 @@
 
 use std::path::Path;
 
-use clap::CommandFactory;
-use clap_complete::{Shell, generate};
+use clap_complete::Shell;
+use clap_complete::env::Shells;
 use mlx_core::Error;
 
-use crate::args::Cli;
 use crate::exit_code::Failure;
-use crate::terminal;
+use crate::{args, completion, terminal};
 
-/// Prints the completion script of a shell.
+/// Prints a script with which a shell asks this program for completions.
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
+    let name = shell.to_string();
+    let shells = Shells::builtins();
+    let completer =
+        shells.completer(&name).ok_or_else(|| Failure::usage("SHELL", format!("{name} is not supported")))?;
     let mut script = Vec::new();
-    generate(shell, &mut Cli::command(), "mlx", &mut script);
+    completer
+        .write_registration(completion::VARIABLE, "mlx", "mlx", "mlx", &mut script)
+        .map_err(|error| Error::io("the completion script", error))?;
     terminal::show(&String::from_utf8_lossy(&script))
 }
 
@@ -21,7 +26,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
 pub(crate) fn pages(folder: &Path) -> Result<(), Failure> {
     let about = |error| Error::io(folder, error);
     std::fs::create_dir_all(folder).map_err(about)?;
-    clap_mangen::generate_to(Cli::command(), folder).map_err(about)?;
+    clap_mangen::generate_to(args::command(), folder).map_err(about)?;
     terminal::note(&format!("the manual pages are in {0}; read one with: man {0}/mlx.1", folder.display()));
     Ok(())
 }

@@ -8,14 +8,55 @@ use mlx_core::hub;
 use mlx_guide as guide;
 use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs};
 
+use crate::completion::model_completer;
 use crate::exit_code::Failure;
+use crate::model_choice::{self, Chosen};
 use crate::terminal;
+
+/// The model of a command, as its first argument or by flag.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ModelName {
+    /// The model: a name that `mlx list` shows, ORG/NAME to download, a folder, or guide
+    #[arg(value_name = "MODEL", add = model_completer())]
+    word: Option<PathBuf>,
+
+    /// The same as a flag [default: MLX_MODEL, else the model of `mlx default`]
+    #[arg(short, long, value_name = "MODEL", add = model_completer())]
+    pub(crate) model: Option<PathBuf>,
+}
+
+impl ModelName {
+    /// What the command line names.
+    pub(crate) fn given(&self) -> Result<Option<&Path>, Failure> {
+        match (&self.word, &self.model) {
+            (Some(word), Some(_)) => {
+                let message = format!("names a model, and so does {}; give only one", word.display());
+                Err(Failure::usage("-m", message))
+            }
+            (word, flag) => Ok(word.as_deref().or(flag.as_deref())),
+        }
+    }
+
+    /// The first argument, which in some commands may be something else.
+    pub(crate) fn word(&self) -> Option<&Path> {
+        self.word.as_deref()
+    }
+
+    /// The same, where the first argument was something else.
+    pub(crate) fn without_word(self) -> Self {
+        Self { word: None, ..self }
+    }
+
+    /// The folder of the model that is named, or else of the guide.
+    pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
+        Ok(model_choice::find(self.given()?)?.folder)
+    }
+}
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ModelArgs {
-    /// The model: a name that `mlx list` shows, or a folder with config.json, safetensors and tokenizer.json
-    #[arg(short, long, value_name = "MODEL", env = "MLX_MODEL")]
-    pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) name: ModelName,
 
     /// An adapter of that model: a folder with adapter_config.json, as mlx-lm or PEFT writes it
     #[arg(long, value_name = "FOLDER")]
@@ -31,26 +72,23 @@ pub(crate) struct ModelArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    #[command(flatten, next_help_heading = "Cache")]
+    #[command(flatten)]
     pub(crate) kv_cache: KvCacheArgs,
 }
 
 impl ModelArgs {
     /// The folder of the model.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
-        let missing =
-            || Failure::usage("-m", "is missing; it names a model (`mlx chat` alone talks with the guide)");
-        Ok(hub::resolve(self.model.as_deref().ok_or_else(missing)?)?)
-    }
-
-    /// The same, or that of the built-in model if none is named.
-    pub(crate) fn folder_or_guide(&self) -> Result<PathBuf, Failure> {
-        if self.model.is_some() { self.folder() } else { Ok(guide::folder()?) }
+        self.name.folder()
     }
 
     /// Starts an engine on the model, for requests through the adapter if there is one.
     pub(crate) fn start(&self, options: &EngineOptions) -> Result<Engine, Failure> {
-        self.adapted(Engine::start(&self.folder()?, options, terminal::load_bar())?)
+        let Chosen { folder, is_guide } = model_choice::find(self.name.given()?)?;
+        if is_guide && self.name.given()?.is_none() {
+            terminal::note_to_people(guide::NOTE);
+        }
+        self.adapted(Engine::start(&folder, options, terminal::load_bar())?)
     }
 
     /// The handle of an engine for requests through the adapter, if there is one.

@@ -9,7 +9,7 @@ use mlx_core::{Error, Result, model, size};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::terminal;
+use crate::{starter_models, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
@@ -35,6 +35,10 @@ pub(crate) fn list(args: &ListArgs) -> Result<(), Failure> {
     let rows: Vec<Row> = cache.list()?.into_iter().map(|model| Row::new(model, policy)).collect();
     if args.json {
         terminal::show(&format!("{}\n", rows.iter().map(Row::json).collect::<Value>()))?;
+        return Ok(());
+    }
+    if rows.is_empty() {
+        terminal::note(&format!("No models yet. Try: mlx pull {}", starter_models::all()[0].name));
         return Ok(());
     }
     terminal::show(&table(&rows))?;

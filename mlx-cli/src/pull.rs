@@ -5,6 +5,7 @@ mod checksum;
 mod client;
 mod fetch;
 mod listing;
+mod progress;
 
 use std::path::{Path, PathBuf};
 
@@ -12,19 +13,21 @@ use clap::Args;
 use mlx_core::config::Fields;
 use mlx_core::hub::{self, Cache, ModelName};
 use mlx_core::model::family;
-use mlx_core::{Error, Result, size, weights};
+use mlx_core::{Error, Result, weights};
+use mlx_options::rough_size;
 
 use crate::exit_code::Failure;
 use crate::interrupt;
-use crate::terminal::{self, Bars};
+use crate::terminal;
 use client::Client;
 use fetch::Fetch;
 use listing::{HubFile, Listing};
+use progress::Progress;
 
 /// The arguments of `mlx pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
-    /// The model's name on the Hugging Face Hub
+    /// The model's name on the Hugging Face Hub, or the address of its page
     #[arg(value_name = "ORG/NAME[@REVISION]")]
     name: String,
 
@@ -54,42 +57,97 @@ impl PullArgs {
 /// Runs the command.
 pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
     let name = args.name()?;
-    let cache = Cache::from_env()?;
     let folder = if args.offline || is_offline() {
-        check(&cache, &name)?
+        check(&Cache::from_env()?, &name)?
     } else {
         interrupt::explain(format!("interrupted; `mlx pull {name}` resumes the download"));
-        pull(&cache, &name)?
+        Download::find(&name)?.run()?
     };
+    if terminal::is_shown() {
+        let is_chat = !folder.join(POOLING).exists();
+        terminal::note(&format!("next: mlx {} {name}", if is_chat { "chat" } else { "serve" }));
+        return Ok(());
+    }
     terminal::show(&format!("{}\n", folder.display()))
 }
 
+/// A file of models that make vectors of texts and do not chat.
+const POOLING: &str = "1_Pooling/config.json";
+
 /// Reads `HF_HUB_OFFLINE` as the other Hub tools do.
-fn is_offline() -> bool {
+pub(crate) fn is_offline() -> bool {
     let value = std::env::var("HF_HUB_OFFLINE").unwrap_or_default();
     ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str())
 }
 
-fn pull(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
-    let client = Client::from_env(name)?;
-    let listing = Listing::fetch(&client)?;
-    listing.expect_model(name)?;
-    let repo = cache.repo(name);
-    let folder = repo.snapshot(&listing.commit);
-    let fetch = Fetch::new(&client, &repo, &listing.commit);
-    let described: Vec<&HubFile> = listing.files.iter().filter(|file| hub::described(&file.path)).collect();
-    fetch.all(&described)?;
-    warn_if_unsupported(&folder, &listing);
-    let weights = weights::files(&folder)?;
-    let weights: Vec<&HubFile> =
-        weights.iter().map(|file| listing.file(file, name)).collect::<Result<_>>()?;
-    fetch.all(&weights)?;
-    if name.revision() != listing.commit {
-        repo.write_reference(name.revision(), &listing.commit)?;
+/// A model that the Hub has.
+pub(crate) struct Download {
+    name: ModelName,
+    client: Client,
+    cache: Cache,
+    listing: Listing,
+}
+
+impl Download {
+    /// Asks the Hub for the files of a model.
+    pub(crate) fn find(name: &ModelName) -> Result<Self> {
+        let (cache, client) = (Cache::from_env()?, Client::from_env(name)?);
+        let listing = Listing::fetch(&client)?;
+        listing.expect_model(name)?;
+        Ok(Self { name: name.clone(), client, cache, listing })
     }
-    let bytes = size(described.iter().chain(&weights).map(|file| file.size).sum());
-    terminal::note(&format!("{name} is complete: {bytes} at revision {}", listing.commit));
-    Ok(folder)
+
+    /// The bytes that are not in the cache, roughly.
+    pub(crate) fn bytes_to_come(&self) -> u64 {
+        let repo = self.cache.repo(&self.name);
+        let length = |path: PathBuf| path.metadata().map_or(0, |file| file.len());
+        let there = |file: &HubFile| length(repo.blob(&file.etag)).max(length(repo.partial(&file.etag)));
+        self.listing.likely().map(|file| file.size.saturating_sub(there(file))).sum()
+    }
+
+    /// Downloads what is not in the cache, and returns the model's folder.
+    pub(crate) fn run(&self) -> Result<PathBuf> {
+        let Self { name, client, cache, listing } = self;
+        expect_room(name, self.bytes_to_come(), cache.root())?;
+        let repo = cache.repo(name);
+        let folder = repo.snapshot(&listing.commit);
+        let fetch = Fetch::new(client, &repo, &listing.commit);
+        let total = |files: &[&HubFile]| files.iter().map(|file| file.size).sum::<u64>();
+        let progress = Progress::new(listing.likely().map(|file| file.size).sum());
+        let described: Vec<&HubFile> =
+            listing.files.iter().filter(|file| hub::described(&file.path)).collect();
+        fetch.all(&described, &progress)?;
+        progress.pausing(|| warn_if_unsupported(&folder, listing));
+        let weights = weights::files(&folder)?;
+        let weights: Vec<&HubFile> =
+            weights.iter().map(|file| listing.file(file, name)).collect::<Result<_>>()?;
+        let bytes = total(&described) + total(&weights);
+        progress.set_total(bytes);
+        fetch.all(&weights, &progress)?;
+        progress.finish();
+        if name.revision() != listing.commit {
+            repo.write_reference(name.revision(), &listing.commit)?;
+        }
+        terminal::note(&format!("{name} is complete: {} at revision {}", rough_size(bytes), listing.commit));
+        Ok(folder)
+    }
+}
+
+/// Refuses a download that the disk cannot hold. Where the system does not tell, there is no limit.
+fn expect_room(name: &ModelName, bytes: u64, cache: &Path) -> Result<()> {
+    let Some(existing) = cache.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
+    let Ok(disk) = rustix::fs::statvfs(existing) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if bytes <= free {
+        return Ok(());
+    }
+    let message = format!(
+        "needs {}, but the disk of {} has only {} left; free some space, or move the cache with HF_HOME",
+        rough_size(bytes),
+        cache.display(),
+        rough_size(free)
+    );
+    Err(Error::hub(name, message))
 }
 
 /// Warns before gigabytes are downloaded. It is no error, since another program may use the model.
@@ -106,9 +164,11 @@ fn warn_if_unsupported(folder: &Path, listing: &Listing) {
 fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
     let folder = cache.find(name)?;
     let repo = cache.repo(name);
-    let bars = Bars::new();
+    let files = hub::files(&folder);
+    let length = |path: &PathBuf| path.metadata().map_or(0, |file| file.len());
+    let progress = Progress::new(files.iter().map(length).sum());
     let mut unverified = 0;
-    for path in hub::files(&folder) {
+    for path in files {
         if !path.exists() {
             let message = format!(
                 "{} is a broken link; `mlx pull {name}` without --offline downloads the file",
@@ -120,14 +180,15 @@ fn check(cache: &Cache, name: &ModelName) -> Result<PathBuf> {
             unverified += 1;
             continue;
         };
-        let bar = bars.file(&file.path, file.size);
-        if !file.is_intact(&path, &mut |bytes| bar.show("checking", bytes))? {
+        let bar = progress.file(&file.path);
+        if !file.is_intact(&path, &mut |bytes| bar.checked(bytes))? {
             let message =
                 format!("{} is damaged; `mlx pull {name}` without --offline downloads it again", file.path);
             return Err(Error::hub(name, message));
         }
-        bar.done();
+        bar.done(file.size);
     }
+    progress.finish();
     let checked = match unverified {
         0 => "all checksums match".to_owned(),
         count => format!("all checksums match, except that {count} files have none"),

@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     /// The most tokens to generate [default: until the model ends or its context is full]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     max_tokens: Option<usize>,
 
     /// Stop when this text appears; it is not printed; may be given several times
@@ -20,16 +20,16 @@ pub(crate) struct RequestArgs {
     #[arg(long)]
     ignore_eos: bool,
 
-    #[command(flatten, next_help_heading = "What the answer must be")]
+    #[command(flatten)]
     constraint: ConstraintArgs,
 
-    #[command(flatten, next_help_heading = "Sampling")]
+    #[command(flatten)]
     sampling: SamplingArgs,
 
-    #[command(flatten, next_help_heading = "Penalties")]
+    #[command(flatten)]
     penalties: PenaltyArgs,
 
-    #[command(flatten, next_help_heading = "DRY, against repeated sequences")]
+    #[command(flatten)]
     dry: DryArgs,
 }
 
@@ -37,73 +37,97 @@ pub(crate) struct RequestArgs {
 #[group(multiple = false)]
 struct ConstraintArgs {
     /// JSON that this schema accepts; @FILE reads the schema from a file
-    #[arg(long, value_name = "SCHEMA", value_parser = parse_schema)]
+    #[arg(help_heading = "What the answer must be", long, value_name = "SCHEMA", value_parser = parse_schema)]
     json_schema: Option<Value>,
 
     /// A text that this regular expression matches as a whole
-    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    #[arg(help_heading = "What the answer must be", long, value_name = "REGEX", allow_hyphen_values = true)]
     regex: Option<String>,
 
     /// A text of this grammar, in llguidance's variant of Lark; @FILE reads it from a file
-    #[arg(long, value_name = "LARK", value_parser = text_or_file)]
+    #[arg(help_heading = "What the answer must be", long, value_name = "LARK", value_parser = text_or_file)]
     grammar: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct SamplingArgs {
     /// The same seed gives the same answer [default: a new one each time]
-    #[arg(long, value_name = "N")]
+    #[arg(help_heading = "Sampling", short, long, value_name = "N")]
     seed: Option<u64>,
 
     /// Randomness: 0 always takes the likeliest token [default: 1]
-    #[arg(long, visible_alias = "temp", value_name = "T", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "Sampling",
+        long,
+        visible_alias = "temp",
+        value_name = "T",
+        allow_negative_numbers = true
+    )]
     temperature: Option<f32>,
 
     /// Draw from the K likeliest tokens; 0 is off [default: off]
-    #[arg(long, value_name = "K")]
+    #[arg(help_heading = "Sampling", long, value_name = "K")]
     top_k: Option<u32>,
 
     /// Draw from the most typical tokens that are P likely together; 1 is off [default: off]
-    #[arg(long, visible_alias = "typical", value_name = "P", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "Sampling",
+        long,
+        visible_alias = "typical",
+        value_name = "P",
+        allow_negative_numbers = true
+    )]
     typical_p: Option<f32>,
 
     /// Draw from the fewest tokens that are P likely together; 1 is off [default: off]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
 
     /// Never draw a token less likely than this share of the likeliest; 0 is off [default: off]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
 
     /// How often the likeliest tokens are excluded (XTC); 0 is off [default: off]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     xtc_probability: Option<f32>,
 
     /// How likely a token must be for XTC to exclude it [default: 0.1]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(help_heading = "Sampling", long, value_name = "P", allow_negative_numbers = true)]
     xtc_threshold: Option<f32>,
 
     /// Add BIAS to the logit of a token, as ID=BIAS; -inf forbids it; may be given several times
-    #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
+    #[arg(help_heading = "Sampling", long, value_name = "ID=BIAS", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
 }
 
 #[derive(Debug, Args)]
 struct PenaltyArgs {
     /// Divide positive logits of earlier tokens by this, multiply negative ones; 1 is off [default: off]
-    #[arg(long, visible_alias = "repeat-penalty", value_name = "R", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "Penalties",
+        long,
+        visible_alias = "repeat-penalty",
+        value_name = "R",
+        allow_negative_numbers = true
+    )]
     repetition_penalty: Option<f32>,
 
     /// Lower a token's logit by this for each time it was generated; 0 is off [default: off]
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(help_heading = "Penalties", long, value_name = "F", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
 
     /// Lower a token's logit by this if it was generated; 0 is off [default: off]
-    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    #[arg(help_heading = "Penalties", long, value_name = "P", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
 
     /// How many of the last tokens count; -1 is all, 0 none [default: -1]
-    #[arg(long, visible_alias = "repeat-last-n", value_name = "N", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "Penalties",
+        long,
+        visible_alias = "repeat-last-n",
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
     penalty_last_n: Option<i64>,
 }
 
@@ -111,24 +135,44 @@ struct PenaltyArgs {
 #[expect(clippy::struct_field_names, reason = "the names are those of the flags")]
 struct DryArgs {
     /// Scale of the penalty; 0 is off [default: off]
-    #[arg(long, value_name = "M", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "DRY, against repeated sequences",
+        long,
+        value_name = "M",
+        allow_negative_numbers = true
+    )]
     dry_multiplier: Option<f32>,
 
     /// Growth of the penalty with each repeated token [default: 1.75]
-    #[arg(long, value_name = "B", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "DRY, against repeated sequences",
+        long,
+        value_name = "B",
+        allow_negative_numbers = true
+    )]
     dry_base: Option<f32>,
 
     /// Sequences shorter than this repeat freely [default: 2]
-    #[arg(long, value_name = "N")]
+    #[arg(help_heading = "DRY, against repeated sequences", long, value_name = "N")]
     dry_allowed_length: Option<u32>,
 
     /// How many of the last tokens count; -1 is all, 0 none [default: -1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(
+        help_heading = "DRY, against repeated sequences",
+        long,
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
     dry_penalty_last_n: Option<i64>,
 
-    /// A text that no repeated sequence reaches across; may be given several times, \"none\" alone for no breaker
+    /// A text that no repeated sequence reaches across; may be given several times, "none" alone for no breaker
     /// [default: newline, colon, quotation mark, asterisk]
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(
+        help_heading = "DRY, against repeated sequences",
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true
+    )]
     dry_sequence_breaker: Vec<String>,
 }
 
@@ -143,6 +187,11 @@ impl RequestArgs {
             constraint: self.constraint.grammar().map(Grammar::into),
             ..RequestOptions::default()
         }
+    }
+
+    /// The limit that was given.
+    pub(crate) fn max_tokens(&self) -> Option<usize> {
+        self.max_tokens
     }
 
     fn sampling_options(&self) -> SamplingOptions {
@@ -196,6 +245,11 @@ fn text_or_file(given: &str) -> Result<String, String> {
 
 fn parse_schema(given: &str) -> Result<Value, String> {
     serde_json::from_str(&text_or_file(given)?).map_err(|error| format!("it is no JSON: {error}"))
+}
+
+fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "it must be a number of at least 1".to_owned())
 }
 
 fn parse_bias(text: &str) -> Result<(u32, f32), String> {

@@ -1,17 +1,60 @@
 //! `mlx serve`: the HTTP server, as the program `mlx-server` has it.
 
-use mlx_server::args::ServeArgs;
+use std::path::Path;
 
+use clap::Args;
+use mlx_core::{Error, hub};
+use mlx_server::args::ServeArgs;
+use mlx_server::config::Config;
+
+use crate::completion::model_completer;
 use crate::exit_code::Failure;
-use crate::terminal;
+use crate::{default_file, model_choice, terminal};
+
+/// The flags of the server, and its models as arguments.
+#[derive(Debug, Args)]
+pub(crate) struct ServeCommand {
+    /// The models, each as -m takes it; the first is the default of requests
+    #[arg(value_name = "[NAME=]MODEL", add = model_completer())]
+    models: Vec<String>,
+
+    #[command(flatten)]
+    serve: ServeArgs,
+}
 
 /// Runs the command.
-pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    match mlx_server::run(args) {
-        Ok(text) => Ok(terminal::show(&text.unwrap_or_default())?),
-        Err(error) => {
-            terminal::note(&format!("error: {error}"));
-            Err(Failure::Reported)
+pub(crate) fn run(args: &ServeCommand) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        terminal::note(&format!("error: {error}"));
+        Failure::Reported
+    };
+    let mut config = Config::resolve(&args.serve).map_err(|error| failed(&error))?;
+    let given = &mut config.models.model;
+    if !args.models.is_empty() {
+        // Models of the command line win over the variable, and stand before those of -m.
+        if std::env::var("MLX_MODEL").is_ok_and(|name| *given == [name]) {
+            given.clear();
         }
+        given.splice(..0, args.models.iter().cloned());
     }
+    if given.is_empty() {
+        given.extend(default_file::read()?.and_then(|name| name.into_os_string().into_string().ok()));
+    }
+    if !args.serve.print_config {
+        given.iter().try_for_each(|model| offer(model))?;
+    }
+    match mlx_server::run(config, &args.serve) {
+        Ok(text) => Ok(terminal::show(&text.unwrap_or_default())?),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Offers to download a model that is not here; the server reports all other mistakes.
+fn offer(given: &str) -> Result<(), Failure> {
+    let model = Path::new(given.split_once('=').map_or(given, |(_, model)| model));
+    let is_missing = matches!(hub::resolve(model), Err(Error::NotDownloaded { .. }));
+    if is_missing && terminal::can_ask() && !model_choice::is_guide(model) {
+        model_choice::resolve(model)?;
+    }
+    Ok(())
 }

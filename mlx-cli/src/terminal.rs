@@ -2,8 +2,8 @@
 
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use mlx_core::{Error, size};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mlx_core::Error;
 use mlx_options::printable;
 
 use crate::exit_code::Failure;
@@ -37,6 +37,31 @@ pub(crate) fn note_styled(line: &str) {
 /// Whether both standard input and standard output are terminals.
 pub(crate) fn is_interactive() -> bool {
     stdin().is_terminal() && stdout().is_terminal()
+}
+
+/// Writes a line to standard error if it is a terminal: a hint that no script needs.
+pub(crate) fn note_to_people(line: &str) {
+    if stderr().is_terminal() {
+        note(line);
+    }
+}
+
+/// Whether standard output is a terminal.
+pub(crate) fn is_shown() -> bool {
+    stdout().is_terminal()
+}
+
+/// Whether a question can be asked: standard input and standard error are terminals.
+pub(crate) fn can_ask() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
+}
+
+/// Asks on standard error and reads a line; `None` if the input has ended.
+pub(crate) fn ask(question: &str) -> Result<Option<String>, Failure> {
+    let mut line = String::new();
+    write!(stderr(), "{}", printable(question)).and_then(|()| stderr().flush()).ok();
+    let count = stdin().read_line(&mut line).map_err(|error| Error::io("standard input", error))?;
+    Ok((count > 0).then_some(line))
 }
 
 /// Whether to use colors on standard output (no-color.org).
@@ -77,58 +102,6 @@ fn target() -> ProgressDrawTarget {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// Progress bars of several files. Without a terminal, one line per completed file.
-pub(crate) struct Bars(MultiProgress);
-
-impl Bars {
-    pub(crate) fn new() -> Self {
-        Self(MultiProgress::with_draw_target(target()))
-    }
-
-    /// Adds a bar for a file of this size.
-    pub(crate) fn file(&self, name: &str, bytes: u64) -> Bar {
-        let bar = self.0.add(ProgressBar::new(bytes).with_message(printable(name).into_owned()));
-        bar.set_style(style("{msg:40!} {bar:20} {bytes} of {total_bytes} {bytes_per_sec} {prefix}"));
-        Bar { bars: self.0.clone(), bar }
-    }
-}
-
-/// The bar of a file.
-pub(crate) struct Bar {
-    bars: MultiProgress,
-    bar: ProgressBar,
-}
-
-impl Bar {
-    /// Sets the position and the current activity.
-    pub(crate) fn show(&self, activity: &'static str, bytes: u64) {
-        if self.bar.prefix() != activity {
-            self.bar.set_prefix(activity);
-        }
-        self.bar.set_position(bytes);
-    }
-
-    /// Sets the starting position of a resumed file.
-    pub(crate) fn resume(&self, bytes: u64) {
-        self.bar.set_prefix("");
-        self.bar.set_position(bytes);
-        self.bar.reset_eta();
-    }
-
-    /// Prints a line about the file.
-    pub(crate) fn note(&self, line: &str) {
-        self.bars.suspend(|| note(&format!("{}: {line}", self.bar.message())));
-    }
-
-    /// Marks the file as complete.
-    pub(crate) fn done(&self) {
-        self.bar.finish();
-        if self.bar.is_hidden() {
-            note(&format!("{}  {}", self.bar.message(), size(self.bar.length().unwrap_or_default())));
-        }
-    }
 }
 
 /// A human-readable number of parameters.

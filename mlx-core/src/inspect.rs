@@ -29,6 +29,7 @@ pub struct Inspection {
 pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
     let (spec, kinds, adapters) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
+    let spec = options.bounded(spec);
     let room = MemoryFit::of(&spec, options)?;
     Ok(Inspection { spec, kinds, adapters, device: backend::device_name()?, room })
 }

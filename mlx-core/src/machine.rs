@@ -72,13 +72,18 @@ impl Machine {
     pub fn look() -> Result<Self> {
         Ok(Self {
             device: backend::device_name()?,
-            mlx_version: mlx_sys::version()?,
+            mlx_version: mlx_version()?,
             blas: Blas::find(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
             default_budget: backend::default_memory_budget()?,
         })
     }
+}
+
+/// The version of MLX.
+pub fn mlx_version() -> Result<String> {
+    mlx_sys::version()
 }
 
 fn memory() -> Option<u64> {

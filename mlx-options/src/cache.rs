@@ -29,19 +29,19 @@ pub struct CacheArgs {
 pub struct PrefixCacheArgs {
     /// Memory for past prompts and answers, so that requests with the same beginning start faster; one that is not reused
     /// while 512 others are kept or reused leaves earlier; 0 keeps none [default: a quarter of what requests may take]
-    #[arg(long, value_name = "SIZE", env = "MLX_PREFIX_CACHE")]
+    #[arg(help_heading = "Cache", long, value_name = "SIZE", env = "MLX_PREFIX_CACHE")]
     pub prefix_cache: Option<ByteSize>,
 
     /// Save them in this folder too, for later runs
-    #[arg(long, value_name = "FOLDER", env = "MLX_PROMPT_CACHE_DIR")]
+    #[arg(help_heading = "Cache", long, value_name = "FOLDER", env = "MLX_PROMPT_CACHE_DIR")]
     pub prompt_cache_dir: Option<PathBuf>,
 
     /// Size of that folder, at most; the least recently used are removed first [default: 16GB]
-    #[arg(long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_SIZE")]
+    #[arg(help_heading = "Cache", long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_SIZE")]
     pub prompt_cache_size: Option<ByteSize>,
 
     /// Bytes written to that folder in an hour, at most [default: 4GB]
-    #[arg(long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_WRITES")]
+    #[arg(help_heading = "Cache", long, value_name = "SIZE", env = "MLX_PROMPT_CACHE_WRITES")]
     pub prompt_cache_writes: Option<ByteSize>,
 }
 
@@ -50,7 +50,7 @@ pub struct PrefixCacheArgs {
 #[serde(default, rename_all = "kebab-case")]
 pub struct KvCacheArgs {
     /// Quantize keys and values to 4 or 8 bits: less memory, but answers are only approximately the model's [default: not quantized]
-    #[arg(long, value_name = "BITS", env = "MLX_KV_BITS")]
+    #[arg(help_heading = "Cache", long, value_name = "BITS", env = "MLX_KV_BITS")]
     pub kv_bits: Option<u8>,
 }
 

@@ -11,7 +11,12 @@ pub fn describe(error: &Error) -> String {
             format!("{} {message}", flag(name))
         }
         Error::Environment { variable, message } => format!("{variable} {message}"),
-        Error::NotDownloaded { name, .. } => format!("{error}; `mlx pull {name}` downloads it"),
+        Error::NotDownloaded { name, .. } if name.contains('/') => {
+            format!("{error}; `mlx pull {name}` downloads it")
+        }
+        Error::NotDownloaded { .. } => {
+            format!("{error}; `mlx list` shows what is, and models of the Hub are called ORG/NAME")
+        }
         Error::NoChatTemplate { .. } => format!("{error}; `mlx generate --raw` continues a text without one"),
         Error::NotEmpty { .. } => format!("{error}; give another folder, or --force to write into this one"),
         Error::NotFinite(_) => format!("{error} (--dtype)"),
@@ -45,6 +50,10 @@ mod tests {
             (
                 Error::NotDownloaded { name: "org/tiny".into(), message: "is not in the cache".into() },
                 "org/tiny: is not in the cache; `mlx pull org/tiny` downloads it",
+            ),
+            (
+                Error::NotDownloaded { name: "tiny".into(), message: "is not in the cache".into() },
+                "tiny: is not in the cache; `mlx list` shows what is, and models of the Hub are called ORG/NAME",
             ),
             (Error::Mlx("out of memory".into()), "mlx: out of memory"),
         ] {

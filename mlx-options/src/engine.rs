@@ -46,6 +46,10 @@ pub struct LoadArgs {
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     pub memory_budget: Option<ByteSize>,
 
+    /// Longest sequence, in tokens: a smaller context than the model's takes less memory [default: the model's]
+    #[arg(short, long, value_name = "N", env = "MLX_CTX_SIZE")]
+    pub ctx_size: Option<usize>,
+
     /// Float type to compute in: f32, f16, bf16, or checkpoint for that of the files; f16 and bf16 are slow on a CPU
     /// [default: checkpoint on a GPU, f32 on a CPU]
     #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
@@ -101,7 +105,8 @@ impl ExactArgs {
 impl LoadArgs {
     /// Puts what was given into the options of an engine.
     pub fn apply(self, options: &mut EngineOptions) {
-        let Self { memory_budget, dtype, keep_quantized } = self;
+        let Self { memory_budget, ctx_size, dtype, keep_quantized } = self;
+        options.context = ctx_size.or(options.context);
         options.memory_budget = memory_budget.map(|size| size.0).or(options.memory_budget);
         options.dtype = dtype.or(options.dtype);
         options.keep_quantized = keep_quantized.unwrap_or(options.keep_quantized);
@@ -136,13 +141,14 @@ mod tests {
 
     #[test]
     fn a_file_has_the_names_of_the_flags_and_no_others() {
-        let text = "exact = true\nmemory-budget = '8GB'\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
+        let text = "exact = true\nmemory-budget = '8GB'\nctx-size = 512\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
         let args: EngineArgs = toml::from_str(text).expect("every flag");
         let mut options = EngineOptions::default();
         args.apply(&mut options);
         let expected = EngineOptions {
             exact: true,
             memory_budget: Some(8_000_000_000),
+            context: Some(512),
             dtype: Some(FloatPolicy::Bf16),
             keep_quantized: true,
             max_running: 4,

@@ -22,12 +22,17 @@ const UNITS: [(&str, u64); 9] = [
     ("b", 1),
 ];
 
+/// Read, never written.
+const LETTERS: [(&str, u64); 4] =
+    [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
+
 impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.trim().to_ascii_lowercase();
-        let unit = UNITS.iter().find_map(|(name, size)| Some((lower.strip_suffix(name)?, *size)));
+        let unit =
+            UNITS.iter().chain(&LETTERS).find_map(|(name, size)| Some((lower.strip_suffix(name)?, *size)));
         let (number, unit) = unit.unwrap_or((&lower, 1));
         let bytes = number.trim().parse::<f64>().ok().map(|number| number * unit as f64);
         match bytes.filter(|bytes| (0.0..1e18).contains(bytes)) {
@@ -46,6 +51,18 @@ impl fmt::Display for ByteSize {
             Some((name, size)) => write!(out, "{}{}", self.0 / size, name.to_uppercase().replace('I', "i")),
             None => write!(out, "{}B", self.0),
         }
+    }
+}
+
+/// A size as people say it, in units of a thousand: `340 MB`, `2.3 GB`.
+pub fn rough_size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        ..1e6 => format!("{:.0} kB", (bytes / 1e3).ceil()),
+        ..1e7 => format!("{:.1} MB", bytes / 1e6),
+        // What would round to 1000 MB is 1.0 GB.
+        ..999.5e6 => format!("{:.0} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
     }
 }
 
@@ -121,12 +138,19 @@ mod tests {
         assert_eq!(bytes("512 MiB"), Ok(512 << 20));
         assert_eq!(bytes("1.5kb"), Ok(1500));
         assert_eq!(bytes("12"), Ok(12));
+        assert_eq!([bytes("8G"), bytes("1k"), bytes("1.5m")], [Ok(8_000_000_000), Ok(1000), Ok(1_500_000)]);
         for wrong in ["", "GB", "-1", "1e99", "nan", "8 apples"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
         for size in ["8GB", "512MiB", "1500B", "0B"] {
             assert_eq!(size.parse::<ByteSize>().expect("valid").to_string(), size);
         }
+    }
+
+    #[test]
+    fn rough_sizes_are_short() {
+        let sizes = [0, 1, 999_000, 4_200_000, 340_400_000, 999_600_000, 17_200_000_000].map(rough_size);
+        assert_eq!(sizes, ["0 kB", "1 kB", "999 kB", "4.2 MB", "340 MB", "1.0 GB", "17.2 GB"]);
     }
 
     #[test]

@@ -11,6 +11,6 @@ mod printable;
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
 pub use describe::describe;
 pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs};
-pub use human_units::{ByteSize, Seconds};
+pub use human_units::{ByteSize, Seconds, rough_size};
 pub use log_filter::log_filter;
 pub use printable::{printable, printable_json};

@@ -80,9 +80,8 @@ async fn check_length(State(state): State<AppState>, request: Request, next: Nex
     next.run(request).await
 }
 
-/// What the arguments ask for: a text to print, or else a server that has run to its end.
-pub fn run(args: &ServeArgs) -> Result<Option<String>, StartError> {
-    let config = Config::resolve(args)?;
+/// What the settings, and flags that are no settings, ask for: a text to print, or else a server that has run to its end.
+pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartError> {
     if args.print_config {
         return Ok(Some(config.to_toml()));
     }

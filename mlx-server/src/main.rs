@@ -8,6 +8,7 @@ use clap::Parser;
 use mimalloc::MiMalloc;
 use mlx_options::printable;
 use mlx_server::args::ServeArgs;
+use mlx_server::config::Config;
 
 /// The system's allocator keeps what a burst of large requests has freed (docs/decisions/0032-mimalloc.md).
 #[global_allocator]
@@ -22,7 +23,8 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    match mlx_server::run(&Program::parse().serve) {
+    let args = Program::parse().serve;
+    match Config::resolve(&args).and_then(|config| mlx_server::run(config, &args)) {
         Ok(text) => {
             print!("{}", text.unwrap_or_default());
             ExitCode::SUCCESS

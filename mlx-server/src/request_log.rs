@@ -99,7 +99,7 @@ pub(crate) async fn observe(State(state): State<AppState>, mut request: Request,
     let mut response = next.run(request).await;
     let (status, time) = (response.status().as_u16(), begin.elapsed());
     state.metrics.responded(&route, status, time);
-    let milliseconds = time.as_secs_f64() * 1e3;
+    let milliseconds = (time.as_secs_f64() * 1e6).round() / 1e3;
     let (id_text, user) = (id.to_str().unwrap_or_default(), user.read());
     tracing::info!(id = id_text, method, route, status, milliseconds, user, "request");
     response.headers_mut().insert(REQUEST_ID, id);

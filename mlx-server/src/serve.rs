@@ -38,7 +38,7 @@ const MOST_REFUSALS: usize = 64;
 pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     let address = state.config.address();
     open_files::raise_limit(state.config.limits.max_connections);
-    let listener = TcpListener::bind(address).await.map_err(|error| StartError::about(address, error))?;
+    let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
     let address = listener.local_addr().map_err(|error| StartError::about("listening", error))?;
     tracing::info!(%address, "listening");
     signals::watch(&state.shutdown)?;
@@ -55,6 +55,17 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
         Ok(Ok(outcome)) => outcome,
         _ => Ok(()),
     }
+}
+
+fn not_bound(address: SocketAddr, error: &std::io::Error) -> StartError {
+    if error.kind() == std::io::ErrorKind::AddrInUse {
+        let port = address.port();
+        return StartError::about(
+            address,
+            format_args!("another program has port {port}; --port 0 takes a free one"),
+        );
+    }
+    StartError::about(address, error)
 }
 
 async fn preload(state: AppState) -> Result<(), StartError> {

@@ -32,6 +32,8 @@ pub struct Behavior {
     pub ignores_ranges: bool,
     /// The list of files lacks sizes and checksums, as with some mirrors.
     pub hides_checksums: bool,
+    /// The size that the list gives for weights, in place of their own.
+    pub claimed_size: Option<u64>,
     /// A pause after every 4 KiB of weights.
     pub pause: Duration,
     /// The commit to report instead of [`COMMIT`].
@@ -211,7 +213,8 @@ fn listing(behavior: &Behavior, commit: &str) -> Value {
         }
         let mut sibling = json!({ "rfilename": file, "size": bytes.len(), "blobId": etag("pointer", bytes) });
         if is_large(file) {
-            sibling["lfs"] = json!({ "sha256": etag(file, bytes), "size": bytes.len(), "pointerSize": 134 });
+            let size = behavior.claimed_size.unwrap_or(bytes.len() as u64);
+            sibling["lfs"] = json!({ "sha256": etag(file, bytes), "size": size, "pointerSize": 134 });
         }
         sibling
     };

@@ -158,6 +158,7 @@ mod tests {
             model: ModelArgs,
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join("config.json"), "{}").expect("it can be written");
         let folder = folder.path().to_str().expect("utf-8");
         let Program { model } = clap::Parser::parse_from(["mlx", "-m", folder]);
         let work = Work { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };

@@ -15,7 +15,7 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
-    #[command(flatten, next_help_heading = "Cache")]
+    #[command(flatten)]
     pub(crate) prefix_cache: PrefixCacheArgs,
 
     /// Instructions for the whole conversation
@@ -23,7 +23,7 @@ pub(crate) struct ChatArgs {
     pub(crate) system: Option<String>,
 
     /// The first message is the text of this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) prompt_file: Option<PathBuf>,
 
     /// Keep the conversation in this file, and go on with it if it is there

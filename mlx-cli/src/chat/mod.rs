@@ -17,9 +17,9 @@ mod tools;
 
 use std::path::{Path, PathBuf};
 
+use mlx_core::Error;
 use mlx_core::chat::{ChatSession, ContextFill, Message, Thinking};
 use mlx_core::engine::{EngineOptions, Engines, TokenOutput};
-use mlx_core::{Error, hub};
 use mlx_guide as guide;
 use mlx_options::describe;
 
@@ -27,6 +27,7 @@ use crate::ask;
 use crate::exit_code::Failure;
 use crate::input::read_file;
 use crate::interrupt::Interrupt;
+use crate::model_choice::{self, Chosen};
 use crate::terminal;
 pub(crate) use args::ChatArgs;
 use attach::with_files;
@@ -48,13 +49,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     options.check()?;
     let tools = args.tools.as_deref().map(|file| Toolbox::open(file, &args.allow_tool)).transpose()?;
     let tools = tools.unwrap_or_default();
+    let Chosen { folder, is_guide } = model_choice::find_or_ask(args.model.name.given()?)?;
     let interrupt = Interrupt::install();
     let engines = Engines::default();
-    let engine = engines.start(&args.model.folder_or_guide()?, &engine_options, terminal::load_bar())?;
+    let engine = engines.start(&folder, &engine_options, terminal::load_bar())?;
     let engine = args.model.adapted(engine)?;
     // Another model has other adapters.
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
-    let name = if args.model.model.is_none() { guide::NAME.to_owned() } else { engine.folder().name() };
+    let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
     let session = ChatSession::new(engine, options)?;
     let mut session = session.with_policy(args.context_policy);
     session.set_thinking(args.think.thinking())?;
@@ -66,7 +68,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     let lines = Lines::open();
     let watched = lines.is_interactive();
-    if args.model.model.is_none() {
+    if is_guide {
         terminal::note(guide::NOTE);
     }
     if watched {
@@ -259,7 +261,7 @@ impl Chat {
     }
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {
-        let folder = hub::resolve(Path::new(name))?;
+        let folder = model_choice::resolve(Path::new(name))?;
         let engine = self.engines.start(&folder, &self.engine_options, terminal::load_bar())?;
         let (name, before) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;

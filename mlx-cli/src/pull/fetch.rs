@@ -15,7 +15,7 @@ use super::backoff::{Backoff, FetchError};
 use super::checksum::Checksum;
 use super::client::Client;
 use super::listing::HubFile;
-use crate::terminal::{Bar, Bars};
+use super::progress::{FileProgress, Progress};
 
 /// Files downloaded in parallel.
 const PARALLEL_FILES: usize = 4;
@@ -37,11 +37,11 @@ impl<'a> Fetch<'a> {
     }
 
     /// Downloads those of these files that are not in the cache.
-    pub(super) fn all(&self, files: &[&HubFile]) -> Result<()> {
-        let (bars, next, failure) = (Bars::new(), AtomicUsize::new(0), Mutex::new(None));
+    pub(super) fn all(&self, files: &[&HubFile], progress: &Progress) -> Result<()> {
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let bar = bars.file(&file.path, file.size);
+                let bar = progress.file(&file.path);
                 if let Err(error) = self.one(file, &bar) {
                     self.stopped.store(true, Ordering::Relaxed);
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
@@ -49,7 +49,7 @@ impl<'a> Fetch<'a> {
                 if self.stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                bar.done();
+                bar.done(file.size);
             }
         };
         std::thread::scope(|scope| {
@@ -60,12 +60,12 @@ impl<'a> Fetch<'a> {
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    fn one(&self, file: &HubFile, bar: &Bar) -> Result<()> {
+    fn one(&self, file: &HubFile, bar: &FileProgress) -> Result<()> {
         let wait = || bar.note("another program is downloading this file; waiting for it");
         let _lock = self.repo.lock(&file.etag, wait)?;
         let blob = self.repo.blob(&file.etag);
         if blob.exists() {
-            if file.is_intact(&blob, &mut |bytes| bar.show("checking", bytes))? {
+            if file.is_intact(&blob, &mut |bytes| bar.checked(bytes))? {
                 return self.repo.link(self.commit, &file.path, &file.etag);
             }
             bar.note("the cached file is damaged; downloading it again");
@@ -76,7 +76,7 @@ impl<'a> Fetch<'a> {
     }
 
     /// Downloads a file that is not in the cache. A wrong checksum causes one more download, since the partial file may have been damaged.
-    fn content(&self, file: &HubFile, blob: &Path, bar: &Bar) -> Result<()> {
+    fn content(&self, file: &HubFile, blob: &Path, bar: &FileProgress) -> Result<()> {
         for _ in 0..2 {
             let mut partial = Partial::open(self.repo.partial(&file.etag), file, bar)?;
             self.complete(file, &mut partial, bar)?;
@@ -92,7 +92,7 @@ impl<'a> Fetch<'a> {
         Err(self.client.error(message))
     }
 
-    fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<()> {
+    fn complete(&self, file: &HubFile, partial: &mut Partial, bar: &FileProgress) -> Result<()> {
         let mut backoff = Backoff::new(MAX_ATTEMPTS);
         loop {
             let before = partial.length;
@@ -115,7 +115,7 @@ impl<'a> Fetch<'a> {
     }
 
     /// Sends one request and appends what arrives.
-    fn attempt(&self, file: &HubFile, partial: &mut Partial, bar: &Bar) -> Result<(), FetchError> {
+    fn attempt(&self, file: &HubFile, partial: &mut Partial, bar: &FileProgress) -> Result<(), FetchError> {
         if partial.length == file.size {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl<'a> Fetch<'a> {
                     return Err(FetchError::transient(format!("the connection was lost ({error})")));
                 }
             }
-            bar.show("", partial.length);
+            bar.arrived(partial.length);
         }
         if partial.length < file.size {
             Err(FetchError::transient("the connection was lost"))
@@ -176,12 +176,12 @@ struct Partial<'a> {
 
 impl<'a> Partial<'a> {
     /// Opens the partial file of an earlier run, or an empty one.
-    fn open(path: PathBuf, target: &'a HubFile, bar: &Bar) -> Result<Self> {
+    fn open(path: PathBuf, target: &'a HubFile, bar: &FileProgress) -> Result<Self> {
         let mut checksum = Checksum::new(&target.etag, target.size);
         let mut opened = || {
             fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
             let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
-            let length = checksum.read(&mut file, &mut |bytes| bar.show("checking", bytes))?;
+            let length = checksum.read(&mut file, &mut |bytes| bar.checked(bytes))?;
             Ok((file, length))
         };
         let (file, length) = opened().map_err(|error| Error::io(&path, error))?;
@@ -189,7 +189,7 @@ impl<'a> Partial<'a> {
         if length > target.size {
             partial.restart()?;
         }
-        bar.resume(partial.length);
+        bar.count(partial.length);
         Ok(partial)
     }
 

@@ -78,6 +78,16 @@ impl Listing {
         self.files.iter().any(|file| file.path == path)
     }
 
+    /// The files that a model needs, as far as the names tell: the index may leave some out.
+    pub(super) fn likely(&self) -> impl Iterator<Item = &HubFile> {
+        let is_sharded = self.has(weights::INDEX);
+        let is_shard = |path: &str| path.starts_with("model-") || path.starts_with("model.safetensors-");
+        let is_needed = move |path: &str| {
+            described(path) || if is_sharded { is_shard(path) } else { path == "model.safetensors" }
+        };
+        self.files.iter().filter(move |file| is_needed(&file.path))
+    }
+
     /// Refuses a repository without a model in the supported format.
     pub(super) fn expect_model(&self, name: &ModelName) -> Result<()> {
         if !self.has("model.safetensors") && !self.has(weights::INDEX) {

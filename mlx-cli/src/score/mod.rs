@@ -26,7 +26,7 @@ pub(crate) struct ScoreArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 
-    #[command(flatten, next_help_heading = "Cache")]
+    #[command(flatten)]
     prefix_cache: PrefixCacheArgs,
 
     /// The text; without it, or with -, what is piped in is the text

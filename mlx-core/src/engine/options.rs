@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::error::Result;
+use crate::model::ModelSpec;
 use crate::weights::{FloatPolicy, WeightPolicy};
 
 /// The options of an engine.
@@ -14,6 +15,8 @@ pub struct EngineOptions {
     pub exact: bool,
     /// Bytes for weights, caches and activations together. `None`: a share of the machine's memory.
     pub memory_budget: Option<u64>,
+    /// The longest sequence, in tokens, where that is less than the model's context. `None`: the model's context.
+    pub context: Option<usize>,
     /// The float type to compute in. `None`: the device's default.
     pub dtype: Option<FloatPolicy>,
     /// Keep quantized weights packed on devices that compute faster with floats.
@@ -43,6 +46,7 @@ impl Default for EngineOptions {
         Self {
             exact: false,
             memory_budget: None,
+            context: None,
             dtype: None,
             keep_quantized: false,
             prefix_cache: None,
@@ -66,6 +70,13 @@ impl EngineOptions {
     /// How weights are stored on the device.
     pub fn weights(&self) -> Result<WeightPolicy> {
         Ok(WeightPolicy::new(self.backend()?, self.keep_quantized).with_floats(self.dtype))
+    }
+
+    /// What is known about a model, with the context of these options.
+    pub(crate) fn bounded(&self, mut spec: ModelSpec) -> ModelSpec {
+        spec.context_length =
+            self.context.map_or(spec.context_length, |most| most.clamp(1, spec.context_length));
+        spec
     }
 
     /// What models are computed with.

@@ -1,4 +1,5 @@
-//! The name of a model on the Hub: `ORG/NAME` with an optional `@REVISION`. Invariant: every parsed name is safe in a path and in a URL.
+//! The name of a model on the Hub: `ORG/NAME` with an optional `@REVISION`, or the address of its page. Invariant: every parsed name is
+//! safe in a path and in a URL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +11,9 @@ const MAX_LENGTH: usize = 96;
 
 /// The revision of a name without `@REVISION`.
 const DEFAULT_REVISION: &str = "main";
+
+/// How an address of the Hub begins that was copied without its scheme.
+const HOSTS: [&str; 2] = ["huggingface.co/", "hf.co/"];
 
 /// A model on the Hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +51,10 @@ impl FromStr for ModelName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        let of_page = name_on_page(text);
+        let name = of_page.as_deref().unwrap_or(text);
         let (repo, revision) =
-            text.split_once('@').map_or((text, None), |(repo, revision)| (repo, Some(revision)));
+            name.split_once('@').map_or((name, None), |(repo, revision)| (repo, Some(revision)));
         let parts: Vec<&str> = repo.split('/').collect();
         let good = parts.len() <= 2 && parts.iter().all(|part| is_part(part)) && repo.len() <= MAX_LENGTH;
         if good && revision.is_none_or(is_revision) {
@@ -67,6 +73,22 @@ impl fmt::Display for ModelName {
             Some(revision) => write!(out, "{}@{revision}", self.repo),
             None => write!(out, "{}", self.repo),
         }
+    }
+}
+
+/// The name in the address of a page of the Hub, which people copy from a browser: of the model itself, or of a revision or a file of it.
+fn name_on_page(address: &str) -> Option<String> {
+    let place = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"));
+    let place = place.or_else(|| HOSTS.iter().any(|host| address.starts_with(host)).then_some(address))?;
+    let (_, path) = place.split_once('/')?;
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let parts: Vec<&str> = path.trim_end_matches('/').split('/').collect();
+    match parts.as_slice() {
+        [organization, name, "tree" | "blob" | "resolve", revision, ..] => {
+            Some(format!("{organization}/{name}@{revision}"))
+        }
+        [organization, name, ..] => Some(format!("{organization}/{name}")),
+        _ => None,
     }
 }
 
@@ -103,6 +125,23 @@ mod tests {
             let name: ModelName = text.parse().expect(text);
             assert_eq!((name.repo.as_str(), name.revision.as_deref()), (repo, revision));
             assert_eq!(name.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_page_is_a_name() {
+        for (address, name) in [
+            ("https://huggingface.co/org/name", "org/name"),
+            ("https://huggingface.co/org/name/", "org/name"),
+            ("http://127.0.0.1:8000/org/name?library=mlx#files", "org/name"),
+            ("huggingface.co/org/name/tree/main", "org/name@main"),
+            ("hf.co/org/name", "org/name"),
+            ("https://huggingface.co/org/name/blob/v1.0/config.json", "org/name@v1.0"),
+        ] {
+            assert_eq!(address.parse::<ModelName>().expect(address).to_string(), name);
+        }
+        for wrong in ["https://huggingface.co/", "https://huggingface.co/org", "https://a/b/..", "https://"] {
+            assert!(wrong.parse::<ModelName>().is_err(), "{wrong}");
         }
     }
 

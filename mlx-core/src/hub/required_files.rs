@@ -9,16 +9,18 @@ use crate::weights;
 const MANDATORY: [&str; 2] = ["config.json", "tokenizer.json"];
 
 /// Files that are needed under exactly this name, if the model has them.
-const BY_NAME: [&str; 6] = [
+const BY_NAME: [&str; 7] = [
     "config.json",
     "generation_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
+    "1_Pooling/config.json",
     weights::INDEX,
 ];
 
-/// Whether `file` is needed besides the weights: configuration, tokenizer and chat templates.
+/// Whether `file` is needed besides the weights: configuration, tokenizer, chat templates and how vectors
+/// are pooled.
 pub fn described(file: &str) -> bool {
     if let Some(template) = file.strip_prefix("additional_chat_templates/") {
         return !template.contains('/') && ends_in(template, "jinja");
@@ -44,7 +46,13 @@ mod tests {
 
     #[test]
     fn only_needed_files_are_required() {
-        for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+        for file in [
+            "config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "chat_template.jinja",
+            "1_Pooling/config.json",
+        ] {
             assert!(described(file), "{file}");
         }
         assert!(described("additional_chat_templates/tool_use.jinja"));

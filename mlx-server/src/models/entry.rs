@@ -246,9 +246,8 @@ impl Entry {
 pub(super) fn all(config: &ModelConfig, options: &EngineOptions) -> Result<Vec<Entry>, StartError> {
     let mut entries: Vec<Entry> = Vec::new();
     if config.model.is_empty() {
-        tracing::warn!("no model is named; {}", guide::NOTE);
-        let folder = guide::folder().map_err(|error| StartError::about("--model", describe(&error)))?;
-        entries.push(open(&format!("{}={}", guide::NAME, folder.display()), options)?);
+        tracing::info!("no model is named; {}", guide::NOTE);
+        entries.push(open(guide::NAME, options)?);
     }
     for given in &config.model {
         let entry = open(given, options)?;
@@ -322,8 +321,10 @@ fn add_adapters(
 fn open(given: &str, options: &EngineOptions) -> Result<Entry, StartError> {
     let named = given.split_once('=').filter(|(name, _)| !name.is_empty() && !Path::new(given).is_dir());
     let (name, place) = named.map_or((None, given), |(name, place)| (Some(name), place));
-    let folder =
-        hub::resolve(Path::new(place)).map_err(|error| StartError::about("--model", describe(&error)))?;
+    let is_guide = place == guide::NAME;
+    let folder = if is_guide { guide::folder() } else { hub::resolve(Path::new(place)) };
+    let folder = folder.map_err(|error| StartError::about("--model", describe(&error)))?;
+    let name = name.or(is_guide.then_some(guide::NAME));
     let Ok(metadata) = std::fs::metadata(folder.join("config.json")) else {
         let why = "is not a model folder: it has no config.json";
         return Err(StartError::about(format_args!("--model: {}", folder.display()), why));

@@ -24,6 +24,8 @@ pub(in crate::engine) struct Device {
     kv_bits: Option<u8>,
     pipelined: bool,
     needs_checkpoints: bool,
+    /// What is known about each model, with the context that was asked for.
+    specs: Vec<ModelSpec>,
 }
 
 /// A model, and what was found out about it.
@@ -43,14 +45,16 @@ impl Device {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // First: there may be no memory to compute anything.
-        let spec = in_bits(&spec_of(&models)?, options.kv_bits)?;
+        let spec = in_bits(&options.bounded(spec_of(&models)?), options.kv_bits)?;
         let capacity = capacity(&spec, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
+        let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
         let checked = |model| Checked { model, exact_widths: OnceCell::new() };
         let models: Vec<Checked> = models.into_iter().map(checked).collect();
         let needs_checkpoints = models[0].model.new_state(Variant::default()).needs_checkpoints();
         let device = Self {
             models,
+            specs,
             needs_checkpoints,
             chunks: Chunks::new(backend.fused_attention),
             rows,
@@ -72,7 +76,7 @@ impl Device {
 
     /// What the models are, the one without an adapter first.
     pub(in crate::engine) fn specs(&self) -> Vec<ModelSpec> {
-        self.models.iter().map(|it| it.model.spec().clone()).collect()
+        self.specs.clone()
     }
 
     /// What all models have in common.
@@ -124,7 +128,7 @@ impl Device {
 
     /// The positions that the model attends to.
     pub(in crate::engine) fn context(&self) -> usize {
-        self.base().spec().context_length
+        self.specs[0].context_length
     }
 
     /// The last chunk border at or before a position.

@@ -1,0 +1,43 @@
+//! The file that keeps the default model: one line with its name.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use mlx_core::{Error, Result};
+
+/// Makes a model the default.
+pub(crate) fn write(name: &str) -> Result<()> {
+    let path = path()?;
+    let about = |error| Error::io(&path, error);
+    path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(about)?;
+    std::fs::write(&path, format!("{name}\n")).map_err(about)
+}
+
+/// The default model, if there is one.
+pub(crate) fn read() -> Result<Option<PathBuf>> {
+    // Without a home folder there is no default either.
+    let Ok(path) = path() else { return Ok(None) };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.trim()).filter(|name| !name.is_empty()).map(PathBuf::from)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(path, error)),
+    }
+}
+
+/// From now on there is none.
+pub(crate) fn remove() -> Result<()> {
+    let path = path()?;
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// `mlx/default-model` in `$XDG_CONFIG_HOME`, or else in `~/.config`.
+fn path() -> Result<PathBuf> {
+    let named = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = named.or_else(|| Some(std::env::home_dir()?.join(".config"))).ok_or_else(|| {
+        Error::environment("HOME", "is not set, so there is no place for the default model")
+    })?;
+    Ok(config.join("mlx/default-model"))
+}

@@ -1,0 +1,63 @@
+//! `mlx default`: shows and chooses the model of commands that name none.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use mlx_core::Error;
+
+use crate::exit_code::Failure;
+use crate::{default_file, model_choice, terminal};
+
+/// Shown below the help.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx default mlx-community/Qwen3-4B-4bit
+  mlx default              # which it is
+  mlx default --none
+
+A model on the command line and MLX_MODEL win over it. Without any of them, commands use the guide.";
+
+#[derive(Debug, Args)]
+pub(crate) struct DefaultArgs {
+    /// The model: ORG/NAME, a folder, or guide; without it, the present one is shown
+    #[arg(value_name = "MODEL")]
+    model: Option<PathBuf>,
+
+    /// Have no default model
+    #[arg(long, conflicts_with = "model")]
+    none: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &DefaultArgs) -> Result<(), Failure> {
+    match (&args.model, default_file::read()?) {
+        _ if args.none => {
+            default_file::remove()?;
+            terminal::note("there is no default model now");
+        }
+        (Some(model), _) => {
+            let name = checked(model)?;
+            default_file::write(&name)?;
+            terminal::note(&format!("{name} is the default model now"));
+        }
+        (None, Some(model)) => terminal::show(&format!("{}\n", model.display()))?,
+        (None, None) => terminal::note("there is no default model; `mlx default MODEL` chooses one"),
+    }
+    Ok(())
+}
+
+/// The name to keep, once the model is known to be here: that of a folder holds in every folder.
+fn checked(model: &Path) -> Result<String, Failure> {
+    let folder = model_choice::resolve(model)?;
+    let name = if model.is_dir() && !model_choice::is_guide(model) {
+        folder.canonicalize().map_err(|error| Error::io(&folder, error))?
+    } else {
+        model.to_path_buf()
+    };
+    let name = name.to_str().ok_or_else(|| Failure::usage("MODEL", "is not UTF-8"))?;
+    if name.contains('\n') {
+        Err(Failure::usage("MODEL", "has a line end in it"))
+    } else {
+        Ok(name.to_owned())
+    }
+}

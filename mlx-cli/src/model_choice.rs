@@ -1,0 +1,184 @@
+//! Which model a command runs: the one that is named, the default, or the guide. On a terminal, one that is not here can be downloaded at
+//! once, and a chat that names none begins with a choice.
+
+use std::path::{Path, PathBuf};
+
+use mlx_core::hub::{self, Cache, ModelName};
+use mlx_core::machine::Machine;
+use mlx_core::weights::WeightPolicy;
+use mlx_core::{Error, Result, model};
+use mlx_guide as guide;
+use mlx_options::rough_size;
+
+use crate::exit_code::Failure;
+use crate::pull::{self, Download};
+use crate::starter_models::{self, StarterModel};
+use crate::{default_file, terminal};
+
+/// The model of a command.
+pub(crate) struct Chosen {
+    pub(crate) folder: PathBuf,
+    pub(crate) is_guide: bool,
+}
+
+/// The model that the command line, `MLX_MODEL` or `mlx default` names, in this order.
+pub(crate) fn named(given: Option<&Path>) -> Result<Option<PathBuf>> {
+    let variable = || std::env::var_os("MLX_MODEL").filter(|name| !name.is_empty()).map(PathBuf::from);
+    given.map(Path::to_path_buf).or_else(variable).map_or_else(default_file::read, |name| Ok(Some(name)))
+}
+
+/// Whether this names the built-in model.
+pub(crate) fn is_guide(given: &Path) -> bool {
+    given.as_os_str() == guide::NAME
+}
+
+/// Whether a word is a model rather than a text: the guide, a folder, a GGUF file, which is refused by name, or `ORG/NAME`.
+pub(crate) fn looks_like_model(word: &Path) -> bool {
+    let is_name = |text: &str| text.contains('/') && text.parse::<ModelName>().is_ok();
+    is_guide(word) || word.exists() || word.to_str().is_some_and(is_name)
+}
+
+/// The model of that name, or else the guide.
+pub(crate) fn find(given: Option<&Path>) -> Result<Chosen, Failure> {
+    match named(given)? {
+        Some(name) => Ok(Chosen { folder: resolve(&name)?, is_guide: is_guide(&name) }),
+        None => the_guide(),
+    }
+}
+
+/// The same for a chat, which on a terminal asks before it takes the guide.
+pub(crate) fn find_or_ask(given: Option<&Path>) -> Result<Chosen, Failure> {
+    if named(given)?.is_none() && terminal::can_ask() && !pull::is_offline() {
+        return ask();
+    }
+    find(given)
+}
+
+/// The folder of a model that is named: the guide, a folder, or `ORG/NAME[@REVISION]`, which a terminal offers to download.
+pub(crate) fn resolve(given: &Path) -> Result<PathBuf, Failure> {
+    if is_guide(given) {
+        return Ok(guide::folder()?);
+    }
+    match hub::resolve(given) {
+        Err(error @ Error::NotDownloaded { .. }) => offer(given, error),
+        other => Ok(other?),
+    }
+}
+
+fn the_guide() -> Result<Chosen, Failure> {
+    Ok(Chosen { folder: guide::folder()?, is_guide: true })
+}
+
+/// Offers to download a model, where a question can be asked.
+fn offer(given: &Path, missing: Error) -> Result<PathBuf, Failure> {
+    let name: ModelName = given.to_str().unwrap_or_default().parse()?;
+    if !name.repo.contains('/') {
+        return Err(unknown(&name, missing));
+    }
+    if !terminal::can_ask() || pull::is_offline() {
+        return Err(missing.into());
+    }
+    let download = Download::find(&name)?;
+    let size = rough_size(download.bytes_to_come());
+    let question = format!("{name} is not downloaded. Download it now ({size})? [Y/n] ");
+    match terminal::ask(&question)?.as_deref().map(str::trim) {
+        Some("" | "y" | "Y" | "yes" | "Yes") => Ok(download.run()?),
+        Some(_) => Err(missing.into()),
+        None => Err(Failure::Interrupted),
+    }
+}
+
+/// The error for a name without an organization, which the Hub does not have.
+fn unknown(name: &ModelName, missing: Error) -> Failure {
+    let letters = |text: &str| text.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
+    let wanted = letters(&name.repo);
+    let here = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
+    let known = here.into_iter().map(|model| model.name);
+    let known = known.chain(starter_models::all().into_iter().map(|model| model.name));
+    let alike = known.filter(|full| letters(full.rsplit('/').next().unwrap_or_default()).contains(&wanted));
+    let mut alike: Vec<String> = alike.collect();
+    alike.dedup();
+    alike.truncate(3);
+    match missing {
+        Error::NotDownloaded { message, .. } if !alike.is_empty() => {
+            Error::hub(name, format!("{message}; did you mean {}?", alike.join(" or "))).into()
+        }
+        other => other.into(),
+    }
+}
+
+/// Lets the user choose: one of the models that are here, or else one to download.
+fn ask() -> Result<Chosen, Failure> {
+    let here = runnable()?;
+    if !here.is_empty() {
+        return choose_from(&here);
+    }
+    let starters = starter_models::fitting(&Machine::look()?);
+    if starters.is_empty() {
+        return the_guide();
+    }
+    let text = format!("No models yet. Choose one to download:\n\n{}\n", menu(&starters));
+    let Some(place) = choice(&text, starters.len())? else { return the_guide() };
+    let name = &starters[place].name;
+    let folder = Download::find(&name.parse()?)?.run()?;
+    default_file::write(name)?;
+    terminal::note(&format!("{name} is the default model now; `mlx default` changes that"));
+    Ok(Chosen { folder, is_guide: false })
+}
+
+/// The models in the cache that can run.
+fn runnable() -> Result<Vec<(String, PathBuf)>> {
+    let policy = WeightPolicy::for_device(false)?;
+    let complete = Cache::from_env()?.list()?.into_iter().filter(|model| model.missing.is_empty());
+    let mut found: Vec<_> = complete.filter(|found| model::survey(&found.folder, policy).is_ok()).collect();
+    // The latest first.
+    found.sort_by_key(|model| std::cmp::Reverse(model.modified));
+    Ok(found.into_iter().map(|model| (model.name, model.folder)).collect())
+}
+
+fn choose_from(here: &[(String, PathBuf)]) -> Result<Chosen, Failure> {
+    let lines: Vec<String> = here
+        .iter()
+        .take(9)
+        .enumerate()
+        .map(|(place, (name, _))| format!("  {}  {name}", place + 1))
+        .collect();
+    let text = format!(
+        "Which model? (`mlx default NAME` saves this question)\n\n{}\n{GUIDE_LINE}\n",
+        lines.join("\n")
+    );
+    match choice(&text, lines.len())? {
+        Some(place) => Ok(Chosen { folder: here[place].1.clone(), is_guide: false }),
+        None => the_guide(),
+    }
+}
+
+const GUIDE_LINE: &str = "  g  the guide, which is built in and only knows mlx";
+
+fn menu(starters: &[StarterModel]) -> String {
+    let short = |model: &StarterModel| model.name.rsplit('/').next().unwrap_or_default().to_owned();
+    let width = starters.iter().map(|model| short(model).len()).max().unwrap_or_default();
+    let line = |(place, model): (usize, &StarterModel)| {
+        let (name, size) = (short(model), rough_size(model.bytes));
+        format!("  {}  {name:width$}  {size:>7}  {}  {}\n", place + 1, model.license, model.about)
+    };
+    starters.iter().enumerate().map(line).chain([format!("{GUIDE_LINE}\n")]).collect()
+}
+
+/// The place of the chosen line; `None` for the guide.
+fn choice(text: &str, count: usize) -> Result<Option<usize>, Failure> {
+    terminal::note(text);
+    loop {
+        let Some(answer) = terminal::ask("Number, or Enter for 1: ")? else {
+            return Err(Failure::Interrupted);
+        };
+        match answer.trim() {
+            "" => return Ok(Some(0)),
+            "g" | "G" => return Ok(None),
+            other => match other.parse::<usize>() {
+                Ok(number) if (1..=count).contains(&number) => return Ok(Some(number - 1)),
+                _ => terminal::note(&format!("please type a number from 1 to {count}, or g for the guide")),
+            },
+        }
+    }
+}

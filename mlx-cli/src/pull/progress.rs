@@ -1,0 +1,239 @@
+//! How far a download is: one bar for all files, with the rate of what really arrives and the time that is left. Without a terminal, a line
+//! for each complete file.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::io::{IsTerminal, stderr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use mlx_options::{printable, rough_size};
+
+use crate::terminal::note;
+
+/// It fits a terminal of 60 columns.
+const TEMPLATE: &str = "{wide_bar} {percent:>3} %  {amount}{rate}{left}{activity}";
+
+/// How long the rate looks back.
+const WINDOW: Duration = Duration::from_secs(8);
+
+/// The progress of all files of a model.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// What the bar shows besides the bytes.
+#[derive(Default)]
+struct Shown {
+    rate: Rate,
+    activity: &'static str,
+}
+
+impl Progress {
+    /// For so many bytes in all.
+    pub(super) fn new(bytes: u64) -> Self {
+        let is_watched = stderr().is_terminal();
+        let target = if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(bytes), target);
+        let shown = Arc::default();
+        bar.set_style(style(&shown));
+        if is_watched {
+            // The rate falls, too, when nothing arrives.
+            bar.enable_steady_tick(Duration::from_millis(250));
+        }
+        Self { bar, shown }
+    }
+
+    /// Corrects the bytes in all.
+    pub(super) fn set_total(&self, bytes: u64) {
+        self.bar.set_length(bytes);
+    }
+
+    /// A file of it.
+    pub(super) fn file<'a>(&'a self, name: &'a str) -> FileProgress<'a> {
+        FileProgress { all: self, name, counted: AtomicU64::new(0) }
+    }
+
+    /// Runs what may print, with the bar out of its way.
+    pub(super) fn pausing(&self, work: impl FnOnce()) {
+        self.bar.suspend(work);
+    }
+
+    /// Takes the bar away.
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The progress of one file.
+pub(super) struct FileProgress<'a> {
+    all: &'a Progress,
+    name: &'a str,
+    /// Its bytes that the bar counts.
+    counted: AtomicU64,
+}
+
+impl FileProgress<'_> {
+    /// So many of its bytes were found on the disk.
+    pub(super) fn checked(&self, bytes: u64) {
+        self.all.shown().activity = "  checking";
+        self.count(bytes);
+    }
+
+    /// So many of its bytes are there: those that were there before, and those that have arrived.
+    pub(super) fn arrived(&self, bytes: u64) {
+        let before = self.count(bytes);
+        let mut shown = self.all.shown();
+        shown.activity = "";
+        shown.rate.add(Instant::now(), bytes.saturating_sub(before));
+    }
+
+    /// Counts so many of its bytes and returns how many were counted before.
+    pub(super) fn count(&self, bytes: u64) -> u64 {
+        let before = self.counted.swap(bytes, Ordering::Relaxed);
+        if bytes >= before {
+            self.all.bar.inc(bytes - before);
+        } else {
+            self.all.bar.dec(before - bytes);
+        }
+        before
+    }
+
+    /// Prints a line about the file.
+    pub(super) fn note(&self, line: &str) {
+        self.all.bar.suspend(|| note(&format!("{}: {line}", printable(self.name))));
+    }
+
+    /// All of its bytes are there and intact.
+    pub(super) fn done(&self, size: u64) {
+        self.count(size);
+        if self.all.bar.is_hidden() {
+            note(&format!("{}  {}", printable(self.name), rough_size(size)));
+        }
+    }
+}
+
+/// How fast bytes arrive.
+#[derive(Default)]
+struct Rate {
+    /// What arrived when, the oldest first.
+    arrivals: VecDeque<(Instant, u64)>,
+    /// When the first byte arrived.
+    begin: Option<Instant>,
+}
+
+impl Rate {
+    fn add(&mut self, now: Instant, bytes: u64) {
+        self.begin.get_or_insert(now);
+        match self.arrivals.back_mut() {
+            Some((then, sum)) if now.duration_since(*then) < Duration::from_millis(100) => *sum += bytes,
+            _ => self.arrivals.push_back((now, bytes)),
+        }
+        self.forget(now);
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while self.arrivals.front().is_some_and(|(then, _)| now.duration_since(*then) > WINDOW) {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Bytes a second; `None` as long as that would be a guess.
+    fn at(&mut self, now: Instant) -> Option<f64> {
+        self.forget(now);
+        let time = now.duration_since(self.begin?).min(WINDOW).as_secs_f64();
+        let bytes: u64 = self.arrivals.iter().map(|(_, bytes)| bytes).sum();
+        (time >= 0.5).then(|| bytes as f64 / time)
+    }
+}
+
+fn style(shown: &Arc<Mutex<Shown>>) -> ProgressStyle {
+    let locked = |shown: &Arc<Mutex<Shown>>| {
+        let shown = Arc::clone(shown);
+        move || shown.lock().unwrap_or_else(PoisonError::into_inner).rate.at(Instant::now())
+    };
+    let (rate, same_rate, activity) = (locked(shown), locked(shown), Arc::clone(shown));
+    // Writing into a text cannot fail.
+    let style = ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style
+        .with_key("amount", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&amount(state.pos(), state.len().unwrap_or_default()));
+        })
+        .with_key("rate", move |_: &ProgressState, out: &mut dyn Write| {
+            if let Some(rate) = rate() {
+                let _ = write!(out, "  {}/s", rough_size(rate as u64));
+            }
+        })
+        .with_key("left", move |state: &ProgressState, out: &mut dyn Write| {
+            let rest = state.len().unwrap_or_default().saturating_sub(state.pos());
+            if let Some(rate) = same_rate().filter(|rate| *rate > 0.0 && rest > 0) {
+                let _ = write!(out, "  {} left", clock((rest as f64 / rate) as u64));
+            }
+        })
+        .with_key("activity", move |_: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(activity.lock().unwrap_or_else(PoisonError::into_inner).activity);
+        })
+        .progress_chars("█▉▊▋▌▍▎▏░")
+}
+
+/// Bytes of a total, in the unit of the total: `1.2 of 2.8 GB`.
+fn amount(bytes: u64, total: u64) -> String {
+    let (unit, name, digits) = match total {
+        1_000_000_000.. => (1e9, "GB", 1),
+        1_000_000.. => (1e6, "MB", 0),
+        _ => (1e3, "kB", 0),
+    };
+    format!("{:.digits$} of {:.digits$} {name}", bytes as f64 / unit, total as f64 / unit)
+}
+
+/// Minutes and seconds, with hours where there are some.
+fn clock(seconds: u64) -> String {
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_and_times_are_short() {
+        assert_eq!(amount(1_234_000_000, 2_800_000_000), "1.2 of 2.8 GB");
+        assert_eq!(amount(97_400_000, 340_000_000), "97 of 340 MB");
+        assert_eq!(amount(0, 900), "0 of 1 kB");
+        assert_eq!([clock(9), clock(83), clock(3_725)], ["0:09", "1:23", "1:02:05"]);
+    }
+
+    #[test]
+    fn the_rate_counts_what_arrived_lately() {
+        let (mut rate, begin) = (Rate::default(), Instant::now());
+        assert_eq!(rate.at(begin), None);
+        let second = |number: u64| begin + Duration::from_secs(number);
+        for number in 0..4 {
+            rate.add(second(number), 100);
+        }
+        assert_eq!(rate.at(second(4)), Some(100.0));
+        rate.add(second(20), 1600);
+        assert_eq!(rate.at(second(20)), Some(200.0), "a burst after a pause, over the window");
+        assert_eq!(rate.at(second(40)), Some(0.0), "nothing arrives any more");
+    }
+
+    #[test]
+    fn a_file_that_begins_again_takes_its_bytes_back() {
+        let progress = Progress::new(100);
+        let file = progress.file("a");
+        file.checked(60);
+        file.arrived(80);
+        file.arrived(10);
+        assert_eq!(progress.bar.position(), 10);
+        file.done(50);
+        assert_eq!(progress.bar.position(), 50);
+    }
+}

@@ -1,0 +1,86 @@
+//! The models that a first run offers, from `starter_models.toml`: those that fit this machine.
+
+use mlx_core::machine::Machine;
+use serde::Deserialize;
+
+/// A model of the Hub that is good to begin with.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StarterModel {
+    /// `ORG/NAME`.
+    pub(crate) name: String,
+    /// Size of the download, roughly.
+    pub(crate) bytes: u64,
+    /// How many numbers the weights are.
+    parameters: u64,
+    pub(crate) license: String,
+    /// What it is good for, in a few words.
+    pub(crate) about: String,
+}
+
+#[derive(Deserialize)]
+struct File {
+    model: Vec<StarterModel>,
+}
+
+/// What a model takes besides its weights, in bytes: a conversation and the work on it.
+const WORK: u64 = 500_000_000;
+
+/// All of them, the smallest first.
+pub(crate) fn all() -> Vec<StarterModel> {
+    let file: File =
+        toml::from_str(include_str!("starter_models.toml")).expect("the file is checked by a test");
+    file.model
+}
+
+/// Those that fit this machine, the one to recommend first, the others from small to large.
+pub(crate) fn fitting(machine: &Machine) -> Vec<StarterModel> {
+    pick(all(), machine.default_budget, machine.device == "cpu")
+}
+
+fn pick(models: Vec<StarterModel>, budget: u64, is_cpu: bool) -> Vec<StarterModel> {
+    // A CPU computes with floats of four bytes.
+    let need = |model: &StarterModel| WORK + if is_cpu { 4 * model.parameters } else { model.bytes };
+    let mut fitting: Vec<_> = models.into_iter().filter(|model| need(model) <= budget).collect();
+    // Room is left for other programs and long conversations; on a CPU, small is what is quick.
+    let is_comfortable = |model: &StarterModel| !is_cpu && model.bytes <= budget / 4;
+    let recommended = fitting.iter().rposition(is_comfortable).unwrap_or_default();
+    if let Some(first) = fitting.get_mut(..=recommended) {
+        first.rotate_right(1);
+    }
+    fitting
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx_core::hub::ModelName;
+
+    use super::*;
+
+    fn names(gigabytes: u64, is_cpu: bool) -> Vec<String> {
+        let short = |model: StarterModel| {
+            model.name.rsplit('/').next().expect("a name").trim_end_matches("-4bit").to_owned()
+        };
+        pick(all(), gigabytes * 1_000_000_000, is_cpu).into_iter().map(short).collect()
+    }
+
+    #[test]
+    fn the_file_is_sound_and_ordered() {
+        let models = all();
+        assert!(
+            models.is_sorted_by_key(|model| model.bytes) && models.is_sorted_by_key(|model| model.parameters)
+        );
+        for model in models {
+            model.name.parse::<ModelName>().expect("a name of the Hub");
+        }
+    }
+
+    #[test]
+    fn what_is_offered_fits_and_the_recommended_one_stands_first() {
+        assert_eq!(names(5, false), ["Qwen3-1.7B", "Qwen3-0.6B", "Qwen3-4B"]);
+        assert_eq!(names(11, false), ["Qwen3-4B", "Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-8B"]);
+        assert_eq!(names(22, false)[0], "Qwen3-8B");
+        assert_eq!(names(11, true), ["Qwen3-0.6B", "Qwen3-1.7B"]);
+        assert!(names(1, true).is_empty());
+    }
+}
