@@ -13,7 +13,7 @@ LEFT_OUT = {"elsewhere", "smalltalk"}
 
 def main():
     blocks = [block for block in Corpus(HERE / "corpus").intents if block.topic not in LEFT_OUT]
-    phrasings = ([question for question in block.questions if "{" not in question] for block in blocks)
+    phrasings = ([question for question in block.questions if "{" not in question and question[0] != "?"] for block in blocks)
     text = "".join(SEPARATOR.join(known) + "\n" for known in phrasings if known)
     (HERE / "questions.txt").write_text(text, encoding="utf-8")
 

@@ -60,7 +60,7 @@ pub(super) const HELP: &str = "\
 /model [MODEL]        continue with another model, or show which it is
 /save FILE            write the conversation to a file
 /load FILE            continue a saved conversation
-?QUESTION             ask the guide about this program, outside of the conversation
+?QUESTION             ask the guide how mlx works
 /quit                 leave (or Ctrl-D)
 
 Ctrl-C stops an answer or a command. A line that ends with \\ continues in the next one; \"\"\" begins and ends a text of several
