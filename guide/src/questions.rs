@@ -125,7 +125,9 @@ mod tests {
         }
         ["Q: ", "H: "].map(|name| {
             let lines = block.lines().filter_map(|line| line.strip_prefix(name));
-            let all = lines.flat_map(|line| line.split(SEPARATOR)).filter(|phrasing| !phrasing.contains('{') && !phrasing.starts_with('?'));
+            let all = lines
+                .flat_map(|line| line.split(SEPARATOR))
+                .filter(|phrasing| !phrasing.contains('{') && !phrasing.starts_with('?'));
             all.map(|phrasing| phrasing.trim().to_owned()).collect()
         })
     }
