@@ -76,7 +76,8 @@ fn the_json_output_keeps_its_fields() {
     assert_eq!(keys(&object), expected);
     assert_eq!(keys(&object["tokens"][0]), ["id", "text"]);
     assert_eq!(keys(&object["usage"]), ["prompt_tokens", "cached_tokens", "completion_tokens"]);
-    assert_eq!(keys(&object["timings"]), ["load_s", "prefill_s", "decode_s", "prefill_tps", "decode_tps"]);
+    let timings = ["load_s", "prefill_s", "decode_s", "prefill_tps", "decode_tps", "drafted", "accepted"];
+    assert_eq!(keys(&object["timings"]), timings);
     assert_eq!(object["seed"], 9);
     assert_eq!(ids(&json(&arguments, "")), ids(&object), "the same seed gives the same tokens");
 }

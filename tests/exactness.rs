@@ -7,16 +7,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use mlx_core::cache::DiskOptions;
-use mlx_core::engine::{Client, Engine, EngineOptions, Exactness, Priority, RequestOptions, Task};
+use mlx_core::engine::{Client, Engine, EngineOptions, Exactness, Priority, RequestOptions, Speculate, Task};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, TokenLogprob, XtcOptions};
 use mlx_core::weights::FloatPolicy;
 use mlx_tests::{Dice, Outcome, collect, cpu, model_folder, run};
 
 /// A random request of every kind there is.
 #[derive(Clone)]
-struct Request {
-    prompt: Vec<u32>,
-    options: RequestOptions,
+pub(super) struct Request {
+    pub(super) prompt: Vec<u32>,
+    pub(super) options: RequestOptions,
 }
 
 fn sampling(dice: &mut Dice) -> SamplingOptions {
@@ -53,7 +53,7 @@ fn prompt(dice: &mut Dice, engine: &Engine) -> Vec<u32> {
     (0..length).map(|place| token(place, if place < shared { family } else { salt })).collect()
 }
 
-fn request(dice: &mut Dice, engine: &Engine) -> Request {
+pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let prompt = match dice.below(3) {
         // Equal prompts that meet in flight are computed once.
         0 => vec![7; engine.spec().context_length / 3],
@@ -73,6 +73,7 @@ fn request(dice: &mut Dice, engine: &Engine) -> Request {
         priority: dice.pick(&[Priority::Low, Priority::Normal, Priority::High]),
         slide: None,
         exact: None,
+        speculate: None,
         constraint: None,
         is_message: false,
     };
@@ -91,7 +92,7 @@ fn bits(logprob: Option<&TokenLogprob>) -> Option<(u32, Vec<(u32, u32)>)> {
 }
 
 /// Everything of an outcome but where its time went and what was cached.
-fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
+pub(super) fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
     assert_eq!(alone.ids(), loaded.ids(), "{name}: tokens");
     assert_eq!(alone.text, loaded.text, "{name}: text");
     assert_eq!(alone.finished.reason, loaded.finished.reason, "{name}: reason");
@@ -105,13 +106,13 @@ fn assert_equal(alone: &Outcome, loaded: &Outcome, name: &str) {
     }
 }
 
-fn start(folder: &std::path::Path, options: &EngineOptions) -> Engine {
+pub(super) fn start(folder: &std::path::Path, options: &EngineOptions) -> Engine {
     Engine::start(folder, &EngineOptions { exact: true, keep_quantized: true, ..options.clone() }, |_, _| {})
         .expect("the model loads")
 }
 
 /// Runs the requests from several threads in any order, between requests that are cancelled on their way.
-fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
+pub(super) fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     let mut dice = Dice::new(99);
     for place in (1..order.len()).rev() {
@@ -146,7 +147,7 @@ fn run_under_load(engine: &Engine, requests: &[Request]) -> Vec<Outcome> {
 
 /// One of every kind of arithmetic: experts, windows, sinks, caps, layers without rope, a border in a sequence, learned activations,
 /// states of constant size, borrowed keys and values, experts beside a dense block, latents.
-fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
+pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let own = std::env::var_os("EXACTNESS_MODEL").map(PathBuf::from);
     let kinds = [
         "llama-f32",
@@ -185,7 +186,8 @@ fn a_request_gives_the_same_bits_alone_and_under_load() {
     let (mut runs, mut preemptions, mut restores) = (0, 0, 0);
     for (folder, dtype) in models() {
         // Alone and with nothing known of any other request.
-        let alone = EngineOptions { prefix_cache: Some(0), dtype, ..EngineOptions::single() };
+        let speculate = Speculate::Off;
+        let alone = EngineOptions { prefix_cache: Some(0), speculate, dtype, ..EngineOptions::single() };
         let single = start(&folder, &alone);
         let name = format!("{} in {}", folder.display(), single.spec().dtype);
         assert_eq!(single.exactness(), Exactness::Bit, "{name}: no width keeps a row's bits");

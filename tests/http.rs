@@ -65,6 +65,8 @@ fn an_exact_request_says_so_and_others_do_not() {
         assert_eq!(level(json!(true)), "bit-exact");
         assert_eq!(level(json!(false)), "sampling-exact");
     }
+    let wrong = server.post("/v1/completions", &json!({"prompt": "The waves", "speculate": "often"}));
+    assert_eq!((wrong.status, wrong.body["error"]["param"].as_str()), (400, Some("speculate")));
     let wrong = server.post("/v1/completions", &json!({"prompt": "The waves", "exact": "yes"}));
     assert_eq!((wrong.status, wrong.body["error"]["param"].as_str()), (400, Some("exact")));
 }

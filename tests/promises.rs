@@ -34,6 +34,7 @@ mod sessions;
 mod sharing;
 mod sliding;
 mod spans;
+mod speculation;
 mod template_bombs;
 mod template_random;
 mod text;

@@ -209,6 +209,8 @@ fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
             "decode_s": timings.decode,
             "prefill_tps": usage.prefill_rate(&timings),
             "decode_tps": usage.decode_rate(&timings),
+            "drafted": usage.drafts.drafted,
+            "accepted": usage.drafts.accepted,
         },
         "seed": seed,
         "exactness": finished.exactness.as_str(),

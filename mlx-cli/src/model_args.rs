@@ -6,7 +6,7 @@ use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::hub;
 use mlx_guide as guide;
-use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs};
+use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs};
 
 use crate::completion::model_completer;
 use crate::exit_code::Failure;
@@ -66,6 +66,9 @@ pub(crate) struct ModelArgs {
     pub(crate) exact: ExactArgs,
 
     #[command(flatten)]
+    pub(crate) speculate: SpeculateArgs,
+
+    #[command(flatten)]
     pub(crate) load: LoadArgs,
 
     /// Say what happens: timings, memory, notes of the loader (on standard error)
@@ -102,6 +105,7 @@ impl ModelArgs {
         cache.check().map_err(|(flag, why)| Failure::usage(flag, why))?;
         let mut options = EngineOptions::single();
         self.exact.apply(&mut options);
+        self.speculate.apply(&mut options);
         self.load.apply(&mut options);
         cache.apply(&mut options);
         options.adapters = adapters(self.adapter.as_deref())?;

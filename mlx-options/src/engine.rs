@@ -1,7 +1,7 @@
 //! The flags of an engine. Each struct is declared once: clap reads it from flags and variables, serde from a config file.
 
 use clap::Args;
-use mlx_core::engine::EngineOptions;
+use mlx_core::engine::{EngineOptions, Speculate};
 use mlx_core::weights::FloatPolicy;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,10 @@ pub struct EngineArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub exact: ExactArgs,
+    /// Where drafts come from.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub speculate: SpeculateArgs,
     /// How the model is loaded.
     #[command(flatten)]
     #[serde(flatten)]
@@ -36,6 +40,16 @@ pub struct ExactArgs {
     /// Give the same bits whatever runs beside a request, where the device allows it [default: false]
     #[arg(long, env = "MLX_EXACT", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub exact: Option<bool>,
+}
+
+/// Where drafts of the next tokens come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct SpeculateArgs {
+    /// Draft the next tokens and verify several in one pass, where that is faster; answers stay the same: auto, off, lookup (what
+    /// followed in the text itself) or suffix (also what followed in recent answers) [default: auto]
+    #[arg(long, env = "MLX_SPECULATE", value_name = "SOURCE")]
+    pub speculate: Option<Speculate>,
 }
 
 /// How a model is loaded.
@@ -80,6 +94,7 @@ impl EngineArgs {
     pub fn or_default(mut self) -> Self {
         let default = EngineOptions::default();
         self.exact.exact.get_or_insert(default.exact);
+        self.speculate.speculate.get_or_insert(default.speculate);
         self.load.keep_quantized.get_or_insert(default.keep_quantized);
         self.queue.max_running.get_or_insert(default.max_running);
         self.queue.max_waiting.get_or_insert(default.max_waiting);
@@ -89,6 +104,7 @@ impl EngineArgs {
     /// Puts what was given into the options of an engine.
     pub fn apply(&self, options: &mut EngineOptions) {
         self.exact.apply(options);
+        self.speculate.apply(options);
         self.load.apply(options);
         self.queue.apply(options);
         options.tool_format = self.tool_format.clone().or(options.tool_format.take());
@@ -99,6 +115,13 @@ impl ExactArgs {
     /// Puts what was given into the options of an engine.
     pub fn apply(self, options: &mut EngineOptions) {
         options.exact = self.exact.unwrap_or(options.exact);
+    }
+}
+
+impl SpeculateArgs {
+    /// Puts what was given into the options of an engine.
+    pub fn apply(self, options: &mut EngineOptions) {
+        options.speculate = self.speculate.unwrap_or(options.speculate);
     }
 }
 
@@ -141,12 +164,13 @@ mod tests {
 
     #[test]
     fn a_file_has_the_names_of_the_flags_and_no_others() {
-        let text = "exact = true\nmemory-budget = '8GB'\nctx-size = 512\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
+        let text = "exact = true\nspeculate = 'lookup'\nmemory-budget = '8GB'\nctx-size = 512\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
         let args: EngineArgs = toml::from_str(text).expect("every flag");
         let mut options = EngineOptions::default();
         args.apply(&mut options);
         let expected = EngineOptions {
             exact: true,
+            speculate: Speculate::Lookup,
             memory_budget: Some(8_000_000_000),
             context: Some(512),
             dtype: Some(FloatPolicy::Bf16),

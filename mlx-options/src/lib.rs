@@ -10,7 +10,7 @@ mod printable;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
 pub use describe::describe;
-pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs};
+pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};
 pub use human_units::{ByteSize, Seconds, rough_size};
 pub use log_filter::log_filter;
 pub use printable::{printable, printable_json};

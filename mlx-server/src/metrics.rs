@@ -139,13 +139,15 @@ impl Metrics {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const FIGURES: [Figure; 16] = [
+const FIGURES: [Figure; 18] = [
     ("mlx_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are running.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Finished requests.", |it| it.finished),
     ("mlx_prompt_tokens_total", "counter", "Computed prompt tokens.", |it| it.prompt_tokens),
     ("mlx_cached_tokens_total", "counter", "Prompt tokens reused from a cache.", |it| it.cached_tokens),
     ("mlx_completion_tokens_total", "counter", "Generated tokens.", |it| it.completion_tokens),
+    ("mlx_drafted_tokens_total", "counter", "Tokens of drafts that were verified.", |it| it.drafted_tokens),
+    ("mlx_accepted_tokens_total", "counter", "Tokens of drafts that were drawn.", |it| it.accepted_tokens),
     ("mlx_preemptions_total", "counter", "Preemptions of requests.", |it| it.preemptions),
     ("mlx_budget_bytes", "gauge", "Memory budget of the engine in bytes.", |it| it.budget_bytes),
     ("mlx_reserved_bytes", "gauge", "Bytes reserved for weights and requests.", |it| it.reserved_bytes),

@@ -122,7 +122,7 @@ impl LayerState {
         match self {
             Self::Full(_) | Self::Quantized(_) | Self::Latent(_) => 0,
             Self::Sliding(cache) => cache.shortest_cut(),
-            Self::Recurrent(state) => state.len(),
+            Self::Recurrent(state) => state.shortest_cut(),
         }
     }
 
@@ -133,8 +133,7 @@ impl LayerState {
             Self::Sliding(cache) => cache.truncate(length),
             Self::Quantized(cache) => cache.truncate(length),
             Self::Latent(cache) => cache.truncate(length),
-            // It was not longer.
-            Self::Recurrent(_) => {}
+            Self::Recurrent(state) => state.truncate(length),
         }
     }
 

@@ -8,12 +8,14 @@ pub struct RecurrentState {
     window: Option<Array>,
     memory: Option<Array>,
     length: usize,
+    /// The states before each update since it is [traced](Self::trace).
+    trail: Option<Vec<Self>>,
 }
 
 impl RecurrentState {
     /// From what [`arrays`](Self::arrays) gave at this length.
     pub(super) fn from_arrays(mut arrays: impl Iterator<Item = Array>, length: usize) -> Self {
-        Self { window: arrays.next(), memory: arrays.next(), length }
+        Self { window: arrays.next(), memory: arrays.next(), length, trail: None }
     }
 
     /// The rows before the next one, `[rows, channels]`; nothing before the first.
@@ -28,8 +30,30 @@ impl RecurrentState {
 
     /// The state after `count` more rows.
     pub(crate) fn replace(&mut self, window: Array, memory: Option<Array>, count: usize) {
+        if let Some(mut trail) = self.trail.take() {
+            trail.push(self.clone());
+            self.trail = Some(trail);
+        }
         (self.window, self.memory) = (Some(window), memory);
         self.length += count;
+    }
+
+    /// From now on keeps handles of the states that updates replace, so that it can be cut to their lengths; or drops those that it has.
+    pub(super) fn trace(&mut self, on: bool) {
+        self.trail = on.then(Vec::new);
+    }
+
+    /// The shortest length that it can be cut to.
+    pub(super) fn shortest_cut(&self) -> usize {
+        self.trail.as_ref().and_then(|trail| trail.first()).map_or(self.length, |first| first.length)
+    }
+
+    /// Goes back to a length that it had since it is traced.
+    pub(super) fn truncate(&mut self, length: usize) {
+        let trail = self.trail.take();
+        let earlier = trail.iter().flatten().find(|it| it.length == length).cloned();
+        *self = earlier.unwrap_or_else(|| self.clone());
+        self.trail = trail.map(|trail| trail.into_iter().filter(|it| it.length < length).collect());
     }
 
     pub(super) fn len(&self) -> usize {

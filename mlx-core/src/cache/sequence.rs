@@ -98,6 +98,20 @@ impl SequenceState {
         self.layers.iter().any(|layer| !layer.keeps_all())
     }
 
+    /// From now on keeps what recurrent layers replace, so that it can be cut to each length in between; or drops that.
+    pub(crate) fn trace(&mut self, on: bool) {
+        for layer in &mut self.layers {
+            if let LayerState::Recurrent(state) = layer {
+                state.trace(on);
+            }
+        }
+    }
+
+    /// Whether some of its layers are recurrent.
+    pub(crate) fn is_recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, LayerState::Recurrent(_)))
+    }
+
     /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes; a `marked`
     /// checkpoint stays where others are thinned. It costs nothing in layers that can be cut, and a copy of the window in layers with one.
     pub fn checkpoint(&mut self, marked: bool) -> Result<()> {

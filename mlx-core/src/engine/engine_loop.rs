@@ -2,6 +2,7 @@
 
 mod figures;
 mod queue;
+mod verify;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
@@ -11,15 +12,16 @@ use self::queue::Queue;
 pub(super) use self::queue::Submission;
 use super::constraint::prepare;
 use super::options::{EngineOptions, Exactness};
-use super::output::{accept, emit, finish};
+use super::output::{Accepted, accept, emit, finish};
 use super::prefix::Prefixes;
 use super::request::FinishReason;
 use super::run::device::Device;
-use super::run::executor::{DecodePass, PrefillPass, Work};
+use super::run::executor::{PrefillPass, Work};
 use super::schedule::Scheduler;
 use super::schedule::capacity::Capacity;
 use super::schedule::plan::{Changes, Chunk, SequenceView, StepPlan};
 use super::sequence::{Sequence, Sequences};
+use super::speculate::Drafters;
 use super::stats::Gauges;
 use crate::array::Rows;
 use crate::cache::DiskCache;
@@ -48,8 +50,9 @@ pub(super) struct EngineLoop {
     scheduler: Scheduler,
     sequences: Sequences,
     prefixes: Prefixes,
+    drafters: Drafters,
     /// Tokens that were accepted and are to be emitted.
-    accepted: Vec<(u64, Draw)>,
+    accepted: Vec<Accepted>,
     /// Sequences that have ended and whose states may be kept.
     retired: Vec<Sequence>,
     scratch: Scratch,
@@ -80,6 +83,7 @@ impl EngineLoop {
             scheduler,
             sequences: Sequences::default(),
             prefixes,
+            drafters: Drafters::new(options.drafter.clone()),
             accepted: Vec::new(),
             retired: Vec::new(),
             scratch: Scratch::default(),
@@ -128,6 +132,7 @@ impl EngineLoop {
         self.prefixes.receive(&mut self.sequences, &self.device, None);
         self.sequences.share(&self.device);
         self.admit();
+        self.propose();
         let mut plan = self.scheduler.plan(&self.views());
         tracing::trace!(?plan, "step");
         if plan.is_empty() {
@@ -243,13 +248,16 @@ impl EngineLoop {
             self.recover(&ids, &message);
         }
         let (prefill, decode) = (work.take_prefill(), work.take_decode());
-        self.scheduler.record(work.take_prefill_time(), work.decode_seconds.filter(|_| !decode.is_empty()));
+        let rows = decode.iter().flat_map(|pass| &pass.rows).sum();
+        self.scheduler.record(
+            work.take_prefill_time(),
+            work.decode_seconds.filter(|_| rows > 0).map(|seconds| (rows, seconds)),
+        );
         for pass in prefill {
             self.end_prefill(&pass);
         }
-        for DecodePass { ids, logits } in decode {
-            let rows: Vec<(u64, usize)> = ids.into_iter().zip(0..).collect();
-            self.draw(&rows, &logits);
+        for pass in decode {
+            self.draw_decoded(&pass);
         }
     }
 
@@ -280,8 +288,7 @@ impl EngineLoop {
             Ok(draw) => {
                 let sequence = self.sequences.get_mut(id);
                 sequence.quarantined = false;
-                sequence.ended = accept(sequence, draw.token);
-                self.accepted.push((id, draw));
+                self.accepted.push(accept(id, sequence, draw));
                 let length = sequence.history.len();
                 self.device.renew_variant(&mut sequence.running().state, length);
             }
@@ -347,12 +354,13 @@ impl EngineLoop {
 
     /// Emits the accepted tokens, and ends the sequences whose last token it was.
     fn emit(&mut self) {
-        for (id, draw) in std::mem::take(&mut self.accepted) {
+        for accepted in std::mem::take(&mut self.accepted) {
+            let id = accepted.id;
             // It may have failed or been cancelled since.
             if self.sequences.find(id).is_none() {
                 continue;
             }
-            if let Some(reason) = emit(self.sequences.get_mut(id), draw) {
+            if let Some(reason) = emit(self.sequences.get_mut(id), accepted) {
                 self.end(id, reason);
             }
         }
@@ -372,6 +380,9 @@ impl EngineLoop {
         let failed = matches!(reason, FinishReason::Error(_));
         finish(&mut sequence, reason, exactness);
         if !failed {
+            if sequence.drafts.is_some() {
+                self.drafters.learn(sequence.history.generated());
+            }
             self.retired.push(sequence);
         }
     }

@@ -16,6 +16,7 @@ use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
 use super::schedule::capacity::Capacity;
 use super::sequence::Outlet;
+use super::speculate::Speculate;
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     exact_levels: Vec<OnceLock<Exactness>>,
     /// Whether requests that do not say are exact.
     exact: bool,
+    /// Where drafts of requests that do not say come from.
+    speculate: Speculate,
     capacity: Capacity,
     grammars: Grammars,
     max_waiting: usize,
@@ -96,6 +99,7 @@ impl Engine {
         let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
         let options = options.clone();
         let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
+        let speculate = options.speculate;
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
         let start = move |options: &EngineOptions| {
             let (device, capacity) = Device::new(load()?, options)?;
@@ -129,6 +133,7 @@ impl Engine {
             exactness,
             exact_levels,
             exact,
+            speculate,
             capacity,
             grammars: Grammars::default(),
             max_waiting,
@@ -215,6 +220,7 @@ impl Engine {
         let mut request = GenerationRequest::new(prompt, options, folder, self.spec(), grammars)?;
         request.limits.adapter = self.adapter;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
+        request.limits.speculate = options.speculate.unwrap_or(self.shared.speculate);
         request.exactness = match request.limits.keep {
             Some(_) => Exactness::Approximate,
             None => self.exactness_of(request.limits.exact)?,

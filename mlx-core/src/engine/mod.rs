@@ -15,6 +15,7 @@ mod request;
 mod run;
 mod schedule;
 mod sequence;
+mod speculate;
 mod stats;
 mod usage;
 
@@ -32,5 +33,6 @@ pub use request::{
     Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Task,
     TokenOutput,
 };
+pub use speculate::{CustomDrafter, DraftCounts, Drafter, Speculate};
 pub use stats::EngineStats;
 pub use usage::{Miss, Timings, Usage};

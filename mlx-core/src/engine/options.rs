@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::speculate::{CustomDrafter, Speculate};
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::error::Result;
@@ -33,6 +34,10 @@ pub struct EngineOptions {
     /// Folders of adapters that requests may go through, see [`Engine::with_adapter`](super::Engine::with_adapter); the model and all of
     /// them share its weights.
     pub adapters: Vec<PathBuf>,
+    /// Where drafts of requests that do not say come from. Drafts change the speed of an answer and nothing else.
+    pub speculate: Speculate,
+    /// A drafter of the program's own, in place of all others.
+    pub drafter: Option<CustomDrafter>,
     /// The most sequences that run at once; at least 1.
     pub max_running: usize,
     /// The most requests in the queue, however many sequences each has; at least 1.
@@ -54,6 +59,8 @@ impl Default for EngineOptions {
             backend: None,
             kv_bits: None,
             adapters: Vec::new(),
+            speculate: Speculate::Auto,
+            drafter: None,
             max_running: 32,
             max_waiting: 256,
             tool_format: None,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
 use super::options::{Client, Exactness, Priority};
 use super::output::embedding::Pooling;
+use super::speculate::Speculate;
 use super::usage::{Timings, Usage};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
@@ -56,6 +57,8 @@ pub struct RequestOptions {
     pub slide: Option<usize>,
     /// Whether the result must be the same bits whatever runs beside it. `None`: the engine's default.
     pub exact: Option<bool>,
+    /// Where drafts of its answer come from: they change its speed and nothing else. `None`: the engine's default.
+    pub speculate: Option<Speculate>,
     /// What the text must be. What cannot be enforced is refused.
     pub constraint: Option<ConstraintSpec>,
     /// The answer is a message, a text of its own, as in a chat. Otherwise it continues the prompt: it is what its tokens add to the
@@ -119,6 +122,7 @@ pub(super) struct Limits {
     pub(super) end_tokens: Vec<u32>,
     pub(super) stop: Vec<String>,
     pub(super) exact: bool,
+    pub(super) speculate: Speculate,
     /// The adapter, by its place among those of the engine from 1; 0 for none.
     pub(super) adapter: usize,
 }
@@ -162,6 +166,7 @@ impl GenerationRequest {
                 end_tokens,
                 stop: options.stop.clone(),
                 exact: options.exact.unwrap_or(false),
+                speculate: options.speculate.unwrap_or_default(),
                 adapter: 0,
             },
             open_ended: max_tokens.is_none(),

@@ -14,6 +14,8 @@ use super::output::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Limits};
 use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
+use super::schedule::speculation::DraftView;
+use super::speculate::{DraftCounts, SequenceDrafts};
 use super::usage::{Miss, Timings, Usage};
 use crate::cache::{SequenceState, Tier};
 use crate::error::Result;
@@ -90,6 +92,8 @@ pub(super) struct Sequence {
     pub(super) ended: Option<FinishReason>,
     /// Where its prompt left a kept text.
     pub(super) miss: Option<Miss>,
+    /// `None` if nothing is proposed for it.
+    pub(super) drafts: Option<Box<SequenceDrafts>>,
     cached_tokens: usize,
     clock: Clock,
 }
@@ -181,6 +185,7 @@ impl Sequence {
             quarantined: false,
             ended: None,
             miss: None,
+            drafts: None,
             cached_tokens: 0,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }
@@ -252,6 +257,7 @@ impl Sequence {
             reads_hidden: self.reader.is_on(),
             awaits_first_token: self.awaits_first_token(),
             quarantined: self.quarantined,
+            draft: self.drafts.as_ref().map_or_else(DraftView::default, |drafts| drafts.view()),
         }
     }
 
@@ -328,6 +334,7 @@ impl Sequence {
             prompt_tokens: self.history.prompt_length(),
             cached_tokens: self.cached_tokens,
             completion_tokens: self.history.generated().len(),
+            drafts: self.drafts.as_ref().map_or_else(DraftCounts::default, |drafts| drafts.counts),
             miss: self.miss,
         }
     }

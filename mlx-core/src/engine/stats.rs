@@ -25,6 +25,10 @@ pub struct EngineStats {
     pub cached_tokens: u64,
     /// Tokens that were drawn.
     pub completion_tokens: u64,
+    /// Tokens of drafts that were verified.
+    pub drafted_tokens: u64,
+    /// Those of them that were drawn.
+    pub accepted_tokens: u64,
     /// Preemptions: times that a running request went back to the queue to free memory.
     pub preemptions: u64,
     /// The memory budget, in bytes.
@@ -61,6 +65,8 @@ pub(super) struct Gauges {
     pub(super) prompt_tokens: AtomicU64,
     pub(super) cached_tokens: AtomicU64,
     pub(super) completion_tokens: AtomicU64,
+    pub(super) drafted: AtomicU64,
+    pub(super) accepted: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) reserved_bytes: AtomicU64,
     pub(super) used_bytes: AtomicU64,
@@ -132,6 +138,8 @@ impl Gauges {
             prompt_tokens: read(&self.prompt_tokens),
             cached_tokens: read(&self.cached_tokens),
             completion_tokens: read(&self.completion_tokens),
+            drafted_tokens: read(&self.drafted),
+            accepted_tokens: read(&self.accepted),
             preemptions: read(&self.preemptions),
             budget_bytes,
             reserved_bytes: read(&self.reserved_bytes),

@@ -1,5 +1,7 @@
 //! What a request took: tokens and time.
 
+use super::speculate::DraftCounts;
+
 /// Tokens in and out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -9,6 +11,8 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Tokens that were drawn, the one that ended the text included.
     pub completion_tokens: usize,
+    /// How its drafts went.
+    pub drafts: DraftCounts,
     /// Where the prompt left a kept text that goes on, if it left one of 64 tokens or more. Between turns of one conversation it says why
     /// more was computed than what is new; [`Engine::last_miss`](super::Engine::last_miss) has the tokens.
     pub miss: Option<Miss>,

@@ -63,7 +63,9 @@ impl EngineLoop {
             let (client, priority, exact) = (request.client, request.priority, request.limits.exact);
             let adapter = request.limits.adapter;
             let reservation = self.capacity.initial_reservation(&request);
+            let drafts = self.drafters.for_sequence(request.limits.speculate);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
+            sequence.drafts = drafts;
             let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();
             if nothing_to_do || sequence.is_cancelled() {
                 let reason = if nothing_to_do { FinishReason::Length } else { FinishReason::Cancelled };

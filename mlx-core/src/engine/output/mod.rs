@@ -12,31 +12,56 @@ use super::request::{Event, FinishReason, Finished, TokenOutput};
 use super::sequence::Sequence;
 use crate::sampling::Draw;
 
-/// Accepts a token into the history. Returns the reason if it is the last one.
-pub(super) fn accept(sequence: &mut Sequence, token: u32) -> Option<FinishReason> {
+/// A token that was accepted into the history of a sequence and is to be emitted.
+pub(super) struct Accepted {
+    pub(super) id: u64,
+    draw: Draw,
+    /// Its text, once it is known.
+    piece: Option<Piece>,
+    /// Why it is the last one.
+    ended: Option<FinishReason>,
+}
+
+/// Accepts a token into the history. A sequence whose last one it is has ended, but for what is to be emitted.
+pub(super) fn accept(id: u64, sequence: &mut Sequence, draw: Draw) -> Accepted {
     sequence.mark_token();
-    sequence.history.push(token);
-    if sequence.limits.end_tokens.contains(&token) {
-        return Some(FinishReason::EndToken);
-    }
+    sequence.history.push(draw.token);
     let full = sequence.history.generated().len() >= sequence.limits.max_tokens;
-    full.then_some(FinishReason::Length)
+    let ended = if sequence.limits.end_tokens.contains(&draw.token) {
+        Some(FinishReason::EndToken)
+    } else {
+        full.then_some(FinishReason::Length)
+    };
+    sequence.ended.clone_from(&ended);
+    Accepted { id, draw, piece: None, ended }
+}
+
+impl Accepted {
+    /// Decodes the newest token of a sequence, which this is: a stop string may end the text here.
+    pub(super) fn decode(&mut self, sequence: &mut Sequence) {
+        // A token that ends the text is not part of it, whatever its text is.
+        if self.piece.is_some() || matches!(self.ended, Some(FinishReason::EndToken)) {
+            return;
+        }
+        let piece = sequence.text.sync(&sequence.history);
+        if let Some(index) = piece.matched {
+            self.ended = Some(FinishReason::StopString(sequence.limits.stop[index].clone()));
+            sequence.ended.clone_from(&self.ended);
+        }
+        self.piece = Some(piece);
+    }
 }
 
 /// Turns an accepted token into text and emits it. Returns the reason if the sequence ends.
-pub(super) fn emit(sequence: &mut Sequence, draw: Draw) -> Option<FinishReason> {
-    let ended = sequence.ended.clone();
-    // A token that ends the text is not part of it, whatever its text is.
-    let is_end = matches!(ended, Some(FinishReason::EndToken));
-    let piece = if is_end { Piece::default() } else { sequence.text.sync(&sequence.history) };
-    let output = TokenOutput { id: draw.token, text: piece.text, delta: piece.delta, logprob: draw.logprob };
+pub(super) fn emit(sequence: &mut Sequence, mut accepted: Accepted) -> Option<FinishReason> {
+    accepted.decode(sequence);
+    let Accepted { draw, piece, ended, .. } = accepted;
+    let Piece { text, delta, .. } = piece.unwrap_or_default();
+    let output = TokenOutput { id: draw.token, text, delta, logprob: draw.logprob };
     if sequence.outlet.sink.try_send(Event::Token(output)).is_err() {
         return Some(FinishReason::Cancelled);
     }
-    match piece.matched {
-        Some(index) if !is_end => Some(FinishReason::StopString(sequence.limits.stop[index].clone())),
-        _ => ended,
-    }
+    ended
 }
 
 /// Emits the end of a sequence.

@@ -10,10 +10,12 @@ use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::capacity::{Capacity, freed};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
+use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Input, LogitRows, Model, ModelSpec, Pass, Span};
 
 /// A model with its adapters, and how their passes are shaped.
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(in crate::engine) struct Device {
     /// By the place that [`Sequence::adapter`](crate::engine::sequence::Sequence::adapter) names: first the model without an adapter.
     models: Vec<Checked>,
@@ -23,7 +25,10 @@ pub(in crate::engine) struct Device {
     /// Bits of keys and values, if they are quantized.
     kv_bits: Option<u8>,
     pipelined: bool,
+    /// Whether the rows of a draft attend in one operation.
+    fused: bool,
     needs_checkpoints: bool,
+    recurrent: bool,
     /// What is known about each model, with the context that was asked for.
     specs: Vec<ModelSpec>,
 }
@@ -51,11 +56,13 @@ impl Device {
         let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
         let checked = |model| Checked { model, exact_widths: OnceCell::new() };
         let models: Vec<Checked> = models.into_iter().map(checked).collect();
-        let needs_checkpoints = models[0].model.new_state(Variant::default()).needs_checkpoints();
+        let empty = models[0].model.new_state(Variant::default());
         let device = Self {
             models,
             specs,
-            needs_checkpoints,
+            needs_checkpoints: empty.needs_checkpoints(),
+            recurrent: empty.is_recurrent(),
+            fused: backend.fused_attention,
             chunks: Chunks::new(backend.fused_attention),
             rows,
             kv_bits: options.kv_bits,
@@ -97,7 +104,7 @@ impl Device {
     /// The widths of exact decode steps, which the first call checks; empty if a row's bits depend on the others at all widths.
     fn exact_widths(&self, adapter: usize) -> &[usize] {
         self.models[adapter].exact_widths.get_or_init(|| {
-            let widths = exact_widths(self.model(adapter), self.rows).unwrap_or_else(|error| {
+            let widths = exact_widths(self.model(adapter), self.step_rows()).unwrap_or_else(|error| {
                 tracing::warn!(%error, "exact widths could not be checked");
                 Vec::new()
             });
@@ -126,6 +133,11 @@ impl Device {
         if length > self.context() { Exactness::Approximate } else { self.exactness(adapter, exact) }
     }
 
+    /// The number of token ids.
+    pub(in crate::engine) fn vocabulary(&self) -> usize {
+        self.base().spec().vocab_size
+    }
+
     /// The positions that the model attends to.
     pub(in crate::engine) fn context(&self) -> usize {
         self.specs[0].context_length
@@ -139,7 +151,17 @@ impl Device {
     /// What limits the shapes of passes.
     pub(in crate::engine) fn shapes(&self) -> Shapes {
         let (chunks, context, layers) = (self.chunks, self.context(), self.layers());
-        Shapes { chunks, context, layers, exact_rows: self.rows }
+        Shapes { chunks, context, layers, step_rows: self.step_rows(), exact_rows: self.rows }
+    }
+
+    /// The most rows of a decode pass with those of drafts, for which [`Capacity`] has room.
+    fn step_rows(&self) -> usize {
+        step_rows(self.rows)
+    }
+
+    /// Whether a state keeps what it was after each row of a draft, and whether it is to be verified row by row.
+    pub(in crate::engine) fn is_recurrent(&self) -> bool {
+        self.recurrent
     }
 
     /// The variant that the state of a sequence of `length` tokens has.
@@ -209,8 +231,40 @@ impl Device {
         states: &mut [&mut SequenceState],
         exact: bool,
     ) -> Result<Rows> {
+        self.decode_batch(adapter, Batch::decode(rows), rows.len(), states, exact)
+    }
+
+    /// The same with more than one token for some states: the newest, and those of a draft. Each state comes with its tokens and the
+    /// position of the first; the rows are in their order.
+    pub(in crate::engine) fn verify(
+        &self,
+        adapter: usize,
+        tokens: &[(Vec<u32>, usize)],
+        states: &mut [&mut SequenceState],
+        exact: bool,
+    ) -> Result<Rows> {
+        // Row by row, each has the bits of its own step.
+        let by_row = exact || !self.fused || self.recurrent;
+        let spans = tokens.iter().enumerate().flat_map(|(state, (tokens, start))| {
+            let (count, len) = if by_row { (tokens.len(), 1) } else { (1, tokens.len()) };
+            (0..count).map(move |row| Span { state, start: start + row, len, logits: LogitRows::All })
+        });
+        let spans = spans.collect();
+        let rows: Vec<u32> = tokens.iter().flat_map(|it| &it.0).copied().collect();
+        let batch = Batch::new(Input::Tokens(array::from_tokens(&rows)), spans);
+        self.decode_batch(adapter, batch, rows.len(), states, exact)
+    }
+
+    fn decode_batch(
+        &self,
+        adapter: usize,
+        batch: Batch,
+        rows: usize,
+        states: &mut [&mut SequenceState],
+        exact: bool,
+    ) -> Result<Rows> {
         let model = self.model(adapter);
-        let mut pass = model.begin(self.step(adapter, Batch::decode(rows), rows.len(), exact)?)?;
+        let mut pass = model.begin(self.step(adapter, batch, rows, exact)?)?;
         model.advance(&mut pass, self.layers(), states)?;
         self.logits(adapter, &pass)
     }
@@ -303,14 +357,19 @@ pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
     options.memory_budget.map_or_else(default_memory_budget, Ok)
 }
 
+/// The most rows of a pass for so many sequences, with padding and drafts.
+fn step_rows(sequences: usize) -> usize {
+    sequences.next_power_of_two().max(8)
+}
+
 /// What there is room for beside a model.
 pub(in crate::engine) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
-    let padded = options.max_running.clamp(1, MOST_ROWS).next_power_of_two().max(8);
     Capacity::new(
         spec,
         Chunks::new(options.backend()?.fused_attention),
-        padded,
+        step_rows(options.max_running.clamp(1, MOST_ROWS)),
         options.max_running.max(1),
+        if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES },
         budget(options)?,
     )
 }

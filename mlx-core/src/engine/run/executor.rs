@@ -31,9 +31,11 @@ pub(in crate::engine) struct Work {
     decode_ids: Vec<u64>,
 }
 
-/// One decode pass: row `i` belongs to sequence `ids[i]`; ids rise.
+/// One decode pass: a row for each sequence, and behind it one for each token of its draft that is verified. Ids rise.
 pub(in crate::engine) struct DecodePass {
     pub(in crate::engine) ids: Vec<u64>,
+    /// How many rows each of them has.
+    pub(in crate::engine) rows: Vec<usize>,
     pub(in crate::engine) logits: Rows,
 }
 
@@ -150,7 +152,7 @@ impl Device {
             // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
             let exact = ids.iter().any(|id| sequences.get(*id).exact());
             for ids in ids.chunks(self.most_rows(adapter, exact)) {
-                match self.decode_pass(adapter, ids, sequences, exact) {
+                match self.decode_pass(adapter, ids, plan, sequences, exact) {
                     Ok(pass) => work.decode.push(pass),
                     Err(error) => work.check(Err(error)),
                 }
@@ -162,18 +164,26 @@ impl Device {
         &self,
         adapter: usize,
         ids: &[u64],
+        plan: &StepPlan,
         sequences: &mut Sequences,
         exact: bool,
     ) -> Result<DecodePass> {
-        let (mut rows, mut states): (Vec<(u32, usize)>, Vec<&mut SequenceState>) = (Vec::new(), Vec::new());
-        for sequence in sequences.several_mut(ids) {
+        let (mut tokens, mut states): (Vec<(Vec<u32>, usize)>, Vec<&mut SequenceState>) = Default::default();
+        for (id, sequence) in ids.iter().zip(sequences.several_mut(ids)) {
             let newest = *sequence.history.tokens().last().expect("a history is never empty");
+            let drafted = plan.drafted(*id);
+            let draft = sequence.drafts.iter().flat_map(|it| &it.draft.tokens).take(drafted).copied();
+            let rows = std::iter::once(newest).chain(draft).collect();
             let state = &mut sequence.running().state;
-            rows.push((newest, state.offset()));
+            if drafted > 0 {
+                state.trace(true);
+            }
+            tokens.push((rows, state.offset()));
             states.push(state);
         }
-        let logits = self.decode(adapter, &rows, &mut states, exact)?;
-        Ok(DecodePass { ids: ids.to_vec(), logits })
+        let logits = self.verify(adapter, &tokens, &mut states, exact)?;
+        let rows = tokens.iter().map(|it| it.0.len()).collect();
+        Ok(DecodePass { ids: ids.to_vec(), rows, logits })
     }
 
     /// Issues the prefill passes of a plan.

@@ -27,13 +27,14 @@ pub(in crate::engine) struct Capacity {
 }
 
 impl Capacity {
-    /// The capacity of an engine of `given` bytes whose steps are passes of at most `rows` rows for up to `running` requests, or why
-    /// there is none.
+    /// The capacity of an engine of `given` bytes whose steps are passes of at most `rows` rows for up to `running` requests, and which
+    /// takes `beside` bytes for other things; or why there is none.
     pub(in crate::engine) fn new(
         spec: &ModelSpec,
         chunks: Chunks,
         rows: usize,
         running: usize,
+        beside: u64,
         given: u64,
     ) -> Result<Self> {
         let (footprint, budget) = (spec.footprint, given - freed(given));
@@ -41,7 +42,7 @@ impl Capacity {
         // logits of the one before are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
         let step = footprint.pass(rows, 0) + logits;
-        let fixed = spec.weight_bytes + step + footprint.pass(chunks.shared_rows(), 0);
+        let fixed = spec.weight_bytes + step + footprint.pass(chunks.shared_rows(), 0) + beside;
         let capacity = Self { spec: spec.clone(), chunks, budget, fixed };
         let least = capacity.need(1, 1, 0);
         if fixed + least > budget {

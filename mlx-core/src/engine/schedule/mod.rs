@@ -10,6 +10,7 @@ pub(super) mod prefill_budget;
 pub(super) mod shapes;
 #[cfg(test)]
 mod simulation;
+pub(super) mod speculation;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use plan::{Changes, Next, SequenceView, StepPlan};
 use prefill::{PrefillPlanner, Turns};
 use prefill_budget::PrefillBudget;
 use shapes::Shapes;
+use speculation::{DraftKind, SpeculationPolicy};
 
 pub(super) use admission::Ticket;
 pub(super) use ledger::Ledger;
@@ -30,6 +32,7 @@ pub(super) struct Scheduler {
     shapes: Shapes,
     budget: PrefillBudget,
     turns: Turns,
+    speculation: SpeculationPolicy,
     /// Whether the last step ran a quarantined sequence alone; then the next one is for the others.
     isolated: bool,
 }
@@ -42,6 +45,7 @@ impl Scheduler {
             shapes,
             budget: PrefillBudget::default(),
             turns: Turns::default(),
+            speculation: SpeculationPolicy::default(),
             isolated: false,
         }
     }
@@ -81,6 +85,7 @@ impl Scheduler {
     pub(super) fn remove(&mut self, id: u64) {
         self.admission.remove(id);
         self.turns.remove(id);
+        self.speculation.remove(id);
     }
 
     /// Records the bytes that a running sequence holds; returns what exceeds its reservation.
@@ -88,14 +93,21 @@ impl Scheduler {
         self.admission.record_used(id, bytes)
     }
 
-    /// Records the cost of prefill and how long it took, and how long a decode step took.
-    pub(super) fn record(&mut self, prefill: Option<(f64, f64)>, decode: Option<f64>) {
+    /// Records the cost of prefill and how long it took, and how many rows a decode step had and how long it took.
+    pub(super) fn record(&mut self, prefill: Option<(f64, f64)>, decode: Option<(usize, f64)>) {
         if let Some((cost, seconds)) = prefill {
             self.budget.record_prefill(cost, seconds);
         }
-        if let Some(seconds) = decode {
+        if let Some((rows, seconds)) = decode {
             self.budget.record_decode(seconds);
+            self.speculation.record_time(rows, seconds);
         }
+    }
+
+    /// Records that of a sequence's draft so many tokens were verified, and so many of them were right. One that was not verified counts as
+    /// one of one token.
+    pub(super) fn record_draft(&mut self, id: u64, kind: DraftKind, verified: usize, accepted: usize) {
+        self.speculation.record_draft(id, kind, verified, accepted);
     }
 
     /// Decides at `now` which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
@@ -140,10 +152,25 @@ impl Scheduler {
         // A stream that does not decode in this step must not wait for more than the budget either.
         let streams = running.values().any(|it| it.next() == Next::Decode);
         self.isolate(&mut running);
-        let decode = running.values().filter(|it| it.next() == Next::Decode).map(|it| it.id).collect();
+        let decoding: Vec<SequenceView> =
+            running.values().filter(|it| it.next() == Next::Decode).copied().collect();
+        let drafts = self.verify(&decoding);
         let Self { shapes, budget, turns, .. } = self;
         let prefill = PrefillPlanner { shapes, budget, turns, running }.plan(streams);
-        StepPlan { decode, prefill }
+        StepPlan { decode: decoding.iter().map(|it| it.id).collect(), drafts, prefill }
+    }
+
+    /// How many tokens of the drafts of these sequences their step verifies. It is one pass.
+    fn verify(&self, decoding: &[SequenceView]) -> Vec<(u64, usize)> {
+        let drafts: Vec<_> =
+            decoding.iter().filter(|it| it.draft.length > 0).map(|it| (it.id, it.draft)).collect();
+        let one_pass = decoding.windows(2).all(|pair| pair[0].adapter == pair[1].adapter);
+        if drafts.is_empty() || !one_pass {
+            return Vec::new();
+        }
+        let exact = decoding.iter().any(|it| it.exact);
+        let limit = if exact { self.shapes.exact_rows } else { self.shapes.step_rows };
+        self.speculation.choose(decoding.len(), limit, &drafts)
     }
 
     /// A quarantined sequence runs with nothing beside it, so that what fails is its own. Such steps alternate with steps of the others.

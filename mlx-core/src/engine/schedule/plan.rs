@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::speculation::DraftView;
+
 /// What changes before a step: which sequences run. Printable, like [`StepPlan`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Changes {
@@ -18,6 +20,8 @@ pub(in crate::engine) struct Changes {
 pub(in crate::engine) struct StepPlan {
     /// Sequences that decode one token each, by rising id.
     pub(in crate::engine) decode: Vec<u64>,
+    /// How many tokens of whose drafts are verified beside those: more rows of the same sequences. By rising id.
+    pub(in crate::engine) drafts: Vec<(u64, usize)>,
     /// Prefill passes, in order.
     pub(in crate::engine) prefill: Vec<Prefill>,
 }
@@ -26,6 +30,11 @@ impl StepPlan {
     /// Whether there is nothing to compute.
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.prefill.is_empty()
+    }
+
+    /// How many tokens of a sequence's draft are verified.
+    pub(in crate::engine) fn drafted(&self, id: u64) -> usize {
+        self.drafts.iter().find(|it| it.0 == id).map_or(0, |it| it.1)
     }
 
     /// The sequences for which a token will be drawn, by rising id.
@@ -84,6 +93,8 @@ pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) awaits_first_token: bool,
     /// Whether a pass that it was part of failed: it runs alone until its next token.
     pub(in crate::engine) quarantined: bool,
+    /// What is proposed to follow its newest token, as far as it may be verified.
+    pub(in crate::engine) draft: DraftView,
 }
 
 /// Whether a sequence can be computed.

@@ -69,7 +69,7 @@ impl PrefillBudget {
     }
 }
 
-fn fade(value: &mut Option<f64>, new: f64) {
+pub(super) fn fade(value: &mut Option<f64>, new: f64) {
     // A single time of many times the usual says something about the machine's other work, not about ours.
     *value = Some(value.map_or(new, |old| old + FADE * (new.min(OUTLIER * old) - old)));
 }

@@ -16,6 +16,8 @@ pub(in crate::engine) struct Shapes {
     pub(in crate::engine) context: usize,
     /// Layers of the model.
     pub(in crate::engine) layers: usize,
+    /// The most rows of a decode pass, with those of drafts.
+    pub(in crate::engine) step_rows: usize,
     /// The most rows of an exact decode pass.
     pub(in crate::engine) exact_rows: usize,
 }

@@ -53,7 +53,13 @@ impl Simulation {
         let budget = (largest * random.between(1.0, 3.0)) as u64;
         let (step, max_running) = (10f64.powf(random.between(-3.0, 0.0)), 1 + random.below(6));
         let (chunks, layers) = (Chunks::new(false), 1 + random.below(6));
-        let shapes = Shapes { chunks, context: 1 << 20, layers, exact_rows: max_running };
+        let shapes = Shapes {
+            chunks,
+            context: 1 << 20,
+            layers,
+            step_rows: max_running.max(8),
+            exact_rows: max_running,
+        };
         Self {
             seed,
             layers,
@@ -226,7 +232,7 @@ impl Simulation {
         let seconds = seconds * self.random.between(1.0 - NOISE, 1.0 + NOISE);
         self.now += seconds;
         self.steps.push(seconds);
-        self.scheduler.record(None, Some(seconds));
+        self.scheduler.record(None, Some((ids.len(), seconds)));
     }
 
     fn remaining(&self, one: &Sequence) -> f64 {

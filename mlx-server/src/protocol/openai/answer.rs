@@ -24,6 +24,9 @@ pub(crate) struct Answer<C> {
     /// Tokens in and out; in a stream only in the last chunk, and only if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<UsageObject>,
+    /// How drafts went, beside `usage`, if there were some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timings: Option<DraftTimings>,
     /// The prompt's token ids, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt_token_ids: Option<Vec<u32>>,
@@ -179,6 +182,15 @@ pub(crate) struct UsageObject {
 pub(crate) struct CompletionTokensDetails {
     /// Tokens of thoughts, with the markers around them.
     pub(crate) reasoning_tokens: usize,
+}
+
+/// How drafts of the next tokens went, as llama-server names it. It depends on what the machine does besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct DraftTimings {
+    /// Tokens of drafts that were verified.
+    pub(crate) draft_n: usize,
+    /// Those of them that were drawn.
+    pub(crate) draft_n_accepted: usize,
 }
 
 /// Details of the prompts' tokens.

@@ -1,6 +1,6 @@
 //! The request fields that chats and completions share: the model, the length and number of answers, the form of the response.
 
-use mlx_core::engine::{Priority, RequestOptions};
+use mlx_core::engine::{Priority, RequestOptions, Speculate};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -39,6 +39,10 @@ field_group! {
         /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
         #[schema(example = true)]
         pub(crate) exact: bool,
+        /// Where drafts of the answer come from, which change its speed and nothing else: auto, off, lookup or suffix; the default is the
+        /// server's `--speculate`.
+        #[schema(pattern = "^(auto|off|lookup|suffix)$", example = "lookup")]
+        pub(crate) speculate: String,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
@@ -73,6 +77,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
             ignore_eos: output.ignore_eos.unwrap_or(false),
             priority: priority(output.priority.as_deref())?,
             exact: output.exact,
+            speculate: speculate(output.speculate.as_deref())?,
             constraint,
             ..RequestOptions::default()
         },
@@ -87,6 +92,11 @@ pub(super) fn read(fields: &mut Fields) -> Result<(GenerationSpec, OutputOptions
         usage: includes_usage(is_streamed, output.stream_options)?,
     };
     Ok((spec, output))
+}
+
+/// A source of drafts by its name.
+pub(crate) fn speculate(name: Option<&str>) -> Result<Option<Speculate>, ApiError> {
+    name.map(str::parse).transpose().map_err(|why: String| ApiError::field("speculate", why))
 }
 
 /// A priority by its name.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mlx_core::engine::Usage;
 use serde::Serialize;
 
-use super::answer::{Answer, PromptTokensDetails, UsageObject};
+use super::answer::{Answer, DraftTimings, PromptTokensDetails, UsageObject};
 use super::offsets::TextOffsets;
 use crate::answer::{AnswerWriter, Facts, PromptPart, event};
 use crate::error::ApiError;
@@ -89,13 +89,13 @@ impl Writer {
 
     /// The chunk that counts tokens.
     fn usage_chunk(&self) -> String {
-        let usage = Some(self.usage());
+        let (usage, timings) = (Some(self.usage()), self.timings());
         match self.form {
             Endpoint::Chat => {
-                json(&Answer::<()> { usage, ..self.answer("chat.completion.chunk", Vec::new()) })
+                json(&Answer::<()> { usage, timings, ..self.answer("chat.completion.chunk", Vec::new()) })
             }
             Endpoint::Completion => {
-                json(&Answer::<()> { usage, ..self.answer("text_completion", Vec::new()) })
+                json(&Answer::<()> { usage, timings, ..self.answer("text_completion", Vec::new()) })
             }
         }
     }
@@ -129,12 +129,33 @@ impl Writer {
         usage
     }
 
+    /// How the drafts of all choices went, if there were some.
+    fn timings(&self) -> Option<DraftTimings> {
+        let mut timings = DraftTimings::default();
+        for Tally { usage, .. } in &self.tallies {
+            timings.draft_n += usage.drafts.drafted;
+            timings.draft_n_accepted += usage.drafts.accepted;
+        }
+        (timings.draft_n > 0).then_some(timings)
+    }
+
     fn answer<C>(&self, object: &'static str, choices: Vec<C>) -> Answer<C> {
         let Facts { model, seed, created, dropped: dropped_messages, .. } = &self.facts;
         let (id, model) = (self.id.clone(), model.clone());
         let (seed, created, dropped_messages) = (*seed, *created, *dropped_messages);
-        let (usage, prompt_token_ids) = (None, None);
-        Answer { id, object, created, model, choices, seed, usage, prompt_token_ids, dropped_messages }
+        let (usage, timings, prompt_token_ids) = (None, None, None);
+        Answer {
+            id,
+            object,
+            created,
+            model,
+            choices,
+            seed,
+            usage,
+            timings,
+            prompt_token_ids,
+            dropped_messages,
+        }
     }
 
     fn ids(&self, tokens: &[Token]) -> Option<Vec<u32>> {

@@ -13,7 +13,7 @@ use super::tools::OfferedTools;
 use crate::chat_request::{GenerationSpec, ThinkingRequest};
 use crate::error::ApiError;
 use crate::fields::{Fields, field_group};
-use crate::protocol::openai::options::priority;
+use crate::protocol::openai::options::{priority, speculate};
 use crate::protocol::openai::sampling::{self, PenaltyFields, SamplingFields};
 use crate::protocol::openai::schema::merged;
 
@@ -68,6 +68,10 @@ field_group! {
         /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
         #[schema(example = true)]
         pub(crate) exact: bool,
+        /// Where drafts of the answer come from, which change its speed and nothing else: auto, off, lookup or suffix; the default is the
+        /// server's `--speculate`.
+        #[schema(pattern = "^(auto|off|lookup|suffix)$", example = "lookup")]
+        pub(crate) speculate: String,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
@@ -161,6 +165,7 @@ impl ResponseRequest {
             max_tokens: given.max_output_tokens,
             priority: priority(given.priority.as_deref())?,
             exact: given.exact,
+            speculate: speculate(given.speculate.as_deref())?,
             logprobs,
             constraint,
             ..RequestOptions::default()

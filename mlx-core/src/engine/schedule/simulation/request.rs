@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::engine::options::{Client, Priority};
 use crate::engine::schedule::Ticket;
 use crate::engine::schedule::plan::{Phase, SequenceView, StateView};
+use crate::engine::schedule::speculation::DraftView;
 use crate::sampling::{Stream, uniform};
 
 /// Small, so that reservations grow often.
@@ -104,6 +105,7 @@ impl Sequence {
             reads_hidden: false,
             awaits_first_token: self.history.len() == self.prompt,
             quarantined: self.quarantined,
+            draft: DraftView::default(),
         }
     }
 

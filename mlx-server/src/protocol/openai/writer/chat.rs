@@ -42,7 +42,7 @@ impl Writer {
     pub(super) fn chat_whole(&self, pieces: Vec<Piece>) -> String {
         let choices = pieces.into_iter().map(|piece| self.chat_choice(piece)).collect();
         let mut answer: ChatAnswer = self.answer("chat.completion", choices);
-        answer.usage = Some(self.usage());
+        (answer.usage, answer.timings) = (Some(self.usage()), self.timings());
         let prompt = &self.prompt_of(0).0.ids;
         answer.prompt_token_ids = self.output_options.token_ids.then(|| prompt.clone());
         json(&answer)

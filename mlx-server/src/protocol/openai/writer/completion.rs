@@ -39,7 +39,7 @@ impl Writer {
     pub(super) fn completion_whole(&mut self, pieces: Vec<Piece>) -> String {
         let choices = pieces.into_iter().map(|piece| self.completion_choice(piece)).collect();
         let mut answer: CompletionAnswer = self.answer("text_completion", choices);
-        answer.usage = Some(self.usage());
+        (answer.usage, answer.timings) = (Some(self.usage()), self.timings());
         json(&answer)
     }
 

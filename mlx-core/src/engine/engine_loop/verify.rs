@@ -1,0 +1,133 @@
+//! The part of the loop that drafts and verifies. Invariant: a history never holds a draft; what a pass computed for tokens that were not
+//! drawn is cut from the state at once.
+
+use super::EngineLoop;
+use crate::array::Rows;
+use crate::cache::Rollback;
+use crate::engine::output::accept;
+use crate::engine::run::device::Device;
+use crate::engine::run::executor::DecodePass;
+use crate::engine::schedule::plan::Next;
+use crate::engine::schedule::speculation::MOST_DRAFT;
+use crate::engine::sequence::Sequence;
+use crate::engine::stats::Gauges;
+use crate::sampling::{DrawRequest, Sampler};
+
+impl EngineLoop {
+    /// Proposes tokens for the sequences that decode next, as many as may be verified.
+    pub(super) fn propose(&mut self) {
+        // What nothing is reserved for and nothing is kept in.
+        let mut room = self.scheduler.ledger().free().saturating_sub(self.prefixes.bytes(&self.sequences));
+        let Self { sequences, drafters, device, capacity, .. } = self;
+        for sequence in sequences.iter_mut().filter(|it| it.drafts.is_some()) {
+            let mut most = if sequence.next() == Next::Decode { most_drafted(sequence, device) } else { 0 };
+            if device.is_recurrent() {
+                // Each row of a draft leaves a state of its own until it is verified.
+                let bytes = capacity.checkpoint_bytes().max(1);
+                most = most.min((room / bytes) as usize);
+                room -= most as u64 * bytes;
+            }
+            let Sequence { drafts: Some(drafts), history, .. } = sequence else { continue };
+            drafts.propose(history, most, device.vocabulary(), drafters);
+        }
+    }
+
+    /// Draws from a decode pass: a token for each sequence, and more as long as its draft was right.
+    pub(super) fn draw_decoded(&mut self, pass: &DecodePass) {
+        let mut end = 0;
+        let firsts = pass.rows.iter().map(|rows| {
+            end += rows;
+            end - rows
+        });
+        let firsts: Vec<(u64, usize)> = pass.ids.iter().copied().zip(firsts).collect();
+        self.draw(&firsts, &pass.logits);
+        for ((id, first), rows) in firsts.into_iter().zip(&pass.rows) {
+            // It may have failed.
+            if self.sequences.find(id).is_some_and(|it| it.drafts.is_some()) {
+                self.verify(id, first, rows - 1, &pass.logits);
+            }
+        }
+    }
+
+    /// Draws the tokens behind the one that was just drawn for a sequence, from the rows behind `first`, as long as the first `verified`
+    /// tokens of its draft are those that were drawn.
+    fn verify(&mut self, id: u64, first: usize, verified: usize, logits: &Rows) {
+        let Some(drafts) = &mut self.sequences.get_mut(id).drafts else { return };
+        let draft = std::mem::take(&mut drafts.draft);
+        let (mut right, mut ended) = (0, false);
+        while let Some(token) = draft.tokens.get(right)
+            && right <= verified
+            && self.sequences.get(id).history.tokens().last() == Some(token)
+        {
+            right += 1;
+            // The token behind those that were verified is known all the same.
+            if right <= verified && !self.draw_next(id, first + right, logits) {
+                ended = true;
+                break;
+            }
+        }
+        if verified > 0 {
+            self.cut(id);
+            let accepted = right.min(verified);
+            Gauges::add(&self.gauges.drafted, verified);
+            Gauges::add(&self.gauges.accepted, accepted);
+            if let Some(drafts) = &mut self.sequences.get_mut(id).drafts {
+                drafts.counts.drafted += verified;
+                drafts.counts.accepted += accepted;
+            }
+        }
+        let known = if ended { right } else { draft.tokens.len().min(verified + 1) };
+        self.scheduler.record_draft(id, draft.kind, known, right);
+    }
+
+    /// Draws one more token for a sequence, unless its text ended with the last one; false if there is no more.
+    fn draw_next(&mut self, id: u64, row: usize, logits: &Rows) -> bool {
+        let Self { sequences, scratch, accepted, .. } = self;
+        let sequence = sequences.get_mut(id);
+        if let Some(newest) = accepted.iter_mut().rfind(|it| it.id == id) {
+            newest.decode(sequence);
+        }
+        if sequence.ended.is_some() {
+            return false;
+        }
+        let Sequence { sampler, history, .. } = sequence;
+        match Sampler::draw(logits, &mut [DrawRequest { row, sampler, history }], scratch).as_deref_mut() {
+            Ok([Ok(draw)]) => {
+                let draw = draw.clone();
+                accepted.push(accept(id, sequence, draw));
+                true
+            }
+            // A step of its own meets the same error, after the tokens before it are emitted.
+            _ => false,
+        }
+    }
+
+    /// Cuts a sequence's state back to its history.
+    fn cut(&mut self, id: u64) {
+        let sequence = self.sequences.get_mut(id);
+        let length = sequence.history.len();
+        let state = &mut sequence.running().state;
+        // A state that cannot be cut there is computed again from where it can.
+        if state.rollback((length - 1).min(state.offset())) == Rollback::StartOver {
+            *state = self.device.new_state(length);
+        }
+        state.trace(false);
+    }
+}
+
+/// How many tokens of a draft a sequence could verify: those that it may still draw but one, within what is reserved for it and within its
+/// context.
+fn most_drafted(sequence: &Sequence, device: &Device) -> usize {
+    let Some(run) = &sequence.run else { return 0 };
+    let (length, offset) = (sequence.history.len(), run.state.offset());
+    // After a context shift a state cannot be cut.
+    if sequence.quarantined || run.state.seen() != offset {
+        return 0;
+    }
+    let left = sequence.limits.max_tokens.saturating_sub(sequence.history.generated().len());
+    let reserved = sequence.reservation.tokens.saturating_sub(length);
+    let context = device.context().saturating_sub(offset);
+    let most = MOST_DRAFT.min(left.min(reserved).min(context).saturating_sub(1));
+    let same = device.variant(length) == device.variant(length + most + 1);
+    if same { most } else { 0 }
+}

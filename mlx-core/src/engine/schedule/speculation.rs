@@ -1,0 +1,250 @@
+//! When a draft pays: how many rows of whose drafts a step verifies. Invariant: pure; a function of measured times and of how drafts went.
+
+use std::collections::BTreeMap;
+
+use super::prefill_budget::fade;
+
+/// The most tokens of a draft.
+pub(in crate::engine) const MOST_DRAFT: usize = 15;
+
+/// A draft is verified if it is expected to raise the tokens per second by this factor at least.
+const WORTH: f64 = 1.03;
+
+/// A time that was measured this many steps ago says little: texts get longer, machines busier.
+const STALE: u64 = 200;
+
+/// What another row adds to the time of a step, as long as nothing is known.
+const ROW_COST: f64 = 0.08;
+
+/// How fast a sequence's own experience replaces what it began with, and how fast that of all sequences changes.
+const OWN: f64 = 0.25;
+const ALL: f64 = 0.05;
+
+/// How many sources of drafts there may be.
+const SOURCES: usize = 4;
+
+/// Classes of how many tokens a draft rests on.
+const CLASSES: usize = 4;
+
+/// Where a draft comes from, and how much it rests on. What is learned about one kind says nothing about others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::engine) struct DraftKind(usize);
+
+impl DraftKind {
+    /// A draft of this source, below 4, that rests on `length` tokens.
+    pub(in crate::engine) fn new(source: u8, length: usize) -> Self {
+        let class = [4, 8, 16].iter().filter(|&&least| length >= least).count();
+        Self((usize::from(source) % SOURCES) * CLASSES + class)
+    }
+}
+
+/// A draft as the planner sees it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::engine) struct DraftView {
+    pub(in crate::engine) length: usize,
+    pub(in crate::engine) kind: DraftKind,
+    /// Whether it is verified whatever it costs.
+    pub(in crate::engine) always: bool,
+}
+
+/// How likely a draft is right.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Odds {
+    /// Its first token.
+    first: f64,
+    /// Another one, if those before it are.
+    next: f64,
+}
+
+impl Odds {
+    const START: Self = Self { first: 0.5, next: 0.8 };
+
+    /// Of `verified` tokens the first `accepted` were right.
+    fn record(&mut self, verified: usize, accepted: usize, weight: f64) {
+        let blend = |value: &mut f64, right: bool| *value += weight * (f64::from(u8::from(right)) - *value);
+        for place in 0..verified.min(accepted + 1) {
+            blend(if place == 0 { &mut self.first } else { &mut self.next }, place < accepted);
+        }
+    }
+
+    /// How likely all of the first `place + 1` tokens are right.
+    fn all_right(self, place: usize) -> f64 {
+        self.first * self.next.powi(place as i32)
+    }
+}
+
+type ByKind = [Odds; SOURCES * CLASSES];
+
+/// Measured times and acceptances.
+#[derive(Debug)]
+pub(super) struct SpeculationPolicy {
+    /// For each number of rows, the seconds of a step and when they were measured last.
+    times: BTreeMap<usize, (f64, u64)>,
+    steps: u64,
+    all: ByKind,
+    own: BTreeMap<u64, ByKind>,
+}
+
+impl Default for SpeculationPolicy {
+    fn default() -> Self {
+        let all = [Odds::START; SOURCES * CLASSES];
+        Self { times: BTreeMap::new(), steps: 0, all, own: BTreeMap::new() }
+    }
+}
+
+impl SpeculationPolicy {
+    /// Records how long a decode step of so many rows took.
+    pub(super) fn record_time(&mut self, rows: usize, seconds: f64) {
+        self.steps += 1;
+        let old = self.times.get(&rows).filter(|it| self.steps - it.1 <= STALE).map(|it| it.0);
+        let mut time = old;
+        fade(&mut time, seconds);
+        self.times.insert(rows, (time.unwrap_or(seconds), self.steps));
+    }
+
+    /// Records how a draft went: of its first `verified` tokens the first `accepted` were drawn. One that was not verified counts with its
+    /// first token, which is known once the next token is.
+    pub(super) fn record_draft(&mut self, id: u64, kind: DraftKind, verified: usize, accepted: usize) {
+        self.own.entry(id).or_insert(self.all)[kind.0].record(verified, accepted, OWN);
+        self.all[kind.0].record(verified, accepted, ALL);
+    }
+
+    /// Forgets a sequence.
+    pub(super) fn remove(&mut self, id: u64) {
+        self.own.remove(&id);
+    }
+
+    /// How many tokens of which drafts to verify in a step of `rows` rows beside them and at most `limit` rows in all, so that the most
+    /// tokens per second are to be expected.
+    pub(super) fn choose(&self, rows: usize, limit: usize, drafts: &[(u64, DraftView)]) -> Vec<(u64, usize)> {
+        let mut candidates: Vec<(f64, u64)> = Vec::new();
+        for (id, draft) in drafts {
+            let odds = self.own.get(id).unwrap_or(&self.all)[draft.kind.0];
+            let odds = if draft.always { Odds { first: 1.0, next: 1.0 } } else { odds };
+            candidates.extend((0..draft.length.min(MOST_DRAFT)).map(|place| (odds.all_right(place), *id)));
+        }
+        // Stable, so that a token never comes before the one that it follows.
+        candidates.sort_by(|one, other| other.0.total_cmp(&one.0));
+        candidates.truncate(limit.saturating_sub(rows));
+        let always = drafts.iter().any(|it| it.1.always);
+        let count = if always { candidates.len() } else { self.worth(rows, &candidates) };
+        let mut chosen: BTreeMap<u64, usize> = BTreeMap::new();
+        candidates[..count].iter().for_each(|it| *chosen.entry(it.1).or_default() += 1);
+        chosen.into_iter().collect()
+    }
+
+    /// How many of the candidates, the likeliest first, give the most tokens per second.
+    fn worth(&self, rows: usize, candidates: &[(f64, u64)]) -> usize {
+        let Some(time) = self.time(rows) else { return 0 };
+        let plain = rows as f64 / time;
+        let (mut best, mut count, mut tokens) = (plain * WORTH, 0, rows as f64);
+        for (place, candidate) in candidates.iter().enumerate() {
+            tokens += candidate.0;
+            let rate = tokens / self.time(rows + place + 1).unwrap_or(f64::INFINITY);
+            if rate > best {
+                (best, count) = (rate, place + 1);
+            }
+        }
+        count
+    }
+
+    /// The expected seconds of a step of so many rows: measured, or between or beyond what was measured.
+    fn time(&self, rows: usize) -> Option<f64> {
+        let mut known =
+            self.times.iter().filter(|it| self.steps - it.1.1 <= STALE).map(|(&at, it)| (at, it.0));
+        let below = known.clone().take_while(|it| it.0 <= rows).last();
+        let above = known.find(|it| it.0 >= rows);
+        let grown = |rows: usize| 1.0 + ROW_COST * rows as f64;
+        Some(match (below?, above) {
+            (below, Some(above)) if above.0 > below.0 => {
+                let share = (rows - below.0) as f64 / (above.0 - below.0) as f64;
+                below.1 + share * (above.1 - below.1)
+            }
+            (below, _) => below.1 * grown(rows - below.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn view(length: usize, kind: DraftKind) -> DraftView {
+        DraftView { length, kind, always: false }
+    }
+
+    /// What is chosen for one sequence whose drafts are always or never right, on a device where each row costs so much.
+    fn learned(row_cost: f64, right: bool) -> usize {
+        let mut policy = SpeculationPolicy::default();
+        let kind = DraftKind::new(0, 5);
+        let mut last = 0;
+        for _ in 0..300 {
+            let chosen = policy.choose(1, 8, &[(1, view(7, kind))]);
+            last = chosen.first().map_or(0, |it| it.1);
+            policy.record_time(1 + last, 1.0 + row_cost * last as f64);
+            let verified = last.max(1);
+            policy.record_draft(1, kind, verified, if right { verified } else { 0 });
+        }
+        last
+    }
+
+    #[test]
+    fn right_drafts_are_verified_and_wrong_ones_are_not() {
+        assert_eq!(learned(0.1, true), 7);
+        assert_eq!(learned(0.1, false), 0);
+        assert_eq!(learned(1.5, true), 0, "rows that cost more than a step of their own");
+    }
+
+    #[test]
+    fn drafts_give_way_to_rows() {
+        let mut policy = SpeculationPolicy::default();
+        (1..=8).for_each(|rows| policy.record_time(rows, 1.0 + 0.1 * rows as f64));
+        let drafts: Vec<_> = (1..=6).map(|id| (id, view(7, DraftKind::new(0, 20)))).collect();
+        let rows: usize = policy.choose(6, 8, &drafts).iter().map(|it| it.1).sum();
+        assert!(rows <= 2, "{rows} rows of drafts beside six");
+        assert!(policy.choose(8, 8, &drafts).is_empty());
+    }
+
+    #[test]
+    fn old_times_are_measured_again() {
+        let mut policy = SpeculationPolicy::default();
+        policy.record_time(8, 100.0);
+        policy.record_time(1, 1.0);
+        assert!(policy.choose(1, 8, &[(1, view(7, DraftKind::new(0, 20)))]).iter().all(|it| it.1 < 2));
+        (0..=STALE).for_each(|_| policy.record_time(1, 1.0));
+        assert!(policy.choose(1, 8, &[(1, view(7, DraftKind::new(0, 20)))]).iter().any(|it| it.1 > 2));
+    }
+
+    proptest! {
+        #[test]
+        fn no_draft_is_longer_than_proposed_and_no_step_wider_than_allowed(
+            times in proptest::collection::vec((1..33usize, 0.001..1.0f64), 0..20),
+            drafts in proptest::collection::btree_map(0..40u64, (0..30usize, 0..4u8, 0..40usize, any::<bool>()), 0..12),
+            went in proptest::collection::vec((0..40u64, 0..4u8, 0..40usize, 0..16usize, 0..16usize), 0..60),
+            rows in 1..33usize,
+            limit in 1..33usize,
+        ) {
+            let mut policy = SpeculationPolicy::default();
+            for (rows, seconds) in times {
+                policy.record_time(rows, seconds);
+            }
+            for (id, source, length, verified, accepted) in went {
+                policy.record_draft(id, DraftKind::new(source, length), verified, accepted.min(verified));
+            }
+            let drafts: Vec<(u64, DraftView)> = drafts
+                .into_iter()
+                .map(|(id, (length, source, rests_on, always))| {
+                    (id, DraftView { length, kind: DraftKind::new(source, rests_on), always })
+                })
+                .collect();
+            let chosen = policy.choose(rows, limit, &drafts);
+            for (id, count) in &chosen {
+                let draft = drafts.iter().find(|it| it.0 == *id).map_or(0, |it| it.1.length);
+                prop_assert!(*count > 0 && *count <= draft.min(MOST_DRAFT));
+            }
+            let added: usize = chosen.iter().map(|it| it.1).sum();
+            prop_assert!(added == 0 || rows + added <= limit);
+        }
+    }
+}

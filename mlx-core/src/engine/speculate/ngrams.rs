@@ -1,0 +1,159 @@
+//! Where the end of a text has occurred before: an index of n-grams. A token costs the same at any length of the text.
+
+use std::collections::HashMap;
+
+/// The fewest tokens that have to agree.
+const LEAST: usize = 3;
+
+/// How many earlier places are compared, the latest first.
+const PLACES: usize = 16;
+
+/// How many tokens before a place are compared.
+const LONGEST: usize = 32;
+
+/// There is no earlier place.
+const NONE: u32 = u32::MAX;
+
+/// A text, and where each of its n-grams ends. About 40 bytes a token.
+#[derive(Debug, Default)]
+pub(super) struct Ngrams {
+    tokens: Vec<u32>,
+    /// The last place where each n-gram ends.
+    latest: HashMap<[u32; LEAST], u32>,
+    /// For each place, the one before it where the same n-gram ends.
+    before: Vec<u32>,
+}
+
+/// A place whose tokens agree with the end of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Match {
+    /// The index of the token that followed there.
+    pub(super) next: usize,
+    /// How many tokens agree, at most 32.
+    pub(super) length: usize,
+}
+
+impl Ngrams {
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    pub(super) fn extend(&mut self, tokens: &[u32]) {
+        for &token in tokens {
+            self.tokens.push(token);
+            let place = self.tokens.len() as u32 - 1;
+            let before = self.ngram(place as usize).and_then(|ngram| self.latest.insert(ngram, place));
+            self.before.push(before.unwrap_or(NONE));
+        }
+    }
+
+    /// Forgets the tokens from `length` on.
+    pub(super) fn truncate(&mut self, length: usize) {
+        for place in (length..self.tokens.len()).rev() {
+            let Some(ngram) = self.ngram(place) else { continue };
+            match self.before[place] {
+                NONE => self.latest.remove(&ngram),
+                before => self.latest.insert(ngram, before),
+            };
+        }
+        self.tokens.truncate(length);
+        self.before.truncate(length);
+    }
+
+    fn ngram(&self, last: usize) -> Option<[u32; LEAST]> {
+        let first = (last + 1).checked_sub(LEAST)?;
+        self.tokens[first..=last].try_into().ok()
+    }
+
+    /// The earlier place that agrees the longest with the end of this text; of several, the latest.
+    pub(super) fn own_match(&self) -> Option<Match> {
+        let newest = *self.before.last()?;
+        self.longest(&self.tokens, newest)
+    }
+
+    /// The place that agrees the longest with the end of another text; of several, the latest. A place at the very end counts only if a
+    /// token follows it.
+    pub(super) fn match_of(&self, text: &[u32]) -> Option<Match> {
+        let end: [u32; LEAST] = text.last_chunk().copied()?;
+        self.longest(text, *self.latest.get(&end)?)
+    }
+
+    fn longest(&self, text: &[u32], newest: u32) -> Option<Match> {
+        let mut best: Option<Match> = None;
+        let mut place = newest;
+        for _ in 0..PLACES {
+            if place == NONE {
+                break;
+            }
+            let before = self.tokens[..=place as usize].iter().rev();
+            let agree = before.zip(text.iter().rev()).take(LONGEST).take_while(|(one, other)| one == other);
+            let found = Match { next: place as usize + 1, length: agree.count() };
+            if found.next < self.tokens.len() && best.is_none_or(|best| found.length > best.length) {
+                best = Some(found);
+            }
+            place = self.before[place as usize];
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, by a search of the whole text.
+    fn searched(tokens: &[u32]) -> Option<Match> {
+        let agree = |end: usize| {
+            tokens[..end]
+                .iter()
+                .rev()
+                .zip(tokens.iter().rev())
+                .take_while(|(one, other)| one == other)
+                .count()
+        };
+        let ends = (LEAST..tokens.len()).rev().filter(|&end| agree(end) >= LEAST).take(PLACES);
+        let found = ends.map(|end| Match { next: end, length: agree(end).min(LONGEST) });
+        // The first of equals, which is the latest.
+        found.reduce(|best, it| if it.length > best.length { it } else { best })
+    }
+
+    #[derive(Debug, Clone)]
+    enum Change {
+        Push(u32),
+        Truncate(usize),
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_search_finds_after_any_changes(
+            changes in proptest::collection::vec(
+                prop_oneof![12 => (0..3u32).prop_map(Change::Push), 1 => (0..9usize).prop_map(Change::Truncate)],
+                0..300,
+            ),
+        ) {
+            let mut index = Ngrams::default();
+            for change in changes {
+                match change {
+                    Change::Push(token) => index.extend(&[token]),
+                    Change::Truncate(back) => index.truncate(index.tokens.len().saturating_sub(back)),
+                }
+                prop_assert_eq!(index.own_match(), searched(index.tokens()));
+            }
+            let mut anew = Ngrams::default();
+            anew.extend(index.tokens());
+            prop_assert_eq!(index.latest, anew.latest);
+            prop_assert_eq!(index.before, anew.before);
+        }
+    }
+
+    #[test]
+    fn the_end_of_another_text_is_found() {
+        let mut index = Ngrams::default();
+        index.extend(&[1, 2, 3, 4, 5, 9, 2, 3, 4, 6]);
+        assert_eq!(index.match_of(&[7, 2, 3, 4]), Some(Match { next: 9, length: 3 }), "the latest");
+        assert_eq!(index.match_of(&[1, 2, 3, 4]), Some(Match { next: 4, length: 4 }), "the longest");
+        assert_eq!(index.match_of(&[3, 4, 6]), None, "nothing follows");
+        assert_eq!(index.match_of(&[3, 4]), None, "too short");
+    }
+}

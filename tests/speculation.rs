@@ -1,0 +1,143 @@
+//! Speculation: drafts change the speed of an answer and nothing else. `SPECULATION_REQUESTS=2000` makes the full run.
+
+use std::sync::{Arc, Mutex};
+
+use mlx_core::engine::{CustomDrafter, Drafter, Engine, EngineOptions, Grammar, RequestOptions, Speculate};
+use mlx_core::sampling::{SamplingOptions, TokenHistory};
+use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
+
+use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
+
+/// The texts that requests are known to give.
+type Texts = Arc<Mutex<Vec<Vec<u32>>>>;
+
+/// Knows what will come, and lies at random.
+struct Liar {
+    texts: Texts,
+    dice: Dice,
+}
+
+impl Drafter for Liar {
+    fn propose(&mut self, history: &TokenHistory, most: usize, draft: &mut Vec<u32>) -> usize {
+        let texts = self.texts.lock().expect("no drafter panics");
+        let known = texts.iter().find(|text| text.starts_with(history.tokens()));
+        let rest = known.map_or(&[][..], |text| &text[history.len()..]);
+        for place in 0..self.dice.below(most + 1) {
+            let lies = self.dice.below(4) == 0;
+            let truth = rest.get(place).copied().filter(|_| !lies);
+            // Some of the lies are no tokens at all.
+            draft.push(truth.unwrap_or_else(|| self.dice.below(120) as u32));
+        }
+        self.dice.below(40)
+    }
+}
+
+fn liar(texts: &Texts) -> CustomDrafter {
+    let (texts, count) = (Arc::clone(texts), Arc::new(Mutex::new(0)));
+    let make = move || -> Box<dyn Drafter> {
+        let mut count = count.lock().expect("no drafter panics");
+        *count += 1;
+        Box::new(Liar { texts: Arc::clone(&texts), dice: Dice::new(*count) })
+    };
+    CustomDrafter::new(make).always()
+}
+
+fn count() -> usize {
+    std::env::var("SPECULATION_REQUESTS")
+        .map_or(10, |text| text.parse().expect("SPECULATION_REQUESTS is a number"))
+}
+
+/// One in five texts follows a grammar.
+fn constrained(dice: &mut Dice, mut request: Request) -> Request {
+    if dice.below(5) == 0 {
+        let grammar =
+            dice.pick(&["[a-z ]{3,30}", "(the|a|of)( [a-z]{1,4}){2,9}", "\\{\"name\": \"[a-z]{1,9}\"\\}"]);
+        request.options.constraint = Some(Grammar::Regex(grammar.to_owned()).into());
+        (request.options.stop, request.options.ignore_eos) = (Vec::new(), false);
+    }
+    request
+}
+
+/// Whether every verified token of a draft that was drawn, and every one that was not, is counted.
+fn assert_counted(engine: &Engine, outcomes: &[Outcome], name: &str) {
+    let counts = outcomes.iter().map(|it| it.finished.usage.drafts);
+    let (drafted, accepted) =
+        counts.fold((0, 0), |sum, it| (sum.0 + it.drafted as u64, sum.1 + it.accepted as u64));
+    let stats = engine.stats();
+    // Those of strangers are among the engine's.
+    assert!(drafted <= stats.drafted_tokens && accepted <= stats.accepted_tokens, "{name}: {stats:?}");
+    assert!(accepted > 0 && accepted < drafted, "{name}: {accepted} of {drafted} tokens were right");
+}
+
+#[test]
+fn drafts_change_nothing_whether_they_are_right_or_not() {
+    let _turn = cpu();
+    for (folder, dtype) in models() {
+        let plain = EngineOptions {
+            prefix_cache: Some(0),
+            dtype,
+            speculate: Speculate::Off,
+            ..EngineOptions::single()
+        };
+        let single = start(&folder, &plain);
+        let name = format!("{} in {}", folder.display(), single.spec().dtype);
+        let mut dice = Dice::new(8);
+        let requests: Vec<Request> = (0..count())
+            .map(|_| {
+                let request = request(&mut dice, &single);
+                constrained(&mut dice, request)
+            })
+            .collect();
+        let expected: Vec<Outcome> =
+            requests.iter().map(|it| run(&single, &it.prompt, &it.options)).collect();
+        assert_eq!(single.stats().drafted_tokens, 0, "{name}: drafts although they are off");
+        drop(single);
+        let text =
+            |(request, outcome): (&Request, &Outcome)| [request.prompt.clone(), outcome.ids()].concat();
+        let texts: Texts = Arc::new(Mutex::new(requests.iter().zip(&expected).map(text).collect()));
+        let compare = |outcomes: &[Outcome], how: &str| {
+            for (index, (expected, outcome)) in expected.iter().zip(outcomes).enumerate() {
+                assert_equal(expected, outcome, &format!("{name}, {how}, request {index}"));
+            }
+        };
+        let lying =
+            EngineOptions { speculate: Speculate::Auto, drafter: Some(liar(&texts)), ..plain.clone() };
+        let engine = start(&folder, &lying);
+        let alone: Vec<Outcome> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
+        compare(&alone, "a liar, alone");
+        assert_counted(&engine, &alone, &name);
+        drop(engine);
+        let crowded = EngineOptions { max_running: 5, prefix_cache: None, ..lying };
+        let engine = start(&folder, &crowded);
+        let loaded = run_under_load(&engine, &requests);
+        compare(&loaded, "a liar, in company");
+        assert_counted(&engine, &loaded, &name);
+        drop(engine);
+        let engine = start(&folder, &EngineOptions { drafter: None, ..crowded });
+        compare(&run_under_load(&engine, &requests), "what is there, in company");
+        // The second time the answers are known.
+        compare(&run_under_load(&engine, &requests), "what is there, again");
+    }
+}
+
+#[test]
+fn a_text_that_repeats_itself_takes_fewer_passes() {
+    let _turn = cpu();
+    let engine = start(&model_folder("llama-f32"), &EngineOptions::default());
+    let options = RequestOptions {
+        sampling: SamplingOptions {
+            temperature: Some(0.0),
+            logit_bias: vec![(7, 100.0)],
+            ..SamplingOptions::default()
+        },
+        max_tokens: Some(80),
+        ignore_eos: true,
+        ..RequestOptions::default()
+    };
+    let prompt = [vec![3], vec![7; 20]].concat();
+    let drafts = run(&engine, &prompt, &options).finished.usage.drafts;
+    assert!(drafts.accepted > 20, "{drafts:?}");
+    assert!(drafts.drafted - drafts.accepted < 16, "{drafts:?}");
+    let off = RequestOptions { speculate: Some(Speculate::Off), ..options };
+    assert_eq!(run(&engine, &prompt, &off).finished.usage.drafts.drafted, 0);
+}
