@@ -7,6 +7,7 @@ mod files;
 mod imports;
 mod paths;
 mod platform;
+mod proof;
 mod prose;
 mod shape;
 mod violation;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<()> {
     let circles = circles::find(&files);
     println!("tidy: {} import circles", circles.len());
     found.extend(circles::violations(&circles));
+    found.extend(proof::check(&files));
     found.sort();
     for Violation { path, line, rule } in &found {
         eprintln!("{path}:{line}: {rule}");
