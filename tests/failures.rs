@@ -8,7 +8,7 @@ use mlx_core::Error;
 use mlx_core::backend::Backend;
 use mlx_core::cache::SequenceState;
 use mlx_core::engine::{
-    Canceller, Engine, EngineOptions, FinishReason, Generation, Priority, RequestOptions,
+    Canceller, Engine, EngineOptions, FinishReason, Generation, Priority, RequestOptions, Speculate,
 };
 use mlx_rs::Array;
 use mlx_tests::scripted::{scripted, scripted_on, twisted_on};
@@ -375,7 +375,9 @@ fn a_panic_ends_every_stream_with_an_error_and_the_engine_is_not_ready() {
 #[test]
 fn a_preempted_stream_resumes_where_it_was() {
     let _turn = device();
-    let options = EngineOptions { max_running: 1, ..EngineOptions::default() };
+    // With its own answer as a draft the low one would have ended before the high one comes.
+    let speculate = Speculate::Off;
+    let options = EngineOptions { max_running: 1, speculate, ..EngineOptions::default() };
     let engine = Engine::start(&model_folder(MODEL), &options, |_, _| {}).expect("it loads");
     let with = |priority| RequestOptions { priority, logprobs: Some(2), ..greedy(120) };
     let alone = run(&engine, &[4, 5, 6], &with(Priority::Low));
