@@ -1,7 +1,7 @@
 //! Input text of a command: from a flag, a file or standard input.
 
 use std::io::{IsTerminal, Read, stdin};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mlx_core::{Error, Result};
 
@@ -38,4 +38,25 @@ pub(crate) fn with_piped(text: String) -> Result<String, Failure> {
 /// Reads a text file.
 pub(crate) fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::io(path, source))
+}
+
+/// The path that a person typed, in which `~/` is the home folder.
+pub(crate) fn expanded(path: &str) -> PathBuf {
+    match (path.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tilde_at_the_beginning_is_the_home_folder() {
+        let home = std::env::home_dir().expect("the tests run as someone");
+        assert_eq!(expanded("~/notes.md"), home.join("notes.md"));
+        assert_eq!(expanded("a/~/b"), PathBuf::from("a/~/b"));
+        assert_eq!(expanded("~"), PathBuf::from("~"));
+    }
 }

@@ -1,7 +1,8 @@
 //! `@path` in a message attaches the text of a file.
 
 use std::fmt::Write;
-use std::path::Path;
+
+use crate::input::expanded;
 
 /// No file of a message may be larger than this.
 const LARGEST: u64 = 4 << 20;
@@ -12,13 +13,13 @@ pub(super) fn with_files(message: &str) -> Result<String, String> {
     let mut whole = message.to_owned();
     let named = message.split_whitespace().filter_map(|word| word.strip_prefix('@'));
     let paths = named.map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')']));
-    for path in paths.filter(|path| Path::new(path).is_file()) {
+    for (path, file) in paths.map(|path| (path, expanded(path))).filter(|it| it.1.is_file()) {
         let about = |error: &dyn std::fmt::Display| format!("{path} cannot be attached: {error}");
-        let size = std::fs::metadata(path).map_err(|error| about(&error))?.len();
+        let size = std::fs::metadata(&file).map_err(|error| about(&error))?.len();
         if size > LARGEST {
             return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
         }
-        let bytes = std::fs::read(path).map_err(|error| about(&error))?;
+        let bytes = std::fs::read(&file).map_err(|error| about(&error))?;
         let text = String::from_utf8(bytes).map_err(|_| about(&"it is not a text in utf-8"))?;
         // A fence that the text does not hold itself.
         let fence = "`".repeat(longest_run(&text).max(2) + 1);

@@ -35,7 +35,11 @@ pub(super) enum Line {
     /// Ask the model to think or not to; `None` shows its thoughts as a whole, or folds them again.
     Think(Option<String>),
     /// Write the conversation to a file.
-    Save(String),
+    Save {
+        file: String,
+        /// Also over a file that is there.
+        overwrite: bool,
+    },
     /// Continue a conversation from a file.
     Load(String),
     Quit,
@@ -58,13 +62,15 @@ pub(super) const HELP: &str = "\
 /params [NAME=VALUE]  change parameters of answers, or show them
 /seed [N]             set the seed of answers, or show it
 /model [MODEL]        continue with another model, or show which it is
-/save FILE            write the conversation to a file
+/save FILE            write the conversation to a new file; /save! overwrites
 /load FILE            continue a saved conversation
 ?QUESTION             ask the guide how mlx works
 /quit                 leave (or Ctrl-D)
 
-Ctrl-C stops an answer or a command. A line that ends with \\ continues in the next one; \"\"\" begins and ends a text of several
-lines. @FILE in a message attaches the file. To send a line that begins with / or ?, put a space before it.";
+Ctrl-C stops an answer or a command. A line that ends with \\
+continues in the next one; \"\"\" begins and ends a text of several lines.
+@FILE in a message attaches the file.
+To send a line that begins with / or ?, put a space before it.";
 
 /// Reads one input.
 pub(super) fn parse(input: &str) -> Line {
@@ -102,7 +108,8 @@ pub(super) fn parse(input: &str) -> Line {
         "/context" => Line::Context,
         "/tools" => Line::Tools,
         "/retry" => Line::Retry,
-        "/save" => file(Line::Save),
+        "/save" => file(|file| Line::Save { file, overwrite: false }),
+        "/save!" => file(|file| Line::Save { file, overwrite: true }),
         "/load" => file(Line::Load),
         "/quit" | "/exit" | "/bye" => Line::Quit,
         other => Line::Mistake(format!("{other} is not a command; /help lists them")),
@@ -129,7 +136,8 @@ mod tests {
         assert_eq!(parse("/seed"), Line::Seed(None));
         assert_eq!(parse("/think"), Line::Think(None));
         assert_eq!(parse("/think off"), Line::Think(Some("off".into())));
-        assert_eq!(parse("/save a b.json"), Line::Save("a b.json".into()));
+        assert_eq!(parse("/save a b.json"), Line::Save { file: "a b.json".into(), overwrite: false });
+        assert_eq!(parse("/save! a"), Line::Save { file: "a".into(), overwrite: true });
         assert!(matches!(parse("/save"), Line::Mistake(_)));
         assert!(matches!(parse("/frobnicate"), Line::Mistake(_)));
     }

@@ -14,6 +14,7 @@ mod screen;
 mod style;
 mod tokens;
 mod tools;
+mod wrap;
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ use mlx_options::describe;
 
 use crate::ask;
 use crate::exit_code::Failure;
-use crate::input::read_file;
+use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
 use crate::model_choice::{self, Chosen};
 use crate::terminal;
@@ -61,7 +62,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let mut session = session.with_policy(args.context_policy);
     session.set_thinking(args.think.thinking())?;
     session.set_tools(tools.offered()?)?;
-    let kept = args.session.as_deref().filter(|file| file.exists());
+    let session_file = args.session.as_ref().map(|file| expanded(&file.to_string_lossy()));
+    let kept = session_file.as_deref().filter(|file| file.exists());
     kept.map_or(Ok(()), |file| session.load(file))?;
     if kept.is_none() || args.system.is_some() {
         session.set_system(args.system.as_deref().unwrap_or_default());
@@ -82,7 +84,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         interrupt,
         engines,
         engine_options,
-        file: args.session.clone(),
+        file: session_file.clone(),
         last: Vec::new(),
         colors: terminal::has_colors() && !args.plain,
         view: if watched { ThoughtView::Folded } else { ThoughtView::Hidden },
@@ -180,12 +182,9 @@ impl Chat {
             },
             Line::Ask(question) => terminal::note(&ask::ask(&self.engines, &question, &self.interrupt)?),
             Line::Help => terminal::note(HELP),
-            Line::Save(file) => {
-                self.session.save(Path::new(&file))?;
-                terminal::note(&format!("saved to {file}"));
-            }
+            Line::Save { file, overwrite } => self.save(&file, overwrite)?,
             Line::Load(file) => {
-                self.session.load(Path::new(&file))?;
+                self.session.load(&expanded(&file))?;
                 self.changed()?;
                 terminal::note(&format!("{} messages loaded", self.session.messages().len()));
             }
@@ -229,6 +228,18 @@ impl Chat {
             Line::Model(Some(name)) => self.change_model(&name)?,
             _ => {}
         }
+        Ok(())
+    }
+
+    /// Writes the conversation to a file, and over one that is there only if that was asked for.
+    fn save(&mut self, file: &str, overwrite: bool) -> Result<(), Failure> {
+        let path = expanded(file);
+        if path.exists() && !overwrite {
+            self.complain(&format!("{file} exists; /save! {file} overwrites it"));
+            return Ok(());
+        }
+        self.session.save(&path)?;
+        terminal::note(&format!("saved to {}", path.display()));
         Ok(())
     }
 

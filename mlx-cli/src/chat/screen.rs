@@ -9,6 +9,7 @@ use mlx_options::printable;
 
 use super::markdown::Painter;
 use super::style::styled;
+use super::wrap::Wrap;
 
 const DIM: &str = "\x1b[2m";
 /// Goes back to the beginning of the line and clears it.
@@ -37,6 +38,8 @@ pub(crate) enum Colors {
 /// The text of one answer as it is printed.
 pub(crate) struct Screen {
     painter: Option<Painter>,
+    /// On terminals that take control sequences.
+    wrap: Option<Wrap>,
     has_colors: bool,
     view: ThoughtView,
     /// Columns of the terminal; `None` where the text goes elsewhere and stays as it is.
@@ -54,7 +57,8 @@ impl Screen {
         // Without control sequences a line cannot be replaced.
         let view = if view == ThoughtView::Folded && !has_colors { ThoughtView::Hidden } else { view };
         let painter = (colors == Colors::All).then(Painter::new);
-        Self { painter, has_colors, view, columns, begun: None, tail: String::new() }
+        let wrap = columns.filter(|_| has_colors).map(Wrap::new);
+        Self { painter, wrap, has_colors, view, columns, begun: None, tail: String::new() }
     }
 
     /// What is to be printed for an event.
@@ -66,7 +70,8 @@ impl Screen {
             }
             ChatEvent::Text(text) => {
                 let text = self.shown(text);
-                self.end_thought() + &self.paint(&text)
+                let painted = self.paint(&text);
+                self.end_thought() + &self.wrapped(painted)
             }
             // Calls are shown when they are whole.
             _ => String::new(),
@@ -76,7 +81,14 @@ impl Screen {
     /// What is to be printed at the end.
     pub(crate) fn end(&mut self) -> String {
         let rest = self.painter.as_mut().map(Painter::finish).unwrap_or_default();
-        self.end_thought() + &rest
+        self.end_thought() + &self.wrapped(rest)
+    }
+
+    fn wrapped(&mut self, painted: String) -> String {
+        match &mut self.wrap {
+            Some(wrap) => wrap.wrap(&painted),
+            None => painted,
+        }
     }
 
     /// A model's words are no commands for a terminal.
