@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
 use serde::Serialize;
 
@@ -19,9 +19,25 @@ pub struct ServeArgs {
     #[arg(long)]
     pub print_config: bool,
 
+    /// The form of the log: json, text, or auto, which is text on a terminal
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = LogForm::Auto)]
+    pub log: LogForm,
+
     /// The settings.
     #[command(flatten)]
     pub settings: Settings,
+}
+
+/// The form of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogForm {
+    /// Text on a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// Short lines for people.
+    Text,
 }
 
 /// The settings, one table for each heading; absent ones come from the config file or the defaults.

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use mlx_core::chat::{ChatEvent, OutputParser};
-use mlx_core::engine::{Event, EventStream, FinishReason, Generation, GenerationRequest, Miss, Usage};
+use mlx_core::engine::{
+    Event, EventStream, FinishReason, Finished, Generation, GenerationRequest, Miss, Usage,
+};
 
 use crate::error::ApiError;
 use crate::ids::random_id;
@@ -32,7 +34,7 @@ pub(crate) struct Choice {
     last: Option<Result<Piece, ApiError>>,
     ended: bool,
     // The last field, so that it is dropped last: an engine must not be dropped on an async thread, and the lease keeps it.
-    _lease: Lease,
+    lease: Lease,
 }
 
 /// When the generation began, and when its last token came.
@@ -60,7 +62,7 @@ impl Choice {
             ready: VecDeque::new(),
             last: None,
             ended: false,
-            _lease: lease.clone(),
+            lease: lease.clone(),
         };
         Ok(lease.engine.submit_all(requests)?.into_iter().enumerate().map(follow).collect())
     }
@@ -139,6 +141,7 @@ impl Choice {
             Event::Done(finished) => {
                 self.ended = true;
                 self.state.metrics.generated(finished.reason.as_str());
+                self.log(&finished);
                 // Every turn leaves the end of the one before it.
                 if let Some(Miss { at, kept }) = finished.usage.miss.filter(|miss| miss.kept - miss.at >= FAR)
                 {
@@ -209,6 +212,21 @@ impl Choice {
             FinishReason::Cancelled => Err(ApiError::shutting_down()),
             FinishReason::Error(message) => Err(ApiError::failed(message)),
         }
+    }
+
+    /// Logs what an answer took.
+    fn log(&self, finished: &Finished) {
+        let Finished { usage, timings, .. } = finished;
+        let tenth = |value: f64| (value * 10.0).round() / 10.0;
+        tracing::info!(
+            model = self.lease.name,
+            prompt_tokens = usage.prompt_tokens,
+            completion_tokens = usage.completion_tokens,
+            tokens_per_second = tenth(usage.decode_rate(timings)),
+            first_token_ms = tenth((timings.queue + timings.prefill) * 1e3),
+            seconds = (self.clock.begun.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            "answer"
+        );
     }
 
     fn tick(&mut self) {

@@ -16,6 +16,7 @@ mod exchange;
 mod field_value;
 mod fields;
 mod generation;
+mod human_log;
 mod ids;
 mod json;
 mod log_writer;
@@ -39,6 +40,7 @@ mod tests;
 mod time;
 mod work;
 
+use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use axum::Router;
@@ -52,9 +54,10 @@ use mlx_options::log_filter;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
-use args::ServeArgs;
+use args::{LogForm, ServeArgs};
 use config::{Config, StartError};
 use error::ApiError;
+use human_log::HumanLog;
 use log_writer::LogWriter;
 pub use state::AppState;
 
@@ -85,7 +88,7 @@ pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartErro
     if args.print_config {
         return Ok(Some(config.to_toml()));
     }
-    start_log()?;
+    start_log(args.log)?;
     config.check_prompt_cache()?;
     let state = AppState::new(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -112,16 +115,15 @@ fn cors(origins: &[String]) -> CorsLayer {
         .expose_headers(request_log::HEADERS.map(HeaderName::from_static))
 }
 
-/// One JSON object a line on standard error.
-fn start_log() -> Result<(), StartError> {
+/// Lines on standard error: short ones on a terminal, and one JSON object each elsewhere.
+fn start_log(form: LogForm) -> Result<(), StartError> {
     let filter = log_filter("info").map_err(StartError)?;
-    tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_env_filter(filter)
-        .with_writer(|| LogWriter)
-        .try_init()
-        .ok();
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    if form == LogForm::Text || form == LogForm::Auto && stderr().is_terminal() {
+        log.event_format(HumanLog).with_writer(stderr).try_init().ok();
+    } else {
+        log.json().flatten_event(true).with_writer(|| LogWriter).try_init().ok();
+    }
     // A panic on a guarded thread becomes the error of its request; every other panic is logged here.
     std::panic::set_hook(Box::new(|panic| {
         if std::thread::current().name() != Some(GUARDED_THREAD) {

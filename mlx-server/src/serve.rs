@@ -22,6 +22,7 @@ use crate::config::{LimitConfig, StartError};
 use crate::connection::Connection;
 use crate::error::ApiError;
 use crate::exchange::Exchange;
+use crate::models::Entry;
 use crate::open_files;
 use crate::responses::launch;
 use crate::signals;
@@ -40,7 +41,9 @@ pub(crate) async fn serve(state: AppState) -> Result<(), StartError> {
     open_files::raise_limit(state.config.limits.max_connections);
     let listener = TcpListener::bind(address).await.map_err(|error| not_bound(address, &error))?;
     let address = listener.local_addr().map_err(|error| StartError::about("listening", error))?;
-    tracing::info!(%address, "listening");
+    let model = state.models.all().next().map_or("", Entry::name);
+    let key = !state.config.network.api_key.is_empty();
+    tracing::info!(%address, model, key, "listening");
     signals::watch(&state.shutdown)?;
     tokio::spawn(state.models.clone().reap());
     let preload = tokio::spawn(preload(state.clone()));
