@@ -217,7 +217,13 @@ fn browsers_get_the_page_without_a_key_and_under_its_policy() {
         (200, &"text/html; charset=utf-8".parse().expect("a value"))
     );
     let policy = reply.headers["content-security-policy"].to_str().expect("a text");
-    for part in ["default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'", "form-action 'none'"] {
+    for part in [
+        "default-src 'none'",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "form-action 'none'",
+        "trusted-types 'none'",
+    ] {
         assert!(policy.contains(part), "{policy}");
     }
     assert!(policy.matches("sha256-").count() == 2 && !policy.contains("unsafe"), "{policy}");

@@ -6,6 +6,7 @@ mod bench;
 mod clients;
 mod fuzz;
 mod golden;
+mod page;
 mod process;
 mod product;
 mod python;
@@ -47,6 +48,12 @@ enum Task {
     },
     /// Run third-party clients against the server
     Clients,
+    /// Try the server's page in a headless Chromium; CHROMIUM names another browser of its kind
+    Page {
+        /// Skip it on a machine without Chromium or Node.js, unless CHROMIUM is set
+        #[arg(long)]
+        if_installed: bool,
+    },
     /// Measure speed and memory beside other programs, with their packages from PyPI; see docs/benchmarks.md
     #[command(disable_help_flag = true)]
     Bench {
@@ -77,6 +84,7 @@ fn main() -> ExitCode {
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Clients => clients::run(),
+        Task::Page { if_installed } => page::run(if_installed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]

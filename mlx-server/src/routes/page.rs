@@ -1,5 +1,5 @@
-//! The page at `/`, for browsers. Invariant: its policy names the hashes of its own style and script, so that nothing
-//! else runs in it, whatever a model writes.
+//! The page at `/`, for browsers. Invariant: its policy names the hashes of its own style and script, and refuses text as
+//! markup (trusted types), so that nothing else runs in it, whatever a model writes.
 
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ const PAGE: &str = include_str!("../../page/index.html");
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
         "default-src 'none'; connect-src 'self'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; \
-         frame-ancestors 'none'; form-action 'none'",
+         frame-ancestors 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
         hash_of("style"),
         hash_of("script")
     )

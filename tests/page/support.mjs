@@ -1,0 +1,152 @@
+// Servers, a proxy before them, and a browser, for the test of the page.
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { createServer, request } from "node:http";
+import { createRequire } from "node:module";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url)), root = join(here, "../..");
+const ARGUMENTS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync".split(" ");
+
+export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+/** Starts the server on a free port; gives the process with its `port`. */
+async function serve(program, more) {
+  const child = spawn(program, ["--port", "0", ...more], { stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  for await (const piece of child.stderr.iterator({ destroyOnReturn: false })) {
+    log += piece;
+    const address = /"address":"[^"]*:(\d+)"/.exec(log);
+    if (address) { child.stderr.resume(); child.port = Number(address[1]); return child; }
+  }
+  throw new Error("the server did not start: " + log);
+}
+
+/** Passes requests on to the server that runs now. `pace` is the time before each event of a stream, in milliseconds; `cut` ends the
+ * next stream behind so many events. `bodies` are the chats that were asked for. */
+async function startProxy() {
+  const proxy = { pace: 0, cut: 0, port: 0, bodies: [] };
+  const pass = async (reply, answer) => {
+    let rest = "", sent = 0;
+    for await (const piece of reply.setEncoding("utf8")) {
+      const events = (rest + piece).split(/(?<=\n\n)/);
+      rest = events.at(-1).endsWith("\n\n") ? "" : events.pop();
+      for (const event of events) {
+        if (proxy.pace) await pause(proxy.pace);
+        answer.write(event);
+        sent += 1;
+        if (proxy.cut && sent >= proxy.cut) { proxy.cut = 0; reply.destroy(); answer.destroy(); return; }
+      }
+    }
+    answer.end(rest);
+  };
+  const server = createServer((asked, answer) => {
+    const on = request({ port: proxy.port, host: "127.0.0.1", method: asked.method, path: asked.url, headers: asked.headers }, (reply) => {
+      answer.writeHead(reply.statusCode, reply.headers);
+      if (!reply.headers["content-type"]?.startsWith("text/event-stream")) { reply.pipe(answer); return; }
+      answer.on("close", () => reply.destroy());
+      pass(reply, answer).catch(() => answer.destroy());
+    });
+    on.on("error", () => answer.destroy());
+    let body = "";
+    asked.on("data", (piece) => { body += piece; });
+    asked.on("end", () => { if (asked.url.endsWith("/v1/chat/completions")) proxy.bodies.push(JSON.parse(body)); });
+    asked.pipe(on);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  proxy.origin = `http://127.0.0.1:${server.address().port}`;
+  proxy.close = () => { server.closeAllConnections(); server.close(); };
+  return proxy;
+}
+
+/** What the steps of the test share. */
+export class Trial {
+  /** Starts a proxy, and a browser with the packages of `folder`. */
+  static async start(program, executablePath, folder) {
+    const trial = new Trial(), require = createRequire(folder + "/");
+    Object.assign(trial, { program, folder, foreign: [], faults: [], refusals: [], files: mkdtempSync(join(tmpdir(), "mlx-page-")) });
+    trial.axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+    trial.proxy = await startProxy();
+    trial.browser = await require("playwright-core").chromium.launch({ executablePath, args: ARGUMENTS });
+    trial.context = await trial.browser.newContext({ viewport: { width: 1200, height: 800 }, acceptDownloads: true });
+    trial.context.on("request", (it) => { if (!it.url().startsWith(trial.proxy.origin) && !it.url().startsWith("blob:")) trial.foreign.push(it.url()); });
+    return trial;
+  }
+
+  /** The flags of two models: one that follows script.json, and one with random weights. */
+  models() {
+    const scripted = join(this.files, "model");
+    const made = spawnSync("python3", [join(root, "tests/clients/scripted_model.py"), scripted, join(here, "script.json")], { encoding: "utf8" });
+    if (made.status !== 0) throw new Error("the scripted model was not made: " + (made.error ?? made.stderr));
+    return ["-m", "scripted=" + scripted, "-m", "random=" + join(root, "tests/golden/models/llama-f32")];
+  }
+
+  /** Starts a server with these flags in place of the one before. */
+  async serve(...more) {
+    await this.end();
+    this.server = await serve(this.program, more);
+    this.proxy.port = this.server.port;
+  }
+
+  /** Kills the server. */
+  async end() {
+    if (!this.server) return;
+    this.server.kill("SIGKILL");
+    await once(this.server, "exit");
+    this.server = null;
+  }
+
+  /** A new tab on the page. */
+  async open() {
+    const page = await this.context.newPage();
+    page.setDefaultTimeout(15000);
+    page.on("pageerror", (error) => this.faults.push(String(error)));
+    page.on("console", (it) => { if (/Content Security Policy|Trusted/.test(it.text())) this.refusals.push(it.text()); });
+    await page.goto(this.proxy.origin);
+    await page.locator("#model option").first().waitFor({ state: "attached" });
+    return page;
+  }
+
+  async stop() {
+    await this.browser.close();
+    await this.end();
+    this.proxy.close();
+    rmSync(this.files, { recursive: true, force: true });
+  }
+}
+
+/** The text of the last answer. */
+export const last = (page) => page.locator("article.assistant .body").last();
+
+/** Waits until nothing is answered and the last article can be regenerated. */
+export async function idle(page) {
+  await page.locator("#send").waitFor();
+  await page.locator("article.assistant footer button", { hasText: /Regenerate|Try again/ }).last().waitFor();
+}
+
+/** Sends a message; does not wait for the answer. */
+export async function send(page, text) {
+  await page.fill("#input", text);
+  await page.press("#input", "Enter");
+}
+
+/** Sends a message in a conversation of its own and waits for the whole answer. */
+export async function ask(page, text) {
+  await page.click("#new");
+  await page.locator("article").first().waitFor({ state: "detached" });
+  await send(page, text);
+  await idle(page);
+}
+
+/** All records of a store of the page, by the names of page's script. */
+export const stored = (page, name) => page.evaluate((name) => result(records(name).getAll()), name);
+
+/** The accessibility checker's complaints. The policy forbids a script element, so the checker is given to the debugger. */
+export async function complaints(trial, page) {
+  await page.evaluate(trial.axe);
+  const { violations } = await page.evaluate(() => axe.run());
+  return violations.map((it) => it.id + ": " + it.nodes.map((node) => node.html.slice(0, 160)).join(" ; "));
+}

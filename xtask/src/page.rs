@@ -1,0 +1,90 @@
+//! `cargo xtask page`: the server's page in a headless Chromium, against the built-in guide and a model that follows a script.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::{output, succeeds};
+use crate::{setup, workspace};
+
+const INSTALL_NODE: &str = "install Node.js 20 or newer with npm (on Debian or Ubuntu: `apt install npm`)";
+
+/// Where browsers of Chromium's kind are, by name or by path.
+const BROWSERS: [&str; 5] = [
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+];
+
+/// Builds the server and runs tests/page/flow.mjs. With `may_skip`, a machine without Chromium or Node.js skips it and says so, unless
+/// `CHROMIUM` names a browser.
+pub(crate) fn run(may_skip: bool) -> Result<()> {
+    let named = env::var_os("CHROMIUM").filter(|it| !it.is_empty()).map(PathBuf::from);
+    let may_skip = may_skip && named.is_none();
+    let browser = match browser(named) {
+        Err(missing) if may_skip => {
+            println!("skipped the test of the page: {missing:#}");
+            return Ok(());
+        }
+        found => found?,
+    };
+    setup::run()?;
+    let root = workspace::root()?;
+    let folder = root.join("target/page");
+    install(&root.join("tests/page"), &folder)?;
+    let mut build = workspace::cargo();
+    build.args(["build", "--locked", "--package", "mlx-server"]).current_dir(&root);
+    ensure!(build.status()?.success(), "the server does not build");
+    let mut flow = Command::new("node");
+    flow.arg(root.join("tests/page/flow.mjs"))
+        .arg(root.join("target/debug/mlx-server"))
+        .arg(browser)
+        .arg(&folder);
+    ensure!(flow.status()?.success(), "the page does not work; {} has screenshots", folder.display());
+    Ok(())
+}
+
+/// The browser that `CHROMIUM` names, else the first that starts; Node.js and npm must be there, too.
+fn browser(named: Option<PathBuf>) -> Result<PathBuf> {
+    let version = output(Command::new("node").arg("--version"), INSTALL_NODE)?;
+    let major =
+        version.trim().trim_start_matches('v').split('.').next().and_then(|it| it.parse::<u32>().ok());
+    ensure!(major.is_some_and(|it| it >= 20), "Node.js is {}: {INSTALL_NODE}", version.trim());
+    output(Command::new("npm").arg("--version"), INSTALL_NODE)?;
+    if let Some(named) = named {
+        return started(&named).with_context(|| {
+            format!("CHROMIUM is {}, which does not start; name a browser", named.display())
+        });
+    }
+    BROWSERS.iter().find_map(|it| started(Path::new(it))).context(
+        "Chromium was not found: install it (on Debian: `apt install chromium`), or name it in CHROMIUM",
+    )
+}
+
+/// The whole path of a browser, if it is there and starts.
+fn started(browser: &Path) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    // A path that is whole stays as it is when it is joined to a folder.
+    let whole = env::split_paths(&path).map(|folder| folder.join(browser)).find(|it| it.is_file())?;
+    succeeds(Command::new(&whole).arg("--version")).then_some(whole)
+}
+
+/// Installs what package-lock.json lists, without running its scripts.
+fn install(from: &Path, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let lock = "package-lock.json";
+    let is_same = || std::fs::read(from.join(lock)).ok() == std::fs::read(folder.join(lock)).ok();
+    if folder.join("node_modules/.package-lock.json").exists() && is_same() {
+        return Ok(());
+    }
+    for name in ["package.json", lock] {
+        std::fs::copy(from.join(name), folder.join(name))?;
+    }
+    let mut install = Command::new("npm");
+    install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]).arg(folder);
+    output(&mut install, INSTALL_NODE).map(drop)
+}
