@@ -114,8 +114,8 @@ fn a_converted_model_generates() {
     for (flags, words) in [
         (&["--bits", "7"][..], "--bits is 7"),
         (&["--mode", "mxfp4", "--group-size", "64"], "--group-size is 64"),
-        (&["--rule", "*=4"], "--bits"),
-        (&[], "--dtype"),
+        (&["--rule", "*=4"], "--rule *=4 does not fit"),
+        (&["--dtype", "bf16", "--group-size", "32"], "--bits is missing"),
     ] {
         let (code, message) = failure(&[&["convert", &source, "-o", target][..], flags].concat());
         assert!(code == 2 && message.contains(words), "{flags:?} {code}: {message}");
