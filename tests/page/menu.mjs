@@ -107,6 +107,7 @@ export const looks = {
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 390), "it is wider than a phone");
     await page.click("#menu");
     await page.locator("#nav.open").waitFor();
+    assert.ok(await page.locator("#export").isVisible() && (await page.locator("#export").boundingBox()).y < 800, "the list leaves room for the rest of the menu");
     await page.screenshot({ path: trial.folder + "/phone-menu.png" });
     assert.deepEqual(await complaints(trial, page), []);
     await page.keyboard.press("Escape");

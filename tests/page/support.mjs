@@ -26,9 +26,9 @@ async function serve(program, more) {
 }
 
 /** Passes requests on to the server that runs now. `pace` is the time before each event of a stream, in milliseconds; `cut` ends the
- * next stream behind so many events. `bodies` are the chats that were asked for. */
+ * next stream behind so many events. `bodies` are the chats that were asked for. `invented` answers chats in place of the server. */
 async function startProxy() {
-  const proxy = { pace: 0, cut: 0, port: 0, bodies: [] };
+  const proxy = { pace: 0, cut: 0, port: 0, bodies: [], invented: null };
   const pass = async (reply, answer) => {
     let rest = "", sent = 0;
     for await (const piece of reply.setEncoding("utf8")) {
@@ -44,6 +44,7 @@ async function startProxy() {
     answer.end(rest);
   };
   const server = createServer((asked, answer) => {
+    if (proxy.invented && asked.url.endsWith("/v1/chat/completions")) { asked.resume(); proxy.invented(answer); return; }
     const on = request({ port: proxy.port, host: "127.0.0.1", method: asked.method, path: asked.url, headers: asked.headers }, (reply) => {
       answer.writeHead(reply.statusCode, reply.headers);
       if (!reply.headers["content-type"]?.startsWith("text/event-stream")) { reply.pipe(answer); return; }

@@ -53,6 +53,9 @@ enum Task {
         /// Skip it on a machine without Chromium or Node.js, unless CHROMIUM is set
         #[arg(long)]
         if_installed: bool,
+        /// Measure what a growing answer costs the browser, in place of the test
+        #[arg(long)]
+        speed: bool,
     },
     /// Measure speed and memory beside other programs, with their packages from PyPI; see docs/benchmarks.md
     #[command(disable_help_flag = true)]
@@ -84,7 +87,7 @@ fn main() -> ExitCode {
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Clients => clients::run(),
-        Task::Page { if_installed } => page::run(if_installed),
+        Task::Page { if_installed, speed } => page::run(if_installed, speed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
         #[cfg(target_os = "linux")]

@@ -20,9 +20,9 @@ const BROWSERS: [&str; 5] = [
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 ];
 
-/// Builds the server and runs tests/page/flow.mjs. With `may_skip`, a machine without Chromium or Node.js skips it and says so, unless
+/// Builds the server and runs tests/page/flow.mjs, or speed.mjs if it `measures`. With `may_skip`, a machine without Chromium or Node.js skips it and says so, unless
 /// `CHROMIUM` names a browser.
-pub(crate) fn run(may_skip: bool) -> Result<()> {
+pub(crate) fn run(may_skip: bool, measures: bool) -> Result<()> {
     let named = env::var_os("CHROMIUM").filter(|it| !it.is_empty()).map(PathBuf::from);
     let may_skip = may_skip && named.is_none();
     let browser = match browser(named) {
@@ -39,11 +39,9 @@ pub(crate) fn run(may_skip: bool) -> Result<()> {
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--package", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
+    let script = if measures { "tests/page/speed.mjs" } else { "tests/page/flow.mjs" };
     let mut flow = Command::new("node");
-    flow.arg(root.join("tests/page/flow.mjs"))
-        .arg(root.join("target/debug/mlx-server"))
-        .arg(browser)
-        .arg(&folder);
+    flow.arg(root.join(script)).arg(root.join("target/debug/mlx-server")).arg(browser).arg(&folder);
     ensure!(flow.status()?.success(), "the page does not work; {} has screenshots", folder.display());
     Ok(())
 }
