@@ -75,6 +75,7 @@ impl EngineLoop {
         let adapters = options.adapters.len();
         let prefixes =
             Prefixes::new(limit, adapters, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
+        let drafters = Drafters::new(options.drafter.clone(), Arc::clone(&folder));
         let mut engine = Self {
             device,
             folder,
@@ -83,7 +84,7 @@ impl EngineLoop {
             scheduler,
             sequences: Sequences::default(),
             prefixes,
-            drafters: Drafters::new(options.drafter.clone()),
+            drafters,
             accepted: Vec::new(),
             retired: Vec::new(),
             scratch: Scratch::default(),

@@ -16,6 +16,16 @@ pub trait Constraint: Send {
         Duration::ZERO
     }
 
+    /// The bytes that must come next, whichever tokens write them; empty where that is not known. It changes nothing.
+    fn forced_bytes(&mut self, _history: &TokenHistory) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// How many of these tokens may come next, one after the other, as far as that is known. It changes nothing.
+    fn admits(&mut self, _history: &TokenHistory, tokens: &[u32]) -> usize {
+        tokens.len()
+    }
+
     /// Catches up with `history` and removes from `allowed`, which holds every token of the row, those that may not come
     /// next. An error ends this sequence alone.
     fn restrict(&mut self, history: &TokenHistory, allowed: &mut TokenMask) -> Result<()>;

@@ -53,15 +53,36 @@ impl<P: Place> Follower<P> {
     }
 }
 
+impl<P: Place> Follower<P> {
+    /// Catches up, and forgets what was computed for another history.
+    fn follow(&mut self, history: &TokenHistory) {
+        match self.sync(history) {
+            Ok(false) => {}
+            Ok(true) => self.ready = None,
+            Err(why) => self.ready = Some(Err(why)),
+        }
+    }
+}
+
 impl<P: Place> Constraint for Follower<P> {
     fn prepare(&mut self, history: &TokenHistory) {
         let begun = Instant::now();
-        match (self.sync(history), &self.ready) {
-            (Ok(false), Some(_)) => return,
-            (Ok(_), _) => self.ready = Some(self.place.mask()),
-            (Err(why), _) => self.ready = Some(Err(why)),
+        self.follow(history);
+        if self.ready.is_none() {
+            self.ready = Some(self.place.mask());
+            self.cost = begun.elapsed();
         }
-        self.cost = begun.elapsed();
+    }
+
+    fn forced_bytes(&mut self, history: &TokenHistory) -> Vec<u8> {
+        self.follow(history);
+        // What fails here fails again where the mask is computed.
+        self.place.forced_bytes().unwrap_or_default()
+    }
+
+    fn admits(&mut self, history: &TokenHistory, tokens: &[u32]) -> usize {
+        self.follow(history);
+        self.place.admits(tokens).unwrap_or(tokens.len())
     }
 
     fn cost(&self) -> Duration {

@@ -43,12 +43,34 @@ impl Matcher {
 
     /// Takes back the last `count` tokens.
     pub(super) fn rollback(&mut self, count: usize) -> Result<(), String> {
-        self.guarded(|parser| parser.rollback(count))
+        self.guarded(|parser| {
+            // The latest mask is kept by the number of the parser's row, which another text may reach again.
+            parser.invalidate_bias_cache();
+            parser.rollback(count)
+        })
     }
 
     /// Whether these tokens may come next.
     pub(super) fn accepts(&mut self, tokens: &[u32]) -> Result<bool, String> {
-        self.guarded(|parser| Ok(parser.validate_tokens_raw(tokens)? == tokens.len()))
+        Ok(self.admits(tokens)? == tokens.len())
+    }
+
+    /// How many of these tokens may come next, one after the other.
+    pub(super) fn admits(&mut self, tokens: &[u32]) -> Result<usize, String> {
+        self.guarded(|parser| parser.validate_tokens_raw(tokens))
+    }
+
+    /// The bytes that must come next.
+    pub(super) fn forced_bytes(&mut self) -> Result<Vec<u8>, String> {
+        self.guarded(|parser| {
+            if parser.stopped() {
+                return Ok(Vec::new());
+            }
+            let bytes = parser.force_bytes();
+            // The parser has taken them; they are not drawn yet.
+            parser.parser.rollback(0)?;
+            Ok(bytes)
+        })
     }
 
     /// Whether the text may end here.

@@ -16,12 +16,18 @@ pub(super) trait Place: Send {
 
     /// The tokens that may come next. `None`: all.
     fn mask(&mut self) -> Result<Option<TokenMask>, String>;
+
+    /// The bytes that must come next.
+    fn forced_bytes(&mut self) -> Result<Vec<u8>, String>;
+
+    /// How many of these tokens may come next, one after the other.
+    fn admits(&mut self, tokens: &[u32]) -> Result<usize, String>;
 }
 
 /// A place in a grammar that begins with the text.
 pub(super) struct WholeText {
     compiled: Arc<Compiled>,
-    /// A copy for this sequence, made when its first token is known.
+    /// A copy for this sequence, made when it is first needed.
     matcher: Option<Matcher>,
     /// How many tokens the matcher has taken: all but one that has ended the text.
     taken: usize,
@@ -31,6 +37,10 @@ impl WholeText {
     pub(super) fn new(compiled: Arc<Compiled>) -> Self {
         Self { compiled, matcher: None, taken: 0 }
     }
+
+    fn matcher(&mut self) -> &mut Matcher {
+        self.matcher.get_or_insert_with(|| self.compiled.matcher())
+    }
 }
 
 impl Place for WholeText {
@@ -38,7 +48,7 @@ impl Place for WholeText {
         if self.compiled.end_tokens.contains(&token) {
             return Ok(());
         }
-        self.matcher.get_or_insert_with(|| self.compiled.matcher()).consume(&[token])?;
+        self.matcher().consume(&[token])?;
         self.taken += 1;
         Ok(())
     }
@@ -58,5 +68,13 @@ impl Place for WholeText {
             Some(matcher) if self.taken > 0 => matcher.mask().map(Some),
             _ => Ok(Some(self.compiled.first().clone())),
         }
+    }
+
+    fn forced_bytes(&mut self) -> Result<Vec<u8>, String> {
+        self.matcher().forced_bytes()
+    }
+
+    fn admits(&mut self, tokens: &[u32]) -> Result<usize, String> {
+        self.matcher().admits(tokens)
     }
 }

@@ -193,4 +193,15 @@ impl Place for TriggeredText {
         forbidden.for_each(|(token, _)| mask.forbid(*token));
         Ok(Some(mask))
     }
+
+    fn forced_bytes(&mut self) -> Result<Vec<u8>, String> {
+        self.matcher.as_mut().map_or(Ok(Vec::new()), Matcher::forced_bytes)
+    }
+
+    fn admits(&mut self, tokens: &[u32]) -> Result<usize, String> {
+        let Some(matcher) = &mut self.matcher else { return Ok(tokens.len()) };
+        let admitted = matcher.admits(tokens)?;
+        // Behind the grammar's end the text is free again.
+        Ok(if matcher.is_complete()? { tokens.len() } else { admitted })
+    }
 }

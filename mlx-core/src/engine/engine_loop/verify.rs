@@ -27,8 +27,8 @@ impl EngineLoop {
                 most = most.min((room / bytes) as usize);
                 room -= most as u64 * bytes;
             }
-            let Sequence { drafts: Some(drafts), history, .. } = sequence else { continue };
-            drafts.propose(history, most, device.vocabulary(), drafters);
+            let Sequence { drafts: Some(drafts), history, sampler, .. } = sequence else { continue };
+            drafts.propose(history, sampler.constraint_mut(), most, device.vocabulary(), drafters);
         }
     }
 

@@ -2,6 +2,7 @@
 //! which: each is drawn by [`Sampler::draw`](crate::sampling::Sampler::draw) from the model's row under the true history.
 
 mod answers;
+mod forced;
 mod lookup;
 mod ngrams;
 
@@ -16,7 +17,9 @@ pub(super) use self::answers::ANSWERS_BYTES;
 use self::answers::Answers;
 use self::lookup::Lookup;
 use super::schedule::speculation::{DraftKind, DraftView, MOST_DRAFT};
-use crate::sampling::TokenHistory;
+use crate::folder::ModelFolder;
+use crate::sampling::{Constraint, TokenHistory};
+use crate::text::Tokenizer;
 
 /// Proposes tokens that may follow a history.
 pub trait Drafter: Send {
@@ -29,7 +32,7 @@ pub trait Drafter: Send {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Speculate {
-    /// From all sources.
+    /// From all sources: those below, and the text that a constraint leaves as the only one.
     #[default]
     Auto,
     /// From nowhere: nothing is indexed.
@@ -90,15 +93,15 @@ impl PartialEq for CustomDrafter {
 impl Eq for CustomDrafter {}
 
 /// The drafters that sequences share.
-#[derive(Debug, Default)]
 pub(super) struct Drafters {
     answers: Answers,
     custom: Option<CustomDrafter>,
+    folder: Arc<ModelFolder>,
 }
 
 impl Drafters {
-    pub(super) fn new(custom: Option<CustomDrafter>) -> Self {
-        Self { answers: Answers::default(), custom }
+    pub(super) fn new(custom: Option<CustomDrafter>, folder: Arc<ModelFolder>) -> Self {
+        Self { answers: Answers::default(), custom, folder }
     }
 
     /// What drafts for a sequence; `None` if nothing does.
@@ -110,8 +113,9 @@ impl Drafters {
         };
         let always = self.custom.as_ref().is_some_and(|custom| custom.always);
         let answers = self.custom.is_none() && speculate != Speculate::Lookup;
-        let draft = Draft::default();
-        Some(Box::new(SequenceDrafts { own, kind, always, answers, draft, counts: DraftCounts::default() }))
+        let forced = self.custom.is_none() && speculate == Speculate::Auto;
+        let (draft, counts) = (Draft::default(), DraftCounts::default());
+        Some(Box::new(SequenceDrafts { own, kind, always, answers, forced, draft, counts }))
     }
 
     /// Keeps an answer for later drafts.
@@ -123,6 +127,7 @@ impl Drafters {
 const LOOKUP: u8 = 0;
 const ANSWERS: u8 = 1;
 const CUSTOM: u8 = 2;
+const FORCED: u8 = 3;
 
 /// Tokens that were proposed for the next step.
 #[derive(Debug, Default)]
@@ -148,6 +153,8 @@ pub(super) struct SequenceDrafts {
     always: bool,
     /// Whether recent answers are looked up, too.
     answers: bool,
+    /// Whether a text that a constraint leaves as the only one is drafted.
+    forced: bool,
     pub(super) draft: Draft,
     pub(super) counts: DraftCounts,
 }
@@ -157,6 +164,7 @@ impl SequenceDrafts {
     pub(super) fn propose(
         &mut self,
         history: &TokenHistory,
+        constraint: Option<&mut (dyn Constraint + 'static)>,
         most: usize,
         vocabulary: usize,
         shared: &Drafters,
@@ -178,6 +186,34 @@ impl SequenceDrafts {
         let known = self.draft.tokens.iter().take_while(|&&token| (token as usize) < vocabulary).count();
         self.draft.tokens.truncate(most.min(known));
         self.draft.kind = DraftKind::new(source, length);
+        if let Some(constraint) = constraint {
+            self.constrain(constraint, history, most, &shared.folder.tokenizer);
+        }
+    }
+
+    /// Cuts the draft where it is forbidden, and replaces it where it is shorter than what must come.
+    fn constrain(
+        &mut self,
+        constraint: &mut (dyn Constraint + 'static),
+        history: &TokenHistory,
+        most: usize,
+        tokenizer: &Tokenizer,
+    ) {
+        let Draft { tokens, kind } = &mut self.draft;
+        if !tokens.is_empty() {
+            tokens.truncate(constraint.admits(history, tokens));
+        }
+        if !self.forced {
+            return;
+        }
+        let bytes = constraint.forced_bytes(history);
+        // What is admitted begins with the same bytes.
+        let drafted: usize = tokens.iter().map(|token| tokenizer.token_bytes(*token).len()).sum();
+        if bytes.len() > drafted {
+            *tokens = forced::tokens_of(&bytes, tokenizer);
+            tokens.truncate(most);
+            *kind = DraftKind::new(FORCED, tokens.len());
+        }
     }
 
     /// As the planner sees it.
