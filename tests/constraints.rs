@@ -86,6 +86,52 @@ fn validates(schema: &Value, text: &str) -> Result<(), String> {
     validator::check(schema, &value).map_err(|why| format!("{text} against {schema}: {why}"))
 }
 
+/// What a draft asks a constraint changes no mask, and the answers agree with the masks: also after rollbacks.
+#[test]
+fn drafts_learn_what_masks_say_and_change_none() {
+    let (mut asked, mut forced_steps) = (0, 0);
+    for seed in 0..60 {
+        let mut dice = Dice::new(seed);
+        let spec = of_schema(&schemas::schema(&mut dice, 3));
+        let mut history = TokenHistory::new(vec![1, 9, 30]);
+        let (Ok(mut plain), Ok(mut drafting)) =
+            (WALKER.follower(&spec, &history), WALKER.follower(&spec, &history))
+        else {
+            continue;
+        };
+        for _ in 0..60 {
+            let text = |tokens: &[u32]| -> Vec<u8> {
+                tokens.iter().flat_map(|token| WALKER.folder.tokenizer.token_bytes(*token)).collect()
+            };
+            let forced = drafting.forced_bytes(&history);
+            let draft: Vec<u32> = (0..4).map(|_| dice.below(WIDTH) as u32).collect();
+            let admitted = drafting.admits(&history, &draft);
+            let Ok(mask) = allowed(plain.as_mut(), &history) else { break };
+            assert_eq!(allowed(drafting.as_mut(), &history), Ok(mask.clone()), "the masks differ");
+            let tokens: Vec<u32> = (0..WIDTH as u32).filter(|&token| mask.allows(token)).collect();
+            let ends = |token: &u32| WALKER.folder.end_tokens.contains(token);
+            if !ends(&draft[0]) {
+                assert_eq!(admitted > 0, tokens.contains(&draft[0]), "{draft:?} of {tokens:?}");
+            }
+            for token in tokens.iter().filter(|it| !ends(it)) {
+                let text = text(&[*token]);
+                assert!(text.starts_with(&forced) || forced.starts_with(&text), "{text:?} for {forced:?}");
+            }
+            asked += 1;
+            forced_steps += usize::from(!forced.is_empty());
+            let free: Vec<u32> = tokens.into_iter().filter(|it| !ends(it)).collect();
+            if free.is_empty() {
+                break;
+            }
+            history.push(free[dice.below(free.len())]);
+            if dice.below(8) == 0 {
+                history.truncate(history.len() - dice.below(history.generated().len() + 1));
+            }
+        }
+    }
+    assert!(asked > 1000 && forced_steps > 100, "{forced_steps} of {asked} places were forced");
+}
+
 #[test]
 fn every_walk_through_a_schema_validates() {
     let schemas: u64 = std::env::var("SCHEMAS").ok().and_then(|count| count.parse().ok()).unwrap_or(80);

@@ -1,5 +1,7 @@
 //! The flags of an engine. Each struct is declared once: clap reads it from flags and variables, serde from a config file.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use mlx_core::engine::{EngineOptions, Speculate};
 use mlx_core::weights::FloatPolicy;
@@ -43,13 +45,17 @@ pub struct ExactArgs {
 }
 
 /// Where drafts of the next tokens come from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct SpeculateArgs {
     /// Draft the next tokens and verify several in one pass, where that is faster; answers stay the same: auto, off, lookup (what
-    /// followed in the text itself) or suffix (also what followed in recent answers) [default: auto]
+    /// followed in the text itself), suffix (also what followed in recent answers) or draft (the draft model) [default: auto]
     #[arg(long, env = "MLX_SPECULATE", value_name = "SOURCE")]
     pub speculate: Option<Speculate>,
+
+    /// A smaller model of the same family that drafts, as a name or a folder; auto uses it beside the other sources
+    #[arg(long, env = "MLX_DRAFT_MODEL", value_name = "MODEL")]
+    pub draft_model: Option<PathBuf>,
 }
 
 /// How a model is loaded.
@@ -120,8 +126,9 @@ impl ExactArgs {
 
 impl SpeculateArgs {
     /// Puts what was given into the options of an engine.
-    pub fn apply(self, options: &mut EngineOptions) {
+    pub fn apply(&self, options: &mut EngineOptions) {
         options.speculate = self.speculate.unwrap_or(options.speculate);
+        options.draft_model = self.draft_model.clone().or(options.draft_model.take());
     }
 }
 

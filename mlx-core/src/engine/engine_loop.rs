@@ -1,6 +1,8 @@
 //! The engine: its loop admits, plans, runs, draws, accepts and emits. Invariant: every request of every front end goes through it.
 
+mod ends;
 mod figures;
+mod propose;
 mod queue;
 mod verify;
 
@@ -12,10 +14,11 @@ use self::queue::Queue;
 pub(super) use self::queue::Submission;
 use super::constraint::prepare;
 use super::options::{EngineOptions, Exactness};
-use super::output::{Accepted, accept, emit, finish};
+use super::output::{Accepted, accept};
 use super::prefix::Prefixes;
 use super::request::FinishReason;
 use super::run::device::Device;
+use super::run::draft_model::DraftModel;
 use super::run::executor::{PrefillPass, Work};
 use super::schedule::Scheduler;
 use super::schedule::capacity::Capacity;
@@ -51,6 +54,7 @@ pub(super) struct EngineLoop {
     sequences: Sequences,
     prefixes: Prefixes,
     drafters: Drafters,
+    draft_model: Option<DraftModel>,
     /// Tokens that were accepted and are to be emitted.
     accepted: Vec<Accepted>,
     /// Sequences that have ended and whose states may be kept.
@@ -64,6 +68,7 @@ pub(super) struct EngineLoop {
 impl EngineLoop {
     pub(super) fn new(
         device: Device,
+        draft_model: Option<DraftModel>,
         capacity: Capacity,
         folder: Arc<ModelFolder>,
         options: &EngineOptions,
@@ -75,7 +80,8 @@ impl EngineLoop {
         let adapters = options.adapters.len();
         let prefixes =
             Prefixes::new(limit, adapters, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
-        let drafters = Drafters::new(options.drafter.clone(), Arc::clone(&folder));
+        let (custom, has_model) = (options.drafter.clone(), draft_model.is_some());
+        let drafters = Drafters::new(custom, has_model, options.always_draft, Arc::clone(&folder));
         let mut engine = Self {
             device,
             folder,
@@ -85,6 +91,7 @@ impl EngineLoop {
             sequences: Sequences::default(),
             prefixes,
             drafters,
+            draft_model,
             accepted: Vec::new(),
             retired: Vec::new(),
             scratch: Scratch::default(),
@@ -181,14 +188,6 @@ impl EngineLoop {
             sequence.view(id, growth)
         };
         self.sequences.iter().map(view).collect()
-    }
-
-    fn end_cancelled(&mut self) {
-        let cancelled = self.sequences.iter().filter(|(_, sequence)| sequence.is_cancelled());
-        for id in cancelled.map(|(id, _)| id).collect::<Vec<_>>() {
-            self.end(id, FinishReason::Cancelled);
-        }
-        self.retire();
     }
 
     /// Starts what may run, until nothing more follows it in line.
@@ -350,49 +349,6 @@ impl EngineLoop {
                 self.scheduler.requeue(id);
                 self.preempt(id);
             }
-        }
-    }
-
-    /// Emits the accepted tokens, and ends the sequences whose last token it was.
-    fn emit(&mut self) {
-        for accepted in std::mem::take(&mut self.accepted) {
-            let id = accepted.id;
-            // It may have failed or been cancelled since.
-            if self.sequences.find(id).is_none() {
-                continue;
-            }
-            if let Some(reason) = emit(self.sequences.get_mut(id), accepted) {
-                self.end(id, reason);
-            }
-        }
-    }
-
-    /// Ends a sequence, wherever it is.
-    fn end(&mut self, id: u64, reason: FinishReason) {
-        let mut sequence = self.sequences.remove(id);
-        if let FinishReason::Error(message) = &reason {
-            tracing::debug!(message, "a sequence failed");
-        }
-        self.scheduler.remove(id);
-        self.line_up_after(id);
-        self.gauges.record_end(&sequence.usage(), &sequence.timings());
-        let exactness =
-            self.device.exactness_at(sequence.history.len(), sequence.adapter(), sequence.exact());
-        let failed = matches!(reason, FinishReason::Error(_));
-        finish(&mut sequence, reason, exactness);
-        if !failed {
-            if sequence.drafts.is_some() {
-                self.drafters.learn(sequence.history.generated());
-            }
-            self.retired.push(sequence);
-        }
-    }
-
-    /// Keeps the states of ended sequences for later requests. Nothing may be pending on the device.
-    fn retire(&mut self) {
-        for sequence in std::mem::take(&mut self.retired) {
-            let free = Prefixes::left(&self.sequences, self.scheduler.ledger().free());
-            self.prefixes.keep(sequence, &self.device, &self.capacity, free);
         }
     }
 }

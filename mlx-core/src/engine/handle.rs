@@ -14,6 +14,7 @@ use super::options::{EngineOptions, Exactness};
 use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
+use super::run::draft_model::DraftModel;
 use super::schedule::capacity::Capacity;
 use super::sequence::Outlet;
 use super::speculate::Speculate;
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     exact: bool,
     /// Where drafts of requests that do not say come from.
     speculate: Speculate,
+    /// Whether there is a model that drafts.
+    drafts: bool,
     capacity: Capacity,
     grammars: Grammars,
     max_waiting: usize,
@@ -99,19 +102,23 @@ impl Engine {
         let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
         let options = options.clone();
         let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
-        let speculate = options.speculate;
+        let (speculate, drafts) = (options.speculate, options.draft_model.is_some());
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
         let start = move |options: &EngineOptions| {
-            let (device, capacity) = Device::new(load()?, options)?;
+            let models = load()?;
+            let draft = DraftModel::load(options, &for_engine)?;
+            let (device, capacity) = Device::new(models, draft.as_deref().map(Model::spec), options)?;
+            let draft =
+                draft.map(|model| DraftModel::new(model, options, device.vocabulary())).transpose()?;
             let saved = device.saved_prefixes(options, &for_engine)?;
-            Ok((device, capacity, saved, for_engine))
+            Ok((device, draft, capacity, saved, for_engine))
         };
         let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok((device, capacity, saved, folder)) => {
+            Ok((device, draft, capacity, saved, folder)) => {
                 let about = (device.specs(), device.exactness(0, false), capacity.clone());
                 // The gauges are set before the first call of `stats`.
-                match EngineLoop::new(device, capacity, folder, &options, saved, gauges_of_engine) {
+                match EngineLoop::new(device, draft, capacity, folder, &options, saved, gauges_of_engine) {
                     Err(error) => drop(ready.send(Err(error))),
                     Ok(engine) if ready.send(Ok(about)).is_ok() => engine.run(&receiver),
                     Ok(_) => {}
@@ -134,6 +141,7 @@ impl Engine {
             exact_levels,
             exact,
             speculate,
+            drafts,
             capacity,
             grammars: Grammars::default(),
             max_waiting,
@@ -221,6 +229,9 @@ impl Engine {
         request.limits.adapter = self.adapter;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
         request.limits.speculate = options.speculate.unwrap_or(self.shared.speculate);
+        if request.limits.speculate == Speculate::Draft && !self.shared.drafts {
+            return Err(Error::request("speculate", "is draft, and there is no draft model; use auto"));
+        }
         request.exactness = match request.limits.keep {
             Some(_) => Exactness::Approximate,
             None => self.exactness_of(request.limits.exact)?,

@@ -25,7 +25,7 @@ impl MemoryFit {
     /// The room that an engine with these options would have.
     pub fn of(spec: &ModelSpec, options: &EngineOptions) -> Result<Self> {
         let budget = device::budget(options)?;
-        let capacity = match device::capacity(spec, options) {
+        let capacity = match device::capacity(spec, None, options) {
             Ok(capacity) => capacity,
             Err(error @ Error::Option { .. }) => {
                 let refusal = Some(error.to_string());

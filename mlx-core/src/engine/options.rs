@@ -36,8 +36,12 @@ pub struct EngineOptions {
     pub adapters: Vec<PathBuf>,
     /// Where drafts of requests that do not say come from. Drafts change the speed of an answer and nothing else.
     pub speculate: Speculate,
+    /// A small model that drafts, as a folder or a name in the cache; its tokens must be those of the model. `None`: no model drafts.
+    pub draft_model: Option<PathBuf>,
     /// A drafter of the program's own, in place of all others.
     pub drafter: Option<CustomDrafter>,
+    /// Make drafts and verify them whatever they cost, for tests.
+    pub always_draft: bool,
     /// The most sequences that run at once; at least 1.
     pub max_running: usize,
     /// The most requests in the queue, however many sequences each has; at least 1.
@@ -60,7 +64,9 @@ impl Default for EngineOptions {
             kv_bits: None,
             adapters: Vec::new(),
             speculate: Speculate::Auto,
+            draft_model: None,
             drafter: None,
+            always_draft: false,
             max_running: 32,
             max_waiting: 256,
             tool_format: None,

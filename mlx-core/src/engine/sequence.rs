@@ -118,6 +118,8 @@ pub(super) struct Run {
     /// A prefill pass that has begun and not all of whose layers have been issued.
     pub(super) pass: Option<Pass>,
     pub(super) wait: Wait,
+    /// The state of the model that drafts.
+    pub(super) draft_state: Option<SequenceState>,
 }
 
 /// What a running sequence waits for before it computes anything.
@@ -222,7 +224,7 @@ impl Sequence {
         self.clock.started.get_or_insert_with(Instant::now);
         self.record_cached(&state);
         let state = self.checkpoints.resumed(state);
-        self.run = Some(Run { state, pass: None, wait });
+        self.run = Some(Run { state, pass: None, wait, draft_state: None });
     }
 
     /// What a sequence has while it runs. It must be running.

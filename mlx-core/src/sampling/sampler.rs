@@ -105,8 +105,8 @@ impl Sampler {
         check_row(raw)?;
         let mut buffer = std::mem::take(&mut scratch.row);
         let token = self
-            .edit(raw, history, &mut buffer, &mut scratch.mask)
-            .and_then(|row| self.choose(row, history, scratch));
+            .edit(raw, history, &mut buffer, Some(&mut scratch.mask))
+            .and_then(|row| self.choose(row, history.len(), scratch));
         scratch.row = buffer;
         let token = token?;
         let logprob = match self.logprobs {
@@ -116,16 +116,36 @@ impl Sampler {
         Ok(Draw { token, logprob })
     }
 
-    /// The row with bias, penalties and constraint, in `buffer`; the row itself if there is nothing to edit.
+    /// What a draw `ahead` tokens behind `history` gives if the model's row is like this one: it has the noise of that place, and the
+    /// penalties of `history`. For drafts: no draw depends on it.
+    pub fn guess(
+        &mut self,
+        raw: &[f32],
+        history: &TokenHistory,
+        ahead: usize,
+        scratch: &mut Scratch,
+    ) -> Result<u32> {
+        check_row(raw)?;
+        let mut buffer = std::mem::take(&mut scratch.row);
+        let token = self
+            .edit(raw, history, &mut buffer, None)
+            .and_then(|row| self.choose(row, history.len() + ahead, scratch));
+        scratch.row = buffer;
+        token
+    }
+
+    /// The row with bias and penalties and, given a `mask` to compute in, the constraint, in `buffer`; the row itself if there is nothing to
+    /// edit.
     fn edit<'a>(
         &mut self,
         raw: &'a [f32],
         history: &TokenHistory,
         buffer: &'a mut Vec<f32>,
-        mask: &mut TokenMask,
+        mask: Option<&mut TokenMask>,
     ) -> Result<&'a [f32]> {
         let penalized = self.params.penalties.is_on() || self.params.dry.is_on();
-        if !penalized && self.params.logit_bias.is_empty() && self.constraint.is_none() {
+        let constraint = self.constraint.as_mut().zip(mask);
+        if !penalized && self.params.logit_bias.is_empty() && constraint.is_none() {
             return Ok(raw);
         }
         buffer.clear();
@@ -140,7 +160,7 @@ impl Sampler {
             state.sync(history, &self.params, &self.breakers);
             state.apply(&self.params, buffer);
         }
-        if let Some(constraint) = &mut self.constraint {
+        if let Some((constraint, mask)) = constraint {
             mask.allow_all(buffer.len());
             constraint.restrict(history, mask)?;
             mask.apply(buffer);
@@ -148,8 +168,8 @@ impl Sampler {
         Ok(buffer)
     }
 
-    /// The token that the chain picks from an edited row.
-    fn choose(&self, row: &[f32], history: &TokenHistory, scratch: &mut Scratch) -> Result<u32> {
+    /// The token that the chain picks from an edited row for a position.
+    fn choose(&self, row: &[f32], position: usize, scratch: &mut Scratch) -> Result<u32> {
         if largest(row) == f32::NEG_INFINITY {
             return Err(Error::Sampling(
                 "no token is left: logit_bias, penalties or the grammar forbid all of them".into(),
@@ -159,7 +179,7 @@ impl Sampler {
         if params.temperature == 0.0 {
             return Ok(argmax(row) as u32);
         }
-        let noise = |stream| uniform(params.seed, history.len() as u64, stream);
+        let noise = |stream| uniform(params.seed, position as u64, stream);
         // A temperature too small to divide by still leaves the likeliest tokens.
         let scale = params.temperature.recip().min(f32::MAX);
         if !self.chain.filter(row, noise(Stream::XtcGate), &mut scratch.pool) {

@@ -1,37 +1,16 @@
-//! The part of the loop that drafts and verifies. Invariant: a history never holds a draft; what a pass computed for tokens that were not
+//! The part of the loop that verifies drafts. Invariant: a history never holds a draft; what a pass computed for tokens that were not
 //! drawn is cut from the state at once.
 
 use super::EngineLoop;
 use crate::array::Rows;
 use crate::cache::Rollback;
 use crate::engine::output::accept;
-use crate::engine::run::device::Device;
 use crate::engine::run::executor::DecodePass;
-use crate::engine::schedule::plan::Next;
-use crate::engine::schedule::speculation::MOST_DRAFT;
 use crate::engine::sequence::Sequence;
 use crate::engine::stats::Gauges;
 use crate::sampling::{DrawRequest, Sampler};
 
 impl EngineLoop {
-    /// Proposes tokens for the sequences that decode next, as many as may be verified.
-    pub(super) fn propose(&mut self) {
-        // What nothing is reserved for and nothing is kept in.
-        let mut room = self.scheduler.ledger().free().saturating_sub(self.prefixes.bytes(&self.sequences));
-        let Self { sequences, drafters, device, capacity, .. } = self;
-        for sequence in sequences.iter_mut().filter(|it| it.drafts.is_some()) {
-            let mut most = if sequence.next() == Next::Decode { most_drafted(sequence, device) } else { 0 };
-            if device.is_recurrent() {
-                // Each row of a draft leaves a state of its own until it is verified.
-                let bytes = capacity.checkpoint_bytes().max(1);
-                most = most.min((room / bytes) as usize);
-                room -= most as u64 * bytes;
-            }
-            let Sequence { drafts: Some(drafts), history, sampler, .. } = sequence else { continue };
-            drafts.propose(history, sampler.constraint_mut(), most, device.vocabulary(), drafters);
-        }
-    }
-
     /// Draws from a decode pass: a token for each sequence, and more as long as its draft was right.
     pub(super) fn draw_decoded(&mut self, pass: &DecodePass) {
         let mut end = 0;
@@ -113,21 +92,4 @@ impl EngineLoop {
         }
         state.trace(false);
     }
-}
-
-/// How many tokens of a draft a sequence could verify: those that it may still draw but one, within what is reserved for it and within its
-/// context.
-fn most_drafted(sequence: &Sequence, device: &Device) -> usize {
-    let Some(run) = &sequence.run else { return 0 };
-    let (length, offset) = (sequence.history.len(), run.state.offset());
-    // After a context shift a state cannot be cut.
-    if sequence.quarantined || run.state.seen() != offset {
-        return 0;
-    }
-    let left = sequence.limits.max_tokens.saturating_sub(sequence.history.generated().len());
-    let reserved = sequence.reservation.tokens.saturating_sub(length);
-    let context = device.context().saturating_sub(offset);
-    let most = MOST_DRAFT.min(left.min(reserved).min(context).saturating_sub(1));
-    let same = device.variant(length) == device.variant(length + most + 1);
-    if same { most } else { 0 }
 }

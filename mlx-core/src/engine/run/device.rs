@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows};
-use crate::backend::default_memory_budget;
+use crate::backend::{Backend, default_memory_budget};
 use crate::cache::{SequenceState, Variant};
 use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::capacity::{Capacity, freed};
@@ -45,19 +45,42 @@ impl Device {
     /// for requests.
     pub(in crate::engine) fn new(
         models: Vec<Box<dyn Model>>,
+        draft: Option<&ModelSpec>,
         options: &EngineOptions,
     ) -> Result<(Self, Capacity)> {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // First: there may be no memory to compute anything.
         let spec = in_bits(&options.bounded(spec_of(&models)?), options.kv_bits)?;
-        let capacity = capacity(&spec, options)?;
+        let capacity = capacity(&spec, draft, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
         let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
+        let device = Self::of(models, specs, rows, options.kv_bits, backend);
+        if options.exact {
+            for adapter in 0..device.models.len() {
+                device.exact_widths(adapter);
+            }
+        }
+        Ok((device, capacity))
+    }
+
+    /// Prepares to run a model that drafts, for up to so many sequences at once.
+    pub(in crate::engine) fn for_drafts(model: Box<dyn Model>, running: usize, backend: Backend) -> Self {
+        let spec = model.spec().clone();
+        Self::of(vec![model], vec![spec], running, None, backend)
+    }
+
+    fn of(
+        models: Vec<Box<dyn Model>>,
+        specs: Vec<ModelSpec>,
+        rows: usize,
+        kv_bits: Option<u8>,
+        backend: Backend,
+    ) -> Self {
         let checked = |model| Checked { model, exact_widths: OnceCell::new() };
         let models: Vec<Checked> = models.into_iter().map(checked).collect();
         let empty = models[0].model.new_state(Variant::default());
-        let device = Self {
+        Self {
             models,
             specs,
             needs_checkpoints: empty.needs_checkpoints(),
@@ -65,15 +88,9 @@ impl Device {
             fused: backend.fused_attention,
             chunks: Chunks::new(backend.fused_attention),
             rows,
-            kv_bits: options.kv_bits,
+            kv_bits,
             pipelined: backend.pipelined,
-        };
-        if options.exact {
-            for adapter in 0..device.models.len() {
-                device.exact_widths(adapter);
-            }
         }
-        Ok((device, capacity))
     }
 
     /// The model with the adapter of this place.
@@ -362,10 +379,15 @@ fn step_rows(sequences: usize) -> usize {
     sequences.next_power_of_two().max(8)
 }
 
-/// What there is room for beside a model.
-pub(in crate::engine) fn capacity(spec: &ModelSpec, options: &EngineOptions) -> Result<Capacity> {
+/// What there is room for beside a model, and beside one that drafts.
+pub(in crate::engine) fn capacity(
+    spec: &ModelSpec,
+    draft: Option<&ModelSpec>,
+    options: &EngineOptions,
+) -> Result<Capacity> {
     Capacity::new(
         spec,
+        draft,
         Chunks::new(options.backend()?.fused_attention),
         step_rows(options.max_running.clamp(1, MOST_ROWS)),
         options.max_running.max(1),

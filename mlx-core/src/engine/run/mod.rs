@@ -2,6 +2,7 @@
 
 mod context_shift;
 pub(super) mod device;
+pub(super) mod draft_model;
 pub(super) mod executor;
 mod fingerprint;
 mod rollback;

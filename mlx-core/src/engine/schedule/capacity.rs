@@ -7,7 +7,7 @@ use crate::engine::constraint::MATCHER_BYTES;
 use crate::engine::request::GenerationRequest;
 use crate::error::{Error, Result};
 use crate::human_bytes::size;
-use crate::model::ModelSpec;
+use crate::model::{Footprint, ModelSpec};
 
 /// Of the bytes that an engine may take, MLX may keep one in so many as freed arrays for reuse.
 const FREED: u64 = 16;
@@ -19,6 +19,8 @@ const GROWTH: usize = 1024;
 #[derive(Debug, Clone)]
 pub(in crate::engine) struct Capacity {
     spec: ModelSpec,
+    /// What a model that drafts takes.
+    draft: Option<Footprint>,
     chunks: Chunks,
     /// All bytes that the engine may take, without those of freed arrays.
     pub(in crate::engine) budget: u64,
@@ -27,10 +29,11 @@ pub(in crate::engine) struct Capacity {
 }
 
 impl Capacity {
-    /// The capacity of an engine of `given` bytes whose steps are passes of at most `rows` rows for up to `running` requests, and which
-    /// takes `beside` bytes for other things; or why there is none.
+    /// The capacity of an engine of `given` bytes whose steps are passes of at most `rows` rows for up to `running` requests, for which
+    /// another model may draft, and which takes `beside` bytes for other things; or why there is none.
     pub(in crate::engine) fn new(
         spec: &ModelSpec,
+        draft: Option<&ModelSpec>,
         chunks: Chunks,
         rows: usize,
         running: usize,
@@ -42,8 +45,14 @@ impl Capacity {
         // logits of the one before are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
         let step = footprint.pass(rows, 0) + logits;
-        let fixed = spec.weight_bytes + step + footprint.pass(chunks.shared_rows(), 0) + beside;
-        let capacity = Self { spec: spec.clone(), chunks, budget, fixed };
+        let drafting = draft.map_or(0, |draft| {
+            let footprint = draft.footprint;
+            let rows = chunks.shared_rows().max(running);
+            draft.weight_bytes + footprint.pass(rows, 0) + running as u64 * footprint.logits_per_row
+        });
+        let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows(), 0) + beside;
+        let draft = draft.map(|draft| draft.footprint);
+        let capacity = Self { spec: spec.clone(), draft, chunks, budget, fixed };
         let least = capacity.need(1, 1, 0);
         if fixed + least > budget {
             let needed = (fixed + least).saturating_mul(FREED) / (FREED - 1) + FREED;
@@ -86,8 +95,12 @@ impl Capacity {
         let held = tokens.min(self.spec.context_length);
         let rows = self.chunks.rows_by_depth(prompt.min(held)).max(held) as u64;
         let scores = rows * footprint.scores_per_position;
+        let drafting = self.draft.map_or(0, |draft| {
+            let state = draft.state(held, self.chunks.longest()) + draft.checkpoint();
+            state + rows * draft.scores_per_position
+        });
         // Text, ids and events of a token take less than 256 bytes.
-        footprint.state(held, self.chunks.longest()) + scores + tokens as u64 * (256 + per_token)
+        footprint.state(held, self.chunks.longest()) + scores + drafting + tokens as u64 * (256 + per_token)
     }
 
     /// Bytes of a sequence of `tokens` tokens, all of which may be its prompt.

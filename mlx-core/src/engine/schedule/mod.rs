@@ -110,6 +110,24 @@ impl Scheduler {
         self.speculation.record_draft(id, kind, verified, accepted);
     }
 
+    /// Whether for a sequence a draft of one kind is as likely to be right as one of another kind.
+    pub(super) fn prefers(&self, id: u64, one: DraftKind, other: DraftKind) -> bool {
+        self.speculation.prefers(id, one, other)
+    }
+
+    /// How many tokens a model should draft for each of the sequences `ids`, before a step in which `decoding` decode.
+    pub(super) fn worth_drafting(&self, decoding: &[SequenceView], ids: &[u64], kind: DraftKind) -> usize {
+        match self.step_limit(decoding) {
+            Some(limit) => self.speculation.worth_drafting(decoding.len(), limit, ids, kind),
+            None => 0,
+        }
+    }
+
+    /// Records how long a pass of the model that drafts took.
+    pub(super) fn record_drafting(&mut self, seconds: f64) {
+        self.speculation.record_drafting(seconds);
+    }
+
     /// Decides at `now` which sequences run in the next step. Reservations and queue change at once; the engine carries the changes out.
     pub(super) fn admit(&mut self, sequences: &[SequenceView], now: Duration) -> Changes {
         let mut changes = Changes::default();
@@ -164,13 +182,17 @@ impl Scheduler {
     fn verify(&self, decoding: &[SequenceView]) -> Vec<(u64, usize)> {
         let drafts: Vec<_> =
             decoding.iter().filter(|it| it.draft.length > 0).map(|it| (it.id, it.draft)).collect();
-        let one_pass = decoding.windows(2).all(|pair| pair[0].adapter == pair[1].adapter);
-        if drafts.is_empty() || !one_pass {
-            return Vec::new();
+        match self.step_limit(decoding) {
+            Some(limit) if !drafts.is_empty() => self.speculation.choose(decoding.len(), limit, &drafts),
+            _ => Vec::new(),
         }
+    }
+
+    /// The most rows of a step in which these sequences decode; `None` if it is more than one pass.
+    fn step_limit(&self, decoding: &[SequenceView]) -> Option<usize> {
+        let one_pass = decoding.windows(2).all(|pair| pair[0].adapter == pair[1].adapter);
         let exact = decoding.iter().any(|it| it.exact);
-        let limit = if exact { self.shapes.exact_rows } else { self.shapes.step_rows };
-        self.speculation.choose(decoding.len(), limit, &drafts)
+        one_pass.then_some(if exact { self.shapes.exact_rows } else { self.shapes.step_rows })
     }
 
     /// A quarantined sequence runs with nothing beside it, so that what fails is its own. Such steps alternate with steps of the others.

@@ -21,7 +21,13 @@ const OWN: f64 = 0.25;
 const ALL: f64 = 0.05;
 
 /// How many sources of drafts there may be.
-const SOURCES: usize = 4;
+const SOURCES: usize = 5;
+
+/// While drafts of a model do not pay, it drafts one token every so many steps, to notice when they do.
+const SHADOW: u64 = 64;
+
+/// How many tokens a model drafts as long as nothing is known.
+const FIRST: usize = 3;
 
 /// Classes of how many tokens a draft rests on.
 const CLASSES: usize = 4;
@@ -31,7 +37,7 @@ const CLASSES: usize = 4;
 pub(in crate::engine) struct DraftKind(usize);
 
 impl DraftKind {
-    /// A draft of this source, below 4, that rests on `length` tokens.
+    /// A draft of this source, below 5, that rests on `length` tokens.
     pub(in crate::engine) fn new(source: u8, length: usize) -> Self {
         let class = [4, 8, 16].iter().filter(|&&least| length >= least).count();
         Self((usize::from(source) % SOURCES) * CLASSES + class)
@@ -83,12 +89,16 @@ pub(super) struct SpeculationPolicy {
     steps: u64,
     all: ByKind,
     own: BTreeMap<u64, ByKind>,
+    /// The seconds of a pass of the model that drafts.
+    drafting: Option<f64>,
+    /// The step in which it drafted last.
+    drafted_at: u64,
 }
 
 impl Default for SpeculationPolicy {
     fn default() -> Self {
         let all = [Odds::START; SOURCES * CLASSES];
-        Self { times: BTreeMap::new(), steps: 0, all, own: BTreeMap::new() }
+        Self { times: BTreeMap::new(), steps: 0, all, own: BTreeMap::new(), drafting: None, drafted_at: 0 }
     }
 }
 
@@ -107,6 +117,38 @@ impl SpeculationPolicy {
     pub(super) fn record_draft(&mut self, id: u64, kind: DraftKind, verified: usize, accepted: usize) {
         self.own.entry(id).or_insert(self.all)[kind.0].record(verified, accepted, OWN);
         self.all[kind.0].record(verified, accepted, ALL);
+    }
+
+    /// Records how long a pass of the model that drafts took.
+    pub(super) fn record_drafting(&mut self, seconds: f64) {
+        fade(&mut self.drafting, seconds);
+        self.drafted_at = self.steps;
+    }
+
+    /// Whether for a sequence the first token of a draft of one kind is as likely to be right as that of another kind.
+    pub(super) fn prefers(&self, id: u64, one: DraftKind, other: DraftKind) -> bool {
+        let odds = self.own.get(&id).unwrap_or(&self.all);
+        odds[one.0].first >= odds[other.0].first
+    }
+
+    /// How many tokens a model should draft for each of these sequences, before a step of `rows` rows that may have `limit` of them: each
+    /// takes one of its passes over all of these sequences.
+    pub(super) fn worth_drafting(&self, rows: usize, limit: usize, ids: &[u64], kind: DraftKind) -> usize {
+        let most = limit.saturating_sub(rows).checked_div(ids.len()).unwrap_or(0).min(MOST_DRAFT);
+        let Some(time) = self.time(rows) else { return 0 };
+        let Some(pass) = self.drafting else { return most.min(FIRST) };
+        let odds: Vec<Odds> = ids.iter().map(|id| self.own.get(id).unwrap_or(&self.all)[kind.0]).collect();
+        let (mut best, mut count, mut tokens) = (rows as f64 / time * WORTH, 0, rows as f64);
+        for place in 0..most {
+            tokens += odds.iter().map(|it| it.all_right(place)).sum::<f64>();
+            let step = self.time(rows + (place + 1) * ids.len()).unwrap_or(f64::INFINITY);
+            let rate = tokens / (step + (place + 1) as f64 * pass);
+            if rate > best {
+                (best, count) = (rate, place + 1);
+            }
+        }
+        let is_due = self.steps >= self.drafted_at + SHADOW;
+        if count == 0 && is_due { most.min(1) } else { count }
     }
 
     /// Forgets a sequence.
@@ -204,6 +246,31 @@ mod tests {
         let rows: usize = policy.choose(6, 8, &drafts).iter().map(|it| it.1).sum();
         assert!(rows <= 2, "{rows} rows of drafts beside six");
         assert!(policy.choose(8, 8, &drafts).is_empty());
+    }
+
+    /// How many of 300 steps a model drafts in, whose drafts are always or never right, if one of its passes costs so much of a step.
+    fn drafted_steps(pass: f64, right: bool) -> (usize, usize) {
+        let mut policy = SpeculationPolicy::default();
+        let kind = DraftKind::new(4, 0);
+        let (mut steps, mut last) = (0, 0);
+        for _ in 0..300 {
+            last = policy.worth_drafting(1, 8, &[1], kind);
+            policy.record_time(1 + last, 1.0 + 0.1 * last as f64);
+            if last > 0 {
+                steps += 1;
+                policy.record_drafting(pass);
+                policy.record_draft(1, kind, last, if right { last } else { 0 });
+            }
+        }
+        (steps, last)
+    }
+
+    #[test]
+    fn a_model_drafts_as_long_as_that_pays() {
+        let (steps, last) = drafted_steps(0.1, true);
+        assert!(steps > 290 && last == 7, "{last} tokens in {steps} steps");
+        assert!(drafted_steps(0.1, false).0 < 20);
+        assert!(drafted_steps(1.1, true).0 < 20, "as slow as the model itself");
     }
 
     #[test]

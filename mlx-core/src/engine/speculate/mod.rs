@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::answers::ANSWERS_BYTES;
 use self::answers::Answers;
 use self::lookup::Lookup;
-use super::schedule::speculation::{DraftKind, DraftView, MOST_DRAFT};
+use super::schedule::speculation::{DraftKind, DraftView};
 use crate::folder::ModelFolder;
 use crate::sampling::{Constraint, TokenHistory};
 use crate::text::Tokenizer;
@@ -41,6 +41,8 @@ pub enum Speculate {
     Lookup,
     /// From the text itself and from recent answers.
     Suffix,
+    /// From the model of [`EngineOptions::draft_model`](super::EngineOptions::draft_model) alone.
+    Draft,
 }
 
 impl FromStr for Speculate {
@@ -48,7 +50,7 @@ impl FromStr for Speculate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::deserialize(StrDeserializer::<ValueError>::new(text))
-            .map_err(|_| format!("{text:?} is no source of drafts; use auto, off, lookup or suffix"))
+            .map_err(|_| format!("{text:?} is no source of drafts; use auto, off, lookup, suffix or draft"))
     }
 }
 
@@ -60,33 +62,24 @@ impl fmt::Display for Speculate {
 
 /// A drafter of a program's own, made anew for each sequence.
 #[derive(Clone)]
-pub struct CustomDrafter {
-    make: Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>,
-    always: bool,
-}
+pub struct CustomDrafter(Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>);
 
 impl CustomDrafter {
-    /// One whose drafts are verified where that is expected to save time.
+    /// What `make` makes.
     pub fn new(make: impl Fn() -> Box<dyn Drafter> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), always: false }
-    }
-
-    /// The same, with every draft verified, for tests.
-    #[must_use]
-    pub fn always(self) -> Self {
-        Self { always: true, ..self }
+        Self(Arc::new(make))
     }
 }
 
 impl fmt::Debug for CustomDrafter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("CustomDrafter").field("always", &self.always).finish_non_exhaustive()
+        formatter.debug_struct("CustomDrafter").finish_non_exhaustive()
     }
 }
 
 impl PartialEq for CustomDrafter {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.make, &other.make) && self.always == other.always
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -96,26 +89,43 @@ impl Eq for CustomDrafter {}
 pub(super) struct Drafters {
     answers: Answers,
     custom: Option<CustomDrafter>,
+    /// Whether there is a model that drafts.
+    model: bool,
+    /// Whether drafts are made and verified whatever they cost.
+    pub(super) always: bool,
     folder: Arc<ModelFolder>,
 }
 
 impl Drafters {
-    pub(super) fn new(custom: Option<CustomDrafter>, folder: Arc<ModelFolder>) -> Self {
-        Self { answers: Answers::default(), custom, folder }
+    /// For the model in `folder`; `model`: whether another one drafts for it.
+    pub(super) fn new(
+        custom: Option<CustomDrafter>,
+        model: bool,
+        always: bool,
+        folder: Arc<ModelFolder>,
+    ) -> Self {
+        Self { answers: Answers::default(), custom, model, always, folder }
     }
 
     /// What drafts for a sequence; `None` if nothing does.
     pub(super) fn for_sequence(&self, speculate: Speculate) -> Option<Box<SequenceDrafts>> {
-        let (own, kind): (Box<dyn Drafter>, _) = match (&self.custom, speculate) {
+        let (own, kind): (Option<Box<dyn Drafter>>, _) = match (&self.custom, speculate) {
             (_, Speculate::Off) => return None,
-            (Some(custom), _) => ((custom.make)(), CUSTOM),
-            (None, _) => (Box::new(Lookup::default()), LOOKUP),
+            (Some(custom), _) => (Some((custom.0)()), CUSTOM),
+            (None, Speculate::Draft) => (None, LOOKUP),
+            (None, _) => (Some(Box::new(Lookup::default())), LOOKUP),
         };
-        let always = self.custom.as_ref().is_some_and(|custom| custom.always);
-        let answers = self.custom.is_none() && speculate != Speculate::Lookup;
-        let forced = self.custom.is_none() && speculate == Speculate::Auto;
-        let (draft, counts) = (Draft::default(), DraftCounts::default());
-        Some(Box::new(SequenceDrafts { own, kind, always, answers, forced, draft, counts }))
+        // A drafter of the program's own takes the place of all others.
+        let speculate = if self.custom.is_some() { Speculate::Lookup } else { speculate };
+        Some(Box::new(SequenceDrafts {
+            own,
+            kind,
+            always: self.always,
+            speculate,
+            model: self.model && matches!(speculate, Speculate::Auto | Speculate::Draft),
+            draft: Draft::default(),
+            counts: DraftCounts::default(),
+        }))
     }
 
     /// Keeps an answer for later drafts.
@@ -128,6 +138,7 @@ const LOOKUP: u8 = 0;
 const ANSWERS: u8 = 1;
 const CUSTOM: u8 = 2;
 const FORCED: u8 = 3;
+const MODEL: u8 = 4;
 
 /// Tokens that were proposed for the next step.
 #[derive(Debug, Default)]
@@ -145,23 +156,48 @@ pub struct DraftCounts {
     pub accepted: usize,
 }
 
+/// The kind of what a model drafts.
+pub(super) fn model_kind() -> DraftKind {
+    DraftKind::new(MODEL, 0)
+}
+
 /// The drafts of one sequence.
 pub(super) struct SequenceDrafts {
-    own: Box<dyn Drafter>,
+    own: Option<Box<dyn Drafter>>,
     /// The source that `own` is.
     kind: u8,
     always: bool,
-    /// Whether recent answers are looked up, too.
-    answers: bool,
-    /// Whether a text that a constraint leaves as the only one is drafted.
-    forced: bool,
+    /// Which other sources there are.
+    speculate: Speculate,
+    /// Whether a model may draft.
+    pub(super) model: bool,
     pub(super) draft: Draft,
     pub(super) counts: DraftCounts,
 }
 
 impl SequenceDrafts {
     /// Proposes up to `most` tokens behind `history`, in place of what was proposed before.
-    pub(super) fn propose(
+    pub(super) fn propose(&mut self, history: &TokenHistory, most: usize, shared: &Drafters) {
+        self.draft.tokens.clear();
+        if most == 0 {
+            return;
+        }
+        let tokens = &mut self.draft.tokens;
+        let mut length = self.own.as_mut().map_or(0, |own| own.propose(history, most, tokens));
+        let mut source = self.kind;
+        if matches!(self.speculate, Speculate::Auto | Speculate::Suffix) {
+            let mut other = Vec::new();
+            let found = shared.answers.propose(history.tokens(), most, &mut other);
+            if found > length && !other.is_empty() {
+                (self.draft.tokens, length, source) = (other, found, ANSWERS);
+            }
+        }
+        self.draft.kind = DraftKind::new(source, length);
+    }
+
+    /// Cuts the draft to what can come: `most` tokens of the vocabulary that the constraint, if there is one, admits. Where it leaves a
+    /// longer text as the only one, the draft becomes that.
+    pub(super) fn finish(
         &mut self,
         history: &TokenHistory,
         constraint: Option<&mut (dyn Constraint + 'static)>,
@@ -169,29 +205,14 @@ impl SequenceDrafts {
         vocabulary: usize,
         shared: &Drafters,
     ) {
-        let most = most.min(MOST_DRAFT);
-        self.draft.tokens.clear();
-        if most == 0 {
-            return;
-        }
-        let mut length = self.own.propose(history, most, &mut self.draft.tokens);
-        let mut source = self.kind;
-        if self.answers {
-            let mut other = Vec::new();
-            let found = shared.answers.propose(history.tokens(), most, &mut other);
-            if found > length && !other.is_empty() {
-                (self.draft.tokens, length, source) = (other, found, ANSWERS);
-            }
-        }
-        let known = self.draft.tokens.iter().take_while(|&&token| (token as usize) < vocabulary).count();
-        self.draft.tokens.truncate(most.min(known));
-        self.draft.kind = DraftKind::new(source, length);
-        if let Some(constraint) = constraint {
+        let tokens = &mut self.draft.tokens;
+        let known = tokens.iter().take(most).take_while(|&&token| (token as usize) < vocabulary).count();
+        tokens.truncate(known);
+        if let Some(constraint) = constraint.filter(|_| most > 0) {
             self.constrain(constraint, history, most, &shared.folder.tokenizer);
         }
     }
 
-    /// Cuts the draft where it is forbidden, and replaces it where it is shorter than what must come.
     fn constrain(
         &mut self,
         constraint: &mut (dyn Constraint + 'static),
@@ -203,7 +224,7 @@ impl SequenceDrafts {
         if !tokens.is_empty() {
             tokens.truncate(constraint.admits(history, tokens));
         }
-        if !self.forced {
+        if self.speculate != Speculate::Auto {
             return;
         }
         let bytes = constraint.forced_bytes(history);

@@ -222,7 +222,7 @@ proptest! {
                     history.push(tail.last().copied().unwrap_or(0));
                 }
                 Action::Draw => {
-                    let edited = sampler.edit(&raw, &history, &mut buffer, &mut mask).expect("no constraint");
+                    let edited = sampler.edit(&raw, &history, &mut buffer, Some(&mut mask)).expect("no constraint");
                     let mut expected = raw.clone();
                     oracle::edit(&mut expected, &history, &params);
                     prop_assert_eq!(bits(edited), bits(&expected), "{:?} on {:?}", params, history);

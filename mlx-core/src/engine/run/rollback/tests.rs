@@ -59,7 +59,7 @@ impl Bench {
         let policy = WeightPolicy::for_device(false).expect("a device");
         let model = model::load(&path, policy, &mut |_, _| {}).expect("the fixture loads");
         let options = EngineOptions { exact, ..EngineOptions::single() };
-        let (device, spare) = Device::new(vec![model], &options).expect("there is room");
+        let (device, spare) = Device::new(vec![model], None, &options).expect("there is room");
         Self { device, folder: ModelFolder::open(&path).expect("the fixture loads"), spare, exact }
     }
 
