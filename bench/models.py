@@ -3,7 +3,8 @@
     python bench/models.py FOLDER
 
 toy: 2 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
-chat template, so that servers can be asked with text.
+chat template, so that servers can be asked with text. The answers of a chain are known: behind each token of the chain comes the next
+one, and behind other tokens one of the chain. draft-chain knows the same chain as 150m-chain.
 """
 
 import json
@@ -20,6 +21,9 @@ SIZES = {
     "25m": dict(hidden_size=512, num_hidden_layers=6, intermediate_size=1408, num_attention_heads=8, num_key_value_heads=4, head_dim=64, vocab_size=8192),
     "150m": dict(hidden_size=768, num_hidden_layers=12, intermediate_size=3072, num_attention_heads=12, num_key_value_heads=4, head_dim=64, vocab_size=32000),
 }
+SIZES |= {f"{size}-chain": SIZES[size] for size in ("25m", "150m")}
+SIZES["draft-chain"] = dict(hidden_size=192, num_hidden_layers=2, intermediate_size=512, num_attention_heads=3, num_key_value_heads=1, head_dim=64, vocab_size=32000)
+CHAIN, FIRST = 2048, 5
 SPECIAL = ["<|pad|>", "<|begin|>", "<|start|>", "<|role|>", "<|end|>"]
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message['role'] }}<|role|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -59,6 +63,18 @@ def tensor(draw, shape, name):
     return draw.standard_normal(shape, dtype=np.float32) * np.float32(spread)
 
 
+def chain(tensors):
+    """Makes each token's successor likeliest: the embedding outweighs what layers add, and the head finds its token in it."""
+    embedding = tensors["model.embed_tokens.weight"]
+    vocabulary, width = embedding.shape
+    head = np.random.default_rng(8).standard_normal((vocabulary, width), dtype=np.float32)
+    successors = FIRST + (np.arange(vocabulary) - FIRST + 1) % CHAIN
+    head[FIRST : FIRST + CHAIN] = 0
+    np.add.at(head, successors, embedding)
+    tensors["lm_head.weight"] = 0.1 * head
+    tensors["model.embed_tokens.weight"] = 100 * embedding
+
+
 def write_tokenizer(folder, vocabulary):
     """Bytes, and merged letters until the vocabulary is full: what text becomes does not matter, only that most tokens are text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -81,7 +97,10 @@ def write(folder, size):
     folder.mkdir(parents=True, exist_ok=True)
     described = config(size)
     draw = np.random.default_rng(7)
-    save_file({name: tensor(draw, shape, name) for name, shape in shapes(described)}, folder / "model.safetensors", metadata={"format": "pt"})
+    tensors = {name: tensor(draw, shape, name) for name, shape in shapes(described)}
+    if size.endswith("-chain"):
+        chain(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_tokenizer(folder, described["vocab_size"])
     # Last: its presence means that the folder is complete.
     (folder / "config.json").write_text(json.dumps(described))

@@ -108,10 +108,23 @@ def topics(kit):
     yield Topic("sampling", "Sampling", [kit.ours("sampling"), kit.null("sampling"), kit.peer("mlx_lm_sampling.py")])
     yield Topic("history", "Penalties, by length of the history", [kit.ours("history")])
     yield Topic("graph", "Operations a layer", [kit.ours("graph", *families), kit.peer("mlx_lm_graph.py", *families)], turns=1)
+    yield from speculation(kit)
     yield start(kit)
     yield served(kit, small)
     yield greedy(kit, small)
     yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "guide/model")], turns=1)
+
+
+def speculation(kit):
+    """With and without drafts, on texts that can be copied and on some that cannot be guessed."""
+    cases = [("25m-chain", "copy"), ("25m-chain", "edit"), ("150m-chain", "copy"), ("150m-chain", "edit"), ("25m", "json"), ("25m", "free"), ("150m", "free")]
+    for model, text in cases:
+        for streams in (1, 4, 16):
+            work = ["speculation", kit.model(model), text, streams]
+            contestants = [kit.ours(*work, "auto"), kit.ours(*work, "off", name="off"), kit.ours(*work, "off", name="off again")]
+            if model == "150m-chain":
+                contestants.append(kit.ours(*work, "draft", kit.model("draft-chain"), name="draft model"))
+            yield Topic(f"speculation-{model}-{text}-{streams}", f"Speculation: {text} on {model}, {streams} at once", contestants, turns=5)
 
 
 def single(kit, model, name):

@@ -17,6 +17,7 @@ mod quiet;
 mod sampling;
 mod single;
 mod slide;
+mod speculation;
 mod throughput;
 mod together;
 
@@ -27,7 +28,7 @@ use mlx_core::{Error, Result};
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 15] = [
+const MEASURES: [(&str, Measure); 16] = [
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
     ("graph", graph::measure),
@@ -41,6 +42,7 @@ const MEASURES: [(&str, Measure); 15] = [
     ("sampling", sampling::measure),
     ("single", single::measure),
     ("slide", slide::measure),
+    ("speculation", speculation::measure),
     ("throughput", throughput::measure),
     ("together", together::measure),
 ];

@@ -1,0 +1,103 @@
+//! What speculation gains: `speculation MODEL TEXT STREAMS SOURCE [DRAFT]`. Tokens per second behind the prompts, tokens per pass, and the
+//! share of drafted tokens that were right. Texts: `copy` and `edit` on a chain (see bench/models.py), `free` and `json` on any model.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::Instant;
+
+use mlx_core::engine::{Engine, EngineOptions, Event, Generation, Grammar, RequestOptions, Speculate};
+use mlx_core::sampling::SamplingOptions;
+use mlx_core::{Error, Result};
+use serde_json::json;
+
+use crate::figures::Figures;
+use crate::load::{argument, engine_with, prompt};
+
+const TOKENS: usize = 256;
+
+/// The tokens of a chain, in their order: the length of a file that is copied, and its first token.
+const CHAIN: usize = 2048;
+const FIRST: usize = 5;
+
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let model: String = argument(arguments, 0, "MODEL")?;
+    let text: String = argument(arguments, 1, "TEXT")?;
+    let streams: usize = argument(arguments, 2, "STREAMS")?;
+    let speculate: Speculate = argument(arguments, 3, "SOURCE")?;
+    let draft_model = arguments.get(4).map(PathBuf::from);
+    let options = EngineOptions { prefix_cache: Some(0), speculate, draft_model, ..EngineOptions::default() };
+    let engine = engine_with(&model, &options)?;
+    // The first run measures the times of steps.
+    run(&engine, &text, streams)?;
+    let before = engine.stats();
+    let seconds = run(&engine, &text, streams)?;
+    let after = engine.stats();
+    let (drafted, accepted) =
+        (after.drafted_tokens - before.drafted_tokens, after.accepted_tokens - before.accepted_tokens);
+    let tokens = streams * TOKENS;
+    let mut figures = Figures::default();
+    figures.add("tok/s", tokens as f64 / seconds);
+    figures.add("tokens a pass and stream", tokens as f64 / (tokens as f64 - accepted as f64));
+    figures.add("right, share", if drafted == 0 { 0.0 } else { accepted as f64 / drafted as f64 });
+    Ok(figures)
+}
+
+/// The seconds in which all streams write their answers, from the last first token on.
+fn run(engine: &Engine, text: &str, streams: usize) -> Result<f64> {
+    let requests = (0..streams).map(|stream| {
+        let (prompt, options) = request(engine, text, stream)?;
+        engine.submit(engine.request(prompt, &options)?)
+    });
+    let requests = requests.collect::<Result<Vec<_>>>()?;
+    let times = |generation: Generation| -> Vec<Instant> {
+        generation.filter(|event| matches!(event, Event::Token(_))).map(|_| Instant::now()).collect()
+    };
+    let streams: Vec<Vec<Instant>> = thread::scope(|scope| {
+        let threads: Vec<_> = requests.into_iter().map(|it| scope.spawn(move || times(it))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a stream")).collect()
+    });
+    let begin = streams.iter().filter_map(|it| it.first()).max().expect("a token");
+    let end = streams.iter().filter_map(|it| it.last()).max().expect("a token");
+    Ok(end.duration_since(*begin).as_secs_f64())
+}
+
+fn request(engine: &Engine, text: &str, stream: usize) -> Result<(Vec<u32>, RequestOptions)> {
+    let spec = engine.spec();
+    let file = (0..CHAIN).map(|place| (FIRST + (place + 97 * stream) % CHAIN) as u32).collect();
+    let free = prompt(stream, 64, spec.vocab_size);
+    // At this temperature one in some twenty draws leaves the chain of such a model.
+    let edits = 0.1 * spec.hidden_size as f32 / ((spec.vocab_size as f32).ln() + 3.0);
+    let (prompt, temperature, constraint) = match text {
+        "copy" => (file, 0.0, None),
+        "edit" => (file, edits, None),
+        "free" => (free, 1.0, None),
+        "json" => (free, 1.0, Some(Grammar::JsonSchema(records()).into())),
+        other => {
+            return Err(Error::request("TEXT", format!("is {other:?}; there are copy, edit, free and json")));
+        }
+    };
+    let options = RequestOptions {
+        sampling: SamplingOptions {
+            temperature: Some(temperature),
+            seed: Some(stream as u64),
+            ..SamplingOptions::default()
+        },
+        max_tokens: Some(TOKENS),
+        ignore_eos: constraint.is_none(),
+        constraint,
+        ..RequestOptions::default()
+    };
+    Ok((prompt, options))
+}
+
+/// A long list of objects with the same keys.
+fn records() -> serde_json::Value {
+    let text = json!({"type": "string", "maxLength": 12});
+    let properties = json!({
+        "identification": {"type": "integer"}, "description": text, "manufacturer": text,
+        "availability": {"enum": ["available", "discontinued", "temporarily unavailable"]},
+    });
+    let required = ["identification", "description", "manufacturer", "availability"];
+    let record = json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
+    json!({"type": "array", "items": record, "minItems": 40})
+}
