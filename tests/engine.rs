@@ -28,11 +28,34 @@ fn the_same_request_gives_the_same_tokens_and_another_seed_does_not() {
     let tokens: Vec<_> = again
         .filter_map(|event| match event {
             Event::Token(token) => Some(token),
-            Event::Prompt(_) | Event::Embedding(_) | Event::Done(_) => None,
+            Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) | Event::Done(_) => None,
         })
         .collect();
     assert_eq!(tokens, first.tokens);
     assert_ne!(other.ids(), first.ids());
+}
+
+#[test]
+fn a_prompt_that_is_read_in_chunks_reports_how_far_it_was_read() {
+    let _turn = device();
+    let engine = engine("llama-f32");
+    let prompt: Vec<u32> = (0..200).map(|place| 5 + place % 90).collect();
+    let read = |prompt_progress| -> Vec<usize> {
+        let options = RequestOptions { prompt_progress, ..sampled(7, 1) };
+        let request = engine.request(prompt.clone(), &options).expect("valid");
+        let events = engine.submit(request).expect("it runs");
+        let progress = events.filter_map(|event| match event {
+            Event::PromptProgress { read, total } => {
+                assert_eq!(total, prompt.len());
+                Some(read)
+            }
+            _ => None,
+        });
+        progress.collect()
+    };
+    let first = read(true);
+    assert!(first.len() > 1 && first.is_sorted() && first.last() < Some(&prompt.len()), "{first:?}");
+    assert!(read(false).is_empty());
 }
 
 #[test]

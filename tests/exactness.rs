@@ -76,6 +76,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
         speculate: None,
         constraint: None,
         is_message: false,
+        prompt_progress: dice.below(2) == 0,
     };
     Request { prompt, options }
 }

@@ -48,10 +48,11 @@ fn quit(session: &mut OsSession) {
 fn an_interactive_chat_answers_and_runs_commands() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let mut session = chat(home.path(), &[]);
+    type_line(&mut session, "/edit", "there is no message to change");
     type_line(&mut session, "Hello", r"6 tokens, [0-9.]+ tok/s, context [0-9]+ %");
     type_line(&mut session, "/context", r"[0-9]+ of 256 tokens");
     type_line(&mut session, "/tokens", r" %.*\r\n.* %");
-    type_line(&mut session, "/params top_k=40", "> ");
+    type_line(&mut session, "/params top_k=40", "max_tokens=6 temperature=0 top_k=40");
     type_line(&mut session, "/params", r"max_tokens=6 temperature=0 top_k=40");
     type_line(&mut session, "/params heat=1", "heat is not a parameter");
     type_line(&mut session, "/seed 7", "> ");
@@ -61,6 +62,80 @@ fn an_interactive_chat_answers_and_runs_commands() {
     type_line(&mut session, "/undo", "there is no message to remove");
     type_line(&mut session, "/model", "llama-f32");
     type_line(&mut session, "/model nowhere", "nowhere");
+    quit(&mut session);
+}
+
+#[test]
+fn lines_typed_during_an_answer_are_the_next_messages() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut session = chat(home.path(), &[]);
+    session.send("First\nSecond\nThird\n/context\n").expect("it can be typed");
+    let found = session.expect(Regex("6 messages")).expect("three messages and their answers");
+    let shown = String::from_utf8_lossy(found.before()).into_owned();
+    assert_eq!(shown.matches("tok/s, context").count(), 3, "{shown:?}");
+    // Each is shown once, behind its prompt, and not in the answer that was written meanwhile.
+    for line in ["Second", "Third"] {
+        assert!(!shown.lines().any(|it| it.contains(line) && !it.contains("> ")), "{line}: {shown:?}");
+    }
+    quit(&mut session);
+}
+
+#[test]
+fn a_text_of_several_lines_is_one_message_and_one_entry_of_the_history() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut session = chat(home.path(), &[]);
+    type_line(&mut session, "\"\"\"one\ntwo\"\"\"", "tok/s, context");
+    type_line(&mut session, "/context", "2 messages");
+    let history = home.path().join(".local/state/mlx/history");
+    let kept = std::fs::read_to_string(history).expect("written at each line");
+    assert!(kept.contains("\"\"\"one\\ntwo\"\"\""), "{kept:?}");
+    // The entry before the last one, and a new line by Alt-Enter.
+    session.send("\x1b[A\x1b[A").expect("it can be typed");
+    session.send_line("").expect("it can be typed");
+    session.expect("tok/s, context").expect("an answer");
+    type_line(&mut session, "/context", "4 messages");
+    session.send("three\x1b\rfour").expect("it can be typed");
+    session.send_line("").expect("it can be typed");
+    session.expect("tok/s, context").expect("an answer");
+    type_line(&mut session, "/context", "6 messages");
+    quit(&mut session);
+}
+
+#[test]
+fn tab_completes_and_ctrl_c_says_how_to_leave() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(home.path().join("notes.md"), "Some words.").expect("it can be written");
+    let mut session = chat(home.path(), &[]);
+    type_line(&mut session, "/para\t top_k=7", "max_tokens=6 temperature=0 top_k=7");
+    type_line(&mut session, "\x03", "Ctrl-D or /quit leaves");
+    type_line(&mut session, "what is in @not\t", "attached notes.md, [0-9]+ tokens");
+    session.expect("tok/s, context").expect("an answer");
+    type_line(&mut session, "what is in @none.md", "@none.md is not a file here");
+    session.expect("tok/s, context").expect("an answer");
+    type_line(&mut session, "/seed 42", "each answer uses the seed 42");
+    type_line(&mut session, "/system Be brief.", "system prompt set");
+    quit(&mut session);
+}
+
+#[test]
+fn a_full_context_has_figures_too() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut session =
+        chat_with(&model_folder("llama-f32"), home.path(), &["--ignore-eos", "--temperature", "0"]);
+    type_line(&mut session, "Hello", "the context of 256 tokens is full");
+    session.expect(Regex("[0-9]+ tokens, [0-9.]+ tok/s, context")).expect("figures");
+    type_line(&mut session, "/context", r"[0-9]+ of 256 tokens \([0-9]+ %\), 2 messages");
+    quit(&mut session);
+}
+
+#[test]
+fn an_answer_that_is_stopped_says_so() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let options = ["--ignore-eos", "--temperature", "0", "--context-policy", "slide"];
+    let mut session = chat_with(&model_folder("llama-f32"), home.path(), &options);
+    session.send_line("Go on for ever").expect("it can be typed");
+    std::thread::sleep(5 * PAUSE);
+    type_line(&mut session, "\x03", r"\(stopped\)");
     quit(&mut session);
 }
 

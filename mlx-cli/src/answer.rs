@@ -1,5 +1,7 @@
 //! Reads one generation to its end, showing thoughts and text as they come.
 
+use std::time::{Duration, Instant};
+
 use mlx_core::chat::{ChatEvent, ChatStream, OutputParser, StreamEvent};
 use mlx_core::engine::{Canceller, Event, FinishReason, Finished, Generation, PromptToken, TokenOutput};
 use mlx_core::{array, size};
@@ -8,6 +10,9 @@ use crate::chat::Screen;
 use crate::exit_code::Failure;
 use crate::interrupt::Interrupt;
 use crate::terminal;
+
+/// A wait that needs no explanation.
+const UNNOTICED: Duration = Duration::from_millis(400);
 
 /// A generation that has ended.
 pub(crate) struct Answer {
@@ -66,9 +71,11 @@ pub(crate) fn read_chat(
 fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<Answer, Failure> {
     let (mut text, mut reasoning) = (String::new(), String::new());
     let (mut prompt, mut tokens, mut last) = (Vec::new(), Vec::new(), None);
+    let mut reading = Reading::begin();
     for event in events {
         match event {
             StreamEvent::Chat(event) => {
+                reading.end();
                 show.add(&event)?;
                 match event {
                     ChatEvent::Text(more) => text.push_str(&more),
@@ -80,13 +87,40 @@ fn collect(events: impl Iterator<Item = StreamEvent>, mut show: Show) -> Result<
             StreamEvent::Engine(Event::Prompt(token)) => prompt.push(token),
             StreamEvent::Engine(Event::Token(token)) => tokens.push(token),
             StreamEvent::Engine(Event::Done(finished)) => last = Some(finished),
+            StreamEvent::Engine(Event::PromptProgress { read, total }) => reading.show(read, total),
             // No command asks for one.
             StreamEvent::Engine(Event::Embedding(_)) => {}
         }
     }
+    reading.end();
     show.end()?;
     let finished = last.expect("the stream of a generation ends with `Done`, also when the engine dies");
     Ok(Answer { text, reasoning, prompt, tokens, finished })
+}
+
+/// A line that says how far a prompt was read, where that takes long enough to wonder.
+struct Reading {
+    begun: Instant,
+    is_shown: bool,
+}
+
+impl Reading {
+    fn begin() -> Self {
+        Self { begun: Instant::now(), is_shown: false }
+    }
+
+    fn show(&mut self, read: usize, total: usize) {
+        if self.begun.elapsed() >= UNNOTICED {
+            terminal::status(&format!("reading the prompt, {read} of {total} tokens"));
+            self.is_shown = true;
+        }
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            terminal::status("");
+        }
+    }
 }
 
 impl Answer {

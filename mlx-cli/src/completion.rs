@@ -21,14 +21,22 @@ pub(crate) fn model_completer() -> ArgValueCompleter {
     ArgValueCompleter::new(models)
 }
 
-fn models(start: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(start) = start.to_str() else { return Vec::new() };
+/// The names of the models that are on this machine.
+pub(crate) fn models_here() -> Vec<String> {
     let here = Cache::from_env().and_then(|cache| cache.list()).unwrap_or_default();
     let mut names: Vec<String> = here.into_iter().map(|model| model.name).collect();
     names.push(guide::NAME.to_owned());
     names.dedup();
-    let mut candidates: Vec<_> =
-        names.into_iter().filter(|name| name.starts_with(start)).map(CompletionCandidate::new).collect();
+    names
+}
+
+fn models(start: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(start) = start.to_str() else { return Vec::new() };
+    let mut candidates: Vec<_> = models_here()
+        .into_iter()
+        .filter(|name| name.starts_with(start))
+        .map(CompletionCandidate::new)
+        .collect();
     candidates.extend(folders(start));
     candidates
 }

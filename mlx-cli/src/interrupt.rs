@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::terminal;
+use crate::{keyboard, terminal};
 
 /// The exit code of a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
@@ -33,7 +33,10 @@ impl Interrupt {
         let on_signal = move || match watched.current().take() {
             Some(stop) => stop(),
             // Nothing is running, or this is the second Ctrl-C.
-            None => std::process::exit(INTERRUPTED),
+            None => {
+                keyboard::restore();
+                std::process::exit(INTERRUPTED);
+            }
         };
         if let Err(error) = ctrlc::set_handler(on_signal) {
             tracing::warn!(%error, "Ctrl-C will end the program instead of the answer");

@@ -17,6 +17,7 @@ mod generate;
 mod input;
 mod inspect;
 mod interrupt;
+mod keyboard;
 mod launch;
 mod manual;
 mod model_args;

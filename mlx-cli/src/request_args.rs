@@ -5,6 +5,8 @@ use mlx_core::engine::{Grammar, RequestOptions};
 use mlx_core::sampling::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 use serde_json::Value;
 
+use crate::terminal;
+
 /// Without a flag the model's `generation_config.json` decides, then the default that the flag names.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
@@ -185,6 +187,7 @@ impl RequestArgs {
             ignore_eos: self.ignore_eos,
             logprobs,
             constraint: self.constraint.grammar().map(Grammar::into),
+            prompt_progress: terminal::can_show_status(),
             ..RequestOptions::default()
         }
     }

@@ -1,12 +1,16 @@
 //! Terminal output. Invariant: the only file of the program that prints.
 
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin, stdout};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mlx_core::Error;
 use mlx_options::printable;
 
 use crate::exit_code::Failure;
+
+/// What is done sooner needs no bar.
+const BRIEF: Duration = Duration::from_millis(300);
 
 /// Writes to standard output and flushes it, so that streamed tokens appear immediately. On a terminal the text is made
 /// [`printable`]: it may come from a model or a file.
@@ -32,6 +36,18 @@ pub(crate) fn note(line: &str) {
 pub(crate) fn note_styled(line: &str) {
     // A closed standard error cannot be reported.
     writeln!(stderr(), "{line}").ok();
+}
+
+/// Replaces the line that the cursor is on, on a terminal that can; `""` clears it.
+pub(crate) fn status(text: &str) {
+    if can_show_status() {
+        write!(stderr(), "\r\x1b[2K{text}").and_then(|()| stderr().flush()).ok();
+    }
+}
+
+/// Whether standard error can show a line that changes.
+pub(crate) fn can_show_status() -> bool {
+    stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
 }
 
 /// Whether both standard input and standard output are terminals.
@@ -82,12 +98,16 @@ pub(crate) fn load_bar() -> impl FnMut(u64, u64) + Send + 'static {
     bytes_bar("loading")
 }
 
-/// A progress bar with a label, in bytes.
+/// A progress bar with a label, in bytes; what takes no time has none.
 pub(crate) fn bytes_bar(label: &'static str) -> impl FnMut(u64, u64) + Send + 'static {
-    let bar = ProgressBar::with_draw_target(None, target());
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     bar.set_style(style("{msg} {bar:30} {bytes} of {total_bytes}"));
     bar.set_message(label);
+    let begun = Instant::now();
     move |read, total| {
+        if bar.is_hidden() && begun.elapsed() >= BRIEF && read < total {
+            bar.set_draw_target(target());
+        }
         bar.set_length(total);
         bar.set_position(read);
         if read == total {

@@ -127,8 +127,8 @@ impl Choice {
         let mut piece = Piece { choice: self.index, ..Piece::default() };
         match event {
             Event::Prompt(token) => piece.prompt.push(Token { id: token.id, logprob: token.logprob }),
-            // Only `vector` asks for one.
-            Event::Embedding(_) => {}
+            // Only `vector` asks for one, and no request for the other.
+            Event::Embedding(_) | Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 self.tick();
                 let events = self.parser.token(&token);

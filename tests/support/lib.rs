@@ -147,6 +147,7 @@ pub fn outcome(events: impl Iterator<Item = Event>) -> Outcome {
         match event {
             Event::Prompt(token) => prompt_tokens.push(token),
             Event::Embedding(vector) => embedding = Some(vector),
+            Event::PromptProgress { .. } => {}
             Event::Token(token) => {
                 text.push_str(&token.delta);
                 tokens.push(token);

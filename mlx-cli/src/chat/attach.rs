@@ -1,33 +1,59 @@
 //! `@path` in a message attaches the text of a file.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use crate::input::expanded;
 
 /// No file of a message may be larger than this.
 const LARGEST: u64 = 4 << 20;
 
+/// A message with its files.
+pub(super) struct Attached {
+    pub(super) text: String,
+    /// A line about each file, and about words that look like files and are none.
+    pub(super) notes: Vec<String>,
+}
+
 /// A message with the files that it names, each below it between fences. A word that begins with `@` and names no file stays as it
-/// is.
-pub(super) fn with_files(message: &str) -> Result<String, String> {
-    let mut whole = message.to_owned();
+/// is. `count` gives the tokens of a text.
+pub(super) fn with_files(message: &str, count: impl Fn(&str) -> usize) -> Result<Attached, String> {
+    let (mut whole, mut notes) = (message.to_owned(), Vec::new());
     let named = message.split_whitespace().filter_map(|word| word.strip_prefix('@'));
-    let paths = named.map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')']));
-    for (path, file) in paths.map(|path| (path, expanded(path))).filter(|it| it.1.is_file()) {
-        let about = |error: &dyn std::fmt::Display| format!("{path} cannot be attached: {error}");
-        let size = std::fs::metadata(&file).map_err(|error| about(&error))?.len();
-        if size > LARGEST {
-            return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
+    for path in named.map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')'])) {
+        let file = expanded(path);
+        if !file.is_file() {
+            notes.extend(not_a_file(path, file.is_dir()));
+            continue;
         }
-        let bytes = std::fs::read(&file).map_err(|error| about(&error))?;
-        let text = String::from_utf8(bytes).map_err(|_| about(&"it is not a text in utf-8"))?;
+        let text = read(path, &file)?;
+        notes.push(format!("attached {path}, {} tokens", count(&text)));
         // A fence that the text does not hold itself.
         let fence = "`".repeat(longest_run(&text).max(2) + 1);
         let end = if text.ends_with('\n') { "" } else { "\n" };
         // Writing to a text cannot fail.
         write!(whole, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
     }
-    Ok(whole)
+    Ok(Attached { text: whole, notes })
+}
+
+/// What to say of a word that names no file; nothing of one that does not look like a path.
+fn not_a_file(path: &str, is_folder: bool) -> Option<String> {
+    if is_folder {
+        return Some(format!("@{path} is a folder; only files are attached"));
+    }
+    let looks_so = path.contains('/') || path.trim_end_matches('.').contains('.');
+    looks_so.then(|| format!("@{path} is not a file here; the message has the word as it stands"))
+}
+
+fn read(path: &str, file: &Path) -> Result<String, String> {
+    let about = |error: &dyn std::fmt::Display| format!("{path} cannot be attached: {error}");
+    let size = std::fs::metadata(file).map_err(|error| about(&error))?.len();
+    if size > LARGEST {
+        return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
+    }
+    let bytes = std::fs::read(file).map_err(|error| about(&error))?;
+    String::from_utf8(bytes).map_err(|_| about(&"it is not a text in utf-8"))
 }
 
 fn longest_run(text: &str) -> usize {
@@ -44,9 +70,21 @@ mod tests {
         let file = folder.path().join("notes.md");
         std::fs::write(&file, "one\n```\ntwo").expect("it can be written");
         let path = file.display();
-        let said = with_files(&format!("what is in @{path}, @other?")).expect("it can be read");
-        assert_eq!(said, format!("what is in @{path}, @other?\n\n{path}:\n````\none\n```\ntwo\n````"));
+        let letters = |text: &str| text.len();
+        let said = with_files(&format!("what is in @{path}, @other?"), letters).expect("it can be read");
+        assert_eq!(said.text, format!("what is in @{path}, @other?\n\n{path}:\n````\none\n```\ntwo\n````"));
+        assert_eq!(said.notes, [format!("attached {path}, 11 tokens")]);
         std::fs::write(&file, b"\xff\xfe").expect("it can be written");
-        assert!(with_files(&format!("@{path}")).is_err());
+        assert!(with_files(&format!("@{path}"), letters).is_err());
+    }
+
+    #[test]
+    fn words_that_look_like_files_and_are_none_are_noted() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let message = format!("@nofile.txt @{} @me. @you", folder.path().display());
+        let said = with_files(&message, str::len).expect("nothing is read");
+        assert_eq!(said.text, message);
+        assert_eq!(said.notes.len(), 2, "{:?}", said.notes);
+        assert!(said.notes[0].contains("@nofile.txt is not a file") && said.notes[1].contains("is a folder"));
     }
 }

@@ -47,6 +47,12 @@ pub(super) enum Line {
     Mistake(String),
 }
 
+/// The names that Tab completes.
+pub(super) const COMMANDS: &[&str] = &[
+    "/help", "/reset", "/system", "/retry", "/edit", "/undo", "/context", "/tokens", "/tools", "/think",
+    "/params", "/seed", "/model", "/save", "/save!", "/load", "/quit",
+];
+
 /// The text of `/help`.
 pub(super) const HELP: &str = "\
 /help                 this list
@@ -78,6 +84,10 @@ pub(super) fn parse(input: &str) -> Line {
     if trimmed.is_empty() {
         return Line::Empty;
     }
+    // What people type to leave other programs.
+    if matches!(input, "quit" | "exit") {
+        return Line::Quit;
+    }
     if let Some(question) = input.strip_prefix('?').map(str::trim) {
         return if question.is_empty() { Line::Help } else { Line::Ask(question.to_owned()) };
     }
@@ -94,7 +104,7 @@ pub(super) fn parse(input: &str) -> Line {
             wrap(rest.clone())
         }
     };
-    match name {
+    match name.to_lowercase().as_str() {
         "/help" | "/?" => Line::Help,
         "/reset" | "/clear" => Line::Clear,
         "/system" => Line::System(given()),
@@ -112,7 +122,7 @@ pub(super) fn parse(input: &str) -> Line {
         "/save!" => file(|file| Line::Save { file, overwrite: true }),
         "/load" => file(Line::Load),
         "/quit" | "/exit" | "/bye" => Line::Quit,
-        other => Line::Mistake(format!("{other} is not a command; /help lists them")),
+        _ => Line::Mistake(format!("{name} is not a command; /help lists them")),
     }
 }
 
@@ -127,6 +137,9 @@ mod tests {
         assert_eq!(parse(" ?what"), Line::Message("?what".into()));
         assert_eq!(parse("? how do I leave "), Line::Ask("how do I leave".into()));
         assert_eq!(parse("?"), Line::Help);
+        assert_eq!(parse("/Help"), Line::Help);
+        assert_eq!(parse("quit"), Line::Quit);
+        assert_eq!(parse("quit smoking, how?"), Line::Message("quit smoking, how?".into()));
         assert_eq!(parse("   "), Line::Empty);
         assert_eq!(parse("/system Be terse."), Line::System(Some("Be terse.".into())));
         assert_eq!(parse("/system"), Line::System(None));
@@ -140,5 +153,13 @@ mod tests {
         assert_eq!(parse("/save! a"), Line::Save { file: "a".into(), overwrite: true });
         assert!(matches!(parse("/save"), Line::Mistake(_)));
         assert!(matches!(parse("/frobnicate"), Line::Mistake(_)));
+    }
+
+    #[test]
+    fn the_help_lists_all_commands_and_each_is_one() {
+        for name in COMMANDS {
+            assert!(HELP.contains(name), "{name}");
+            assert!(!matches!(parse(&format!("{name} on")), Line::Mistake(_)), "{name}");
+        }
     }
 }

@@ -5,6 +5,9 @@ mod attach;
 mod calls;
 mod code;
 mod command;
+mod complete;
+mod editor;
+mod fence;
 mod folded;
 mod input;
 mod markdown;
@@ -28,11 +31,13 @@ use crate::ask;
 use crate::exit_code::Failure;
 use crate::input::{expanded, read_file};
 use crate::interrupt::Interrupt;
+use crate::keyboard::Quiet;
 use crate::model_choice::{self, Chosen};
 use crate::terminal;
 pub(crate) use args::ChatArgs;
-use attach::with_files;
+use attach::{Attached, with_files};
 use command::{HELP, Line, parse};
+use fence::Text;
 use input::{Input, Lines};
 use reply::Figures;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
@@ -130,19 +135,27 @@ impl Chat {
     fn converse(&mut self) -> Result<(), Failure> {
         loop {
             let line = match self.lines.read()? {
-                Input::Text(text) => parse(&text),
-                Input::Fenced(text) => Line::Message(text),
+                Input::Text(Text::Joined(text)) => parse(&text),
+                Input::Text(Text::Fenced(text)) => Line::Message(text),
                 Input::Mistake(message) => Line::Mistake(message),
-                Input::Interrupted => continue,
+                Input::Interrupted => {
+                    terminal::note("Ctrl-D or /quit leaves");
+                    continue;
+                }
                 Input::End => return Ok(()),
             };
+            let _quiet = self.lines.is_interactive().then(Quiet::begin);
             let outcome = match line {
                 Line::Quit => return Ok(()),
                 Line::Edit(None) if !self.lines.is_interactive() => {
                     self.act(Line::Mistake("/edit needs the new text where there is no editor".into()))
                 }
                 Line::Edit(None) => {
-                    let text = self.lines.edit(&self.session.last_question().unwrap_or_default());
+                    let Some(last) = self.session.last_question() else {
+                        terminal::note("there is no message to change");
+                        continue;
+                    };
+                    let text = self.lines.edit(&last);
                     text.map_or(Ok(()), |text| self.edit(&text))
                 }
                 line => self.act(line),
@@ -171,15 +184,17 @@ impl Chat {
     fn act(&mut self, line: Line) -> Result<(), Failure> {
         match line {
             Line::Empty | Line::Quit | Line::Edit(None) => {}
-            Line::Message(text) => match with_files(&text) {
-                Ok(text) => self.ask(&text)?,
-                Err(message) => self.complain(&message),
-            },
+            Line::Message(text) => {
+                if let Some(text) = self.attached(&text) {
+                    self.ask(&text)?;
+                }
+            }
             Line::Retry => self.respond(ChatSession::retry)?,
-            Line::Edit(Some(text)) => match with_files(&text) {
-                Ok(text) => self.edit(&text)?,
-                Err(message) => self.complain(&message),
-            },
+            Line::Edit(Some(text)) => {
+                if let Some(text) = self.attached(&text) {
+                    self.edit(&text)?;
+                }
+            }
             Line::Ask(question) => terminal::note(&ask::ask(&self.engines, &question, &self.interrupt)?),
             Line::Help => terminal::note(HELP),
             Line::Save { file, overwrite } => self.save(&file, overwrite)?,
@@ -210,6 +225,7 @@ impl Chat {
             Line::System(Some(text)) => {
                 self.session.set_system(&text);
                 self.keep()?;
+                terminal::note("system prompt set; it holds from the next answer on");
             }
             Line::System(None) => self.show_system(),
             Line::Context => self.show_fill()?,
@@ -220,9 +236,17 @@ impl Chat {
                 terminal::note_styled(&tokens::table(&self.last, tokenizer, self.colors));
             }
             Line::Params(None) => terminal::note(&params::show(self.session.options())),
-            Line::Params(Some(text)) => self.change_params(&text)?,
+            Line::Params(Some(text)) => {
+                if self.change_params(&text)? {
+                    terminal::note(&params::show(self.session.options()));
+                }
+            }
             Line::Seed(None) => self.show_seed(),
-            Line::Seed(Some(seed)) => self.change_params(&format!("seed={seed}"))?,
+            Line::Seed(Some(seed)) => {
+                if self.change_params(&format!("seed={seed}"))? {
+                    self.show_seed();
+                }
+            }
             Line::Think(word) => self.think(word.as_deref())?,
             Line::Model(None) => terminal::note(&self.session.engine().folder().path.display().to_string()),
             Line::Model(Some(name)) => self.change_model(&name)?,
@@ -262,13 +286,33 @@ impl Chat {
         self.keep()
     }
 
-    fn change_params(&mut self, text: &str) -> Result<(), Failure> {
+    /// Changes parameters; false if that was refused.
+    fn change_params(&mut self, text: &str) -> Result<bool, Failure> {
         let mut options = self.session.options().clone();
         match params::change(&mut options, text) {
             Ok(()) => self.session.set_options(options)?,
-            Err(message) => self.complain(&message),
+            Err(message) => {
+                self.complain(&message);
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// A message with the files that it names, each of which is noted; `None` if one cannot be attached.
+    fn attached(&mut self, text: &str) -> Option<String> {
+        let tokenizer = &self.session.engine().folder().tokenizer;
+        let count = |text: &str| tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
+        match with_files(text, count) {
+            Ok(Attached { text, notes }) => {
+                notes.iter().for_each(|note| terminal::note(note));
+                Some(text)
+            }
+            Err(message) => {
+                self.complain(&message);
+                None
+            }
+        }
     }
 
     fn change_model(&mut self, name: &str) -> Result<(), Failure> {

@@ -5,6 +5,27 @@ use std::str::FromStr;
 use mlx_core::engine::RequestOptions;
 use mlx_core::sampling::SamplingOptions;
 
+/// The parameters that [`change`] knows.
+pub(super) const NAMES: [&str; 17] = [
+    "max_tokens",
+    "seed",
+    "temperature",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "penalty_last_n",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+];
+
 /// Applies `NAME=VALUE ...`; the value `default` resets a parameter. Checks the form only.
 pub(super) fn change(options: &mut RequestOptions, text: &str) -> Result<(), String> {
     for pair in text.split_whitespace() {
@@ -84,9 +105,7 @@ fn set(options: &mut RequestOptions, name: &str, value: &str) -> Result<(), Stri
         "dry_base" => put(&mut sampling.dry.base, name, value),
         "dry_allowed_length" => put(&mut sampling.dry.allowed_length, name, value),
         "dry_penalty_last_n" => put(&mut sampling.dry.window, name, value),
-        other => Err(format!(
-            "{other} is not a parameter that can be changed here; those that can have the names of flags that take a number, with _ for -"
-        )),
+        other => Err(format!("{other} is not a parameter; there are {}", NAMES.join(", "))),
     }
 }
 
@@ -139,13 +158,18 @@ mod tests {
         change(&mut options, text).expect("all are parameters");
         assert_eq!(show(&options), text);
         change(&mut options, "seed=default top_k=default").expect("both are parameters");
+        for name in NAMES {
+            change(&mut options, &format!("{name}=default")).expect("it is a parameter");
+        }
+        change(&mut options, text).expect("all are parameters");
+        change(&mut options, "seed=default top_k=default").expect("both are parameters");
         assert!(!show(&options).contains("seed") && !show(&options).contains("top_k"));
         for (wrong, word) in [
             ("heat=1", "heat"),
             ("temperature", "NAME=VALUE"),
             ("top_k=many", "many"),
             ("seed=-1", "from 0 on"),
-            ("ignore_eos=true", "take a number"),
+            ("ignore_eos=true", "there are max_tokens, seed"),
         ] {
             let message = change(&mut options, wrong).expect_err(wrong);
             assert!(message.contains(word), "{message}");

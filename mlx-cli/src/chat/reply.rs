@@ -55,8 +55,12 @@ impl Chat {
             terminal::note(&answer.timings());
         }
         let failure = answer.failure();
-        if answer.finished.reason == FinishReason::Length {
-            terminal::note(&self.length_note(answer.finished.usage.completion_tokens));
+        match answer.finished.reason {
+            FinishReason::Length => {
+                terminal::note(&self.length_note(answer.finished.usage.completion_tokens));
+            }
+            FinishReason::Cancelled => terminal::note("(stopped)"),
+            _ => {}
         }
         let status = answer.status();
         self.note_doubt(&answer.tokens);

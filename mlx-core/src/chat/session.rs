@@ -155,7 +155,7 @@ impl ChatSession {
 
     /// How full the context is.
     pub fn fill(&self) -> Result<ContextFill> {
-        let prompt = self.prompt(false, &ToolChoice::Auto)?;
+        let prompt = self.counted_prompt()?;
         Ok(ContextFill {
             used: prompt.tokens.len(),
             context: self.engine.spec().context_length,
@@ -230,6 +230,9 @@ impl ChatSession {
 
     /// Replaces the last message of the person and starts the answer. If that fails, nothing has changed.
     pub fn edit(&mut self, text: &str) -> Result<Answer<'_>> {
+        if self.last_question_index().is_none() {
+            return Err(Error::request("edit", "there is no message to change"));
+        }
         let before = (self.messages.clone(), self.is_unanswered);
         self.undo()?;
         self.messages.push(Message::user(text));
@@ -266,7 +269,7 @@ impl ChatSession {
         check_calls(&self.messages).map_err(|mistake| {
             Error::request("messages", format!("[{}].{} {}", mistake.message, mistake.field, mistake.why))
         })?;
-        let ChatPrompt { text, tokens, dropped, slide } = self.prompt(true, choice)?;
+        let ChatPrompt { text, tokens, dropped, slide } = self.prompt(choice)?;
         let constraint = calls::constraint(&self.engine, &self.tools, choice, &self.options)?;
         let options = RequestOptions { slide, is_message: true, constraint, ..self.options.clone() };
         let request = self.engine.request(tokens, &options)?;
@@ -276,22 +279,34 @@ impl ChatSession {
         Ok(ChatStream::new(generation, calls::parser(&self.engine, &self.tools, choice, &text)?))
     }
 
-    fn prompt(&self, answer: bool, choice: &ToolChoice) -> Result<ChatPrompt> {
+    fn prompt(&self, choice: &ToolChoice) -> Result<ChatPrompt> {
+        let input = TemplateInput { add_generation_prompt: true, ..self.input(choice)? };
+        chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
+    }
+
+    /// What the model would see without another message. Where no message can be forgotten it is all of them, though they do not fit.
+    fn counted_prompt(&self) -> Result<ChatPrompt> {
         if self.messages.is_empty() {
             return Ok(ChatPrompt { text: String::new(), tokens: Vec::new(), dropped: 0..0, slide: None });
         }
-        let input = TemplateInput {
+        let input = self.input(&ToolChoice::Auto)?;
+        if self.policy != ContextPolicy::Stop {
+            let tokens = self.options.max_tokens;
+            match chat_prompt_within(&self.engine, &input, tokens, self.policy, NO_PAUSE) {
+                Err(Error::Request { .. } | Error::ContextLength { .. }) => {}
+                other => return other,
+            }
+        }
+        chat_prompt(&self.engine, &input, NO_PAUSE)
+    }
+
+    fn input(&self, choice: &ToolChoice) -> Result<TemplateInput> {
+        Ok(TemplateInput {
             messages: self.messages.clone(),
             tools: self.tools.for_template(choice),
-            add_generation_prompt: answer,
             extra: self.thinking.variables(template(&self.engine)?)?,
             ..TemplateInput::default()
-        };
-        // A conversation that is only counted may be too long.
-        if !answer && self.policy == ContextPolicy::Stop {
-            return chat_prompt(&self.engine, &input, NO_PAUSE);
-        }
-        chat_prompt_within(&self.engine, &input, self.options.max_tokens, self.policy, NO_PAUSE)
+        })
     }
 }
 

@@ -61,7 +61,7 @@ impl Iterator for ChatStream {
                     }
                     events
                 }
-                Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
+                Event::PromptProgress { .. } | Event::Prompt(_) | Event::Embedding(_) => Vec::new(),
             };
             if self.parser.has_ended() {
                 // Nothing that follows is read.

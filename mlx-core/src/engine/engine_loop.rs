@@ -319,6 +319,9 @@ impl EngineLoop {
         let in_prompt = chunk.range.end <= sequence.history.prompt_length();
         if in_prompt {
             Gauges::add(&self.gauges.prompt_tokens, chunk.range.len());
+            if !chunk.ends_prompt {
+                sequence.report_progress(chunk.range.end);
+            }
         }
         if in_prompt && sequence.reader.is_on() {
             let sequence = self.sequences.get_mut(chunk.id);

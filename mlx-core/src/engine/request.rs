@@ -64,6 +64,8 @@ pub struct RequestOptions {
     /// The answer is a message, a text of its own, as in a chat. Otherwise it continues the prompt: it is what its tokens add to the
     /// prompt's text.
     pub is_message: bool,
+    /// Report how far the prompt was read.
+    pub prompt_progress: bool,
 }
 
 impl RequestOptions {
@@ -125,6 +127,7 @@ pub(super) struct Limits {
     pub(super) speculate: Speculate,
     /// The adapter, by its place among those of the engine from 1; 0 for none.
     pub(super) adapter: usize,
+    pub(super) prompt_progress: bool,
 }
 
 impl GenerationRequest {
@@ -168,6 +171,7 @@ impl GenerationRequest {
                 exact: options.exact.unwrap_or(false),
                 speculate: options.speculate.unwrap_or_default(),
                 adapter: 0,
+                prompt_progress: options.prompt_progress,
             },
             open_ended: max_tokens.is_none(),
             logprobs: options.logprobs,
@@ -280,9 +284,16 @@ fn check_bias(bias: &[(u32, f32)], spec: &ModelSpec) -> Result<()> {
     }
 }
 
-/// What a generation reports, in order: prompt tokens and the embedding if it was asked to, tokens, then one `Done`.
+/// What a generation reports, in order: how far the prompt was read, prompt tokens and the embedding if it was asked to, tokens, then one `Done`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// `read` of the `total` tokens of the prompt were read, those from a cache included; the rest is to come.
+    PromptProgress {
+        /// Tokens that were read.
+        read: usize,
+        /// Tokens of the prompt.
+        total: usize,
+    },
     /// A token of the prompt was scored.
     Prompt(PromptToken),
     /// The prompt as a vector, not normalized.
@@ -299,7 +310,7 @@ impl Event {
         match self {
             Self::Token(token) => &token.delta,
             Self::Done(finished) => &finished.delta,
-            Self::Prompt(_) | Self::Embedding(_) => "",
+            Self::PromptProgress { .. } | Self::Prompt(_) | Self::Embedding(_) => "",
         }
     }
 }

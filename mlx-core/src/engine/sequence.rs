@@ -298,6 +298,15 @@ impl Sequence {
         Ok(())
     }
 
+    /// Reports how far the prompt was read, if the request asked for that.
+    pub(super) fn report_progress(&self, read: usize) {
+        if self.limits.prompt_progress && self.awaits_first_token() {
+            // The client may be gone; the next step notices.
+            let total = self.history.prompt_length();
+            self.outlet.sink.try_send(Event::PromptProgress { read, total }).ok();
+        }
+    }
+
     /// Goes on with a state that another sequence computed, or that was kept.
     pub(super) fn resume_with(&mut self, state: SequenceState) {
         self.record_cached(&state);

@@ -1,0 +1,111 @@
+//! The line editor of a chat: one edit and one entry of the history for a text of several lines, Tab for words, a history that is written at
+//! every line.
+
+use std::path::PathBuf;
+
+use mlx_core::Error;
+use rustyline::completion::Completer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Cmd, CompletionType, Config, Context, Editor, Helper, KeyCode, KeyEvent, Modifiers};
+
+use super::complete::candidates;
+use super::fence::is_open;
+
+/// What a line editor returned.
+pub(super) enum Edited {
+    Text(String),
+    /// Ctrl-C on the line.
+    Interrupted,
+    End,
+}
+
+/// A line editor with a history.
+pub(super) struct LineEditor {
+    editor: Editor<ChatHelper, DefaultHistory>,
+    history: Option<PathBuf>,
+}
+
+impl LineEditor {
+    /// An editor for messages; `None` if the terminal allows none.
+    pub(super) fn open() -> Option<Self> {
+        let config = Config::builder().auto_add_history(true).completion_type(CompletionType::List).build();
+        let mut editor = Editor::with_config(config).ok()?;
+        editor.set_helper(Some(ChatHelper));
+        editor.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::ALT), Cmd::Newline);
+        let history = history_file();
+        if let Some(file) = &history {
+            if let Some(folder) = file.parent() {
+                std::fs::create_dir_all(folder).ok();
+            }
+            // The first time there is none.
+            editor.load_history(file).ok();
+        }
+        Some(Self { editor, history })
+    }
+
+    /// A text behind a prompt, kept in the history at once: the terminal may be closed before the chat ends.
+    pub(super) fn read(&mut self, prompt: &str, initial: &str) -> Result<Edited, Error> {
+        let edited = edited(self.editor.readline_with_initial(prompt, (initial, "")));
+        if let (Ok(Edited::Text(_)), Some(file)) = (&edited, &self.history)
+            && let Err(error) = self.editor.append_history(file)
+        {
+            tracing::debug!(%error, "the history of this chat was not kept");
+        }
+        edited
+    }
+}
+
+/// The answer to a question of the program, which is not kept.
+pub(super) fn ask(question: &str) -> Result<Edited, Error> {
+    let mut editor = Editor::<(), DefaultHistory>::new().map_err(failed)?;
+    edited(editor.readline(question))
+}
+
+fn edited(outcome: Result<String, ReadlineError>) -> Result<Edited, Error> {
+    match outcome {
+        Ok(text) => Ok(Edited::Text(text)),
+        Err(ReadlineError::Interrupted) => Ok(Edited::Interrupted),
+        Err(ReadlineError::Eof) => Ok(Edited::End),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn failed(error: ReadlineError) -> Error {
+    Error::io("the terminal", std::io::Error::other(error))
+}
+
+/// `$XDG_STATE_HOME/mlx/history`, else below the home folder.
+fn history_file() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(folder.join("mlx/history"))
+}
+
+/// What the editor asks about a line.
+struct ChatHelper;
+
+impl Helper for ChatHelper {}
+impl Highlighter for ChatHelper {}
+
+impl Hinter for ChatHelper {
+    type Hint = String;
+}
+
+impl Validator for ChatHelper {
+    fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        let open = is_open(context.input());
+        Ok(if open { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })
+    }
+}
+
+impl Completer for ChatHelper {
+    type Candidate = String;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
+        Ok(candidates(&line[..at]))
+    }
+}
