@@ -30,13 +30,14 @@ impl Interrupt {
     pub(crate) fn install() -> Self {
         let interrupt = Self::default();
         let watched = interrupt.clone();
-        let on_signal = move || match watched.current().take() {
-            Some(stop) => stop(),
+        let on_signal = move || {
+            let stop = watched.current().take();
             // Nothing is running, or this is the second Ctrl-C.
-            None => {
+            let Some(stop) = stop else {
                 keyboard::restore();
                 std::process::exit(INTERRUPTED);
-            }
+            };
+            stop();
         };
         if let Err(error) = ctrlc::set_handler(on_signal) {
             tracing::warn!(%error, "Ctrl-C will end the program instead of the answer");

@@ -237,16 +237,10 @@ impl Chat {
             }
             Line::Params(None) => terminal::note(&params::show(self.session.options())),
             Line::Params(Some(text)) => {
-                if self.change_params(&text)? {
-                    terminal::note(&params::show(self.session.options()));
-                }
+                self.change_params(&text, |chat| params::show(chat.session.options()))?;
             }
-            Line::Seed(None) => self.show_seed(),
-            Line::Seed(Some(seed)) => {
-                if self.change_params(&format!("seed={seed}"))? {
-                    self.show_seed();
-                }
-            }
+            Line::Seed(None) => terminal::note(&self.seed_in_use()),
+            Line::Seed(Some(seed)) => self.change_params(&format!("seed={seed}"), Self::seed_in_use)?,
             Line::Think(word) => self.think(word.as_deref())?,
             Line::Model(None) => terminal::note(&self.session.engine().folder().path.display().to_string()),
             Line::Model(Some(name)) => self.change_model(&name)?,
@@ -286,17 +280,17 @@ impl Chat {
         self.keep()
     }
 
-    /// Changes parameters; false if that was refused.
-    fn change_params(&mut self, text: &str) -> Result<bool, Failure> {
+    /// Changes parameters, and notes what `confirm` says then.
+    fn change_params(&mut self, text: &str, confirm: impl Fn(&Self) -> String) -> Result<(), Failure> {
         let mut options = self.session.options().clone();
         match params::change(&mut options, text) {
-            Ok(()) => self.session.set_options(options)?,
-            Err(message) => {
-                self.complain(&message);
-                return Ok(false);
+            Ok(()) => {
+                self.session.set_options(options)?;
+                terminal::note(&confirm(self));
             }
+            Err(message) => self.complain(&message),
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A message with the files that it names, each of which is noted; `None` if one cannot be attached.
@@ -305,7 +299,9 @@ impl Chat {
         let count = |text: &str| tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
         match with_files(text, count) {
             Ok(Attached { text, notes }) => {
-                notes.iter().for_each(|note| terminal::note(note));
+                for note in notes {
+                    terminal::note(&note);
+                }
                 Some(text)
             }
             Err(message) => {
@@ -342,12 +338,12 @@ impl Chat {
         Ok(())
     }
 
-    fn show_seed(&self) {
+    fn seed_in_use(&self) -> String {
         let last = self.session.last_seed().map_or_else(String::new, |seed| format!("; the last was {seed}"));
-        terminal::note(&match self.session.options().sampling.seed {
+        match self.session.options().sampling.seed {
             Some(seed) => format!("each answer uses the seed {seed}"),
             None => format!("each answer draws a new seed{last}"),
-        });
+        }
     }
 
     fn show_fill(&self) -> Result<(), Failure> {
