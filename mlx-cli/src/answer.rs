@@ -37,7 +37,10 @@ impl Show {
     fn add(&mut self, event: &ChatEvent) -> Result<(), Failure> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Text(screen) => terminal::show_styled(&screen.add(event)),
+            Self::Text(screen) => {
+                screen.resize(terminal::columns());
+                terminal::show_styled(&screen.add(event))
+            }
         }
     }
 

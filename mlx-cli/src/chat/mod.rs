@@ -3,7 +3,6 @@
 mod args;
 mod attach;
 mod calls;
-mod code;
 mod command;
 mod complete;
 mod editor;

@@ -7,11 +7,10 @@ use std::time::Instant;
 use mlx_core::chat::ChatEvent;
 use mlx_options::printable;
 
-use super::markdown::Painter;
-use super::style::styled;
+use super::markdown::Markdown;
+use super::style::{DIM, styled};
 use super::wrap::Wrap;
 
-const DIM: &str = "\x1b[2m";
 /// Goes back to the beginning of the line and clears it.
 const CLEAR_LINE: &str = "\r\x1b[2K";
 const THINKING: &str = "Thinking… ";
@@ -37,8 +36,8 @@ pub(crate) enum Colors {
 
 /// The text of one answer as it is printed.
 pub(crate) struct Screen {
-    painter: Option<Painter>,
-    /// On terminals that take control sequences.
+    markdown: Option<Markdown>,
+    /// For a text that is printed as it is, on terminals that take control sequences.
     wrap: Option<Wrap>,
     has_colors: bool,
     view: ThoughtView,
@@ -56,9 +55,24 @@ impl Screen {
         let has_colors = colors != Colors::Nothing;
         // Without control sequences a line cannot be replaced.
         let view = if view == ThoughtView::Folded && !has_colors { ThoughtView::Hidden } else { view };
-        let painter = (colors == Colors::All).then(Painter::new);
-        let wrap = columns.filter(|_| has_colors).map(Wrap::new);
-        Self { painter, wrap, has_colors, view, columns, begun: None, tail: String::new() }
+        let markdown = columns.filter(|_| colors == Colors::All);
+        let markdown = markdown.map(|columns| Markdown::new(columns, has_links()));
+        let wrap = columns.filter(|_| colors == Colors::Thoughts).map(Wrap::new);
+        Self { markdown, wrap, has_colors, view, columns, begun: None, tail: String::new() }
+    }
+
+    /// From here on the terminal has so many columns.
+    pub(crate) fn resize(&mut self, columns: Option<usize>) {
+        let Some(columns) = columns.filter(|_| columns != self.columns && self.columns.is_some()) else {
+            return;
+        };
+        self.columns = Some(columns);
+        if let Some(markdown) = &mut self.markdown {
+            markdown.resize(columns);
+        }
+        if let Some(wrap) = &mut self.wrap {
+            wrap.resize(columns);
+        }
     }
 
     /// What is to be printed for an event.
@@ -70,8 +84,7 @@ impl Screen {
             }
             ChatEvent::Text(text) => {
                 let text = self.shown(text);
-                let painted = self.paint(&text);
-                self.end_thought() + &self.wrapped(painted)
+                self.end_thought() + &self.laid_out(&text)
             }
             // Calls are shown when they are whole.
             _ => String::new(),
@@ -80,27 +93,21 @@ impl Screen {
 
     /// What is to be printed at the end.
     pub(crate) fn end(&mut self) -> String {
-        let rest = self.painter.as_mut().map(Painter::finish).unwrap_or_default();
-        self.end_thought() + &self.wrapped(rest)
+        let rest = self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
+        self.end_thought() + &rest
     }
 
-    fn wrapped(&mut self, painted: String) -> String {
-        match &mut self.wrap {
-            Some(wrap) => wrap.wrap(&painted),
-            None => painted,
+    fn laid_out(&mut self, text: &str) -> String {
+        match (&mut self.markdown, &mut self.wrap) {
+            (Some(markdown), _) => markdown.add(text),
+            (None, Some(wrap)) => wrap.wrap(text),
+            (None, None) => text.to_owned(),
         }
     }
 
     /// A model's words are no commands for a terminal.
     fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.columns.is_some() { printable(text) } else { Cow::Borrowed(text) }
-    }
-
-    fn paint(&mut self, text: &str) -> String {
-        match &mut self.painter {
-            Some(painter) => painter.paint(text),
-            None => text.to_owned(),
-        }
     }
 
     fn think(&mut self, text: &str) -> String {
@@ -136,6 +143,17 @@ impl Screen {
     fn dimmed(&self, text: &str) -> String {
         if self.has_colors { styled(DIM, text) } else { text.to_owned() }
     }
+}
+
+/// Whether the terminal is one of those that make addresses into links. There is no way to ask it.
+fn has_links() -> bool {
+    let is = |name: &str, known: &[&str]| {
+        std::env::var(name).is_ok_and(|value| known.iter().any(|known| value.contains(known)))
+    };
+    is("TERM_PROGRAM", &["iTerm", "WezTerm", "ghostty", "vscode", "Hyper", "Tabby", "rio"])
+        || is("TERM", &["kitty", "alacritty", "foot", "ghostty", "wezterm"])
+        || std::env::var_os("VTE_VERSION").is_some()
+        || std::env::var_os("WT_SESSION").is_some()
 }
 
 /// The end of a text that fits into so many columns.

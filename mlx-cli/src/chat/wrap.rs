@@ -4,8 +4,9 @@
 use std::fmt::Write;
 use std::str::Chars;
 
-/// Letters from here on are counted as two columns wide; a few narrow ones are among them.
-const WIDE: u32 = 0x1100;
+use unicode_width::UnicodeWidthChar;
+
+use super::style::RESET;
 
 /// Follows what was printed of one answer.
 pub(super) struct Wrap {
@@ -15,6 +16,12 @@ pub(super) struct Wrap {
     /// What was printed of the word at the end, with its colors.
     word: String,
     width: usize,
+    /// The colors that hold, and those that held where the word began.
+    style: String,
+    word_style: String,
+    /// What lines begin with that a line is wrapped to, and its columns.
+    hang: String,
+    hang_width: usize,
     /// The beginning of the line as it came, up to three letters.
     line: String,
     /// Between fences a line stays a line, so that it can be copied.
@@ -24,8 +31,46 @@ pub(super) struct Wrap {
 impl Wrap {
     /// For an answer that begins at the left edge of a terminal.
     pub(super) fn new(columns: usize) -> Self {
-        let columns = columns.saturating_sub(1).max(10);
-        Self { columns, column: 0, word: String::new(), width: 0, line: String::new(), is_code: false }
+        let mut wrap = Self {
+            columns: 0,
+            column: 0,
+            word: String::new(),
+            width: 0,
+            style: String::new(),
+            word_style: String::new(),
+            hang: String::new(),
+            hang_width: 0,
+            line: String::new(),
+            is_code: false,
+        };
+        wrap.resize(columns);
+        wrap
+    }
+
+    /// From here on the terminal has so many columns.
+    pub(super) fn resize(&mut self, columns: usize) {
+        self.columns = columns.saturating_sub(1).max(10);
+    }
+
+    /// The columns of a line.
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The lines that this line is wrapped to begin with this text, which may have colors and has not more than half of the columns.
+    pub(super) fn hang(&mut self, text: &str) {
+        let mut letters = text.chars();
+        let mut width = 0;
+        while let Some(letter) = letters.next() {
+            if letter == '\x1b' {
+                sequence(&mut letters);
+            } else {
+                width += letter.width().unwrap_or(0);
+            }
+        }
+        let fits = width <= self.columns / 2;
+        self.hang = if fits { text.to_owned() } else { String::new() };
+        self.hang_width = if fits { width } else { 0 };
     }
 
     /// The same text, with words moved that reach the edge.
@@ -35,10 +80,10 @@ impl Wrap {
         while let Some(letter) = letters.next() {
             match letter {
                 '\x1b' => {
-                    // A color ends with its letter.
-                    let color = format!("{letter}{}", sequence(&mut letters));
-                    out.push_str(&color);
-                    self.word.push_str(&color);
+                    let control = format!("{letter}{}", sequence(&mut letters));
+                    self.follow_style(&control);
+                    out.push_str(&control);
+                    self.word.push_str(&control);
                 }
                 '\n' => self.end_line(&mut out),
                 _ => self.put(letter, &mut out),
@@ -47,35 +92,52 @@ impl Wrap {
         out
     }
 
-    fn end_line(&mut self, out: &mut String) {
+    /// Ends the line as the text does.
+    pub(super) fn end_line(&mut self, out: &mut String) {
         if self.line == "```" {
             self.is_code = !self.is_code;
         }
         self.line.clear();
-        self.start_line(out);
+        out.push('\n');
+        self.column = 0;
         self.end_word();
     }
 
-    fn start_line(&mut self, out: &mut String) {
+    fn follow_style(&mut self, control: &str) {
+        if control == RESET {
+            self.style.clear();
+        } else if control.ends_with('m') {
+            self.style.push_str(control);
+        }
+    }
+
+    /// Begins a line that the text does not begin.
+    fn start_line(&mut self, style: &str, out: &mut String) {
         out.push('\n');
-        self.column = 0;
+        if !self.hang.is_empty() {
+            let reset = if style.is_empty() { "" } else { RESET };
+            // Writing to a text cannot fail.
+            write!(out, "{reset}{}{style}", self.hang).ok();
+        }
+        self.column = self.hang_width;
     }
 
     fn end_word(&mut self) {
         self.word.clear();
         self.width = 0;
+        self.word_style.clone_from(&self.style);
     }
 
     fn put(&mut self, letter: char, out: &mut String) {
         if self.line.len() < 3 && !(self.line.is_empty() && letter == ' ') {
             self.line.push(letter);
         }
-        let width = if u32::from(letter) < WIDE { 1 } else { 2 };
+        let width = letter.width().unwrap_or(0);
         let is_full = !self.is_code && self.column + width > self.columns;
         if letter == ' ' {
             // The line break stands for the space.
             if is_full {
-                self.start_line(out);
+                self.start_line(&self.style.clone(), out);
             } else {
                 out.push(letter);
                 self.column += 1;
@@ -93,26 +155,27 @@ impl Wrap {
 
     /// Moves the word at the end to the next line, or breaks one that is as long as a line.
     fn move_word(&mut self, out: &mut String) {
-        if self.width == self.column {
-            self.start_line(out);
+        if self.width + self.hang_width >= self.column {
+            self.start_line(&self.style.clone(), out);
             return self.end_word();
         }
         if self.width > 0 {
             // Writing to a text cannot fail.
             write!(out, "\x1b[{}D\x1b[K", self.width).ok();
         }
-        self.start_line(out);
+        self.start_line(&self.word_style.clone(), out);
         out.push_str(&self.word);
-        self.column = self.width;
+        self.column += self.width;
     }
 }
 
-/// The rest of a control sequence, which ends with a letter.
+/// The rest of a control sequence: it ends with a letter, and a command to the system, as links are, with a bell or a backslash.
 fn sequence(letters: &mut Chars) -> String {
     let mut rest = String::new();
+    let is_command = letters.as_str().starts_with(']');
     for letter in letters {
         rest.push(letter);
-        if letter.is_ascii_alphabetic() {
+        if (is_command && matches!(letter, '\x07' | '\\')) || (!is_command && letter.is_ascii_alphabetic()) {
             break;
         }
     }

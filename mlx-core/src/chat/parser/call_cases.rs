@@ -29,6 +29,16 @@ fn what_is_no_call_is_text() {
 }
 
 #[test]
+fn a_key_without_end_is_text_however_it_is_cut() {
+    let key = "k".repeat(1100);
+    let text = format!(
+        "<tool_call>\n<function=get_weather>\n<parameter={key}>\n1\n</parameter>\n</function>\n</tool_call>"
+    );
+    let whole = read(&named("qwen3-coder"), &weather(), &text, false);
+    assert!(whole.text.contains(&key), "{whole:?}");
+}
+
+#[test]
 fn models_write_calls_in_other_ways_too() {
     let tools = weather();
     let call = |args: Value| vec![("get_weather".to_owned(), args)];

@@ -251,11 +251,11 @@ fn until(held: &mut Vec<u8>, literal: &Literal, input: &mut Input) -> Flow {
     let (length, hit) = input.find(&[pattern]);
     held.extend_from_slice(&input.rest()[..length]);
     input.advance(length);
-    match hit {
-        Some(_) => Flow::Done,
-        None if held.len() > LONGEST_KEY => Flow::Fail("the name of an argument has no end"),
-        None => Flow::Wait,
+    // Also where it has come with its end: how a text is cut makes no difference.
+    if held.len() > LONGEST_KEY {
+        return Flow::Fail("the name of an argument has no end");
     }
+    if hit.is_some() { Flow::Done } else { Flow::Wait }
 }
 
 /// A value as JSON if it reads like JSON and its types allow that, else as a text. Without types, what reads like JSON is JSON.

@@ -1,0 +1,154 @@
+//! What a line of Markdown is, by its beginning. Invariant: pure.
+
+/// What a line is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Block {
+    /// A heading of this level.
+    Heading(usize),
+    /// An item of a list: what is shown in front of it.
+    Item(String),
+    Text,
+    /// The whole line is a rule.
+    Rule,
+    /// The whole line opens lines of code: its fence, and the language.
+    Fence(String, String),
+    /// The whole line is a row of a table.
+    Row,
+}
+
+/// What the beginning of a line says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// What it is, and how many bytes of it are marks. Those that are whole lines are certain at their ends.
+    Is(Block, usize),
+    /// A quotation mark of so many bytes, before what the line is.
+    Quote(usize),
+    /// More of the line decides.
+    Open,
+}
+
+/// Reads the beginning of a line; `ends` if it is all of it.
+pub(super) fn start(line: &str, ends: bool) -> Start {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let rest = &line[indent..];
+    let Some(first) = rest.chars().next() else {
+        return if ends { Start::Is(Block::Text, 0) } else { Start::Open };
+    };
+    match first {
+        '>' => quote(line, indent, ends),
+        '|' => whole(ends, Block::Row),
+        '#' => heading(rest, indent, ends),
+        '`' | '~' => fence(rest, first, ends),
+        '-' | '*' | '_' | '+' => bullet(rest, first, indent, ends),
+        '0'..='9' => number(rest, indent, ends),
+        _ => Start::Is(Block::Text, 0),
+    }
+}
+
+fn whole(ends: bool, block: Block) -> Start {
+    if ends { Start::Is(block, 0) } else { Start::Open }
+}
+
+fn quote(line: &str, indent: usize, ends: bool) -> Start {
+    match line.as_bytes().get(indent + 1) {
+        None if !ends => Start::Open,
+        Some(b' ') => Start::Quote(indent + 2),
+        _ => Start::Quote(indent + 1),
+    }
+}
+
+fn heading(rest: &str, indent: usize, ends: bool) -> Start {
+    let level = rest.len() - rest.trim_start_matches('#').len();
+    match rest.as_bytes().get(level) {
+        None if !ends && level <= 6 => Start::Open,
+        Some(b' ') if level <= 6 => Start::Is(Block::Heading(level), indent + level + 1),
+        _ => Start::Is(Block::Text, 0),
+    }
+}
+
+fn fence(rest: &str, mark: char, ends: bool) -> Start {
+    let count = rest.len() - rest.trim_start_matches(mark).len();
+    let info = &rest[count..];
+    if count == rest.len() && !ends {
+        return Start::Open;
+    }
+    // Behind quotes in one line there is code, too.
+    if count < 3 || mark == '`' && info.contains('`') {
+        return Start::Is(Block::Text, 0);
+    }
+    let language = info.split_whitespace().next().unwrap_or_default();
+    whole(ends, Block::Fence(rest[..count].to_owned(), language.to_owned()))
+}
+
+fn bullet(rest: &str, mark: char, indent: usize, ends: bool) -> Start {
+    let marks = rest.chars().filter(|letter| *letter == mark).count();
+    let is_rule = mark != '+' && rest.chars().all(|letter| letter == mark || letter == ' ');
+    if is_rule && marks >= 3 && ends {
+        return Start::Is(Block::Rule, 0);
+    }
+    if is_rule && !ends && (marks >= 2 || rest.len() < 2 || rest.trim_end().len() < 2) {
+        return Start::Open;
+    }
+    if mark == '_' || rest.as_bytes().get(1) != Some(&b' ') {
+        return Start::Is(Block::Text, 0);
+    }
+    task(rest, indent, ends)
+}
+
+/// An item, which may be a task.
+fn task(rest: &str, indent: usize, ends: bool) -> Start {
+    let spaces = " ".repeat(indent);
+    for (box_, shown) in [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")] {
+        let text = &rest[2..];
+        if text.starts_with(box_) {
+            return Start::Is(Block::Item(format!("{spaces}{shown} ")), indent + 2 + box_.len());
+        }
+        if !ends && box_.starts_with(text) {
+            return Start::Open;
+        }
+    }
+    Start::Is(Block::Item(format!("{spaces}• ")), indent + 2)
+}
+
+fn number(rest: &str, indent: usize, ends: bool) -> Start {
+    let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+    let mut behind = rest[digits..].chars();
+    match (behind.next(), behind.next()) {
+        (None, _) | (Some('.' | ')'), None) if !ends && digits < 10 => Start::Open,
+        (Some(mark @ ('.' | ')')), Some(' ')) if digits < 10 => {
+            let shown = format!("{}{}{mark} ", " ".repeat(indent), &rest[..digits]);
+            Start::Is(Block::Item(shown), indent + digits + 2)
+        }
+        _ => Start::Is(Block::Text, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_by_their_beginnings() {
+        let item = |text: &str, length| Start::Is(Block::Item(text.into()), length);
+        let text = Start::Is(Block::Text, 0);
+        assert_eq!(start("## Head", false), Start::Is(Block::Heading(2), 3));
+        assert_eq!(start("#tag", false), text);
+        assert_eq!(start("- one", false), item("• ", 2));
+        assert_eq!(start("  * one", false), item("  • ", 4));
+        assert_eq!(start("12. one", false), item("12. ", 4));
+        assert_eq!(start("- [x] done", false), item("☑ ", 6));
+        assert_eq!(start("1.5 litres", false), text);
+        assert_eq!(start("**bold** text", false), text);
+        assert_eq!(start("> said", false), Start::Quote(2));
+        for open in ["", "  ", "-", "--", "- [", "*", "**", "1", "12.", "#", "``", "```ru", "| a", "- - -"] {
+            assert_eq!(start(open, false), Start::Open, "{open:?}");
+        }
+        assert_eq!(start("- - -", true), Start::Is(Block::Rule, 0));
+        assert_eq!(start("***", true), Start::Is(Block::Rule, 0));
+        assert_eq!(start("| a | b |", true), Start::Is(Block::Row, 0));
+        let fence = Block::Fence("```".into(), "rust".into());
+        assert_eq!(start("```rust ignore", true), Start::Is(fence, 0));
+        assert_eq!(start("```a``` b", false), text);
+        assert_eq!(start("-", true), text);
+    }
+}

@@ -1,0 +1,262 @@
+//! Markdown on a terminal as it streams: marks become looks, words are wrapped, tables aligned, code colored. A stretch of text is printed
+//! once it is certain what it is, and never again.
+
+mod block;
+mod highlight;
+mod inline;
+mod table;
+
+use std::fmt::Write;
+
+use self::block::{Block, Start, start};
+use self::highlight::Highlighter;
+use self::inline::{Look, Span, take};
+use super::style::{DIM, RESET};
+use super::wrap::Wrap;
+
+/// A table of more rows is printed as it was written: its end may never come.
+const LONGEST_TABLE: usize = 200;
+
+/// What shows a quotation.
+const BAR: &str = "│ ";
+
+/// Prints one answer.
+pub(crate) struct Markdown {
+    wrap: Wrap,
+    /// Whether the terminal makes addresses into links.
+    has_links: bool,
+    state: State,
+    /// What came of the line and is not certain yet.
+    held: String,
+    /// The letter before it.
+    before: Option<char>,
+    /// How many quotations the line is in.
+    quotes: usize,
+    /// The rows of a table that has not ended.
+    rows: Vec<String>,
+    code: Option<Code>,
+    /// Whether nothing is printed for the line, not even its end: rows come later, fences that close never.
+    is_silent: bool,
+}
+
+/// Where in a line the text is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// At its beginning: it is not known what the line is.
+    Start,
+    /// In its text, which looks like this where it has no marks.
+    Text(Look),
+}
+
+/// Lines between fences.
+struct Code {
+    fence: String,
+    highlighter: Highlighter,
+}
+
+impl Markdown {
+    /// For a terminal of so many columns.
+    pub(crate) fn new(columns: usize, has_links: bool) -> Self {
+        Self {
+            wrap: Wrap::new(columns),
+            has_links,
+            state: State::Start,
+            held: String::new(),
+            before: None,
+            quotes: 0,
+            rows: Vec::new(),
+            code: None,
+            is_silent: false,
+        }
+    }
+
+    /// From here on the terminal has so many columns.
+    pub(crate) fn resize(&mut self, columns: usize) {
+        self.wrap.resize(columns);
+    }
+
+    /// The next piece of text, as far as it is certain what it is.
+    pub(crate) fn add(&mut self, text: &str) -> String {
+        let mut out = String::new();
+        let mut lines = text.split('\n');
+        self.held.push_str(lines.next().unwrap_or_default());
+        for next in lines {
+            self.print(true, &mut out);
+            self.end_line(&mut out);
+            self.held.push_str(next);
+        }
+        self.print(false, &mut out);
+        out
+    }
+
+    /// What is still held back.
+    pub(crate) fn finish(&mut self) -> String {
+        let mut out = String::new();
+        self.print(true, &mut out);
+        if !self.rows.is_empty() {
+            let lines = self.table_lines();
+            out.push_str(&lines.join("\n"));
+        }
+        out
+    }
+
+    /// Prints what is certain of the held text; all of it if the line `ends` with it.
+    fn print(&mut self, ends: bool, out: &mut String) {
+        if self.code.is_some() {
+            return self.print_code(ends, out);
+        }
+        while self.state == State::Start {
+            match start(&self.held, ends) {
+                Start::Open => return,
+                Start::Quote(length) => {
+                    self.end_table(out);
+                    self.held.drain(..length);
+                    self.quotes += 1;
+                    self.show(&format!("{DIM}{BAR}{RESET}"), out);
+                    self.hang(0);
+                    // A quotation may be empty.
+                    if self.held.is_empty() {
+                        return;
+                    }
+                }
+                Start::Is(block, length) => {
+                    if block != Block::Row {
+                        self.end_table(out);
+                    }
+                    if !self.begin(block, length, out) {
+                        return;
+                    }
+                }
+            }
+        }
+        let State::Text(look) = self.state.clone() else { return };
+        for span in take(&mut self.held, &mut self.before, &look, ends) {
+            self.show_span(&span, out);
+        }
+    }
+
+    /// Begins the text of a line; false if all of it was printed.
+    fn begin(&mut self, block: Block, length: usize, out: &mut String) -> bool {
+        let mut look = Look::default();
+        match block {
+            Block::Text => {
+                let indent = self.held.len() - self.held.trim_start_matches(' ').len();
+                self.hang(indent.min(self.wrap.columns() / 2));
+            }
+            Block::Heading(_) => look.bold = true,
+            Block::Item(mark) => {
+                self.held.drain(..length);
+                self.show(&mark, out);
+                self.hang(mark.chars().count().min(self.wrap.columns() / 2));
+                self.state = State::Text(look);
+                return true;
+            }
+            Block::Rule => {
+                self.held.clear();
+                let rule = "─".repeat(self.wrap.columns().min(40) - BAR.chars().count() * self.quotes);
+                self.show(&format!("{DIM}{rule}{RESET}"), out);
+                return false;
+            }
+            Block::Fence(fence, language) => {
+                self.held.clear();
+                self.show(
+                    &format!("{DIM}{}{RESET}", if language.is_empty() { "code" } else { &language }),
+                    out,
+                );
+                self.code = Some(Code { fence, highlighter: Highlighter::new(&language) });
+                return false;
+            }
+            Block::Row if self.quotes > 0 => {}
+            Block::Row => {
+                self.is_silent = true;
+                self.rows.push(std::mem::take(&mut self.held));
+                if self.rows.len() > LONGEST_TABLE {
+                    self.end_table(out);
+                }
+                return false;
+            }
+        }
+        self.held.drain(..length);
+        self.state = State::Text(look);
+        true
+    }
+
+    /// Code is printed line by line: a line's colors depend on all of it.
+    fn print_code(&mut self, ends: bool, out: &mut String) {
+        let Some(code) = self.code.as_mut().filter(|_| ends) else { return };
+        let line = std::mem::take(&mut self.held);
+        let closes = line.trim().starts_with(&code.fence)
+            && line.trim().trim_start_matches(&code.fence[..1]).is_empty();
+        if closes {
+            self.code = None;
+            self.is_silent = true;
+            return;
+        }
+        let painted = code.highlighter.line(&line);
+        // A line stays a line, so that it can be copied.
+        out.push_str(&painted);
+    }
+
+    fn end_line(&mut self, out: &mut String) {
+        (self.state, self.before, self.quotes) = (State::Start, None, 0);
+        self.wrap.hang("");
+        if !std::mem::take(&mut self.is_silent) {
+            self.wrap.end_line(out);
+        }
+    }
+
+    /// Prints the table that has ended before this line, if there is one.
+    fn end_table(&mut self, out: &mut String) {
+        for line in self.table_lines() {
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+
+    /// The rows so far as a table, or as they are.
+    fn table_lines(&mut self) -> Vec<String> {
+        let rows = std::mem::take(&mut self.rows);
+        table::lines(&rows, self.wrap.columns()).unwrap_or(rows)
+    }
+
+    /// Lines that this one is wrapped to begin with its quotations and so many spaces.
+    fn hang(&mut self, spaces: usize) {
+        let bars = format!("{DIM}{BAR}{RESET}").repeat(self.quotes);
+        self.wrap.hang(&format!("{bars}{}", " ".repeat(spaces)));
+    }
+
+    fn show_span(&mut self, span: &Span, out: &mut String) {
+        let style = sgr(&span.look);
+        let end = if style.is_empty() { "" } else { RESET };
+        let address = span.look.link.as_deref().filter(|address| *address != span.text);
+        let text = match (&span.look.link, address) {
+            (Some(address), _) if self.has_links => {
+                format!("\x1b]8;;{address}\x1b\\{style}{}{end}\x1b]8;;\x1b\\", span.text)
+            }
+            (_, Some(address)) => format!("{style}{}{end} ({address})", span.text),
+            _ => format!("{style}{}{end}", span.text),
+        };
+        self.show(&text, out);
+    }
+
+    fn show(&mut self, text: &str, out: &mut String) {
+        // Writing to a text cannot fail.
+        write!(out, "{}", self.wrap.wrap(text)).ok();
+    }
+}
+
+/// The style of a look.
+fn sgr(look: &Look) -> String {
+    let codes = [
+        (look.bold, "1"),
+        (look.italic, "3"),
+        (look.strike, "9"),
+        (look.code, "33"),
+        (look.link.is_some(), "4"),
+    ];
+    let codes: Vec<&str> = codes.iter().filter(|it| it.0).map(|it| it.1).collect();
+    if codes.is_empty() { String::new() } else { format!("\x1b[{}m", codes.join(";")) }
+}
+
+#[cfg(test)]
+mod tests;
