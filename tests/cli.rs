@@ -72,7 +72,7 @@ fn the_json_output_keeps_its_fields() {
         ["generate", "-m", &folder, "-p", "The keeper", "--max-tokens", "4", "--seed", "9", "--json"];
     let object = json(&arguments, "");
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-    let expected = ["text", "tokens", "finish_reason", "usage", "timings", "seed", "exactness"];
+    let expected = ["text", "tokens", "finish_reason", "usage", "timings", "seed", "exactness", "request"];
     assert_eq!(keys(&object), expected);
     assert_eq!(keys(&object["tokens"][0]), ["id", "text"]);
     assert_eq!(keys(&object["usage"]), ["prompt_tokens", "cached_tokens", "completion_tokens"]);

@@ -51,7 +51,9 @@ fn an_interactive_chat_answers_and_runs_commands() {
     type_line(&mut session, "/edit", "there is no message to change");
     type_line(&mut session, "Hello", r"6 tokens, [0-9.]+ tok/s, context [0-9]+ %");
     type_line(&mut session, "/context", r"[0-9]+ of 256 tokens");
-    type_line(&mut session, "/tokens", r" %.*\r\n.* %");
+    type_line(&mut session, "/tokens", r"least likely:\r\n *[1-6] +[0-9.]+ %");
+    type_line(&mut session, "/why 2", r" \* +[0-9.]+ %[^%]*\r\n 1 ");
+    type_line(&mut session, "/why 9", "the last answer has 6 tokens");
     type_line(&mut session, "/params top_k=40", "max_tokens=6 temperature=0 top_k=40");
     type_line(&mut session, "/params", r"max_tokens=6 temperature=0 top_k=40");
     type_line(&mut session, "/params heat=1", "heat is not a parameter");
@@ -62,6 +64,19 @@ fn an_interactive_chat_answers_and_runs_commands() {
     type_line(&mut session, "/undo", "there is no message to remove");
     type_line(&mut session, "/model", "llama-f32");
     type_line(&mut session, "/model nowhere", "nowhere");
+    quit(&mut session);
+}
+
+#[test]
+fn an_answer_is_repeated_to_the_bit_and_branched_from_a_token() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let mut session = chat(home.path(), &["--exact"]);
+    type_line(&mut session, "Hello", r"tok/s, context");
+    type_line(&mut session, "/retry", "identical: 6 tokens, bit for bit");
+    type_line(&mut session, "/branch 3", r"6 tokens|[0-9]+ tokens, [0-9.]+ tok/s");
+    type_line(&mut session, "/context", "2 messages");
+    type_line(&mut session, "/branch 40", "the last answer has 6 tokens");
+    type_line(&mut session, "/branch 2 9", "token 2 has [0-9] alternatives");
     quit(&mut session);
 }
 

@@ -11,6 +11,7 @@ use crate::ask::{self, AskArgs};
 use crate::bench::{self, BenchArgs};
 use crate::cache::CacheCommand;
 use crate::chat::ChatArgs;
+use crate::compare::{self, CompareArgs};
 use crate::convert::{self, ConvertArgs};
 use crate::default_model::{self, DefaultArgs};
 use crate::doctor::DoctorArgs;
@@ -20,6 +21,7 @@ use crate::launch::{self, LaunchArgs};
 use crate::models::{ListArgs, RemoveArgs};
 use crate::parse::{self, ParseArgs};
 use crate::pull::PullArgs;
+use crate::replay::{self, ReplayArgs};
 use crate::score::ScoreArgs;
 use crate::serve::ServeCommand;
 
@@ -66,6 +68,12 @@ pub(crate) enum Command {
     /// Answer one prompt, or continue one text, and exit
     #[command(after_help = generate::EXAMPLES)]
     Generate(GenerateArgs),
+    /// Compute recorded answers again and say whether they are identical
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(ReplayArgs),
+    /// Show the answers of two models side by side
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(CompareArgs),
     /// Ask the built-in guide a question about this program
     #[command(after_help = ask::EXAMPLES)]
     Ask(AskArgs),

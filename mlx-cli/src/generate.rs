@@ -17,8 +17,9 @@ use crate::chat::{Colors, Screen, ThoughtView};
 use crate::exit_code::Failure;
 use crate::input;
 use crate::interrupt::Interrupt;
-use crate::model_args::ModelArgs;
+use crate::model_args::{ModelArgs, ModelName};
 use crate::model_choice;
+use crate::recorded::Recorded;
 use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;
@@ -101,13 +102,15 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     note_base_model(&engine, args);
     let load_seconds = begin.elapsed().as_secs_f64();
     let Prompt { tokens, parser, is_message } = read_prompt(&engine, args, &prompt)?;
+    let recorded = Recorded::new(&engine, &tokens, is_message);
     let request = engine.request(tokens, &RequestOptions { is_message, ..options })?;
     let seed = request.seed();
     let stream = ChatStream::new(engine.submit(request)?, parser);
     let answer = answer::read_chat(stream.canceller(), stream, &interrupt, show(args.json))?;
     let failed = matches!(answer.finished.reason, FinishReason::Error(_));
     if args.json {
-        terminal::show(&format!("{}\n", to_json(&answer, load_seconds, seed)))?;
+        let object = to_json(&answer, load_seconds, seed, &recorded);
+        terminal::show(&format!("{object}\n"))?;
     } else if !failed || !answer.text.is_empty() {
         terminal::show("\n")?;
     }
@@ -119,6 +122,22 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::note(&format!("load {load_seconds:.2} s, {}, seed {seed}", answer.timings()));
     }
     answer.failure().map_or(Ok(()), Err)
+}
+
+/// Computes a recorded request again, for `mlx replay`: with the flags that it had, of which `args` is made.
+pub(crate) fn again(
+    args: &GenerateArgs,
+    recorded: &Recorded,
+    seed: u64,
+) -> Result<(Engine, Answer), Failure> {
+    let model = ModelArgs { name: ModelName::of(&recorded.model), ..args.model.clone() };
+    let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
+    let mut options =
+        RequestOptions { is_message: recorded.is_message, ..args.options.options(args.logprobs) };
+    options.sampling.seed = Some(seed);
+    let request = engine.request(recorded.prompt_ids.clone(), &options)?;
+    let answer = answer::read(engine.submit(request)?, &Interrupt::default(), Show::Nothing)?;
+    Ok((engine, answer))
 }
 
 /// What the words without a flag are.
@@ -191,7 +210,7 @@ fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str) -> Result<Pro
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
-fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
+fn to_json(answer: &Answer, load_seconds: f64, seed: u64, recorded: &Recorded) -> Value {
     let finished = &answer.finished;
     let (usage, timings) = (finished.usage, finished.timings);
     let mut object = json!({
@@ -214,6 +233,7 @@ fn to_json(answer: &Answer, load_seconds: f64, seed: u64) -> Value {
         },
         "seed": seed,
         "exactness": finished.exactness.as_str(),
+        "request": recorded,
     });
     if !answer.reasoning.is_empty() {
         object["reasoning"] = json!(answer.reasoning);

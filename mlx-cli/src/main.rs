@@ -7,6 +7,7 @@ mod ask;
 mod bench;
 mod cache;
 mod chat;
+mod compare;
 mod completion;
 mod convert;
 mod default_file;
@@ -26,6 +27,9 @@ mod models;
 mod overview;
 mod parse;
 mod pull;
+mod recorded;
+mod repeat;
+mod replay;
 mod request_args;
 mod score;
 mod serve;
@@ -70,6 +74,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::List(args) => models::list(args),
         Command::Serve(args) => serve::run(args),
         Command::Generate(args) => generate::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Ask(args) => ask::run(args),
         Command::Default(args) => default_model::run(args),
         Command::Inspect(args) => inspect::run(args),

@@ -37,6 +37,11 @@ impl ModelName {
         }
     }
 
+    /// That of a model by its name or folder.
+    pub(crate) fn of(model: &str) -> Self {
+        Self { word: None, model: Some(PathBuf::from(model)) }
+    }
+
     /// The first argument, which in some commands may be something else.
     pub(crate) fn word(&self) -> Option<&Path> {
         self.word.as_deref()

@@ -1,10 +1,14 @@
 //! `mlx bench`: how fast prompts are read and answers written here, and how that compares with another program.
 
+mod card;
 mod compare;
 mod measure;
 mod report;
 
+use std::path::PathBuf;
+
 use clap::Args;
+use mlx_core::Error;
 use mlx_core::engine::EngineOptions;
 use mlx_core::machine::Machine;
 use mlx_options::PrefixCacheArgs;
@@ -51,6 +55,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COMMAND")]
     compare: Option<String>,
 
+    /// Write a picture with the figures of the first case to this file
+    #[arg(long, value_name = "FILE.svg")]
+    card: Option<PathBuf>,
+
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -80,6 +88,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             terminal::show(&report::line(&one))?;
         }
         measured.push(one);
+    }
+    if let (Some(file), Some(first)) = (&args.card, measured.first()) {
+        std::fs::write(file, card::svg(&about, first)).map_err(|error| Error::io(file, error))?;
+        terminal::note(&format!("wrote {}", file.display()));
     }
     let vocabulary = engine.spec().vocab_size;
     // The other program gets the machine to itself.

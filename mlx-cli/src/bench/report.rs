@@ -28,16 +28,23 @@ pub(super) fn about(machine: &Machine, engine: &Engine) -> Value {
     })
 }
 
-/// The same above a table.
+/// The same above a table. No line is longer than 80 columns, if names are not.
 pub(super) fn heading(about: &Value, repeat: usize) -> String {
     let text = |key: &str| about[key].as_str().unwrap_or_default().to_owned();
     let debug =
-        if about["debug_build"] == true { ", a debug build: its figures are worth little" } else { "" };
+        if about["debug_build"] == true { "\na debug build: its figures are worth little" } else { "" };
     let weights = size(about["weight_bytes"].as_u64().unwrap_or_default());
+    let runs = match repeat {
+        1 => "one run".to_owned(),
+        repeat => format!("medians of {repeat} runs; ± is half of what lies between the least and the most"),
+    };
     format!(
-        "mlx {} ({}{debug}), MLX {} on the {} of {}, {} threads, BLAS: {}\n{} ({}): {weights} of weights, computing in {}, {}\n\
-         medians of {repeat} runs, in brackets the least and the most\n\n\
-         {:>7} {:>6}  {:>28}  {:>28}  {:>28}  {:>11}\n",
+        "{} ({}): {weights} of weights in {}, {}\nmlx {} ({}), MLX {}, {} of {}, {} threads, BLAS: {}{debug}\n{runs}\n\n\
+         {:>6} {:>5} {:>18} {:>18} {:>16} {:>10}\n",
+        text("model"),
+        text("family"),
+        text("dtype"),
+        text("exactness"),
         text("tool"),
         text("commit"),
         text("mlx_version"),
@@ -45,10 +52,6 @@ pub(super) fn heading(about: &Value, repeat: usize) -> String {
         text("system"),
         about["threads"],
         text("blas"),
-        text("model"),
-        text("family"),
-        text("dtype"),
-        text("exactness"),
         "prompt",
         "batch",
         "prefill, tok/s",
@@ -61,13 +64,15 @@ pub(super) fn heading(about: &Value, repeat: usize) -> String {
 /// A line of the table.
 pub(super) fn line(measured: &Measured) -> String {
     let Measured { case, prefill, decode, first, peak } = measured;
-    let cell = |spread: &Spread, scale: f64| {
-        let [median, least, most] = [spread.median, spread.least, spread.most].map(|value| value * scale);
-        format!("{:>28}", format!("{median:.1} ({least:.1} - {most:.1})"))
+    let cell = |spread: &Spread, scale: f64, width: usize| {
+        let (median, half) = (spread.median * scale, (spread.most - spread.least) / 2.0);
+        let around =
+            if half > 0.0 { format!(" ±{:.0} %", 100.0 * half / spread.median) } else { String::new() };
+        format!("{:>width$}", format!("{median:.1}{around:>7}"))
     };
-    let (prefill, decode, first) = (cell(prefill, 1.0), cell(decode, 1.0), cell(first, 1000.0));
+    let (prefill, decode, first) = (cell(prefill, 1.0, 18), cell(decode, 1.0, 18), cell(first, 1000.0, 16));
     let (length, batch, peak) = (case.length, case.batch, size(*peak as u64));
-    format!("{length:>7} {batch:>6}  {prefill}  {decode}  {first}  {peak:>11}\n")
+    format!("{length:>6} {batch:>5} {prefill} {decode} {first} {peak:>10}\n")
 }
 
 /// The same for scripts.
@@ -87,4 +92,28 @@ pub(super) fn to_json(measured: &Measured) -> Value {
 /// Median, least and most.
 pub(super) fn spread(spread: &Spread) -> Value {
     json!({ "median": spread.median, "least": spread.least, "most": spread.most })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::measure::Case;
+
+    #[test]
+    fn the_table_fits_eighty_columns() {
+        let spread = |values: &[f64]| Spread::of(values.to_vec());
+        let case = Case { length: 32_768, batch: 32, generate: 64 };
+        let (prefill, decode) = (spread(&[12_345.6, 13_000.0, 11_111.1]), spread(&[1234.5, 1300.0, 1200.0]));
+        let measured =
+            Measured { case, prefill, decode, first: spread(&[12.345, 13.0, 12.0]), peak: 123 << 30 };
+        let line = line(&measured);
+        assert!(line.trim_end().chars().count() <= 80, "{line}");
+        assert!(line.contains("12345.6   ±8 %"), "{line}");
+        let one = Measured { prefill: spread(&[5.0]), ..measured };
+        assert!(!super::line(&one)[..32].contains('±'), "one run has no spread");
+        let about = json!({ "model": "Qwen3-0.6B-4bit", "family": "qwen3", "dtype": "f32", "exactness": "sampling-exact",
+            "tool": "0.1.0", "commit": "abcdef0", "mlx_version": "0.32.2", "device": "cpu", "system": "linux x86_64",
+            "threads": 8, "blas": "OpenBLAS", "weight_bytes": 400_000_000 });
+        assert!(heading(&about, 3).lines().all(|line| line.chars().count() <= 80), "{}", heading(&about, 3));
+    }
 }

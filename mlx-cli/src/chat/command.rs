@@ -30,6 +30,10 @@ pub(super) enum Line {
     Seed(Option<String>),
     /// Show the probabilities of the last answer's tokens.
     Tokens,
+    /// Show one token of the last answer, and what else it could have been.
+    Why(usize),
+    /// Answer again from a token on, with its alternative of this number.
+    Branch(usize, usize),
     /// List the tools.
     Tools,
     /// Ask the model to think or not to; `None` shows its thoughts as a whole, or folds them again.
@@ -49,8 +53,8 @@ pub(super) enum Line {
 
 /// The names that Tab completes.
 pub(super) const COMMANDS: &[&str] = &[
-    "/help", "/reset", "/system", "/retry", "/edit", "/undo", "/context", "/tokens", "/tools", "/think",
-    "/params", "/seed", "/model", "/save", "/save!", "/load", "/quit",
+    "/help", "/reset", "/system", "/retry", "/edit", "/undo", "/context", "/tokens", "/why", "/branch",
+    "/tools", "/think", "/params", "/seed", "/model", "/save", "/save!", "/load", "/quit",
 ];
 
 /// The text of `/help`.
@@ -62,7 +66,9 @@ pub(super) const HELP: &str = "\
 /edit [TEXT]          change the last message and answer it again
 /undo                 take back the last message and its answer
 /context              show how full the model's context is
-/tokens               show how likely each token of the last answer was
+/tokens               show the last answer with its unlikely tokens marked
+/why N                show what else token N could have been
+/branch N [K]         answer again from token N on, with its K-th alternative
 /tools                list the tools of --tools
 /think [on|off|auto]  ask the model to think or not to; without a word, show or fold thoughts
 /params [NAME=VALUE]  change parameters of answers, or show them
@@ -115,6 +121,12 @@ pub(super) fn parse(input: &str) -> Line {
         "/think" => Line::Think(given()),
         "/seed" => Line::Seed(given()),
         "/tokens" => Line::Tokens,
+        "/why" => numbers(&rest, 1)
+            .map_or(mistake("/why needs the number of a token, as in /why 3"), |it| Line::Why(it[0])),
+        "/branch" => numbers(&rest, 2)
+            .map_or(mistake("/branch needs the number of a token, as in /branch 3"), |it| {
+                Line::Branch(it[0], it.get(1).copied().unwrap_or(1))
+            }),
         "/context" => Line::Context,
         "/tools" => Line::Tools,
         "/retry" => Line::Retry,
@@ -124,6 +136,17 @@ pub(super) fn parse(input: &str) -> Line {
         "/quit" | "/exit" | "/bye" => Line::Quit,
         _ => Line::Mistake(format!("{name} is not a command; /help lists them")),
     }
+}
+
+fn mistake(message: &str) -> Line {
+    Line::Mistake(message.to_owned())
+}
+
+/// Up to `most` whole numbers from 1 on.
+fn numbers(text: &str, most: usize) -> Option<Vec<usize>> {
+    let all: Option<Vec<usize>> =
+        text.split_whitespace().map(|word| word.parse().ok().filter(|number| *number > 0)).collect();
+    all.filter(|all| (1..=most).contains(&all.len()))
 }
 
 #[cfg(test)]
@@ -148,6 +171,10 @@ mod tests {
         assert_eq!(parse("/params top_k=4"), Line::Params(Some("top_k=4".into())));
         assert_eq!(parse("/seed"), Line::Seed(None));
         assert_eq!(parse("/think"), Line::Think(None));
+        assert_eq!(parse("/why 3"), Line::Why(3));
+        assert_eq!(parse("/branch 3"), Line::Branch(3, 1));
+        assert_eq!(parse("/branch 3 2"), Line::Branch(3, 2));
+        assert!(matches!(parse("/branch"), Line::Mistake(_)) && matches!(parse("/why 0"), Line::Mistake(_)));
         assert_eq!(parse("/think off"), Line::Think(Some("off".into())));
         assert_eq!(parse("/save a b.json"), Line::Save { file: "a b.json".into(), overwrite: false });
         assert_eq!(parse("/save! a"), Line::Save { file: "a".into(), overwrite: true });
@@ -159,7 +186,8 @@ mod tests {
     fn the_help_lists_all_commands_and_each_is_one() {
         for name in COMMANDS {
             assert!(HELP.contains(name), "{name}");
-            assert!(!matches!(parse(&format!("{name} on")), Line::Mistake(_)), "{name}");
+            let fits = |word: &str| !matches!(parse(&format!("{name} {word}")), Line::Mistake(_));
+            assert!(fits("on") || fits("3"), "{name}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `mlx chat`: a conversation, typed by a person or read from a pipe.
 
+mod again;
 mod args;
 mod attach;
 mod calls;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use mlx_core::Error;
 use mlx_core::chat::{ChatSession, ContextFill, Message, Thinking};
-use mlx_core::engine::{EngineOptions, Engines, TokenOutput};
+use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
 use mlx_options::describe;
 
@@ -90,6 +91,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         engine_options,
         file: session_file.clone(),
         last: Vec::new(),
+        last_options: None,
         colors: terminal::has_colors() && !args.plain,
         view: if watched { ThoughtView::Folded } else { ThoughtView::Hidden },
         figures: match args.model.verbose {
@@ -123,6 +125,8 @@ struct Chat {
     file: Option<PathBuf>,
     /// The tokens of the last answer.
     last: Vec<TokenOutput>,
+    /// How it was drawn.
+    last_options: Option<RequestOptions>,
     colors: bool,
     view: ThoughtView,
     figures: Figures,
@@ -188,7 +192,8 @@ impl Chat {
                     self.ask(&text)?;
                 }
             }
-            Line::Retry => self.respond(ChatSession::retry)?,
+            Line::Retry => self.retry()?,
+            Line::Branch(number, choice) => self.branch(number, choice)?,
             Line::Edit(Some(text)) => {
                 if let Some(text) = self.attached(&text) {
                     self.edit(&text)?;
@@ -229,11 +234,8 @@ impl Chat {
             Line::System(None) => self.show_system(),
             Line::Context => self.show_fill()?,
             Line::Tools => terminal::note(&self.tools.list()),
-            Line::Tokens if self.last.is_empty() => terminal::note("there is no answer yet"),
-            Line::Tokens => {
-                let tokenizer = &self.session.engine().folder().tokenizer;
-                terminal::note_styled(&tokens::table(&self.last, tokenizer, self.colors));
-            }
+            Line::Tokens => self.show_tokens(),
+            Line::Why(number) => self.show_alternatives(number),
             Line::Params(None) => terminal::note(&params::show(self.session.options())),
             Line::Params(Some(text)) => {
                 self.change_params(&text, |chat| params::show(chat.session.options()))?;

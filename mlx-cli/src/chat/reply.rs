@@ -65,6 +65,7 @@ impl Chat {
         let status = answer.status();
         self.note_doubt(&answer.tokens);
         self.last = answer.tokens;
+        self.last_options = Some(self.session.options().clone());
         self.keep()?;
         if self.figures == Figures::Short
             && !has_calls

@@ -1,4 +1,4 @@
-//! `/tokens`: the probability of each token of the last answer, and its alternatives.
+//! How likely the tokens of the last answer were: `/tokens` marks them in its text, `/why` shows what one could have been.
 
 use mlx_core::engine::TokenOutput;
 use mlx_core::text::Tokenizer;
@@ -6,33 +6,115 @@ use mlx_options::printable;
 
 use super::style::styled;
 
-/// One line a token: its probability, its text, and the likeliest others with theirs.
-pub(super) fn table(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
-    let quoted = |id: u32| format!("{:?}", String::from_utf8_lossy(&tokenizer.token_bytes(id)));
-    let special = |id: u32| tokenizer.token(id).filter(|_| tokenizer.is_special(id));
-    let name = |id: u32| special(id).map_or_else(|| quoted(id), |token| printable(&token).into_owned());
-    let line = |token: &TokenOutput| {
-        let Some(logprob) = &token.logprob else { return name(token.id) };
-        let share = percent(logprob.logprob);
-        let others = logprob.top.iter().filter(|(id, _)| *id != token.id);
-        let others: Vec<String> =
-            others.map(|&(id, logprob)| format!("{} {}", name(id), percent(logprob).trim_start())).collect();
-        let text = format!("{share} {:<16}", name(token.id));
-        let text = if colors { styled(shade(logprob.logprob), &text) } else { text };
-        format!("{text} {}", others.join("  "))
+/// The tokens that are listed below the text.
+const LISTED: usize = 10;
+
+/// Letters of a bar.
+const BAR: usize = 20;
+
+/// The answer with its unlikely tokens in color, or with their percentages where there are none, and a list of the least likely.
+pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
+    let text: String = tokens.iter().map(|token| marked(token, colors)).collect();
+    let mut least: Vec<(usize, f32)> =
+        tokens.iter().enumerate().filter_map(|(at, token)| Some((at, share(token)?))).collect();
+    least.sort_by(|one, other| one.1.total_cmp(&other.1));
+    least.truncate(LISTED);
+    let width = tokens.len().to_string().len();
+    let line = |&(at, share): &(usize, f32)| {
+        let token = &tokens[at];
+        let other = others(token).first().map_or_else(String::new, |(id, other)| {
+            format!("  not {} {}", name(*id, tokenizer), percent(other.exp()).trim_start())
+        });
+        format!("{:>width$}  {} {}  {}{other}", at + 1, percent(share), bar(share), name(token.id, tokenizer))
     };
-    tokens.iter().map(line).collect::<Vec<_>>().join("\n")
+    let lines: Vec<String> = least.iter().map(line).collect();
+    format!(
+        "{}\n\nleast likely:\n{}\n/why N shows more of a token, /branch N answers again from it",
+        text.trim_end(),
+        lines.join("\n")
+    )
 }
 
-fn percent(logprob: f32) -> String {
-    format!("{:5.1} %", 100.0 * logprob.exp())
+/// What one token could have been, the likeliest first.
+pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String {
+    let drawn = share(token).map(|share| (token.id, share));
+    let rest = others(token).into_iter().map(|(id, logprob)| (id, logprob.exp()));
+    let mut all: Vec<(u32, f32)> = drawn.into_iter().chain(rest).collect();
+    all.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let mut number = 0;
+    let line = |&(id, share): &(u32, f32)| {
+        let mark = if id == token.id {
+            "*".to_owned()
+        } else {
+            number += 1;
+            number.to_string()
+        };
+        format!("{mark:>2}  {} {}  {}", percent(share), bar(share), name(id, tokenizer))
+    };
+    let lines: Vec<String> = all.iter().map(line).collect();
+    format!("{}\n* was drawn", lines.join("\n"))
 }
 
-/// Green for likely tokens, red for unlikely ones.
-fn shade(logprob: f32) -> &'static str {
-    match logprob.exp() {
-        share if share >= 0.8 => "\x1b[32m",
-        share if share >= 0.3 => "\x1b[33m",
-        _ => "\x1b[31m",
+/// The alternatives of a token with their log-probabilities, the likeliest first.
+pub(super) fn others(token: &TokenOutput) -> Vec<(u32, f32)> {
+    let top = token.logprob.iter().flat_map(|logprob| &logprob.top);
+    top.filter(|(id, _)| *id != token.id).copied().collect()
+}
+
+fn share(token: &TokenOutput) -> Option<f32> {
+    token.logprob.as_ref().map(|logprob| logprob.logprob.exp())
+}
+
+/// A token's text as the answer has it: unlikely ones in a color, or in brackets.
+fn marked(token: &TokenOutput, colors: bool) -> String {
+    let text = printable(&token.text);
+    let Some(share) = share(token).filter(|share| *share < 0.5) else { return text.into_owned() };
+    if !colors {
+        return if share < 0.1 { format!("[{text}]") } else { text.into_owned() };
+    }
+    // Line by line, so that no color runs to the edge.
+    let parts: Vec<String> = text.split('\n').map(|part| styled(shade(share), part)).collect();
+    parts.join("\n")
+}
+
+/// The less likely, the louder.
+fn shade(share: f32) -> &'static str {
+    match share {
+        share if share >= 0.1 => "\x1b[32m",
+        share if share >= 0.01 => "\x1b[33m",
+        share if share >= 0.001 => "\x1b[31m",
+        _ => "\x1b[97;41m",
+    }
+}
+
+fn name(id: u32, tokenizer: &Tokenizer) -> String {
+    match tokenizer.token(id).filter(|_| tokenizer.is_special(id)) {
+        Some(token) => printable(&token).into_owned(),
+        None => format!("{:?}", String::from_utf8_lossy(&tokenizer.token_bytes(id))),
+    }
+}
+
+fn percent(share: f32) -> String {
+    format!("{:5.1} %", 100.0 * share)
+}
+
+/// A bar of eighths of letters.
+fn bar(share: f32) -> String {
+    let eighths = (share * 8.0 * BAR as f32).round() as usize;
+    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    format!("{:<BAR$}", format!("{}{rest}", "█".repeat(eighths / 8)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_have_one_length() {
+        for share in [0.0, 0.001, 0.03, 0.5, 0.99, 1.0] {
+            assert_eq!(bar(share).chars().count(), BAR, "{share}");
+        }
+        assert_eq!(bar(1.0), "█".repeat(BAR));
+        assert!(bar(0.5).starts_with(&"█".repeat(10)) && bar(0.5).ends_with(' '));
     }
 }

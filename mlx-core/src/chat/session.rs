@@ -1,6 +1,7 @@
 //! A conversation: messages become requests, and answers become messages. Invariant: it keeps text, never tensors.
 
 mod answer;
+mod branch;
 mod calls;
 
 use std::ops::Range;

@@ -39,6 +39,17 @@ impl ChatStream {
         Self { generation, parser, ready: VecDeque::new() }
     }
 
+    /// The same with tokens before those of the generation: the beginning of an answer that it continues.
+    #[must_use]
+    pub(super) fn behind(mut self, tokens: Vec<TokenOutput>) -> Self {
+        for token in tokens {
+            let events = self.parser.token(&token);
+            self.ready.extend(events.into_iter().map(StreamEvent::Chat));
+            self.ready.push_back(StreamEvent::Engine(Event::Token(token)));
+        }
+        self
+    }
+
     /// A way to end the generation from elsewhere.
     pub fn canceller(&self) -> Canceller {
         self.generation.canceller()

@@ -23,6 +23,6 @@ pub use history::{Cursor, Since, TokenHistory};
 pub use logprobs::{TokenLogprob, score};
 pub use noise::{Stream, choice_seed, uniform};
 pub use options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
-pub use params::{Dry, MAX_TOP_LOGPROBS, Penalties, SamplingParams, Xtc};
+pub use params::{Dry, MAX_TOP_LOGPROBS, Penalties, SamplingParams, Xtc, random_seed};
 pub use sampler::{Draw, DrawRequest, Sampler, TokenTable};
 pub use scratch::Scratch;

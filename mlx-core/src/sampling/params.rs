@@ -205,7 +205,7 @@ fn check_window(field: &'static str, window: i64) -> Result<()> {
 
 /// A seed that differs from run to run: a hash under the random keys that the standard library takes from the
 /// operating system. Below 2^53, so that it survives a trip through JSON.
-fn random_seed() -> u64 {
+pub fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish() >> 11
 }

@@ -261,7 +261,9 @@ mod tests {
             let whole: String = pieces.concat();
             let merged = |spans: Vec<Span>| {
                 let mut all: Vec<Span> = Vec::new();
-                spans.iter().for_each(|span| push(&mut all, &span.text, &span.look));
+                for span in &spans {
+                    push(&mut all, &span.text, &span.look);
+                }
                 all
             };
             let expected = take(&mut whole.clone(), &mut None, &Look::default(), true);

@@ -1,0 +1,58 @@
+//! The last answer looked at, and made again: `/tokens`, `/why`, `/retry` and `/branch`.
+
+use mlx_core::chat::ChatSession;
+
+use super::{Chat, tokens};
+use crate::exit_code::Failure;
+use crate::{repeat, terminal};
+
+impl Chat {
+    /// Answers again; with the same seed and parameters it says whether the answer is the same.
+    pub(super) fn retry(&mut self) -> Result<(), Failure> {
+        let before = std::mem::take(&mut self.last);
+        let options = self.session.options().clone();
+        let repeats = repeat::is_repeatable(&options) && self.last_options.as_ref() == Some(&options);
+        self.respond(ChatSession::retry)?;
+        if repeats && !before.is_empty() {
+            terminal::note(&repeat::verdict(&before, &self.last, &self.session.engine().folder().tokenizer));
+        }
+        Ok(())
+    }
+
+    /// Answers again from a token on, with one of its alternatives.
+    pub(super) fn branch(&mut self, number: usize, choice: usize) -> Result<(), Failure> {
+        let Some(token) = number.checked_sub(1).and_then(|at| self.last.get(at)) else {
+            let count = self.last.len();
+            self.complain(&format!("the last answer has {count} tokens; /tokens shows their numbers"));
+            return Ok(());
+        };
+        let others = tokens::others(token);
+        let Some(&(other, _)) = choice.checked_sub(1).and_then(|at| others.get(at)) else {
+            self.complain(&format!(
+                "token {number} has {} alternatives; /why {number} shows them",
+                others.len()
+            ));
+            return Ok(());
+        };
+        let kept = self.last[..number - 1].to_vec();
+        self.respond(|session| session.branch(&kept, other))
+    }
+
+    /// The last answer with its unlikely tokens marked.
+    pub(super) fn show_tokens(&self) {
+        if self.last.is_empty() {
+            return terminal::note("there is no answer yet");
+        }
+        let tokenizer = &self.session.engine().folder().tokenizer;
+        terminal::note_styled(&tokens::heat_map(&self.last, tokenizer, self.colors));
+    }
+
+    /// What a token of the last answer could have been.
+    pub(super) fn show_alternatives(&mut self, number: usize) {
+        let tokenizer = &self.session.engine().folder().tokenizer;
+        match number.checked_sub(1).and_then(|at| self.last.get(at)) {
+            Some(token) => terminal::note_styled(&tokens::alternatives(token, tokenizer)),
+            None => self.complain(&format!("the last answer has {} tokens", self.last.len())),
+        }
+    }
+}

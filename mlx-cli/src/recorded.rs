@@ -1,0 +1,45 @@
+//! What `mlx generate --json` records of its request, so that `mlx replay` can make it again.
+
+use mlx_core::engine::Engine;
+use serde::{Deserialize, Serialize};
+
+/// The field `request` of a record. Scripts rely on it: fields may be added, never changed.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Recorded {
+    /// The folder of the model.
+    pub(crate) model: String,
+    /// A hash of its weights and configuration.
+    fingerprint: String,
+    pub(crate) prompt_ids: Vec<u32>,
+    /// Whether the model answered a chat.
+    pub(crate) is_message: bool,
+    /// The words of the command line behind `generate`.
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Recorded {
+    /// About a request of this process.
+    pub(crate) fn new(engine: &Engine, prompt: &[u32], is_message: bool) -> Self {
+        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        let mut words = words.skip_while(|word| word == "-v" || word == "--verbose").peekable();
+        // It need not be named.
+        words.next_if(|word| word == "generate");
+        let path = &engine.folder().path;
+        Self {
+            model: path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned(),
+            fingerprint: fingerprint(engine),
+            prompt_ids: prompt.to_vec(),
+            is_message,
+            arguments: words.collect(),
+        }
+    }
+
+    /// Whether it was recorded with the model of this engine.
+    pub(crate) fn is_of(&self, engine: &Engine) -> bool {
+        self.fingerprint == fingerprint(engine)
+    }
+}
+
+fn fingerprint(engine: &Engine) -> String {
+    format!("{:032x}", engine.spec().fingerprint)
+}
