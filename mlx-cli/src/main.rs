@@ -24,6 +24,7 @@ mod manual;
 mod model_args;
 mod model_choice;
 mod models;
+mod note_lines;
 mod overview;
 mod parse;
 mod pull;

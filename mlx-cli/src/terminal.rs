@@ -8,6 +8,7 @@ use mlx_core::Error;
 use mlx_options::printable;
 
 use crate::exit_code::Failure;
+use crate::note_lines::fitted;
 
 /// What is done sooner needs no bar.
 const BRIEF: Duration = Duration::from_millis(300);
@@ -29,7 +30,12 @@ pub(crate) fn show_styled(text: &str) -> Result<(), Failure> {
 
 /// Writes a line to standard error: an error, a note or a timing. On a terminal it is made [`printable`].
 pub(crate) fn note(line: &str) {
-    if stderr().is_terminal() { note_styled(&printable(line)) } else { note_styled(line) }
+    if stderr().is_terminal() {
+        let columns = console::Term::stderr().size_checked().map_or(80, |(_, columns)| usize::from(columns));
+        note_styled(&fitted(&printable(line), columns.saturating_sub(1).max(20)));
+    } else {
+        note_styled(line);
+    }
 }
 
 /// Writes a line with control sequences of this program. What comes from elsewhere must be [`printable`].

@@ -1,4 +1,4 @@
-//! One page for a browser: the text with a background by log-probability, details under the pointer. Invariant: whatever the text and the
+//! One page for a browser: the text with a background by log-probability, details under the pointer or after a tap. Invariant: whatever the text and the
 //! tokens say is escaped, and nothing is loaded from elsewhere.
 
 use std::fmt::Write;
@@ -15,7 +15,8 @@ const STYLE: &str = "\
 body { font: 1rem/1.7 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 pre { font: inherit; white-space: pre-wrap; overflow-wrap: anywhere; }
 span { background: rgb(228 74 40 / calc(var(--a) * 1%)); border-radius: 2px; }
-span:hover { outline: 1px solid currentcolor; }
+span:hover, span:focus { outline: 1px solid currentcolor; }
+span[title]:focus::after { content: attr(title); position: fixed; inset: auto 0 0 0; padding: 1rem; white-space: pre; background: Canvas; border-top: 1px solid; }
 footer { font-size: .875rem; opacity: .8; }
 ";
 
@@ -27,7 +28,7 @@ pub(super) fn page(scored: &Scored, title: &str, engine: &Engine) -> String {
         // A string takes whatever is written to it.
         let _ = write!(
             text,
-            "<span style=\"--a:{}\" title=\"{}\">{}</span>",
+            "<span style=\"--a:{}\" title=\"{}\" tabindex=\"0\">{}</span>",
             strength(token),
             details(token, engine),
             escaped(&token.text)
@@ -39,7 +40,7 @@ pub(super) fn page(scored: &Scored, title: &str, engine: &Engine) -> String {
         if scored.windows > 1 { format!(", read in {} windows", scored.windows) } else { String::new() };
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>{title} as {model} finds it</title>\n<style>\n{STYLE}</style>\n<h1>{title}</h1>\n<pre>{text}</pre>\n\
+         <title>{title}, scored by {model}</title>\n<style>\n{STYLE}</style>\n<h1>{title}</h1>\n<pre>{text}</pre>\n\
          <footer><p>How likely each token is: {legend}</p>\n<p>{model}: {count} tokens{windows}, {summary}</p></footer>\n</html>\n"
     )
 }
@@ -61,13 +62,14 @@ fn sample(probability: f32) -> String {
 fn details(token: &PromptToken, engine: &Engine) -> String {
     let mut lines = vec![format!("{:?}, token {}", token.text, token.id)];
     match &token.logprob {
-        None => lines.push("the first: nothing foretells it".to_owned()),
+        None => lines.push("first token: no prediction".to_owned()),
         Some(logprob) => {
             lines.push(likelihood(logprob.logprob));
             let tokenizer = &engine.folder().tokenizer;
             let top = logprob.top.iter();
             lines.extend(top.map(|(id, logprob)| {
-                format!("{:?}: {}", tokenizer.decode(&[*id], false), likelihood(*logprob))
+                let text = tokenizer.token_bytes(*id);
+                format!("{:?}: {}", String::from_utf8_lossy(&text), likelihood(*logprob))
             }));
         }
     }

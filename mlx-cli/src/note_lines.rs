@@ -1,0 +1,70 @@
+//! Lines of notes at the edge of a terminal: words stay whole, and what follows stands below the text that it belongs to. Invariant: pure.
+
+use unicode_width::UnicodeWidthStr;
+
+/// A note whose lines have at most so many columns, where its words allow that.
+pub(crate) fn fitted(text: &str, columns: usize) -> String {
+    text.split('\n').map(|line| fitted_line(line, columns)).collect::<Vec<_>>().join("\n")
+}
+
+fn fitted_line(line: &str, columns: usize) -> String {
+    if line.width() <= columns {
+        return line.to_owned();
+    }
+    let hang = hang(line, columns);
+    let (mut out, mut used) = (String::new(), 0);
+    for word in line.split_inclusive(' ') {
+        let width = word.trim_end().width();
+        if used + width > columns && used > hang {
+            out.truncate(out.trim_end().len());
+            out.push('\n');
+            out.push_str(&" ".repeat(hang));
+            used = hang;
+            if word == " " {
+                continue;
+            }
+        }
+        out.push_str(word);
+        used += word.width();
+    }
+    out
+}
+
+/// Where the lines below begin: under the second column of a list, or under the first word.
+fn hang(line: &str, columns: usize) -> usize {
+    let indent = line.len() - line.trim_start().len();
+    let second = line[indent..].find("  ").map_or(indent, |gap| {
+        let behind = &line[indent + gap..];
+        indent + gap + behind.len() - behind.trim_start().len()
+    });
+    if second <= columns / 2 { second } else { indent.min(columns / 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_list_keeps_its_columns() {
+        let line = "/think [on|off]  ask the model to think or not to";
+        assert_eq!(fitted(line, 36), "/think [on|off]  ask the model to\n                 think or not to");
+        assert_eq!(fitted("a note of some words", 10), "a note of\nsome words");
+        assert_eq!(fitted("short\n\nlines", 10), "short\n\nlines");
+        assert_eq!(
+            fitted("https://a.very.long/address and more", 12),
+            "https://a.very.long/address\nand more"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn words_stay_whole_and_in_order(text in "[a-z \n]{0,80}", columns in 8..40usize) {
+            let out = fitted(&text, columns);
+            prop_assert_eq!(out.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+            let fits = |line: &str| line.trim_end().width() <= columns || line.split_whitespace().any(|word| word.len() * 2 > columns);
+            prop_assert!(out.lines().all(fits), "{:?}", out);
+        }
+    }
+}
