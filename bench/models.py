@@ -4,7 +4,7 @@
 
 toy: 2 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
 chat template, so that servers can be asked with text. The answers of a chain are known: behind each token of the chain comes the next
-one, and behind other tokens one of the chain. draft-chain knows the same chain as 150m-chain.
+one, and behind other tokens one of the chain. All know the same chain.
 """
 
 import json
@@ -22,7 +22,6 @@ SIZES = {
     "150m": dict(hidden_size=768, num_hidden_layers=12, intermediate_size=3072, num_attention_heads=12, num_key_value_heads=4, head_dim=64, vocab_size=32000),
 }
 SIZES |= {f"{size}-chain": SIZES[size] for size in ("25m", "150m")}
-SIZES["draft-chain"] = dict(hidden_size=192, num_hidden_layers=2, intermediate_size=512, num_attention_heads=3, num_key_value_heads=1, head_dim=64, vocab_size=32000)
 CHAIN, FIRST = 2048, 5
 SPECIAL = ["<|pad|>", "<|begin|>", "<|start|>", "<|role|>", "<|end|>"]
 TEMPLATE = (

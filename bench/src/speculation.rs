@@ -15,7 +15,7 @@ use crate::load::{argument, engine_with, prompt};
 
 const TOKENS: usize = 256;
 
-/// The tokens of a chain, in their order: the length of a file that is copied, and its first token.
+/// The tokens of a chain: how many there are, and the first one.
 const CHAIN: usize = 2048;
 const FIRST: usize = 5;
 
@@ -28,9 +28,9 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let options = EngineOptions { prefix_cache: Some(0), speculate, draft_model, ..EngineOptions::default() };
     let engine = engine_with(&model, &options)?;
     // The first run measures the times of steps.
-    run(&engine, &text, streams)?;
+    run(&engine, &text, streams, 0)?;
     let before = engine.stats();
-    let seconds = run(&engine, &text, streams)?;
+    let seconds = run(&engine, &text, streams, 1)?;
     let after = engine.stats();
     let (drafted, accepted) =
         (after.drafted_tokens - before.drafted_tokens, after.accepted_tokens - before.accepted_tokens);
@@ -43,9 +43,12 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 }
 
 /// The seconds in which all streams write their answers, from the last first token on.
-fn run(engine: &Engine, text: &str, streams: usize) -> Result<f64> {
+fn run(engine: &Engine, text: &str, streams: usize, round: usize) -> Result<f64> {
     let requests = (0..streams).map(|stream| {
-        let (prompt, options) = request(engine, text, stream)?;
+        // The time of many long prompts is not what is measured.
+        let file = if streams > 1 { 512 } else { 2000 };
+        // Answers of the first round are no help for those of the second.
+        let (prompt, options) = request(engine, text, streams * round + stream, file)?;
         engine.submit(engine.request(prompt, &options)?)
     });
     let requests = requests.collect::<Result<Vec<_>>>()?;
@@ -61,9 +64,13 @@ fn run(engine: &Engine, text: &str, streams: usize) -> Result<f64> {
     Ok(end.duration_since(*begin).as_secs_f64())
 }
 
-fn request(engine: &Engine, text: &str, stream: usize) -> Result<(Vec<u32>, RequestOptions)> {
+/// A request for a text that begins as a file of so many tokens does, behind that file.
+fn request(engine: &Engine, text: &str, stream: usize, file: usize) -> Result<(Vec<u32>, RequestOptions)> {
     let spec = engine.spec();
-    let file = (0..CHAIN).map(|place| (FIRST + (place + 97 * stream) % CHAIN) as u32).collect();
+    let link = |place: usize| FIRST + (place + 97 * stream) % CHAIN;
+    // A token that is not of the chain and leads to where the file begins.
+    let turn = link(CHAIN - 1) + CHAIN;
+    let file = (0..file).map(link).chain([turn]).map(|token| token as u32).collect();
     let free = prompt(stream, 64, spec.vocab_size);
     // At this temperature one in some twenty draws leaves the chain of such a model.
     let edits = 0.1 * spec.hidden_size as f32 / ((spec.vocab_size as f32).ln() + 3.0);

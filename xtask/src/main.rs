@@ -3,6 +3,8 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program prints its report")]
 
 mod bench;
+#[cfg(target_os = "linux")]
+mod check_macos;
 mod clients;
 mod fuzz;
 mod golden;
@@ -73,6 +75,9 @@ enum Task {
     },
     /// Check the house rules that a machine can check
     Tidy,
+    /// Type-check the workspace for macOS; needs rustup, Python with venv, and access to PyPI
+    #[cfg(target_os = "linux")]
+    CheckMacos,
     /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -90,6 +95,8 @@ fn main() -> ExitCode {
         Task::Page { if_installed, speed } => page::run(if_installed, speed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
+        #[cfg(target_os = "linux")]
+        Task::CheckMacos => check_macos::run(),
         #[cfg(target_os = "linux")]
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
     };

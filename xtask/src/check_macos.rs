@@ -1,0 +1,43 @@
+//! `cargo xtask check-macos`: type-checks the whole workspace for macOS, on Linux. It compiles nothing that runs, and links nothing.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::process::output;
+use crate::{python, setup, workspace};
+
+const TARGET: &str = "aarch64-apple-darwin";
+
+/// Checks all packages with the bindings of this machine's set-up, which have the same functions.
+pub(crate) fn run() -> Result<()> {
+    setup::run()?;
+    let root = workspace::root()?;
+    output(Command::new("rustup").args(["target", "add", TARGET]), "install Rust with rustup")?;
+    let folder = root.join("target/check-macos");
+    let python = python::with_packages(&folder.join("venv"), &root.join("xtask/check-macos.txt"))?;
+    let programs = python.parent().context("a program has a folder")?;
+    let config = folder.join("cargo.toml");
+    fs::write(&config, config_text(&root)?)?;
+    let paths = std::env::join_paths(
+        std::iter::once(programs.to_owned())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )?;
+    let mut check = Command::new(programs.join("cargo-zigbuild"));
+    check.args(["check", "--workspace", "--target", TARGET, "--config"]).arg(&config);
+    // Build scripts ask for a folder of headers; those of the C compiler are enough for what is checked.
+    check.env("PATH", paths).env("SDKROOT", &folder).current_dir(&root);
+    ensure!(check.status()?.success(), "the workspace does not compile for macOS; see above");
+    Ok(())
+}
+
+/// What takes the place of mlx-sys' build script, which would build MLX for macOS.
+fn config_text(root: &Path) -> Result<String> {
+    let path = root.join("target/native/cargo.toml");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bindings = text.lines().find(|line| line.starts_with("rustc-env"));
+    let bindings = bindings.with_context(|| format!("{} names no bindings", path.display()))?;
+    Ok(format!("[target.{TARGET}.mlx]\nrustc-link-lib = []\n{bindings}\n"))
+}
