@@ -107,6 +107,10 @@ enum Action {
     /// Goes on with the other history.
     Switch,
     Draw,
+    /// Guess so many tokens ahead, as a draft model does.
+    Guess(usize),
+    /// Draw as long as the drawn tokens are those of this draft, and once more.
+    Span(Vec<u32>),
 }
 
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -119,6 +123,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         1 => Just(Action::Fork),
         1 => Just(Action::Switch),
         4 => Just(Action::Draw),
+        2 => (0..9usize).prop_map(Action::Guess),
+        2 => proptest::collection::vec(0..VOCABULARY, 0..6).prop_map(Action::Span),
     ];
     proptest::collection::vec(action, 1..120)
 }
@@ -205,6 +211,12 @@ proptest! {
         let mut history = TokenHistory::new(prompt);
         let mut other = history.clone();
         let (mut buffer, mut mask) = (Vec::new(), TokenMask::default());
+        let mut scratch = Scratch::default();
+        let likeliest = |history: &TokenHistory| {
+            let mut expected = raw.clone();
+            oracle::edit(&mut expected, history, &params);
+            (0..expected.len()).fold(0, |best, id| if expected[id] > expected[best] { id } else { best }) as u32
+        };
         for action in actions {
             match action {
                 Action::Push(token) => history.push(token),
@@ -220,6 +232,27 @@ proptest! {
                     }
                     // Past the old length, by the same last token.
                     history.push(tail.last().copied().unwrap_or(0));
+                }
+                Action::Guess(ahead) => {
+                    let guess = sampler.guess(&raw, &history, ahead, &mut scratch).expect("no constraint");
+                    prop_assert_eq!(guess, likeliest(&history), "a guess has the penalties of the true text");
+                }
+                Action::Span(mut draft) => {
+                    // Some drafts are right for a while.
+                    let mut foreseen = history.clone();
+                    for token in draft.iter_mut().filter(|token| **token % 3 > 0) {
+                        *token = likeliest(&foreseen);
+                        foreseen.push(*token);
+                    }
+                    for drafted in draft.iter().map(Some).chain([None]) {
+                        let expected = likeliest(&history);
+                        let drawn = sampler.draw_row(&raw, &history, &mut scratch).expect("a draw").token;
+                        prop_assert_eq!(drawn, expected, "{:?} on {:?}", params, history);
+                        history.push(drawn);
+                        if drafted != Some(&drawn) {
+                            break;
+                        }
+                    }
                 }
                 Action::Draw => {
                     let edited = sampler.edit(&raw, &history, &mut buffer, Some(&mut mask)).expect("no constraint");
