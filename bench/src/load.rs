@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Instant;
 
-use mlx_core::engine::{Engine, EngineOptions, Event, Generation, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, Event, Generation, RequestOptions, Speculate};
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 
@@ -23,7 +23,13 @@ pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) ->
 
 /// An engine with default options, but without a prefix cache.
 pub(crate) fn engine(model: &str) -> Result<Engine> {
-    engine_with(model, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })
+    engine_with(model, &engine_options())
+}
+
+/// Default options, but without a prefix cache and without drafts: answers to made-up prompts often repeat themselves, which drafts would
+/// make look fast.
+pub(crate) fn engine_options() -> EngineOptions {
+    EngineOptions { prefix_cache: Some(0), speculate: Speculate::Off, ..EngineOptions::default() }
 }
 
 pub(crate) fn engine_with(model: &str, options: &EngineOptions) -> Result<Engine> {

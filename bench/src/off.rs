@@ -9,7 +9,7 @@ use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
 
 use crate::figures::{Figures, median};
-use crate::load::{argument, engine_with, greedy, milliseconds, moments, prompt};
+use crate::load::{argument, engine_options, engine_with, greedy, milliseconds, moments, prompt};
 use crate::sampling::{draws, microseconds, options, row};
 
 const TURNS: usize = 200;
@@ -23,7 +23,7 @@ const WIDTH: usize = 32_000;
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let (model, toy): (String, String) = (argument(arguments, 0, "MODEL")?, argument(arguments, 1, "TOY")?);
     let start = |options: &EngineOptions| engine_with(&toy, options);
-    let bare = EngineOptions { prefix_cache: Some(0), exact: false, ..EngineOptions::default() };
+    let bare = EngineOptions { exact: false, ..engine_options() };
     let plain = start(&bare)?;
     let again = start(&bare)?;
     let exact = start(&EngineOptions { exact: true, ..bare.clone() })?;
@@ -64,7 +64,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 
 /// Microseconds of a token of `model`, the median of some runs.
 fn step(model: &str, request: &RequestOptions) -> Result<f64> {
-    let engine = engine_with(model, &EngineOptions { prefix_cache: Some(0), ..EngineOptions::default() })?;
+    let engine = engine_with(model, &engine_options())?;
     let times =
         (0..MODEL_TURNS).map(|turn| token_time(&engine, request, turn)).collect::<Result<Vec<_>>>()?;
     Ok(median(&times))

@@ -6,7 +6,7 @@ use mlx_core::Result;
 use mlx_core::engine::{Engine, EngineOptions, Event};
 
 use crate::figures::Figures;
-use crate::load::{argument, engine_with, greedy, milliseconds};
+use crate::load::{argument, engine_options, engine_with, greedy, milliseconds};
 
 const TURNS: usize = 12;
 /// Tokens of a message, and of an answer.
@@ -39,8 +39,7 @@ fn answer(engine: &Engine, prompt: &[u32]) -> Result<Answer> {
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
-    let start =
-        |prefix_cache| engine_with(&model, &EngineOptions { prefix_cache, ..EngineOptions::default() });
+    let start = |prefix_cache| engine_with(&model, &EngineOptions { prefix_cache, ..engine_options() });
     let (warm, cold) = (start(None)?, start(Some(0))?);
     let range = warm.spec().vocab_size - 10;
     let word = |place: usize| ((place * 7919 + 11) % range + 5) as u32;

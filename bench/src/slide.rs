@@ -6,7 +6,7 @@ use mlx_core::engine::{Engine, EngineOptions, Event, RequestOptions, Task};
 use mlx_core::sampling::SamplingOptions;
 
 use crate::figures::Figures;
-use crate::load::argument;
+use crate::load::{argument, engine_options};
 
 const CONTEXTS: usize = 20;
 const SEED: u64 = 0;
@@ -17,7 +17,7 @@ const REST: usize = 16;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let folder: String = argument(arguments, 0, "MODEL")?;
-    let options = EngineOptions { prefix_cache: Some(0), ..EngineOptions::single() };
+    let options = EngineOptions { max_running: 1, ..engine_options() };
     let engine = Engine::start(folder.as_ref(), &options, |_, _| {})?;
     let context = engine.spec().context_length;
     let begin = engine.folder().tokenizer.encode("", true)?;

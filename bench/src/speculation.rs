@@ -11,7 +11,7 @@ use mlx_core::{Error, Result};
 use serde_json::json;
 
 use crate::figures::Figures;
-use crate::load::{argument, engine_with, prompt};
+use crate::load::{argument, engine_options, engine_with, prompt};
 
 const TOKENS: usize = 256;
 
@@ -25,7 +25,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let streams: usize = argument(arguments, 2, "STREAMS")?;
     let speculate: Speculate = argument(arguments, 3, "SOURCE")?;
     let draft_model = arguments.get(4).map(PathBuf::from);
-    let options = EngineOptions { prefix_cache: Some(0), speculate, draft_model, ..EngineOptions::default() };
+    let options = EngineOptions { speculate, draft_model, ..engine_options() };
     let engine = engine_with(&model, &options)?;
     // The first run measures the times of steps.
     run(&engine, &text, streams, 0)?;

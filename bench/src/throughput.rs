@@ -8,7 +8,7 @@ use mlx_core::array;
 use mlx_core::engine::{Engine, EngineOptions, Generation};
 
 use crate::figures::Figures;
-use crate::load::{argument, engine_with, moments, numbers, submit};
+use crate::load::{argument, engine_options, engine_with, moments, numbers, submit};
 
 const PROMPT: usize = 64;
 const TOKENS: usize = 128;
@@ -16,7 +16,7 @@ const TOKENS: usize = 128;
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
     let exact = arguments.get(2).is_some_and(|mode| mode == "exact");
-    let options = EngineOptions { exact, prefix_cache: Some(0), ..EngineOptions::default() };
+    let options = EngineOptions { exact, ..engine_options() };
     let engine = engine_with(&model, &options)?;
     run(&engine, 1)?;
     let mut figures = Figures::default();

@@ -23,7 +23,7 @@ from svg import write
 COLUMNS, ROWS = 90, 24
 # What is typed, and what the screen must show before it goes on; "$ " is the shell's prompt, "> " that of the chat.
 SCENE = [
-    ("mlx chat", "> "),
+    ("mlx chat guide --exact", "> "),
     ("How do I start the server?", "> "),
     ("/tokens", "> "),
     # The guide takes the likeliest token unless it is asked to draw.
@@ -31,9 +31,10 @@ SCENE = [
     ("/seed 7", "> "),
     ("How do I get a real model?", "> "),
     ("/retry", "> "),
+    ("/branch 4", "> "),
     ("/quit", "$ "),
     ("clear", "$ "),
-    ("mlx score -m $GUIDE -t 'A token is a piece of text.' --format text", "$ "),
+    ("mlx generate guide 'How do I quit?' --logprobs 0 --json | mlx replay", "$ "),
     ("mlx ask 'is https supported'", "$ "),
 ]
 KEY, THINK, SETTLE, PATIENCE = 0.05, 0.7, 0.6, 120.0

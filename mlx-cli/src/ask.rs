@@ -11,6 +11,7 @@ use crate::answer::{self, Show};
 use crate::exit_code::Failure;
 use crate::input::read_text;
 use crate::interrupt::Interrupt;
+use crate::note_lines::fitted;
 use crate::terminal;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &AskArgs) -> Result<(), Failure> {
         return Err(missing());
     }
     let reply = ask(&Engines::default(), &question, &Interrupt::install())?;
+    let reply = terminal::columns().map_or(reply.clone(), |columns| fitted(&reply, columns - 1));
     terminal::show(&format!("{reply}\n"))
 }
 

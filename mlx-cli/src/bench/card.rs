@@ -41,6 +41,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mlx_core::engine::DraftCounts;
     use serde_json::json;
 
     use super::super::measure::{Case, Spread};
@@ -56,6 +57,7 @@ mod tests {
             decode: spread(54.3),
             first: spread(0.1),
             peak: 1 << 30,
+            drafts: DraftCounts::default(),
         };
         let svg = svg(&json!({ "model": "a<b>&\"c\"", "exactness": "bit-exact" }), &measured);
         assert!(svg.contains(">54.3<") && svg.contains(">988<") && svg.contains("bit-exact"), "{svg}");

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::array;
-use mlx_core::engine::{Engine, FinishReason, Finished, Generation, RequestOptions};
+use mlx_core::engine::{DraftCounts, Engine, FinishReason, Finished, Generation, RequestOptions};
 use mlx_core::sampling::SamplingOptions;
 
 use crate::exit_code::Failure;
@@ -32,6 +32,8 @@ pub(super) struct Measured {
     pub(super) first: Spread,
     /// The most bytes of arrays.
     pub(super) peak: usize,
+    /// Tokens of drafts that were verified in all runs, and those that were right.
+    pub(super) drafts: DraftCounts,
 }
 
 /// A median, and how far apart the runs were.
@@ -59,6 +61,7 @@ impl Spread {
 impl Measured {
     pub(super) fn take(engine: &Engine, case: Case, repeat: usize) -> Result<Self, Failure> {
         let (mut prefill, mut decode, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        let mut drafts = DraftCounts::default();
         array::reset_peak_memory()?;
         for round in 0..repeat {
             let prompts = once(engine, Case { generate: 1, ..case }, 2 * round)?;
@@ -68,9 +71,11 @@ impl Measured {
             let added = (whole.seconds - prompts.seconds).max(whole.shortest);
             decode.push((case.batch * (case.generate - 1)) as f64 / added);
             first.push(prompts.first);
+            drafts.drafted += whole.drafts.drafted;
+            drafts.accepted += whole.drafts.accepted;
         }
         let [prefill, decode, first] = [prefill, decode, first].map(Spread::of);
-        Ok(Self { case, prefill, decode, first, peak: array::peak_memory()? })
+        Ok(Self { case, prefill, decode, first, peak: array::peak_memory()?, drafts })
     }
 }
 
@@ -82,6 +87,7 @@ pub(super) struct Run {
     first: f64,
     /// The shortest time from a first token to the last of the same answer.
     shortest: f64,
+    drafts: DraftCounts,
 }
 
 /// Runs a case; no two rounds have a prompt in common.
@@ -102,7 +108,12 @@ pub(super) fn once(engine: &Engine, case: Case, round: usize) -> Result<Run, Fai
     let seconds = begin.elapsed().as_secs_f64();
     let first = ended.iter().map(|finished| finished.timings.queue + finished.timings.prefill);
     let shortest = ended.iter().map(|finished| finished.timings.decode).fold(f64::INFINITY, f64::min);
-    Ok(Run { seconds, first: Spread::of(first.collect()).median, shortest })
+    let counts = ended.iter().map(|finished| finished.usage.drafts);
+    let drafts = counts.fold(DraftCounts::default(), |sum, it| DraftCounts {
+        drafted: sum.drafted + it.drafted,
+        accepted: sum.accepted + it.accepted,
+    });
+    Ok(Run { seconds, first: Spread::of(first.collect()).median, shortest, drafts })
 }
 
 /// Waits for the end of an answer.

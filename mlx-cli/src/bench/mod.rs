@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use mlx_core::Error;
-use mlx_core::engine::EngineOptions;
+use mlx_core::engine::{EngineOptions, Speculate};
 use mlx_core::machine::Machine;
 use mlx_options::PrefixCacheArgs;
 use serde_json::json;
@@ -26,7 +26,7 @@ Examples:
   mlx bench -m FOLDER --prompt-lengths 512 --batch 1,8,32 --json > figures.json
   mlx bench -m FOLDER --batch 1 --compare 'python -m mlx_lm benchmark --model {model} -p {prompt_tokens} -g {generate} -n 1'
 
-Prompts are made up. Prefill is prompt tokens in the time until every prompt has its first token. Decode is what comes after, in the
+Prompts are made up, and nothing is drafted unless --speculate says so: answers to such prompts often repeat themselves. Prefill is prompt tokens in the time until every prompt has its first token. Decode is what comes after, in the
 time that it adds to that. The command of --compare is run by the shell, by turns with `mlx generate` on a prompt of the same length, and
 both are timed from start to end, loading included. (mlx_lm benchmark warms up with the same work once.)";
 
@@ -68,6 +68,8 @@ pub(crate) struct BenchArgs {
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     args.check()?;
     let options = EngineOptions {
+        // Made-up prompts often lead to answers that repeat themselves, which drafts would make look fast.
+        speculate: args.model.speculate.speculate.unwrap_or(Speculate::Off),
         max_running: args.batch.iter().copied().max().unwrap_or(1),
         // Every run computes its prompts.
         prefix_cache: Some(0),

@@ -63,7 +63,7 @@ pub(super) fn heading(about: &Value, repeat: usize) -> String {
 
 /// A line of the table.
 pub(super) fn line(measured: &Measured) -> String {
-    let Measured { case, prefill, decode, first, peak } = measured;
+    let Measured { case, prefill, decode, first, peak, drafts } = measured;
     let cell = |spread: &Spread, scale: f64, width: usize| {
         let (median, half) = (spread.median * scale, (spread.most - spread.least) / 2.0);
         let around =
@@ -72,12 +72,16 @@ pub(super) fn line(measured: &Measured) -> String {
     };
     let (prefill, decode, first) = (cell(prefill, 1.0, 18), cell(decode, 1.0, 18), cell(first, 1000.0, 16));
     let (length, batch, peak) = (case.length, case.batch, size(*peak as u64));
-    format!("{length:>6} {batch:>5} {prefill} {decode} {first} {peak:>10}\n")
+    let drafts = match drafts.drafted {
+        0 => String::new(),
+        drafted => format!("{:>12} of {drafted} drafted tokens were right\n", drafts.accepted),
+    };
+    format!("{length:>6} {batch:>5} {prefill} {decode} {first} {peak:>10}\n{drafts}")
 }
 
 /// The same for scripts.
 pub(super) fn to_json(measured: &Measured) -> Value {
-    let Measured { case, prefill, decode, first, peak } = measured;
+    let Measured { case, prefill, decode, first, peak, drafts } = measured;
     json!({
         "prompt_tokens": case.length,
         "batch": case.batch,
@@ -86,6 +90,8 @@ pub(super) fn to_json(measured: &Measured) -> Value {
         "decode_tps": spread(decode),
         "first_token_s": spread(first),
         "peak_bytes": peak,
+        "drafted": drafts.drafted,
+        "accepted": drafts.accepted,
     })
 }
 
@@ -96,6 +102,8 @@ pub(super) fn spread(spread: &Spread) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use mlx_core::engine::DraftCounts;
+
     use super::*;
     use crate::bench::measure::Case;
 
@@ -104,8 +112,14 @@ mod tests {
         let spread = |values: &[f64]| Spread::of(values.to_vec());
         let case = Case { length: 32_768, batch: 32, generate: 64 };
         let (prefill, decode) = (spread(&[12_345.6, 13_000.0, 11_111.1]), spread(&[1234.5, 1300.0, 1200.0]));
-        let measured =
-            Measured { case, prefill, decode, first: spread(&[12.345, 13.0, 12.0]), peak: 123 << 30 };
+        let measured = Measured {
+            case,
+            prefill,
+            decode,
+            first: spread(&[12.345, 13.0, 12.0]),
+            peak: 123 << 30,
+            drafts: DraftCounts::default(),
+        };
         let line = line(&measured);
         assert!(line.trim_end().chars().count() <= 80, "{line}");
         assert!(line.contains("12345.6   ±8 %"), "{line}");

@@ -2,6 +2,7 @@
 
 use mlx_core::chat::ChatSession;
 
+use super::wrap::Wrap;
 use super::{Chat, tokens};
 use crate::exit_code::Failure;
 use crate::{repeat, terminal};
@@ -44,7 +45,10 @@ impl Chat {
             return terminal::note("there is no answer yet");
         }
         let tokenizer = &self.session.engine().folder().tokenizer;
-        terminal::note_styled(&tokens::heat_map(&self.last, tokenizer, self.colors));
+        let map = tokens::heat_map(&self.last, tokenizer, self.colors);
+        terminal::note_styled(
+            &terminal::columns().map_or(map.clone(), |columns| Wrap::new(columns).wrap(&map)),
+        );
     }
 
     /// What a token of the last answer could have been.

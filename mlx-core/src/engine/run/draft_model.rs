@@ -1,6 +1,8 @@
 //! A small model that drafts for the engine's model. Its states follow the histories: what it drafted and was not drawn is cut from a state
 //! before the next draft.
 
+use std::time::{Duration, Instant};
+
 use super::device::{Device, PrefillChunk};
 use crate::array::Rows;
 use crate::cache::{Rollback, SequenceState};
@@ -13,6 +15,9 @@ use crate::hub;
 use crate::model::{self, LogitRows, Model};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 use crate::text::Tokenizer;
+
+/// Texts are read for about so long in a step: the streams beside it wait for that.
+const READ_FOR: Duration = Duration::from_millis(30);
 
 /// A model that drafts, and how its passes run.
 pub(in crate::engine) struct DraftModel {
@@ -74,7 +79,7 @@ impl DraftModel {
     }
 
     /// Drafts up to `count` tokens for each of these running sequences, in passes over all of them; returns the number of passes. A sequence
-    /// of whose text the state lacks more than a chunk gets no draft: one chunk a call is computed for such sequences.
+    /// of whose text the state lacks more than a chunk gets no draft: chunks are computed for one of them, for a while.
     pub(in crate::engine) fn draft(
         &self,
         sequences: Vec<&mut Sequence>,
@@ -94,14 +99,14 @@ impl DraftModel {
             let chunk = self.device.chunks.next(state.offset(), history.len());
             let drafting = Drafting { history, sampler, state, draft: &mut drafts.draft.tokens };
             if chunk.end < history.len() {
-                is_behind = is_behind.or(Some((drafting, chunk)));
+                is_behind = is_behind.or(Some(drafting));
             } else if pending <= rows {
                 rows -= pending;
                 ready.push(drafting);
             }
         }
-        if let Some((drafting, chunk)) = is_behind {
-            self.catch_up(drafting.state, &drafting.history.tokens()[chunk])?;
+        if let Some(Drafting { history, state, .. }) = is_behind {
+            self.catch_up(state, history.tokens())?;
         }
         self.draft_ready(&mut ready, count, scratch)
     }
@@ -114,11 +119,23 @@ impl DraftModel {
         }
     }
 
+    /// Computes chunks of a text as long as there is time, but not the last one.
     fn catch_up(&self, state: &mut SequenceState, tokens: &[u32]) -> Result<()> {
-        let chunk = PrefillChunk { tokens, start: state.offset(), logits: LogitRows::None };
-        let mut pass = self.device.begin_prefill(0, &[chunk])?;
-        self.device.advance(0, &mut pass, self.device.layers(), &mut [&mut *state], false)?;
-        state.eval()
+        let begun = Instant::now();
+        loop {
+            let chunk = self.device.chunks.next(state.offset(), tokens.len());
+            if chunk.end == tokens.len() {
+                return Ok(());
+            }
+            let start = chunk.start;
+            let chunk = PrefillChunk { tokens: &tokens[chunk], start, logits: LogitRows::None };
+            let mut pass = self.device.begin_prefill(0, &[chunk])?;
+            self.device.advance(0, &mut pass, self.device.layers(), &mut [&mut *state], false)?;
+            state.eval()?;
+            if begun.elapsed() > READ_FOR {
+                return Ok(());
+            }
+        }
     }
 
     fn draft_ready(&self, ready: &mut [Drafting], count: usize, scratch: &mut Scratch) -> Result<usize> {
