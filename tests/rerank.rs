@@ -170,5 +170,13 @@ fn the_pooling_of_a_model_is_its_own() {
         assert_ne!(own, vector(json!({"input": "The keeper", "pooling": other})), "{ending} {file:?}");
         let ollama = server.post("/api/embed", &json!({"input": "The keeper"})).body;
         assert_eq!(ollama["embeddings"][0], own, "{ending} {file:?}");
+        // A text that does not fit is cut, as Ollama does, unless that is refused.
+        let long = "The keeper of the light. ".repeat(80);
+        let cut = server.post("/api/embed", &json!({"input": long, "truncate": true}));
+        assert_eq!((cut.status, &cut.body["prompt_eval_count"]), (200, &json!(256)), "{}", cut.body);
+        let longer = server.post("/api/embed", &json!({"input": long + "More."})).body;
+        assert_eq!(cut.body["embeddings"], longer["embeddings"]);
+        let whole = json!({"input": "The keeper of the light. ".repeat(80), "truncate": false});
+        assert_eq!(server.post("/api/embed", &whole).status, 400);
     }
 }

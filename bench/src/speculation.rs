@@ -72,7 +72,7 @@ fn request(engine: &Engine, text: &str, stream: usize, file: usize) -> Result<(V
     let turn = link(CHAIN - 1) + CHAIN;
     let file = (0..file).map(link).chain([turn]).map(|token| token as u32).collect();
     let free = prompt(stream, 64, spec.vocab_size);
-    // At this temperature one in some twenty draws leaves the chain of such a model.
+    // At this temperature some draws leave the chain of such a model.
     let edits = 0.1 * spec.hidden_size as f32 / ((spec.vocab_size as f32).ln() + 3.0);
     let (prompt, temperature, constraint) = match text {
         "copy" => (file, 0.0, None),

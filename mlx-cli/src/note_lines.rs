@@ -13,7 +13,7 @@ fn fitted_line(line: &str, columns: usize) -> String {
     }
     let hang = hang(line, columns);
     let (mut out, mut used) = (String::new(), 0);
-    for word in line.split_inclusive(' ') {
+    for word in words(line, columns - hang) {
         let width = word.trim_end().width();
         if used + width > columns && used > hang {
             out.truncate(out.trim_end().len());
@@ -24,10 +24,26 @@ fn fitted_line(line: &str, columns: usize) -> String {
                 continue;
             }
         }
-        out.push_str(word);
+        out.push_str(&word);
         used += word.width();
     }
     out
+}
+
+/// The words of a line, each with the space behind it. What stands between backticks is one word if it fits: a command is copied.
+fn words(line: &str, columns: usize) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for part in line.split_inclusive(' ') {
+        let is_open = |word: &String| word.matches('`').count() % 2 == 1;
+        match words
+            .last_mut()
+            .filter(|last| is_open(last) && last.width() + part.trim_end().width() <= columns)
+        {
+            Some(open) => open.push_str(part),
+            None => words.push(part.to_owned()),
+        }
+    }
+    words
 }
 
 /// Where the lines below begin: under the second column of a list, or under the first word.
@@ -51,6 +67,8 @@ mod tests {
         let line = "/think [on|off]  ask the model to think or not to";
         assert_eq!(fitted(line, 36), "/think [on|off]  ask the model to\n                 think or not to");
         assert_eq!(fitted("a note of some words", 10), "a note of\nsome words");
+        assert_eq!(fitted("use `mlx pull a/b` for it", 18), "use `mlx pull a/b`\nfor it");
+        assert_eq!(fitted("then use `mlx pull a/b` for it", 18), "then use\n`mlx pull a/b` for\nit");
         assert_eq!(fitted("short\n\nlines", 10), "short\n\nlines");
         assert_eq!(
             fitted("https://a.very.long/address and more", 12),

@@ -56,8 +56,13 @@ pub(crate) fn start(
         client,
         ..RequestOptions::default()
     };
-    let one =
-        |input| lease.engine.request(prepare::ids(lease, input, turn)?, &options).map_err(ApiError::from);
+    let one = |input| {
+        let ids = match request.truncate {
+            true => prepare::first_ids(lease, input, turn),
+            false => prepare::ids(lease, input, turn),
+        };
+        lease.engine.request(ids?, &options).map_err(ApiError::from)
+    };
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease)?;

@@ -86,6 +86,43 @@ pub(crate) fn ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32
     }
 }
 
+/// The same, without the end of a text that the context does not hold. The special tokens around it stay.
+pub(crate) fn first_ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
+    let context = lease.engine.spec().context_length;
+    let tokenizer = &lease.engine.folder().tokenizer;
+    let text = match prompt {
+        Prompt::Text(text) => text,
+        Prompt::Ids(ids) => return Ok(ids[..ids.len().min(context)].to_vec()),
+    };
+    // A long text need not be read as a whole; few tokens have more than some letters.
+    let mut length = text.len().min(16 * (context + 1));
+    loop {
+        length = text.ceil_char_boundary(length);
+        let limit = EncodeLimit { tokens: usize::MAX, pause: &|| turn.pause() };
+        let ids = tokenizer.encode_within(&text[..length], true, &limit)?.whole()?;
+        if length == text.len() && ids.len() <= context {
+            return Ok(ids);
+        }
+        if ids.len() > context {
+            return Ok(cut(ids, &tokenizer.encode("", true)?, context));
+        }
+        length = text.len().min(2 * length);
+    }
+}
+
+/// The first of these ids, and behind them those of the frame that every text has.
+fn cut(mut ids: Vec<u32>, frame: &[u32], most: usize) -> Vec<u32> {
+    let before = ids.iter().zip(frame).take_while(|(id, frame)| id == frame).count();
+    let after = &frame[before..];
+    if ids.ends_with(after) && after.len() < most {
+        ids.truncate(most - after.len());
+        ids.extend(after);
+    } else {
+        ids.truncate(most);
+    }
+    ids
+}
+
 /// The prompt of a conversation, whether it fits or not.
 pub(crate) fn render(
     model: &Loaded,
@@ -239,4 +276,17 @@ pub(crate) fn check_amount(state: &AppState, prompts: usize, choices: usize) -> 
     let message =
         format!("asks for {choices} answers to {prompts} prompts; at most {most} are given at once");
     Err(ApiError::field(field, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_within_its_frame() {
+        assert_eq!(cut(vec![1, 5, 6, 7, 2], &[1, 2], 4), [1, 5, 6, 2]);
+        assert_eq!(cut(vec![1, 5, 6, 7], &[1], 3), [1, 5, 6]);
+        assert_eq!(cut(vec![5, 6, 7], &[], 2), [5, 6]);
+        assert_eq!(cut(vec![1, 5, 2], &[1, 2], 1), [1]);
+    }
 }

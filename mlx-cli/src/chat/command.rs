@@ -79,10 +79,11 @@ pub(super) const HELP: &str = "\
 ?QUESTION             ask the guide how mlx works
 /quit                 leave (or Ctrl-D)
 
-Ctrl-C stops an answer or a command. A line that ends with \\
-continues in the next one; \"\"\" begins and ends a text of several lines.
+Tab completes commands, models and paths. Ctrl-C stops an answer or a command.
+Alt-Enter begins a new line, and so does \\ at the end of one.
+\"\"\" begins and ends a text of several lines.
 @FILE in a message attaches the file.
-To send a line that begins with / or ?, put a space before it.";
+A space before / or ? sends the line as it stands.";
 
 /// Reads one input.
 pub(super) fn parse(input: &str) -> Line {

@@ -10,7 +10,7 @@ use super::style::styled;
 const LISTED: usize = 10;
 
 /// Letters of a bar.
-const BAR: usize = 20;
+const BAR: usize = 10;
 
 /// The answer with its unlikely tokens in color, or with their percentages where there are none, and a list of the least likely.
 pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bool) -> String {
@@ -115,6 +115,6 @@ mod tests {
             assert_eq!(bar(share).chars().count(), BAR, "{share}");
         }
         assert_eq!(bar(1.0), "█".repeat(BAR));
-        assert!(bar(0.5).starts_with(&"█".repeat(10)) && bar(0.5).ends_with(' '));
+        assert!(bar(0.5).starts_with(&"█".repeat(5)) && bar(0.5).ends_with(' '));
     }
 }

@@ -24,18 +24,14 @@ field_group! {
         /// Keep this many of the first numbers.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
+        /// Cut a text that does not fit at its end; true unless given. Without it such a text is refused.
+        #[schema(example = false)]
+        pub(crate) truncate: bool,
     }
 }
 
-fn fixed() -> [Fixed; 2] {
-    [
-        (
-            "truncate",
-            vec![json!(false)],
-            "a text that does not fit is refused; shorten it and give truncate: false",
-        ),
-        ("options", vec![json!({})], "no option changes a vector"),
-    ]
+fn fixed() -> [Fixed; 1] {
+    [("options", vec![json!({})], "no option changes a vector")]
 }
 
 /// A request for vectors that was read.
@@ -59,6 +55,7 @@ impl OllamaEmbedRequest {
             model: given.model.map(|name| name.strip_suffix(":latest").map_or(name.clone(), str::to_owned)),
             encoding: Encoding::Float,
             dimensions: given.dimensions,
+            truncate: given.truncate.unwrap_or(true),
             pooling: None,
             priority: Priority::Normal,
             user: None,

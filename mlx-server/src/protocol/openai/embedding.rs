@@ -61,6 +61,8 @@ pub(crate) struct EmbeddingRequest {
     pub(crate) encoding: Encoding,
     /// How many numbers to keep.
     pub(crate) dimensions: Option<usize>,
+    /// Whether a text that does not fit is cut at its end; else it is refused.
+    pub(crate) truncate: bool,
     /// Which hidden states become the vector; without it those that the model was trained for.
     pub(crate) pooling: Option<Pooling>,
     /// The priority in the queue.
@@ -93,6 +95,7 @@ impl EmbeddingRequest {
             model: given.model,
             encoding,
             dimensions: given.dimensions,
+            truncate: false,
             pooling,
             priority: priority(given.priority.as_deref())?,
             user: given.user,
