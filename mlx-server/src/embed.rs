@@ -57,10 +57,8 @@ pub(crate) fn start(
         ..RequestOptions::default()
     };
     let one = |input| {
-        let ids = match request.truncate {
-            true => prepare::first_ids(lease, input, turn),
-            false => prepare::ids(lease, input, turn),
-        };
+        let read = if request.truncate { prepare::first_ids } else { prepare::ids };
+        let ids = read(lease, input, turn);
         lease.engine.request(ids?, &options).map_err(ApiError::from)
     };
     let blame = |error: ApiError| error.renamed("prompt", "input");
