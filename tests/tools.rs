@@ -208,7 +208,7 @@ fn bench_measures_and_compares() {
         assert!(figures["about"][key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
     }
     let table = output(&base, "");
-    assert!(table.contains("prefill") && table.contains("    40      3"), "{table}");
+    assert!(table.contains("prefill") && table.contains("    40     3"), "{table}");
     let (code, message) = failure(&["bench", "-m", &folder, "--prompt-lengths", "4000"]);
     assert!(code == 2 && message.contains("--prompt-lengths"), "{code}: {message}");
     let (code, message) = failure(&[&base[..], &["--compare", "echo no such model >&2; exit 3"]].concat());
