@@ -33,7 +33,7 @@ fn visible(session: &ChatSession) -> Vec<Message> {
 fn chat(policy: ContextPolicy, tokens: usize) -> (Vec<usize>, Vec<(Vec<Message>, Outcome)>) {
     let engine =
         start(&EngineOptions { exact: true, prefix_cache: Some(400_000), ..EngineOptions::default() });
-    let mut session = ChatSession::new(engine, drawn(tokens)).expect("a template").with_policy(policy);
+    let mut session = ChatSession::new(engine, drawn(tokens)).with_policy(policy);
     session.set_system("Be brief.");
     let (mut peaks, mut turns) = (Vec::new(), Vec::new());
     for turn in 0..200 {

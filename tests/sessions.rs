@@ -22,7 +22,7 @@ fn prompt(engine: &Engine, messages: &[Message]) -> Vec<u32> {
 fn an_answer_depends_on_all_messages_before_it() {
     let _turn = device();
     let engine = engine("llama-f32");
-    let mut session = ChatSession::new(engine.clone(), greedy(8)).expect("a template");
+    let mut session = ChatSession::new(engine.clone(), greedy(8));
     session.set_system("Be brief.");
     let first = text(session.ask("One?").expect("it starts"));
     let second = text(session.ask("Two?").expect("it starts"));
@@ -40,7 +40,7 @@ fn an_answer_depends_on_all_messages_before_it() {
 #[test]
 fn retry_answers_again_and_clear_keeps_the_system_prompt() {
     let _turn = device();
-    let mut session = ChatSession::new(engine("llama-f32"), greedy(6)).expect("a template");
+    let mut session = ChatSession::new(engine("llama-f32"), greedy(6));
     assert!(session.retry().is_err());
     session.set_system("Be kind.");
     let answer = text(session.ask("Hello?").expect("it starts"));
@@ -54,9 +54,24 @@ fn retry_answers_again_and_clear_keeps_the_system_prompt() {
 }
 
 #[test]
+fn a_base_model_continues_the_text_of_the_conversation() {
+    let _turn = device();
+    let engine = engine("qwen3-f32");
+    assert!(engine.folder().template.is_none());
+    let mut session = ChatSession::new(engine.clone(), greedy(6));
+    let first = text(session.ask("Once").expect("it starts"));
+    let second = text(session.ask("Then").expect("it starts"));
+    let tokens = engine.folder().tokenizer.encode(&format!("Once{first}\nThen"), true).expect("it is short");
+    assert_eq!(second, mlx_tests::run(&engine, &tokens, &greedy(6)).text);
+    let input = TemplateInput { messages: vec![Message::user("Once")], ..TemplateInput::default() };
+    let refused = chat_prompt(&engine, &input, NO_PAUSE).map(|prompt| prompt.text);
+    assert!(refused.is_err_and(|error| error.to_string().contains("no chat template")));
+}
+
+#[test]
 fn a_message_that_does_not_fit_is_refused_and_forgotten() {
     let _turn = device();
-    let mut session = ChatSession::new(engine("llama-f32"), greedy(6)).expect("a template");
+    let mut session = ChatSession::new(engine("llama-f32"), greedy(6));
     assert!(session.ask(&"word ".repeat(500)).is_err());
     assert!(session.messages().is_empty());
     assert!(session.ask("short").is_ok());
@@ -80,8 +95,7 @@ fn calls_wait_for_results_and_those_of_a_broken_off_answer_are_none() {
     let words = ["Well.", "<tool_call>\n{\"name\": \"add\", ", "\"arguments\": {}}\n</tool_call>"];
     let model = successors::chain(CALLING, "<|im_start|>assistant\n", &words);
     let engine = Engine::start(model.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
-    let mut session = ChatSession::new(engine.clone(), RequestOptions { ignore_eos: false, ..greedy(20) })
-        .expect("a template");
+    let mut session = ChatSession::new(engine.clone(), RequestOptions { ignore_eos: false, ..greedy(20) });
     let tool = json!({"type": "function", "function": {"name": "add"}});
     session
         .set_tools(Tools::new(vec![Tool::read(tool).expect("a tool")]).expect("one"))
@@ -123,7 +137,7 @@ fn texts(session: &ChatSession) -> Vec<String> {
 #[test]
 fn only_a_message_with_an_interrupted_answer_is_replaced() {
     let _turn = device();
-    let mut session = ChatSession::new(engine("llama-f32"), greedy(6)).expect("a template");
+    let mut session = ChatSession::new(engine("llama-f32"), greedy(6));
     // An answer that the model ends at once is an answer.
     let mut silent = greedy(6);
     (silent.ignore_eos, silent.sampling.logit_bias) = (false, vec![(4, 100.0)]);
@@ -156,12 +170,12 @@ fn a_saved_conversation_continues_and_a_broken_file_changes_nothing() {
     let engine = engine("llama-f32");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (good, bad) = (folder.path().join("chat.json"), folder.path().join("broken.json"));
-    let mut session = ChatSession::new(engine.clone(), greedy(6)).expect("a template");
+    let mut session = ChatSession::new(engine.clone(), greedy(6));
     session.set_system("Be \"kind\".");
     text(session.ask("Hello?").expect("it starts"));
     session.save(&good).expect("it can be written");
     std::fs::write(&bad, "[{\"role\": \"wizard\"}]").expect("it can be written");
-    let mut other = ChatSession::new(engine, greedy(6)).expect("a template");
+    let mut other = ChatSession::new(engine, greedy(6));
     other.load(&good).expect("it can be read");
     let error = other.load(&bad).expect_err("it must be refused").to_string();
     assert!(error.contains("broken.json"));

@@ -41,8 +41,7 @@ impl Saved {
         let header = Documents::new([&bytes[8..8 + header_length(&bytes)]]);
         // This one keeps almost nothing in memory, so it reads the disk every time.
         let engine = start(Some(1));
-        let chat =
-            ChatSession::new(engine.clone(), RequestOptions::default()).expect("the model has a template");
+        let chat = ChatSession::new(engine.clone(), RequestOptions::default());
         Self { path, bytes, header, answer, engine, chat: Mutex::new(chat) }
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn ask(engines: &Engines, question: &str, interrupt: &Interrupt) -> R
     let engine = engines.start(&guide::folder()?, &EngineOptions::single(), |_, _| {})?;
     let options =
         RequestOptions { max_tokens: Some(MAX_TOKENS), logprobs: Some(0), ..RequestOptions::default() };
-    let mut session = ChatSession::new(engine, options)?;
+    let mut session = ChatSession::new(engine, options);
     let answer = session.ask(question.trim())?;
     let answer = answer::read_chat(answer.canceller(), answer, interrupt, Show::Nothing)?;
     if let Some(failure) = answer.failure() {

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     for model in [&args.left, &args.right] {
         let folder = model_choice::resolve(model)?;
         let engine = engines.start(&folder, &EngineOptions::single(), terminal::load_bar())?;
-        let mut session = ChatSession::new(engine, options.clone())?;
+        let mut session = ChatSession::new(engine, options.clone());
         session.set_system(args.system.as_deref().unwrap_or_default());
         sessions.push(session);
     }

@@ -8,10 +8,11 @@ use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
 use mlx_core::{Result, size};
 use mlx_guide as guide;
+use mlx_options::printable;
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
-use crate::{model_choice, terminal};
+use crate::{bars, model_choice, terminal};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -26,6 +27,26 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object instead of lines
     #[arg(long)]
     json: bool,
+}
+
+/// What stands in front of a line.
+enum Mark {
+    None,
+    Good,
+    Slow,
+    Broken,
+}
+
+impl Mark {
+    fn show(&self, colors: bool) -> String {
+        let (sign, style) = match self {
+            Self::None => return " ".to_owned(),
+            Self::Good => ("✓", "32"),
+            Self::Slow => ("!", "33"),
+            Self::Broken => ("✗", "31"),
+        };
+        if colors { format!("\x1b[{style}m{sign}\x1b[0m") } else { sign.to_owned() }
+    }
 }
 
 /// What was found.
@@ -122,7 +143,7 @@ impl Findings {
     }
 
     fn to_text(&self) -> String {
-        let Self { machine, rates, .. } = self;
+        let Self { machine, .. } = self;
         let blas = match &machine.blas {
             Blas::OpenBlas(path) => format!("{}, {}", machine.blas.name(), path.display()),
             other => other.name().to_owned(),
@@ -136,8 +157,9 @@ impl Findings {
             },
         );
         let mut lines = vec![
-            ("mlx", format!("{} ({})", env!("CARGO_PKG_VERSION"), env!("MLX_COMMIT"))),
+            (Mark::None, "mlx", format!("{} ({})", env!("CARGO_PKG_VERSION"), env!("MLX_COMMIT"))),
             (
+                Mark::None,
                 "device",
                 format!(
                     "{}, {} threads, {} {}",
@@ -147,27 +169,41 @@ impl Findings {
                     std::env::consts::ARCH
                 ),
             ),
-            ("MLX", machine.mlx_version.clone()),
-            ("BLAS", blas),
-            ("memory", format!("{memory}, an engine takes up to {}", size(machine.default_budget))),
+            (Mark::None, "MLX", machine.mlx_version.clone()),
+            (Mark::None, "BLAS", blas),
             (
-                "products",
-                format!("f32 {:.1}, f16 {:.1}, 4 bits {:.1} GFLOP/s", rates.single, rates.half, rates.packed),
+                Mark::None,
+                "memory",
+                format!("{memory}, an engine takes up to {}", size(machine.default_budget)),
             ),
-            ("exactness", self.exactness()),
-            ("hub cache", hub),
+            (Mark::None, "hub cache", hub),
         ];
+        let names = ["products", "", ""];
+        lines.extend(names.into_iter().zip(self.products()).map(|(what, text)| (Mark::None, what, text)));
+        lines.push((Mark::Good, "exactness", self.exactness()));
         if let Some(Ok(exactness)) = &self.model {
-            lines.push(("model", format!("loads, {exactness}")));
+            lines.push((Mark::Good, "model", format!("loads, {exactness}")));
         }
-        lines.extend(self.slow().into_iter().map(|text| ("slow", text)));
+        lines.extend(self.slow().into_iter().map(|text| (Mark::Slow, "slow", text)));
         let broken = self.broken();
         if broken.is_empty() {
-            lines.push(("broken", "nothing".to_owned()));
+            lines.push((Mark::Good, "broken", "nothing".to_owned()));
         }
-        lines.extend(broken.into_iter().map(|text| ("broken", text)));
-        let lines: Vec<String> = lines.into_iter().map(|(what, text)| format!("{what:<10} {text}")).collect();
-        lines.join("\n") + "\n"
+        lines.extend(broken.into_iter().map(|text| (Mark::Broken, "broken", text)));
+        let colors = terminal::has_colors();
+        let line = |(mark, what, text): (Mark, &str, String)| {
+            let text = printable(&text);
+            format!("{} {what:<10} {text}\n", mark.show(colors))
+        };
+        lines.into_iter().map(line).collect()
+    }
+
+    /// The speed of products, beside the fastest.
+    fn products(&self) -> [String; 3] {
+        let ProductRates { single, half, packed } = self.rates;
+        let fastest = single.max(half).max(packed);
+        [("f32", single), ("f16", half), ("4 bits", packed)]
+            .map(|(what, rate)| format!("{what:<6} {} {rate:.1} GFLOP/s", bars::share(rate / fastest, 20)))
     }
 
     /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

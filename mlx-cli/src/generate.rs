@@ -99,7 +99,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let interrupt = Interrupt::install();
     let begin = Instant::now();
     let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
-    note_base_model(&engine, args);
+    let note = model_choice::base_model_note(engine.folder());
+    if let Some(note) = note.filter(|_| !args.raw && args.prompt_ids.is_none()) {
+        terminal::note_to_people(&note);
+    }
     let load_seconds = begin.elapsed().as_secs_f64();
     let Prompt { tokens, parser, is_message } = read_prompt(&engine, args, &prompt)?;
     let recorded = Recorded::new(&engine, &tokens, is_message);
@@ -160,17 +163,6 @@ impl GenerateArgs {
             model.name = model.name.without_word();
         }
         Ok(Words { model, prompt })
-    }
-}
-
-/// Says that a model without a chat template does not answer: it continues the text.
-fn note_base_model(engine: &Engine, args: &GenerateArgs) {
-    let folder = engine.folder();
-    if folder.template.is_none() && !args.raw && args.prompt_ids.is_none() {
-        terminal::note_to_people(&format!(
-            "{} is a base model without a chat template: it continues the text",
-            folder.name()
-        ));
     }
 }
 

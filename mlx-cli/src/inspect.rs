@@ -8,8 +8,9 @@ use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{Inspection, inspect};
 use mlx_core::size;
 use mlx_options::LoadArgs;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::bars;
 use crate::exit_code::Failure;
 use crate::model_args::{ModelName, adapters};
 use crate::terminal::{self, count};
@@ -84,6 +85,7 @@ fn to_json(found: &Inspection) -> Value {
         "bytes_for_sequences": room.shared,
         "longest_sequence": room.longest,
         "full_contexts": room.full_contexts,
+        "sequence_bytes": room.sequences.iter().map(|(tokens, bytes)| (tokens.to_string(), json!(bytes))).collect::<Map<_, _>>(),
         "refusal": room.refusal,
     })
 }
@@ -134,6 +136,32 @@ fn to_text(found: &Inspection) -> String {
         ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
         ("what fits", fits),
     ]);
+    lines.extend(memory_bar(found));
     let lines: Vec<String> = lines.into_iter().map(|(what, value)| format!("{what:<16} {value}")).collect();
     lines.join("\n") + "\n"
+}
+
+/// The memory budget as a bar, and what its letters stand for. A model that does not fit has none.
+fn memory_bar(found: &Inspection) -> Vec<(&'static str, String)> {
+    let room = &found.room;
+    if room.refusal.is_some() {
+        return Vec::new();
+    }
+    let weights = room.budget - room.shared;
+    let mut parts = vec![(weights, '█')];
+    let mut lines = vec![("", format!("█ {} weights and the work of a step", size(weights)))];
+    let mut before = 0;
+    for ((tokens, bytes), letter) in room.sequences.iter().zip(['▓', '▒', '░']) {
+        if *bytes > room.shared {
+            lines
+                .push(("", format!("{letter} {} a sequence of {tokens} tokens: does not fit", size(*bytes))));
+            break;
+        }
+        parts.push((bytes - before, letter));
+        lines.push(("", format!("{letter} {} a sequence of {tokens} tokens", size(*bytes))));
+        before = *bytes;
+    }
+    lines.push(("", format!("· {} left after that", size(room.shared - before))));
+    lines.insert(0, ("", bars::parts(&parts, room.budget, 60)));
+    lines
 }

@@ -4,6 +4,7 @@
 mod answer;
 mod args;
 mod ask;
+mod bars;
 mod bench;
 mod cache;
 mod chat;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use mlx_core::hub::{self, Cache, ModelName};
 use mlx_core::machine::Machine;
 use mlx_core::weights::WeightPolicy;
-use mlx_core::{Error, Result, model};
+use mlx_core::{Error, ModelFolder, Result, model};
 use mlx_guide as guide;
 use mlx_options::rough_size;
 
@@ -30,6 +30,12 @@ pub(crate) fn named(given: Option<&Path>) -> Result<Option<PathBuf>> {
 /// Whether this names the built-in model.
 pub(crate) fn is_guide(given: &Path) -> bool {
     given.as_os_str() == guide::NAME
+}
+
+/// What to say of a model that does not answer, because it has no chat template.
+pub(crate) fn base_model_note(folder: &ModelFolder) -> Option<String> {
+    let name = || format!("{} is a base model without a chat template: it continues the text", folder.name());
+    folder.template.is_none().then(name)
 }
 
 /// Whether a word is a model rather than a text: the guide, a folder, a GGUF file, which is refused by name, or `ORG/NAME`.

@@ -13,7 +13,7 @@ fn main() -> Result<()> {
 
     let engine = Engine::start(&hub::resolve(model.as_ref())?, &EngineOptions::single(), |_, _| {})?;
     let options = RequestOptions { max_tokens: Some(200), ..RequestOptions::default() };
-    let mut session = ChatSession::new(engine, options)?;
+    let mut session = ChatSession::new(engine, options);
     for event in session.ask(&question)? {
         if let StreamEvent::Chat(ChatEvent::Text(text)) = event {
             print!("{text}");

@@ -7,7 +7,7 @@ fn main() -> Result<()> {
     let model = std::env::args().nth(1).unwrap_or_else(|| "guide/model".into());
     let engine = Engine::start(&hub::resolve(model.as_ref())?, &EngineOptions::single(), |_, _| {})?;
     let options = RequestOptions { max_tokens: Some(200), ..RequestOptions::default() };
-    let mut session = ChatSession::new(engine, options)?;
+    let mut session = ChatSession::new(engine, options);
     for line in std::io::stdin().lines() {
         let question = line.map_err(|error| Error::io("standard input", error))?;
         // The answer becomes a message of the session when it is dropped.

@@ -4,10 +4,13 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::{python, setup, workspace};
+use crate::{charts, python, setup, workspace};
 
-/// Builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
+/// With `--svg` draws the charts of that page. Otherwise builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if arguments == ["--svg"] {
+        return charts::draw();
+    }
     setup::run()?;
     let root = workspace::root()?;
     let bench = root.join("bench");

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program prints its report")]
 
 mod bench;
+mod charts;
 #[cfg(target_os = "linux")]
 mod check_macos;
 mod clients;
@@ -59,7 +60,7 @@ enum Task {
         #[arg(long)]
         speed: bool,
     },
-    /// Measure speed and memory beside other programs, with their packages from PyPI; see docs/benchmarks.md
+    /// Measure speed and memory beside other programs, with their packages from PyPI; --svg draws the charts of docs/benchmarks.md
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     // Another model has other adapters.
     let engine_options = EngineOptions { adapters: Vec::new(), ..engine_options };
     let name = if is_guide { guide::NAME.to_owned() } else { engine.folder().name() };
-    let session = ChatSession::new(engine, options)?;
+    let session = ChatSession::new(engine, options);
     let mut session = session.with_policy(args.context_policy);
     session.set_thinking(args.think.thinking())?;
     session.set_tools(tools.offered()?)?;
@@ -77,6 +77,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let watched = lines.is_interactive();
     if is_guide {
         terminal::note(guide::NOTE);
+    }
+    if let Some(note) = model_choice::base_model_note(session.engine().folder()) {
+        terminal::note(&note);
     }
     if watched {
         terminal::note(&format!("{name} is ready. /help lists the commands, Ctrl-D leaves."));
@@ -318,6 +321,9 @@ impl Chat {
         let (name, before) = (engine.folder().name(), self.session.thinking());
         self.session.change_model(engine)?;
         self.last.clear();
+        if let Some(note) = model_choice::base_model_note(self.session.engine().folder()) {
+            terminal::note(&note);
+        }
         terminal::note(&format!("now using {name}; the conversation continues"));
         if self.session.thinking() != before {
             terminal::note("this model cannot think as the one before did; /think on or off may work");

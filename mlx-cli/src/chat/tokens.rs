@@ -5,6 +5,7 @@ use mlx_core::text::Tokenizer;
 use mlx_options::printable;
 
 use super::style::styled;
+use crate::bars;
 
 /// The tokens that are listed below the text.
 const LISTED: usize = 10;
@@ -25,7 +26,13 @@ pub(super) fn heat_map(tokens: &[TokenOutput], tokenizer: &Tokenizer, colors: bo
         let other = others(token).first().map_or_else(String::new, |(id, other)| {
             format!("  not {} {}", name(*id, tokenizer), percent(other.exp()).trim_start())
         });
-        format!("{:>width$}  {} {}  {}{other}", at + 1, percent(share), bar(share), name(token.id, tokenizer))
+        format!(
+            "{:>width$}  {} {}  {}{other}",
+            at + 1,
+            percent(share),
+            bars::share(f64::from(share), BAR),
+            name(token.id, tokenizer)
+        )
     };
     let lines: Vec<String> = least.iter().map(line).collect();
     format!(
@@ -49,7 +56,12 @@ pub(super) fn alternatives(token: &TokenOutput, tokenizer: &Tokenizer) -> String
             number += 1;
             number.to_string()
         };
-        format!("{mark:>2}  {} {}  {}", percent(share), bar(share), name(id, tokenizer))
+        format!(
+            "{mark:>2}  {} {}  {}",
+            percent(share),
+            bars::share(f64::from(share), BAR),
+            name(id, tokenizer)
+        )
     };
     let lines: Vec<String> = all.iter().map(line).collect();
     format!("{}\n* was drawn", lines.join("\n"))
@@ -96,25 +108,4 @@ fn name(id: u32, tokenizer: &Tokenizer) -> String {
 
 fn percent(share: f32) -> String {
     format!("{:5.1} %", 100.0 * share)
-}
-
-/// A bar of eighths of letters.
-fn bar(share: f32) -> String {
-    let eighths = (share * 8.0 * BAR as f32).round() as usize;
-    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
-    format!("{:<BAR$}", format!("{}{rest}", "█".repeat(eighths / 8)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bars_have_one_length() {
-        for share in [0.0, 0.001, 0.03, 0.5, 0.99, 1.0] {
-            assert_eq!(bar(share).chars().count(), BAR, "{share}");
-        }
-        assert_eq!(bar(1.0), "█".repeat(BAR));
-        assert!(bar(0.5).starts_with(&"█".repeat(5)) && bar(0.5).ends_with(' '));
-    }
 }

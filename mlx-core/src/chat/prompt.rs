@@ -9,7 +9,7 @@ use super::renderer::Renderer;
 use super::turns::{COUNTED, Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::text::{EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput, Tokenizer};
+use crate::text::{ChatTemplate, EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput, Tokenizer};
 
 /// What happens to a conversation that outgrows the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub fn chat_prompt_within(
     pause: Pause,
 ) -> Result<ChatPrompt> {
     let context = engine.spec().context_length;
-    let prompts = Prompts::new(engine, pause)?;
+    let prompts = Prompts::new(engine, input, pause)?;
     if policy == ContextPolicy::Stop {
         let counted = prompts.within(input, context.saturating_mul(COUNTED))?;
         return counted.within(context).map(ChatPrompt::whole).map_err(|counted| {
@@ -98,7 +98,7 @@ pub fn chat_prompt_within(
 
 /// The prompt of a conversation, whether it fits or not. `pause` is asked during the work.
 pub fn chat_prompt(engine: &Engine, input: &TemplateInput, pause: Pause) -> Result<ChatPrompt> {
-    Prompts::new(engine, pause)?.whole(input).map(ChatPrompt::whole)
+    Prompts::new(engine, input, pause)?.whole(input).map(ChatPrompt::whole)
 }
 
 /// The tokens that stay free for an answer: `max_tokens`, by default a quarter of the context, and never more than half of it.
@@ -113,10 +113,13 @@ struct Prompts<'a> {
 }
 
 impl<'a> Prompts<'a> {
-    fn new(engine: &'a Engine, pause: Pause<'a>) -> Result<Self> {
+    fn new(engine: &'a Engine, input: &TemplateInput, pause: Pause<'a>) -> Result<Self> {
         let folder = engine.folder();
-        let template =
-            folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })?;
+        let template = match &folder.template {
+            Some(template) => template,
+            None if input.continue_text => ChatTemplate::plain()?,
+            None => return Err(Error::NoChatTemplate { folder: folder.path.clone() }),
+        };
         let tools = folder.tools.as_ref().ok();
         let renderer = Renderer { template, tools, limits: RenderLimits::default(), pause };
         Ok(Self { renderer, tokenizer: &folder.tokenizer })

@@ -122,6 +122,7 @@ fn with(input: &TemplateInput, messages: Vec<Message>) -> TemplateInput {
         tools: input.tools.clone(),
         documents: input.documents.clone(),
         add_generation_prompt: input.add_generation_prompt,
+        continue_text: input.continue_text,
         continue_final_message: input.continue_final_message,
         extra: input.extra.clone(),
         now: input.now,

@@ -50,10 +50,9 @@ pub struct ContextFill {
 }
 
 impl ChatSession {
-    /// An empty conversation. The model must have a chat template.
-    pub fn new(engine: Engine, options: RequestOptions) -> Result<Self> {
-        template(&engine)?;
-        Ok(Self {
+    /// An empty conversation. A model without a chat template continues its text.
+    pub fn new(engine: Engine, options: RequestOptions) -> Self {
+        Self {
             engine,
             messages: Vec::new(),
             options,
@@ -63,10 +62,10 @@ impl ChatSession {
             dropped: 0..0,
             seed: None,
             is_unanswered: false,
-        })
+        }
     }
 
-    /// Continues with another model, which must have a chat template and, if there are tools, call them. If it cannot turn thinking
+    /// Continues with another model, which must call the tools if there are any. If it cannot turn thinking
     /// on and off as it was, it thinks by its own default.
     pub fn change_model(&mut self, engine: Engine) -> Result<()> {
         calls::check(&engine, &self.tools, &self.options)?;
@@ -306,12 +305,15 @@ impl ChatSession {
             messages: self.messages.clone(),
             tools: self.tools.for_template(choice),
             extra: self.thinking.variables(template(&self.engine)?)?,
+            continue_text: true,
             ..TemplateInput::default()
         })
     }
 }
 
 fn template(engine: &Engine) -> Result<&ChatTemplate> {
-    let folder = engine.folder();
-    folder.template.as_ref().ok_or_else(|| Error::NoChatTemplate { folder: folder.path.clone() })
+    match &engine.folder().template {
+        Some(template) => Ok(template),
+        None => ChatTemplate::plain(),
+    }
 }

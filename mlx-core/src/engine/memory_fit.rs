@@ -6,6 +6,9 @@ use super::schedule::capacity::last_that_fits;
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 
+/// The tokens of a short chat, a long one and one about files.
+const LENGTHS: [usize; 3] = [2048, 8192, 32768];
+
 /// The memory of an engine, in bytes and in tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryFit {
@@ -17,6 +20,8 @@ pub struct MemoryFit {
     pub longest: usize,
     /// How many sequences as long as the model's context fit at once.
     pub full_contexts: u64,
+    /// The bytes of one sequence of so many tokens, for some lengths that the context holds.
+    pub sequences: Vec<(usize, u64)>,
     /// Why not even the shortest sequence fits, if so.
     pub refusal: Option<String>,
 }
@@ -29,13 +34,22 @@ impl MemoryFit {
             Ok(capacity) => capacity,
             Err(error @ Error::Option { .. }) => {
                 let refusal = Some(error.to_string());
-                return Ok(Self { budget, shared: 0, longest: 0, full_contexts: 0, refusal });
+                return Ok(Self {
+                    budget,
+                    shared: 0,
+                    longest: 0,
+                    full_contexts: 0,
+                    sequences: Vec::new(),
+                    refusal,
+                });
             }
             Err(other) => return Err(other),
         };
         let shared = capacity.shared();
         let longest = last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens) <= shared);
         let full_contexts = shared / capacity.sequence(spec.context_length).max(1);
-        Ok(Self { budget, shared, longest, full_contexts, refusal: None })
+        let lengths = LENGTHS.into_iter().filter(|tokens| *tokens <= spec.context_length);
+        let sequences = lengths.map(|tokens| (tokens, capacity.sequence(tokens))).collect();
+        Ok(Self { budget, shared, longest, full_contexts, sequences, refusal: None })
     }
 }

@@ -26,7 +26,7 @@ mod value;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jiff::civil::DateTime;
 use serde_json::{Map, Value};
@@ -80,6 +80,8 @@ pub struct TemplateInput {
     pub documents: Option<Vec<Value>>,
     /// Whether to end with the beginning of the assistant's answer.
     pub add_generation_prompt: bool,
+    /// Whether a model without a chat template continues the conversation's own text; otherwise that is an error.
+    pub continue_text: bool,
     /// Whether the answer continues the last message; [`crate::chat::chat_prompt`] then ends the prompt within it.
     pub continue_final_message: bool,
     /// The template's own switches, such as `enable_thinking`. They win over special tokens of the same name.
@@ -88,7 +90,21 @@ pub struct TemplateInput {
     pub now: Option<DateTime>,
 }
 
+/// What a base model continues: the texts of the messages, where each of the user's begins a line.
+const PLAIN: &str = "{% for message in messages %}{% if message.role == 'user' and not loop.first %}{{ '\\n' }}{% endif %}\
+                     {{ message.content }}{% endfor %}";
+
 impl ChatTemplate {
+    /// For models that have none: the conversation as one text.
+    pub(crate) fn plain() -> Result<&'static Self> {
+        static PARSED: OnceLock<ChatTemplate> = OnceLock::new();
+        if let Some(parsed) = PARSED.get() {
+            return Ok(parsed);
+        }
+        let parsed = Self::from_source(PLAIN, Map::new())?;
+        Ok(PARSED.get_or_init(|| parsed))
+    }
+
     /// Loads the chat template of a model folder; `None` if it has none.
     ///
     /// As in transformers, `chat_template.jinja` and `additional_chat_templates/*.jinja` win over

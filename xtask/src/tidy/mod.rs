@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the house, as far as a machine can check them.
 
 mod arrows;
+mod charts;
 mod circles;
 mod code;
 mod files;
@@ -30,6 +31,7 @@ pub(crate) fn run() -> Result<()> {
     println!("tidy: {} import circles", circles.len());
     found.extend(circles::violations(&circles));
     found.extend(proof::check(&files));
+    found.extend(charts::check(&files));
     found.sort();
     for Violation { path, line, rule } in &found {
         eprintln!("{path}:{line}: {rule}");
