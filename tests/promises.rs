@@ -24,6 +24,7 @@ mod loading;
 mod long_chats;
 mod memory;
 mod mixture_configs;
+mod mtp;
 mod packing;
 mod prefixes;
 mod prompt_cache;

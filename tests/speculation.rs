@@ -142,6 +142,12 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
             // All of its own may be right: few requests change a penalty inside a draft.
             assert!(how == "another" || stats.accepted_tokens > 0, "{name}: no draft of {how} was right");
         }
+        if folder.to_string_lossy().contains("-mtp-") {
+            let options = EngineOptions { speculate: Speculate::Mtp, drafter: None, ..crowded.clone() };
+            let engine = start(&folder, &options);
+            compare(&run_under_load(&engine, &requests), "drafts of a head, in company");
+            assert!(engine.stats().drafted_tokens > 0, "{name}: no drafts of a head");
+        }
         let usual = EngineOptions { drafter: None, always_draft: false, ..crowded };
         let engine = start(&folder, &usual);
         compare(&run_under_load(&engine, &requests), "what is there, in company");

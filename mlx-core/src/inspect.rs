@@ -4,9 +4,10 @@ use std::path::Path;
 
 use crate::adapter::AdapterSummary;
 use crate::backend;
-use crate::engine::{EngineOptions, MemoryFit};
+use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
 use crate::folder::expect_folder;
+use crate::hub;
 use crate::model::{self, ModelSpec};
 use crate::weights::Kinds;
 
@@ -30,6 +31,13 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
     expect_folder(folder)?;
     let (spec, kinds, adapters) = model::survey_adapted(folder, &options.adapters, options.weights()?)?;
     let spec = options.bounded(spec);
-    let room = MemoryFit::of(&spec, options)?;
+    let draft = match &options.draft_model {
+        Some(name) => Some(model::survey(&hub::resolve(name)?, options.weights()?)?.0),
+        None if matches!(options.speculate, Speculate::Auto | Speculate::Mtp) => {
+            model::survey_mtp(folder, options.weights()?)?
+        }
+        None => None,
+    };
+    let room = MemoryFit::of(&spec, draft.as_ref(), options)?;
     Ok(Inspection { spec, kinds, adapters, device: backend::device_name()?, room })
 }

@@ -47,6 +47,8 @@ pub struct Weights<'a> {
     progress: Progress<'a>,
     /// What other models of the same weights took, or will take.
     shared: Option<&'a Shared>,
+    /// Whether they belong to a part of that model, which takes what it shares from there.
+    reuses: bool,
     /// What changes the weights, if something does.
     adapter: Option<Adapter>,
     /// The names in the files of tensors that the adapter has replaced.
@@ -79,6 +81,7 @@ impl<'a> Weights<'a> {
             hash,
             progress,
             shared: None,
+            reuses: false,
             adapter: None,
             replaced: BTreeSet::new(),
         })
@@ -111,7 +114,7 @@ impl<'a> Weights<'a> {
     }
 
     /// The name in the files of the tensor that the decoder calls `name`.
-    fn in_files(&self, name: &str) -> String {
+    pub(crate) fn in_files(&self, name: &str) -> String {
         self.renamed.iter().fold(name.to_owned(), |name, (ours, theirs)| name.replacen(ours, theirs, 1))
     }
 
@@ -123,6 +126,11 @@ impl<'a> Weights<'a> {
     /// Whether a name in the files has this part.
     pub fn has_under(&self, part: &str) -> bool {
         self.checkpoint.entries().keys().any(|name| name.contains(part))
+    }
+
+    /// The names in the files of all tensors that have not been taken yet.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.checkpoint.entries().keys().map(String::as_str)
     }
 
     /// The shape in the files of the tensor `name`, if it has not been taken yet.
@@ -220,6 +228,9 @@ impl<'a> Weights<'a> {
         self.tally.hash = self.hash.digest128();
         if self.adapter.is_some() {
             return self.finish_adapted();
+        }
+        if self.reuses {
+            return Ok(self.tally);
         }
         if let Some(shared) = self.shared {
             shared.put(TOTALS, &self.tally);

@@ -49,7 +49,8 @@ pub struct ExactArgs {
 #[serde(default, rename_all = "kebab-case")]
 pub struct SpeculateArgs {
     /// Draft the next tokens and verify several in one pass, where that is faster; answers stay the same: auto, off, lookup (what
-    /// followed in the text itself), suffix (also what followed in recent answers) or draft (the draft model) [default: auto]
+    /// followed in the text itself), suffix (also what followed in recent answers), draft (the draft model) or mtp (the checkpoint's own
+    /// head for multi-token prediction) [default: auto]
     #[arg(long, env = "MLX_SPECULATE", value_name = "SOURCE")]
     pub speculate: Option<Speculate>,
 

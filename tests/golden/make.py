@@ -340,6 +340,8 @@ def main():
     expect_text(source, target)
     import families  # imported late, since it uses this module
     families.write_all(source, target, tokenizers["bpe"])
+    import mtp
+    mtp.write_all(source, target)
     import convert
     convert.write(target)
     import adapters

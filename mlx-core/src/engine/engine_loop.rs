@@ -80,8 +80,8 @@ impl EngineLoop {
         let adapters = options.adapters.len();
         let prefixes =
             Prefixes::new(limit, adapters, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
-        let (custom, has_model) = (options.drafter.clone(), draft_model.is_some());
-        let drafters = Drafters::new(custom, has_model, options.always_draft, Arc::clone(&folder));
+        let (custom, model) = (options.drafter.clone(), draft_model.as_ref().map(DraftModel::kind));
+        let drafters = Drafters::new(custom, model, options.always_draft, Arc::clone(&folder));
         let mut engine = Self {
             device,
             folder,

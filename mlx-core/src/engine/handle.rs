@@ -15,13 +15,14 @@ use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
 use super::run::draft_model::DraftModel;
+use super::run::which_drafts::{Chosen, choose, wants_head};
 use super::schedule::capacity::Capacity;
 use super::sequence::Outlet;
-use super::speculate::Speculate;
+use super::speculate::{ModelDrafter, Speculate};
 use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
-use crate::model::{self, Model, ModelSpec};
+use crate::model::{self, Loaded, Model, ModelSpec};
 
 /// Tokens of prompts that may wait beside those that have lined up: 256 MB of ids.
 const MOST_WAITING_TOKENS: usize = 64 << 20;
@@ -49,8 +50,8 @@ pub(super) struct Shared {
     exact: bool,
     /// Where drafts of requests that do not say come from.
     speculate: Speculate,
-    /// Whether there is a model that drafts.
-    drafts: bool,
+    /// The model that drafts, if there is one.
+    drafter: Option<ModelDrafter>,
     capacity: Capacity,
     grammars: Grammars,
     max_waiting: usize,
@@ -61,7 +62,7 @@ pub(super) struct Shared {
 }
 
 /// What the engine thread reports once the model is loaded.
-type Ready = (Vec<ModelSpec>, Exactness, Capacity);
+type Ready = (Vec<ModelSpec>, Exactness, Capacity, Option<ModelDrafter>);
 
 impl Engine {
     /// Loads the model in `folder` and starts its engine; `progress` is called with the bytes read and the bytes in all.
@@ -72,8 +73,8 @@ impl Engine {
     ) -> Result<Self> {
         let (path, options_of_load) = (folder.to_path_buf(), options.clone());
         Self::start_models(folder, options, move || {
-            let EngineOptions { adapters, .. } = &options_of_load;
-            model::load_adapted(&path, adapters, options_of_load.weights()?, &mut progress)
+            let (adapters, with_head) = (&options_of_load.adapters, wants_head(&options_of_load));
+            model::load_adapted(&path, adapters, with_head, options_of_load.weights()?, &mut progress)
         })
     }
 
@@ -83,13 +84,13 @@ impl Engine {
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
-        Self::start_models(folder, options, move || Ok(vec![load()?]))
+        Self::start_models(folder, options, move || Ok(Loaded { models: vec![load()?], mtp: None }))
     }
 
     fn start_models(
         folder: &Path,
         options: &EngineOptions,
-        load: impl FnOnce() -> Result<Vec<Box<dyn Model>>> + Send + 'static,
+        load: impl FnOnce() -> Result<Loaded> + Send + 'static,
     ) -> Result<Self> {
         let mut folder = ModelFolder::open(folder)?;
         if let Some(format) = &options.tool_format {
@@ -102,21 +103,21 @@ impl Engine {
         let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
         let options = options.clone();
         let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
-        let (speculate, drafts) = (options.speculate, options.draft_model.is_some());
+        let speculate = options.speculate;
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
         let start = move |options: &EngineOptions| {
-            let models = load()?;
-            let draft = DraftModel::load(options, &for_engine)?;
-            let (device, capacity) = Device::new(models, draft.as_deref().map(Model::spec), options)?;
-            let draft =
-                draft.map(|model| DraftModel::new(model, options, device.vocabulary())).transpose()?;
+            let Chosen { models, draft } = choose(load()?, options, &for_engine)?;
+            let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
+            let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
+            let draft = draft.map(new).transpose()?;
             let saved = device.saved_prefixes(options, &for_engine)?;
             Ok((device, draft, capacity, saved, for_engine))
         };
         let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
             Ok((device, draft, capacity, saved, folder)) => {
-                let about = (device.specs(), device.exactness(0, false), capacity.clone());
+                let drafter = draft.as_ref().map(DraftModel::kind);
+                let about = (device.specs(), device.exactness(0, false), capacity.clone(), drafter);
                 // The gauges are set before the first call of `stats`.
                 match EngineLoop::new(device, draft, capacity, folder, &options, saved, gauges_of_engine) {
                     Err(error) => drop(ready.send(Err(error))),
@@ -129,7 +130,7 @@ impl Engine {
             .name("engine".into())
             .spawn(work)
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
-        let (specs, exactness, capacity) =
+        let (specs, exactness, capacity, drafter) =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
         let (messages, thread) = (Some(messages), Some(thread));
         let exact_levels = specs.iter().map(|_| OnceLock::new()).collect();
@@ -141,7 +142,7 @@ impl Engine {
             exact_levels,
             exact,
             speculate,
-            drafts,
+            drafter,
             capacity,
             grammars: Grammars::default(),
             max_waiting,
@@ -229,8 +230,14 @@ impl Engine {
         request.limits.adapter = self.adapter;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
         request.limits.speculate = options.speculate.unwrap_or(self.shared.speculate);
-        if request.limits.speculate == Speculate::Draft && !self.shared.drafts {
-            return Err(Error::request("speculate", "is draft, and there is no draft model; use auto"));
+        let missing = match request.limits.speculate {
+            Speculate::Draft => Some("is draft, and there is no draft model; use auto"),
+            Speculate::Mtp => Some("is mtp, and no head of the model drafts; use auto"),
+            _ => None,
+        };
+        let is_there = self.shared.drafter.is_some_and(|it| it.is_meant(request.limits.speculate));
+        if let Some(message) = missing.filter(|_| !is_there) {
+            return Err(Error::request("speculate", message));
         }
         request.exactness = match request.limits.keep {
             Some(_) => Exactness::Approximate,

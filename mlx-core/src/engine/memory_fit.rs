@@ -1,8 +1,9 @@
 //! What would fit into memory beside a model, by the engine's own reckoning.
 
 use super::options::EngineOptions;
-use super::run::device;
+use super::run::room;
 use super::schedule::capacity::last_that_fits;
+use super::speculate::Speculate;
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 
@@ -27,10 +28,15 @@ pub struct MemoryFit {
 }
 
 impl MemoryFit {
-    /// The room that an engine with these options would have.
-    pub fn of(spec: &ModelSpec, options: &EngineOptions) -> Result<Self> {
-        let budget = device::budget(options)?;
-        let capacity = match device::capacity(spec, None, options) {
+    /// The room that an engine with these options would have, beside a model that drafts. Where that one is not asked for by name, it may
+    /// be left out.
+    pub fn of(spec: &ModelSpec, draft: Option<&ModelSpec>, options: &EngineOptions) -> Result<Self> {
+        let budget = room::budget(options)?;
+        let mut capacity = room::capacity(spec, draft, options);
+        if capacity.is_err() && options.draft_model.is_none() && options.speculate == Speculate::Auto {
+            capacity = room::capacity(spec, None, options);
+        }
+        let capacity = match capacity {
             Ok(capacity) => capacity,
             Err(error @ Error::Option { .. }) => {
                 let refusal = Some(error.to_string());

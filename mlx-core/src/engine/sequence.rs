@@ -12,10 +12,12 @@ use super::output::OutputText;
 use super::output::embedding::Embedding;
 use super::output::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Limits};
+use super::run::draft_state::DraftState;
+use super::run::hidden_rows::HiddenRows;
 use super::schedule::capacity::Reservation;
 use super::schedule::plan::{Chunk, Next, Phase, SequenceView, StateView};
 use super::schedule::speculation::DraftView;
-use super::speculate::{DraftCounts, SequenceDrafts};
+use super::speculate::{DraftCounts, ModelDrafter, SequenceDrafts};
 use super::usage::{Miss, Timings, Usage};
 use crate::cache::{SequenceState, Tier};
 use crate::error::Result;
@@ -119,7 +121,9 @@ pub(super) struct Run {
     pub(super) pass: Option<Pass>,
     pub(super) wait: Wait,
     /// The state of the model that drafts.
-    pub(super) draft_state: Option<SequenceState>,
+    pub(super) draft_state: Option<DraftState>,
+    /// What a head that drafts reads.
+    pub(super) hidden: HiddenRows,
 }
 
 /// What a running sequence waits for before it computes anything.
@@ -224,7 +228,12 @@ impl Sequence {
         self.clock.started.get_or_insert_with(Instant::now);
         self.record_cached(&state);
         let state = self.checkpoints.resumed(state);
-        self.run = Some(Run { state, pass: None, wait, draft_state: None });
+        self.run = Some(Run { state, pass: None, wait, draft_state: None, hidden: HiddenRows::default() });
+    }
+
+    /// Whether a head of the model drafts for it, from hidden states.
+    pub(super) fn is_drafted_by_head(&self) -> bool {
+        self.drafts.as_ref().is_some_and(|drafts| drafts.model == Some(ModelDrafter::Mtp))
     }
 
     /// What a sequence has while it runs. It must be running.

@@ -13,6 +13,14 @@ use crate::error::Result;
 pub enum Input {
     /// Token ids, `[T]`. They may still be on the device.
     Tokens(Array),
+    /// Token ids, `[T]`, and the states `[T, hidden]` of the positions before them after the last norm, as heads read them that predict
+    /// the token after the next one.
+    Behind {
+        /// `[T]`
+        tokens: Array,
+        /// `[T, hidden]`
+        hidden: Array,
+    },
     /// Hidden states before the first layer, `[T, hidden]`, as an image encoder gives them.
     Embeddings(Array),
 }
@@ -96,6 +104,7 @@ impl Batch {
         };
         let input = match &self.input {
             Input::Tokens(tokens) => Input::Tokens(pad(tokens)?),
+            Input::Behind { tokens, hidden } => Input::Behind { tokens: pad(tokens)?, hidden: pad(hidden)? },
             Input::Embeddings(rows) => Input::Embeddings(pad(rows)?),
         };
         let positions = Positions::of_text(self.spans.iter().map(Span::range), width);

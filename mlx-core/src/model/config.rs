@@ -55,15 +55,22 @@ impl DecoderConfig {
     /// Renames and drops tensors, so that `weights` has the decoder's names, and corrects what the tensors show to be wrong in
     /// config.json: biases, and whether the head is tied.
     pub(super) fn prepare(&mut self, weights: &mut Weights) -> Result<()> {
+        self.prepare_with_heads(weights)?;
+        let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
+        let drafts: Vec<String> = drafts.map(|layer| format!(".layers.{layer}.")).collect();
+        weights.skip_all(|name| drafts.iter().any(|layer| name.contains(layer)));
+        let heads =
+            ["mtp.", "model.mtp.", "language_model.mtp.", "model.language_model.mtp.", "model.mtp_layers."];
+        weights.skip_all(|name| heads.iter().any(|head| name.starts_with(head)));
+        Ok(())
+    }
+
+    /// The same, but heads that draft tokens are left.
+    pub(super) fn prepare_with_heads(&mut self, weights: &mut Weights) -> Result<()> {
         self.tensors.prepare(weights);
         self.prepare_gated_delta(weights);
         self.prepare_mamba2(weights);
         self.skip_borrowed(weights);
-        let drafts = self.layers.len()..self.layers.len() + self.draft_layers;
-        let drafts: Vec<String> = drafts.map(|layer| format!(".layers.{layer}.")).collect();
-        weights.skip_all(|name| drafts.iter().any(|layer| name.contains(layer)));
-        let heads = ["mtp.", "model.mtp.", "language_model.mtp.", "model.mtp_layers."];
-        weights.skip_all(|name| heads.iter().any(|head| name.starts_with(head)));
         // Old exports carry the rope table, which is computed here.
         weights.skip_all(|name| name.ends_with("rotary_emb.inv_freq") || name.ends_with(".rope.inv_freq"));
         if self.attention.biases.as_found {

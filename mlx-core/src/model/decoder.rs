@@ -11,6 +11,7 @@ use super::config::{DecoderConfig, LayerConfig};
 use super::embedding::Embedding;
 use super::linear::{Linear, Part};
 use super::mixer::MixerKind;
+use super::mtp::{self, Fusion, MtpNames, READ_BEHIND};
 use super::norm::Norm;
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
@@ -28,6 +29,8 @@ pub(crate) struct Decoder {
     dtype: Dtype,
     embedding: Embedding,
     per_layer_inputs: Option<PerLayerInputs>,
+    /// What a head that predicts the token after the next one begins with.
+    fusion: Option<Fusion>,
     ropes: Ropes,
     blocks: Vec<Block>,
     /// Where each layer's states are among those of a sequence; those that it borrows, if it does.
@@ -40,6 +43,28 @@ impl Decoder {
     /// Takes all tensors that `config` asks for.
     pub(crate) fn load(family: &str, mut config: DecoderConfig, mut weights: Weights) -> Result<Self> {
         config.prepare(&mut weights)?;
+        Self::take(family, config, weights, None)
+    }
+
+    /// The head of the same weights that predicts the token after the next one, if they have one. It reads
+    /// [`Input::Behind`].
+    pub(crate) fn load_mtp(
+        family: &str,
+        mut config: DecoderConfig,
+        mut weights: Weights,
+    ) -> Result<Option<Self>> {
+        config.prepare_with_heads(&mut weights)?;
+        let Some(names) = MtpNames::find(&mut weights, &config) else { return Ok(None) };
+        let Some(config) = mtp::config_of_head(&config) else { return Ok(None) };
+        Self::take(family, config, weights, Some(&names)).map(Some)
+    }
+
+    fn take(
+        family: &str,
+        config: DecoderConfig,
+        mut weights: Weights,
+        mtp: Option<&MtpNames>,
+    ) -> Result<Self> {
         let (hidden, dtype) = (config.hidden_size, weights.dtype());
         let embedding = Embedding::load(&mut weights, "model.embed_tokens", config.vocab_size, hidden)?;
         let layers = config.layers.len();
@@ -49,11 +74,13 @@ impl Decoder {
         let per_layer_inputs = per_layer_inputs.transpose()?;
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
-                let name = format!("model.layers.{index}");
+                let name = mtp.map_or_else(|| format!("model.layers.{index}"), |names| names.block.clone());
                 Block::load(&mut weights, &name, &config, layer)
             })
             .collect::<Result<_>>()?;
-        let norm = Norm::load(&mut weights, "model.norm", hidden, config.norm)?;
+        let norm = mtp.map_or("model.norm", |names| names.norm.as_str());
+        let norm = Norm::load(&mut weights, norm, hidden, config.norm)?;
+        let fusion = mtp.map(|names| Fusion::load(&mut weights, names, &config)).transpose()?;
         let head = if config.head.tie_word_embeddings {
             let bias = config.head.bias.then(|| weights.take("lm_head.bias", &[config.vocab_size]));
             embedding.head(bias.transpose()?)?
@@ -65,11 +92,37 @@ impl Decoder {
             Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);
         let is_adapted = weights.is_adapted();
         let mut spec = ModelSpec::new(family, &config, &weights.finish()?);
+        if mtp.is_some() {
+            spec.footprint = spec.footprint.reading_behind(hidden, READ_BEHIND);
+        }
         if is_adapted {
             spec.footprint = spec.footprint.adapted();
         }
         let states = places(&config.layers);
-        Ok(Self { spec, config, dtype, embedding, per_layer_inputs, ropes, blocks, states, norm, head })
+        Ok(Self {
+            spec,
+            config,
+            dtype,
+            embedding,
+            per_layer_inputs,
+            fusion,
+            ropes,
+            blocks,
+            states,
+            norm,
+            head,
+        })
+    }
+}
+
+impl Decoder {
+    /// `[T]` to `[T, hidden]`.
+    fn embedded(&self, tokens: &Array) -> Result<Array> {
+        let rows = self.embedding.rows(tokens)?;
+        Ok(match self.config.embedding_scale {
+            Some(scale) => multiply(&rows, scalar_like(scale, &rows)?)?,
+            None => rows,
+        })
     }
 }
 
@@ -100,14 +153,15 @@ impl Model for Decoder {
     fn begin(&self, batch: Batch) -> Result<Pass> {
         let (hidden, per_layer_inputs) = match batch.input() {
             Input::Tokens(tokens) => {
-                let mut hidden = self.embedding.rows(tokens)?;
-                if let Some(scale) = self.config.embedding_scale {
-                    hidden = multiply(&hidden, scalar_like(scale, &hidden)?)?;
-                }
+                let hidden = self.embedded(tokens)?;
                 let inputs = self.per_layer_inputs.as_ref();
                 let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
                 (hidden, inputs)
             }
+            Input::Behind { tokens, hidden } => match &self.fusion {
+                Some(fusion) => (fusion.forward(&self.embedded(tokens)?, hidden)?, None),
+                None => return Err(Error::request("hidden", "is read by heads that draft alone")),
+            },
             Input::Embeddings(_) if self.per_layer_inputs.is_some() => {
                 let message = format!(
                     "cannot be the input of {}, whose layers have embeddings of their own for each token",

@@ -6,6 +6,9 @@ use super::mixer::MixerKind;
 use super::moe::MoeConfig;
 use crate::cache;
 
+/// The most rows of a pass, of which a part may be kept.
+const LONGEST_PASS: usize = 512;
+
 /// How memory grows with tokens, rows and positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
@@ -119,6 +122,14 @@ impl Footprint {
     /// The same with changes of an adapter, up to f32, beside the output of every projection.
     pub(super) fn adapted(self) -> Self {
         Self { bytes_per_row: self.bytes_per_row + self.bytes_per_row * 4 / self.size, ..self }
+    }
+
+    /// The same for a head that reads the hidden states, of this width, of up to `rows` positions that another model computed: they lie in
+    /// the rows of its passes.
+    pub(super) fn reading_behind(self, hidden: usize, rows: usize) -> Self {
+        let kept = (rows + LONGEST_PASS) as u64 * hidden as u64 * self.size;
+        let row = 4 * hidden as u64 * self.size;
+        Self { fixed: self.fixed + kept, bytes_per_row: self.bytes_per_row + row, ..self }
     }
 
     /// Bytes that one pass over `rows` rows takes beside the caches, each row looking at up to `depth` positions.

@@ -17,6 +17,7 @@ mod gated_delta;
 #[cfg(test)]
 mod halves;
 mod head;
+mod hidden;
 mod kimi_delta;
 mod latent_attention;
 mod linear;
@@ -24,6 +25,7 @@ mod low_rank;
 mod mamba2;
 mod mixer;
 mod moe;
+mod mtp;
 mod norm;
 mod pass;
 mod per_layer_input;
@@ -34,6 +36,7 @@ mod short_conv;
 mod softcap;
 mod tensors;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use mlx_rs::Array;
@@ -51,6 +54,7 @@ pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 pub use head::{HeadConfig, LogitScale};
+pub(crate) use hidden::Hidden;
 pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
 pub use mamba2::{GatedNorm, Mamba2Config};
@@ -59,6 +63,7 @@ pub use moe::{
     CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, LatentExpertsConfig,
     MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
 };
+pub(crate) use mtp::READ_BEHIND;
 pub use norm::{NormConfig, NormKind};
 pub use pass::Pass;
 pub use per_layer_input::PerLayerInputConfig;
@@ -183,16 +188,26 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
 }
 
-/// Loads the model in `folder` and the same model as each of `adapters` changes it, in this order. All share the weights that no
-/// adapter replaces.
+/// The models of an engine.
+pub struct Loaded {
+    /// The model, and the same model as each adapter changes it, in this order. All share the weights that no adapter replaces.
+    pub models: Vec<Box<dyn Model>>,
+    /// The model's head that predicts the token after the next one, or why it cannot be loaded; `None` if there is none, or it is not
+    /// loaded. It shares the embedding and the last matrix.
+    pub mtp: Option<Result<Box<dyn Model>>>,
+}
+
+/// Loads the model in `folder`, the same model as each of `adapters` changes it, and, `with_mtp`, its head that predicts the token after
+/// the next one.
 pub fn load_adapted(
     folder: &Path,
     adapters: &[PathBuf],
+    with_mtp: bool,
     policy: WeightPolicy,
     progress: Progress,
-) -> Result<Vec<Box<dyn Model>>> {
-    if adapters.is_empty() {
-        return Ok(vec![load(folder, policy, progress)?]);
+) -> Result<Loaded> {
+    if adapters.is_empty() && !with_mtp {
+        return Ok(Loaded { models: vec![load(folder, policy, progress)?], mtp: None });
     }
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
@@ -213,7 +228,14 @@ pub fn load_adapted(
         let weights = weights.sharing(&shared).adapted(adapter)?;
         models.push(Box::new(decoder::Decoder::load(&family, config.clone(), weights)?));
     }
-    Ok(models)
+    let mtp = || -> Result<Option<Box<dyn Model>>> {
+        let silent = &mut |_, _| {};
+        let weights = Weights::open(folder, quantization.clone(), policy, silent)?.reusing(&shared);
+        let head = decoder::Decoder::load_mtp(&family, config.clone(), weights)?;
+        Ok(head.map(|head| Box::new(head) as Box<dyn Model>))
+    };
+    let mtp = if with_mtp { mtp().transpose() } else { None };
+    Ok(Loaded { models, mtp })
 }
 
 /// Refuses some types before anything is read.
@@ -262,4 +284,21 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     config.prepare(&mut weights)?;
     let (tally, kinds) = weights.survey();
     Ok((ModelSpec::new(&family, &config, &tally), kinds))
+}
+
+/// What the head of [`Loaded::mtp`] would be, from the headers of the files alone; `None` if there is none.
+pub fn survey_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpec>> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, mut config) = family::read(&fields)?;
+    let progress = &mut |_, _| {};
+    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    config.prepare_with_heads(&mut weights)?;
+    let Some(names) = mtp::MtpNames::find(&mut weights, &config) else { return Ok(None) };
+    let Some(config) = mtp::config_of_head(&config) else { return Ok(None) };
+    let unused = weights.names().filter(|name| !names.owns(&weights, name)).map(str::to_owned);
+    let unused: BTreeSet<String> = unused.collect();
+    weights.skip_all(|name| unused.contains(name));
+    let mut spec = ModelSpec::new(&family, &config, &weights.survey().0);
+    spec.footprint = spec.footprint.reading_behind(config.hidden_size, mtp::READ_BEHIND);
+    Ok(Some(spec))
 }

@@ -26,6 +26,12 @@ impl<'a> Weights<'a> {
         self
     }
 
+    /// For a part of a model beside it: what that model took with the same store is not taken again, and tensors may be left.
+    pub(crate) fn reusing(mut self, shared: &'a Shared) -> Self {
+        (self.shared, self.reuses) = (Some(shared), true);
+        self
+    }
+
     /// The same weights as `adapter` changes them.
     pub(crate) fn adapted(mut self, mut adapter: Adapter) -> Result<Self> {
         self.replaced = adapter.replace(&mut self.checkpoint)?;
@@ -46,12 +52,13 @@ impl<'a> Weights<'a> {
         load: impl FnOnce(&mut Self) -> Result<T>,
     ) -> Result<T> {
         let (Some(shared), Some(own)) = (self.shared, names.first()) else { return load(self) };
-        let known = if self.adapter.is_some() && !self.replaces(names) { shared.get(own) } else { None };
+        let may_reuse = self.reuses || self.adapter.is_some() && !self.replaces(names);
+        let known = if may_reuse { shared.get(own) } else { None };
         if let Some(known) = known {
             return Ok(known);
         }
         let part = load(self)?;
-        if self.adapter.is_none() {
+        if self.adapter.is_none() && !self.reuses {
             shared.put(own, &part);
         }
         Ok(part)

@@ -55,7 +55,7 @@ impl EngineLoop {
             let Sequence { drafts: Some(drafts), history, .. } = self.sequences.get(id) else { return false };
             let is_free =
                 drafts.draft.tokens.is_empty() || self.scheduler.prefers(id, model_kind(), drafts.draft.kind);
-            drafts.model && is_free && most > 0 && model.room(history.len()) > MOST_DRAFT
+            drafts.model.is_some() && is_free && most > 0 && model.room(history.len()) > MOST_DRAFT
         };
         let ids: Vec<u64> = most.iter().filter(|it| prefers_model(it)).map(|it| it.0).collect();
         let decoding: Vec<SequenceView> =

@@ -6,6 +6,7 @@ use crate::array::Rows;
 use crate::cache::Rollback;
 use crate::engine::output::accept;
 use crate::engine::run::executor::DecodePass;
+use crate::engine::run::hidden_rows::HiddenRows;
 use crate::engine::sequence::Sequence;
 use crate::engine::stats::Gauges;
 use crate::sampling::{DrawRequest, Sampler};
@@ -19,11 +20,29 @@ impl EngineLoop {
             end - rows
         });
         let firsts: Vec<(u64, usize)> = pass.ids.iter().copied().zip(firsts).collect();
+        self.keep_hidden(pass, &firsts);
         self.draw(&firsts, &pass.logits);
         for ((id, first), rows) in firsts.into_iter().zip(&pass.rows) {
             // It may have failed.
             if self.sequences.find(id).is_some_and(|it| it.drafts.is_some()) {
                 self.verify(id, first, rows - 1, &pass.logits);
+            }
+        }
+    }
+
+    /// Keeps the hidden states of a pass for heads that draft. Those of drafts that are wrong are replaced by the next pass's.
+    fn keep_hidden(&mut self, pass: &DecodePass, firsts: &[(u64, usize)]) {
+        let Some(hidden) = &pass.hidden else { return };
+        for ((id, first), rows) in firsts.iter().zip(&pass.rows) {
+            let sequence = self.sequences.get_mut(*id);
+            if sequence.is_drafted_by_head() {
+                let newest = sequence.history.len() - 1;
+                let kept = &mut sequence.running().hidden;
+                let rows = hidden.rows(*first..first + rows);
+                // Without them there are no drafts for a while.
+                if rows.and_then(|rows| kept.add(newest, rows)).is_err() {
+                    *kept = HiddenRows::default();
+                }
             }
         }
     }

@@ -2,17 +2,17 @@
 
 use std::cell::OnceCell;
 
+use super::room::{self, budget, step_rows};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows};
-use crate::backend::{Backend, default_memory_budget};
+use crate::backend::Backend;
 use crate::cache::{SequenceState, Variant};
 use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::capacity::{Capacity, freed};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
-use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
-use crate::error::{Error, Result};
-use crate::model::{Batch, Input, LogitRows, Model, ModelSpec, Pass, Span};
+use crate::error::Result;
+use crate::model::{Batch, Hidden, Input, LogitRows, Model, ModelSpec, Pass, Span};
 
 /// A model with its adapters, and how their passes are shaped.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
@@ -51,8 +51,7 @@ impl Device {
         let backend = options.backend()?;
         let rows = options.max_running.clamp(1, MOST_ROWS);
         // First: there may be no memory to compute anything.
-        let spec = in_bits(&options.bounded(spec_of(&models)?), options.kv_bits)?;
-        let capacity = capacity(&spec, draft, options)?;
+        let capacity = room::of_models(&models, draft, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
         let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
         let device = Self::of(models, specs, rows, options.kv_bits, backend);
@@ -248,18 +247,20 @@ impl Device {
         states: &mut [&mut SequenceState],
         exact: bool,
     ) -> Result<Rows> {
-        self.decode_batch(adapter, Batch::decode(rows), rows.len(), states, exact)
+        let pass = self.decode_batch(adapter, Batch::decode(rows), rows.len(), states, exact)?;
+        self.logits(adapter, &pass)
     }
 
     /// The same with more than one token for some states: the newest, and those of a draft. Each state comes with its tokens and the
-    /// position of the first; the rows are in their order.
+    /// position of the first; the rows are in their order, and so are
+    /// those of the pass.
     pub(in crate::engine) fn verify(
         &self,
         adapter: usize,
         tokens: &[(Vec<u32>, usize)],
         states: &mut [&mut SequenceState],
         exact: bool,
-    ) -> Result<Rows> {
+    ) -> Result<(Rows, Pass)> {
         // Row by row, each has the bits of its own step.
         let by_row = exact || !self.fused || self.recurrent;
         let spans = tokens.iter().enumerate().flat_map(|(state, (tokens, start))| {
@@ -269,7 +270,8 @@ impl Device {
         let spans = spans.collect();
         let rows: Vec<u32> = tokens.iter().flat_map(|it| &it.0).copied().collect();
         let batch = Batch::new(Input::Tokens(array::from_tokens(&rows)), spans);
-        self.decode_batch(adapter, batch, rows.len(), states, exact)
+        let pass = self.decode_batch(adapter, batch, rows.len(), states, exact)?;
+        Ok((self.logits(adapter, &pass)?, pass))
     }
 
     fn decode_batch(
@@ -279,25 +281,32 @@ impl Device {
         rows: usize,
         states: &mut [&mut SequenceState],
         exact: bool,
-    ) -> Result<Rows> {
+    ) -> Result<Pass> {
         let model = self.model(adapter);
         let mut pass = model.begin(self.step(adapter, batch, rows, exact)?)?;
         model.advance(&mut pass, self.layers(), states)?;
-        self.logits(adapter, &pass)
+        Ok(pass)
     }
 
     /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the
     /// bits depend on the chunk alone.
     pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
-        let span = |(state, chunk): (usize, &PrefillChunk)| Span {
-            state,
-            start: chunk.start,
-            len: chunk.tokens.len(),
-            logits: chunk.logits,
-        };
-        let tokens: Vec<u32> = chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect();
-        let spans = chunks.iter().enumerate().map(span).collect();
-        self.model(adapter).begin(Batch::new(Input::Tokens(array::from_tokens(&tokens)), spans))
+        let input = Input::Tokens(array::from_tokens(&tokens_of(chunks)));
+        self.model(adapter).begin(Batch::new(input, spans_of(chunks)))
+    }
+
+    /// A whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
+    pub(in crate::engine) fn forward_behind(
+        &self,
+        chunks: &[PrefillChunk],
+        hidden: Hidden,
+        states: &mut [&mut SequenceState],
+    ) -> Result<Pass> {
+        let input =
+            Input::Behind { tokens: array::from_tokens(&tokens_of(chunks)), hidden: hidden.into_array() };
+        let mut pass = self.base().begin(Batch::new(input, spans_of(chunks)))?;
+        self.base().advance(&mut pass, self.layers(), states)?;
+        Ok(pass)
     }
 
     /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
@@ -329,6 +338,16 @@ impl Device {
         states.iter().try_for_each(|state| state.start())
     }
 
+    /// The hidden states of all rows of a pass after the last norm, with padding.
+    pub(in crate::engine) fn hidden(&self, adapter: usize, pass: &Pass) -> Result<Hidden> {
+        self.model(adapter).normalized(pass.hidden()).map(Hidden::new)
+    }
+
+    /// The same of the rows that the spans of a pass ask for.
+    pub(in crate::engine) fn logit_hidden(&self, pass: &Pass) -> Result<Hidden> {
+        self.base().normalized(&pass.logit_hidden()?).map(Hidden::new)
+    }
+
     /// Starts the logits of the rows that the spans of a pass ask for.
     pub(in crate::engine) fn logits(&self, adapter: usize, pass: &Pass) -> Result<Rows> {
         let logits = Rows::new(&self.model(adapter).logits(&pass.logit_hidden()?)?)?;
@@ -345,53 +364,16 @@ pub(in crate::engine) struct PrefillChunk<'a> {
     pub(in crate::engine) logits: LogitRows,
 }
 
-/// What models that share their weights take together: those of the first, and what each of the others has beside them.
-fn spec_of(models: &[Box<dyn Model>]) -> Result<ModelSpec> {
-    let [base, adapted @ ..] = models else { return Err(Error::EngineStopped("there is no model".into())) };
-    let base = base.spec();
-    let mut spec = adapted.last().map_or(base, |model| model.spec()).clone();
-    let beside: u64 = adapted.iter().map(|model| model.spec().adapter_bytes(base)).sum();
-    spec.weight_bytes = base.weight_bytes + beside;
-    Ok(spec)
-}
-
-/// What the model takes with keys and values of so many bits.
-fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
-    let footprint = match bits {
-        None => Some(spec.footprint),
-        Some(bits @ (4 | 8)) => spec.footprint.in_bits(bits),
-        Some(bits) => return Err(Error::option("kv_bits", format!("is {bits}; it must be 4 or 8"))),
+fn spans_of(chunks: &[PrefillChunk]) -> Vec<Span> {
+    let span = |(state, chunk): (usize, &PrefillChunk)| Span {
+        state,
+        start: chunk.start,
+        len: chunk.tokens.len(),
+        logits: chunk.logits,
     };
-    let uneven =
-        || Error::option("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
-    let mut spec = spec.clone();
-    spec.footprint = footprint.ok_or_else(uneven)?;
-    Ok(spec)
+    chunks.iter().enumerate().map(span).collect()
 }
 
-/// All bytes that an engine with these options may take.
-pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
-    options.memory_budget.map_or_else(default_memory_budget, Ok)
-}
-
-/// The most rows of a pass for so many sequences, with padding and drafts.
-fn step_rows(sequences: usize) -> usize {
-    sequences.next_power_of_two().max(8)
-}
-
-/// What there is room for beside a model, and beside one that drafts.
-pub(in crate::engine) fn capacity(
-    spec: &ModelSpec,
-    draft: Option<&ModelSpec>,
-    options: &EngineOptions,
-) -> Result<Capacity> {
-    Capacity::new(
-        spec,
-        draft,
-        Chunks::new(options.backend()?.fused_attention),
-        step_rows(options.max_running.clamp(1, MOST_ROWS)),
-        options.max_running.max(1),
-        if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES },
-        budget(options)?,
-    )
+fn tokens_of(chunks: &[PrefillChunk]) -> Vec<u32> {
+    chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect()
 }

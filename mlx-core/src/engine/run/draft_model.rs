@@ -1,20 +1,19 @@
-//! A small model that drafts for the engine's model. Its states follow the histories: what it drafted and was not drawn is cut from a state
-//! before the next draft.
+//! A model that drafts for the engine's model: a small one of its own, or a head of it that reads its hidden states. Its states follow the
+//! histories: what it drafted and was not drawn is cut from a state before the next draft.
 
 use std::time::{Duration, Instant};
 
 use super::device::{Device, PrefillChunk};
+use super::draft_state::DraftState;
+use super::hidden_rows::HiddenRows;
 use crate::array::Rows;
 use crate::cache::{Rollback, SequenceState};
 use crate::engine::options::EngineOptions;
 use crate::engine::sequence::{Run, Sequence};
-use crate::engine::speculate::Speculate;
-use crate::error::{Error, Result};
-use crate::folder::ModelFolder;
-use crate::hub;
-use crate::model::{self, LogitRows, Model};
+use crate::engine::speculate::ModelDrafter;
+use crate::error::Result;
+use crate::model::{Hidden, LogitRows, Model, READ_BEHIND};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
-use crate::text::Tokenizer;
 
 /// Texts are read for about so long in a step: the streams beside it wait for that.
 const READ_FOR: Duration = Duration::from_millis(30);
@@ -22,6 +21,7 @@ const READ_FOR: Duration = Duration::from_millis(30);
 /// A model that drafts, and how its passes run.
 pub(in crate::engine) struct DraftModel {
     device: Device,
+    kind: ModelDrafter,
     /// The tokens that the engine's model knows.
     vocabulary: usize,
 }
@@ -30,47 +30,25 @@ pub(in crate::engine) struct DraftModel {
 struct Drafting<'a> {
     history: &'a TokenHistory,
     sampler: &'a mut Sampler,
-    state: &'a mut SequenceState,
+    state: &'a mut DraftState,
+    hidden: &'a HiddenRows,
     draft: &'a mut Vec<u32>,
 }
 
 impl DraftModel {
-    /// Loads the model that drafts, if the options name one, for the model in `folder`.
-    ///
-    /// # Errors
-    /// Also if their tokens differ.
-    pub(in crate::engine) fn load(
-        options: &EngineOptions,
-        folder: &ModelFolder,
-    ) -> Result<Option<Box<dyn Model>>> {
-        let Some(given) = &options.draft_model else {
-            return match options.speculate {
-                Speculate::Draft => {
-                    Err(Error::option("speculate", "is draft, and draft_model names no model"))
-                }
-                _ => Ok(None),
-            };
-        };
-        let path = hub::resolve(given)?;
-        if let Some((id, theirs, ours)) = difference(&Tokenizer::load(&path)?, &folder.tokenizer) {
-            let message = format!(
-                "{} has other tokens than {}: {id} is {theirs:?} there and {ours:?} here; name a smaller model of the same family",
-                given.display(),
-                folder.name()
-            );
-            return Err(Error::option("draft_model", message));
-        }
-        model::load(&path, options.weights()?, &mut |_, _| {}).map(Some)
-    }
-
     /// For sequences of a model with so many tokens.
     pub(in crate::engine) fn new(
         model: Box<dyn Model>,
+        kind: ModelDrafter,
         options: &EngineOptions,
         vocabulary: usize,
     ) -> Result<Self> {
         let running = options.max_running.max(1);
-        Ok(Self { device: Device::for_drafts(model, running, options.backend()?), vocabulary })
+        Ok(Self { device: Device::for_drafts(model, running, options.backend()?), kind, vocabulary })
+    }
+
+    pub(in crate::engine) fn kind(&self) -> ModelDrafter {
+        self.kind
     }
 
     /// How many tokens behind a text of `length` tokens it can draft at most.
@@ -92,13 +70,20 @@ impl DraftModel {
             let Sequence { run: Some(run), history, sampler, drafts: Some(drafts), .. } = sequence else {
                 continue;
             };
-            let Run { draft_state, .. } = run;
-            let state = draft_state.get_or_insert_with(|| self.device.new_state(history.len()));
-            self.cut(state, history);
-            let pending = history.len() - state.offset();
-            let chunk = self.device.chunks.next(state.offset(), history.len());
-            let drafting = Drafting { history, sampler, state, draft: &mut drafts.draft.tokens };
-            if chunk.end < history.len() {
+            let Run { draft_state, hidden, .. } = run;
+            let state = draft_state.get_or_insert_with(|| self.new_state(history, 0));
+            let follows = match self.kind {
+                ModelDrafter::Draft => self.cut(state, history),
+                ModelDrafter::Mtp => self.follow(state, hidden, history)?,
+            };
+            if !follows {
+                continue;
+            }
+            let pending = history.len() - state.next();
+            let chunk = self.device.chunks.next(state.next(), history.len());
+            let drafting = Drafting { history, sampler, state, hidden, draft: &mut drafts.draft.tokens };
+            // Of a head's text there is never more.
+            if chunk.end < history.len() && self.kind == ModelDrafter::Draft {
                 is_behind = is_behind.or(Some(drafting));
             } else if pending <= rows {
                 rows -= pending;
@@ -106,17 +91,44 @@ impl DraftModel {
             }
         }
         if let Some(Drafting { history, state, .. }) = is_behind {
-            self.catch_up(state, history.tokens())?;
+            self.catch_up(&mut state.state, history.tokens())?;
         }
         self.draft_ready(&mut ready, count, scratch)
     }
 
+    fn new_state(&self, history: &TokenHistory, base: usize) -> DraftState {
+        DraftState { state: self.device.new_state(history.len()), base, read: 0 }
+    }
+
     /// Brings a state to the tokens of the history that it has seen.
-    fn cut(&self, state: &mut SequenceState, history: &TokenHistory) {
-        let length = state.offset().min(history.len() - 1);
-        if !self.device.fits(state, history.len()) || state.rollback(length) == Rollback::StartOver {
-            *state = self.device.new_state(history.len());
+    fn cut(&self, state: &mut DraftState, history: &TokenHistory) -> bool {
+        let length = state.state.offset().min(history.len() - 1);
+        let fits = self.device.fits(&state.state, history.len());
+        if !fits || state.state.rollback(length) == Rollback::StartOver {
+            *state = self.new_state(history, 0);
         }
+        true
+    }
+
+    /// The same for a head, which reads the hidden states that are there; false if those behind what it has read are not.
+    fn follow(
+        &self,
+        state: &mut DraftState,
+        hidden: &mut HiddenRows,
+        history: &TokenHistory,
+    ) -> Result<bool> {
+        let newest = history.len() - 1;
+        hidden.cut(newest)?;
+        let known = hidden.range();
+        let length = state.read.min(newest.saturating_sub(state.base));
+        let keeps = self.device.fits(&state.state, history.len())
+            && state.state.rollback(length) != Rollback::StartOver
+            && state.next() > known.start;
+        if !keeps {
+            let base = (known.start + 1).max(history.len().saturating_sub(READ_BEHIND));
+            *state = self.new_state(history, base);
+        }
+        Ok(known.end == newest && state.next() <= newest)
     }
 
     /// Computes chunks of a text as long as there is time, but not the last one.
@@ -142,36 +154,66 @@ impl DraftModel {
         if ready.is_empty() {
             return Ok(0);
         }
-        let logits = self.read_pending(ready)?;
+        let (logits, mut hidden) = self.read_pending(ready)?;
         self.guess(ready, &logits, 0, scratch)?;
         for place in 1..count {
-            let newest = |it: &Drafting| (it.draft[place - 1], it.state.offset());
+            let newest = |it: &Drafting| (it.draft[place - 1], it.state.state.offset());
             let rows: Vec<(u32, usize)> = ready.iter().map(newest).collect();
-            let mut states: Vec<&mut SequenceState> = ready.iter_mut().map(|it| &mut *it.state).collect();
-            let logits = self.device.decode(0, &rows, &mut states, false)?;
+            let mut states: Vec<&mut SequenceState> =
+                ready.iter_mut().map(|it| &mut it.state.state).collect();
+            let logits = match hidden {
+                None => self.device.decode(0, &rows, &mut states, false)?,
+                Some(before) => {
+                    let chunks = rows.iter().map(|(token, start)| PrefillChunk {
+                        tokens: std::slice::from_ref(token),
+                        start: *start,
+                        logits: LogitRows::All,
+                    });
+                    let pass =
+                        self.device.forward_behind(&chunks.collect::<Vec<_>>(), before, &mut states)?;
+                    hidden = Some(self.device.hidden(0, &pass)?);
+                    self.device.logits(0, &pass)?
+                }
+            };
             self.guess(ready, &logits, place, scratch)?;
         }
         Ok(count)
     }
 
-    /// The logits behind the texts, after a pass over what the states lack of them.
-    fn read_pending(&self, ready: &mut [Drafting]) -> Result<Rows> {
+    /// The logits behind the texts, after a pass over what the states lack of them, and, of a head, its hidden states there.
+    fn read_pending(&self, ready: &mut [Drafting]) -> Result<(Rows, Option<Hidden>)> {
         let chunks: Vec<PrefillChunk> = ready
             .iter()
             .map(|it| {
-                let start = it.state.offset();
-                PrefillChunk { tokens: &it.history.tokens()[start..], start, logits: LogitRows::Last }
+                let tokens = &it.history.tokens()[it.state.next()..];
+                PrefillChunk { tokens, start: it.state.state.offset(), logits: LogitRows::Last }
             })
             .collect();
-        let mut pass = self.device.begin_prefill(0, &chunks)?;
-        let mut states: Vec<&mut SequenceState> = ready.iter_mut().map(|it| &mut *it.state).collect();
-        self.device.advance(0, &mut pass, self.device.layers(), &mut states, true)?;
-        for state in states {
+        let before = match self.kind {
+            ModelDrafter::Draft => None,
+            ModelDrafter::Mtp => Some(hidden_before(ready)?),
+        };
+        let mut states: Vec<&mut SequenceState> = ready.iter_mut().map(|it| &mut it.state.state).collect();
+        let (pass, hidden) = match before {
+            None => {
+                let mut pass = self.device.begin_prefill(0, &chunks)?;
+                self.device.advance(0, &mut pass, self.device.layers(), &mut states, true)?;
+                (pass, None)
+            }
+            Some(before) => {
+                let pass = self.device.forward_behind(&chunks, before, &mut states)?;
+                let hidden = self.device.logit_hidden(&pass)?;
+                (pass, Some(hidden))
+            }
+        };
+        for it in ready {
+            let state = &mut it.state.state;
             // Some states cannot be cut after several passes; they go back to here.
             state.drop_checkpoints();
             state.checkpoint(false)?;
+            it.state.read = it.state.state.offset();
         }
-        self.device.logits(0, &pass)
+        Ok((self.device.logits(0, &pass)?, hidden))
     }
 
     /// Adds the token at `place` to each draft.
@@ -193,11 +235,8 @@ impl DraftModel {
     }
 }
 
-/// The first token that is not the same in two vocabularies: its id, and its names. Special tokens may differ, and one vocabulary may be the
-/// longer.
-fn difference(one: &Tokenizer, other: &Tokenizer) -> Option<(u32, String, String)> {
-    let ids = 0..one.vocab_size().min(other.vocab_size()) as u32;
-    let plain = ids.filter(|&id| !one.is_special(id) && !other.is_special(id));
-    let mut pairs = plain.filter_map(|id| Some((id, one.token(id)?, other.token(id)?)));
-    pairs.find(|(_, one, other)| one != other)
+/// The hidden states before what the states of a head lack, in the order of their rows.
+fn hidden_before(ready: &[Drafting]) -> Result<Hidden> {
+    let rows = ready.iter().map(|it| it.hidden.of(it.state.next() - 1..it.history.len() - 1));
+    Hidden::joined(&rows.collect::<Result<Vec<Hidden>>>()?)
 }

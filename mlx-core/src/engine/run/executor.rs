@@ -10,7 +10,7 @@ use crate::cache::SequenceState;
 use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
 use crate::engine::sequence::{Run, Sequence, Sequences};
 use crate::error::Result;
-use crate::model::{LogitRows, Pass};
+use crate::model::{Hidden, LogitRows, Pass, READ_BEHIND};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
@@ -37,6 +37,8 @@ pub(in crate::engine) struct DecodePass {
     /// How many rows each of them has.
     pub(in crate::engine) rows: Vec<usize>,
     pub(in crate::engine) logits: Rows,
+    /// The hidden states of the rows after the last norm, if a head drafts from them, with padding.
+    pub(in crate::engine) hidden: Option<Hidden>,
 }
 
 /// A prefill pass all of whose layers are issued.
@@ -181,9 +183,11 @@ impl Device {
             tokens.push((rows, state.offset()));
             states.push(state);
         }
-        let logits = self.verify(adapter, &tokens, &mut states, exact)?;
+        let (logits, pass) = self.verify(adapter, &tokens, &mut states, exact)?;
+        let is_read = ids.iter().any(|id| sequences.get(*id).is_drafted_by_head());
+        let hidden = is_read.then(|| self.hidden(adapter, &pass)).transpose()?;
         let rows = tokens.iter().map(|it| it.0.len()).collect();
-        Ok(DecodePass { ids: ids.to_vec(), rows, logits })
+        Ok(DecodePass { ids: ids.to_vec(), rows, logits, hidden })
     }
 
     /// Issues the prefill passes of a plan.
@@ -212,23 +216,50 @@ impl Device {
         let adapter = running[0].adapter();
         let needs_hidden =
             chunks.iter().any(|chunk| chunk.ends_prompt) || running.iter().any(|it| it.reader.is_on());
+        let is_read = |(chunk, sequence): (&Chunk, &&mut Sequence)| {
+            sequence.is_drafted_by_head() && chunk.range.end + READ_BEHIND > sequence.history.len()
+        };
+        let is_read = chunks.iter().zip(&running).any(is_read);
         // Only a pass over one chunk stops before the last layer.
         let mut pass = match running[0].running().pass.take() {
             Some(pass) => pass,
             None => self.begin(adapter, chunks, &mut running)?,
         };
         let mut states: Vec<_> = running.iter_mut().map(|it| &mut it.running().state).collect();
-        self.advance(adapter, &mut pass, *layers, &mut states, needs_hidden)?;
+        self.advance(adapter, &mut pass, *layers, &mut states, needs_hidden || is_read)?;
         if pass.layer() < self.layers() {
             running[0].running().pass = Some(pass);
             return Ok(());
         }
         let ends = chunks.iter().any(|chunk| chunk.ends_prompt);
         let logits = ends.then(|| self.logits(adapter, &pass)).transpose()?;
+        if is_read {
+            self.keep_hidden(adapter, &pass, chunks, &mut running)?;
+        }
         for sequence in running {
             work.checkpoint_room = sequence.take_checkpoint(self, work.checkpoint_room)?;
         }
         work.prefill.push(PrefillPass { chunks: chunks.clone(), pass, logits });
+        Ok(())
+    }
+
+    /// Keeps the hidden states of these chunks for a head that drafts.
+    fn keep_hidden(
+        &self,
+        adapter: usize,
+        pass: &Pass,
+        chunks: &[Chunk],
+        running: &mut [&mut Sequence],
+    ) -> Result<()> {
+        let hidden = self.hidden(adapter, pass)?;
+        let mut row = 0;
+        for (chunk, sequence) in chunks.iter().zip(running) {
+            let end = row + chunk.range.len();
+            if sequence.is_drafted_by_head() {
+                sequence.running().hidden.add(chunk.range.start, hidden.rows(row..end)?)?;
+            }
+            row = end;
+        }
         Ok(())
     }
 

@@ -3,7 +3,11 @@
 mod context_shift;
 pub(super) mod device;
 pub(super) mod draft_model;
+pub(super) mod draft_state;
 pub(super) mod executor;
 mod fingerprint;
+pub(super) mod hidden_rows;
 mod rollback;
+pub(super) mod room;
 mod row_check;
+pub(super) mod which_drafts;

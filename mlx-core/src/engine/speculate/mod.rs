@@ -43,14 +43,17 @@ pub enum Speculate {
     Suffix,
     /// From the model of [`EngineOptions::draft_model`](super::EngineOptions::draft_model) alone.
     Draft,
+    /// From the checkpoint's own head that predicts the token after the next one, alone.
+    Mtp,
 }
 
 impl FromStr for Speculate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::deserialize(StrDeserializer::<ValueError>::new(text))
-            .map_err(|_| format!("{text:?} is no source of drafts; use auto, off, lookup, suffix or draft"))
+        Self::deserialize(StrDeserializer::<ValueError>::new(text)).map_err(|_| {
+            format!("{text:?} is no source of drafts; use auto, off, lookup, suffix, draft or mtp")
+        })
     }
 }
 
@@ -85,22 +88,43 @@ impl PartialEq for CustomDrafter {
 
 impl Eq for CustomDrafter {}
 
+/// A model that drafts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ModelDrafter {
+    /// A small one of its own, which reads the text.
+    Draft,
+    /// A head of the engine's model, which reads its hidden states.
+    Mtp,
+}
+
+impl ModelDrafter {
+    /// Whether it drafts for requests that ask for this.
+    pub(super) fn is_meant(self, speculate: Speculate) -> bool {
+        speculate == Speculate::Auto
+            || speculate
+                == match self {
+                    Self::Draft => Speculate::Draft,
+                    Self::Mtp => Speculate::Mtp,
+                }
+    }
+}
+
 /// The drafters that sequences share.
 pub(super) struct Drafters {
     answers: Answers,
     custom: Option<CustomDrafter>,
-    /// Whether there is a model that drafts.
-    model: bool,
+    /// The model that drafts, if there is one.
+    model: Option<ModelDrafter>,
     /// Whether drafts are made and verified whatever they cost.
     pub(super) always: bool,
     folder: Arc<ModelFolder>,
 }
 
 impl Drafters {
-    /// For the model in `folder`; `model`: whether another one drafts for it.
+    /// For the model in `folder`, for which another one may draft.
     pub(super) fn new(
         custom: Option<CustomDrafter>,
-        model: bool,
+        model: Option<ModelDrafter>,
         always: bool,
         folder: Arc<ModelFolder>,
     ) -> Self {
@@ -112,7 +136,7 @@ impl Drafters {
         let (own, kind): (Option<Box<dyn Drafter>>, _) = match (&self.custom, speculate) {
             (_, Speculate::Off) => return None,
             (Some(custom), _) => (Some((custom.0)()), CUSTOM),
-            (None, Speculate::Draft) => (None, LOOKUP),
+            (None, Speculate::Draft | Speculate::Mtp) => (None, LOOKUP),
             (None, _) => (Some(Box::new(Lookup::default())), LOOKUP),
         };
         // A drafter of the program's own takes the place of all others.
@@ -122,7 +146,7 @@ impl Drafters {
             kind,
             always: self.always,
             speculate,
-            model: self.model && matches!(speculate, Speculate::Auto | Speculate::Draft),
+            model: self.model.filter(|model| model.is_meant(speculate)),
             draft: Draft::default(),
             counts: DraftCounts::default(),
         }))
@@ -169,8 +193,8 @@ pub(super) struct SequenceDrafts {
     always: bool,
     /// Which other sources there are.
     speculate: Speculate,
-    /// Whether a model may draft.
-    pub(super) model: bool,
+    /// The model that may draft.
+    pub(super) model: Option<ModelDrafter>,
     pub(super) draft: Draft,
     pub(super) counts: DraftCounts,
 }

@@ -68,9 +68,9 @@ field_group! {
         /// Whether the answer must have the same bits whatever runs beside it; the default is the server's `--exact`.
         #[schema(example = true)]
         pub(crate) exact: bool,
-        /// Where drafts of the answer come from, which change its speed and nothing else: auto, off, lookup or suffix; the default is the
-        /// server's `--speculate`.
-        #[schema(pattern = "^(auto|off|lookup|suffix)$", example = "lookup")]
+        /// Where drafts of the answer come from, which change its speed and nothing else: auto, off, lookup, suffix, draft or mtp; the
+        /// default is the server's `--speculate`.
+        #[schema(pattern = "^(auto|off|lookup|suffix|draft|mtp)$", example = "lookup")]
         pub(crate) speculate: String,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]

@@ -1,0 +1,71 @@
+//! What an engine has room for, from what its options and its models say.
+
+use super::row_check::MOST_ROWS;
+use crate::backend::default_memory_budget;
+use crate::engine::options::EngineOptions;
+use crate::engine::schedule::capacity::Capacity;
+use crate::engine::schedule::chunks::Chunks;
+use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
+use crate::error::{Error, Result};
+use crate::model::{Model, ModelSpec};
+
+/// What there is room for beside these models, of which all but the first are adapters of it, and beside one that drafts.
+pub(in crate::engine) fn of_models(
+    models: &[Box<dyn Model>],
+    draft: Option<&ModelSpec>,
+    options: &EngineOptions,
+) -> Result<Capacity> {
+    let spec = in_bits(&options.bounded(spec_of(models)?), options.kv_bits)?;
+    capacity(&spec, draft, options)
+}
+
+/// What models that share their weights take together: those of the first, and what each of the others has beside them.
+fn spec_of(models: &[Box<dyn Model>]) -> Result<ModelSpec> {
+    let [base, adapted @ ..] = models else { return Err(Error::EngineStopped("there is no model".into())) };
+    let base = base.spec();
+    let mut spec = adapted.last().map_or(base, |model| model.spec()).clone();
+    let beside: u64 = adapted.iter().map(|model| model.spec().adapter_bytes(base)).sum();
+    spec.weight_bytes = base.weight_bytes + beside;
+    Ok(spec)
+}
+
+/// What the model takes with keys and values of so many bits.
+fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
+    let footprint = match bits {
+        None => Some(spec.footprint),
+        Some(bits @ (4 | 8)) => spec.footprint.in_bits(bits),
+        Some(bits) => return Err(Error::option("kv_bits", format!("is {bits}; it must be 4 or 8"))),
+    };
+    let uneven =
+        || Error::option("kv_bits", "cannot be used: this model's keys and values have no groups of 64");
+    let mut spec = spec.clone();
+    spec.footprint = footprint.ok_or_else(uneven)?;
+    Ok(spec)
+}
+
+/// All bytes that an engine with these options may take.
+pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
+    options.memory_budget.map_or_else(default_memory_budget, Ok)
+}
+
+/// The most rows of a pass for so many sequences, with padding and drafts.
+pub(super) fn step_rows(sequences: usize) -> usize {
+    sequences.next_power_of_two().max(8)
+}
+
+/// What there is room for beside a model, and beside one that drafts.
+pub(in crate::engine) fn capacity(
+    spec: &ModelSpec,
+    draft: Option<&ModelSpec>,
+    options: &EngineOptions,
+) -> Result<Capacity> {
+    Capacity::new(
+        spec,
+        draft,
+        Chunks::new(options.backend()?.fused_attention),
+        step_rows(options.max_running.clamp(1, MOST_ROWS)),
+        options.max_running.max(1),
+        if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES },
+        budget(options)?,
+    )
+}

@@ -1,0 +1,97 @@
+//! Which model drafts for the engine's: one that the options name, or a head of the checkpoint.
+
+use super::room;
+use crate::engine::options::EngineOptions;
+use crate::engine::speculate::{ModelDrafter, Speculate};
+use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
+use crate::hub;
+use crate::model::{self, Loaded, Model};
+use crate::text::Tokenizer;
+
+/// The models of an engine.
+pub(in crate::engine) struct Chosen {
+    pub(in crate::engine) models: Vec<Box<dyn Model>>,
+    /// The one that drafts for them, if there is one.
+    pub(in crate::engine) draft: Option<(Box<dyn Model>, ModelDrafter)>,
+}
+
+/// Whether the head of the model is to be loaded.
+pub(in crate::engine) fn wants_head(options: &EngineOptions) -> bool {
+    let is_meant = matches!(options.speculate, Speculate::Auto | Speculate::Mtp);
+    is_meant && options.draft_model.is_none() && options.drafter.is_none()
+}
+
+/// Chooses what drafts.
+///
+/// # Errors
+/// Also if the options name one that cannot draft, or ask for a head that is not there. A head that was not asked for by name, and cannot be
+/// loaded or does not fit, is left out.
+pub(in crate::engine) fn choose(
+    loaded: Loaded,
+    options: &EngineOptions,
+    folder: &ModelFolder,
+) -> Result<Chosen> {
+    let Loaded { models, mtp } = loaded;
+    let draft = match (&options.draft_model, options.speculate) {
+        (Some(_), Speculate::Mtp) => {
+            return Err(Error::option("draft_model", "cannot be given where speculate is mtp"));
+        }
+        (Some(_), _) => load(options, folder)?.map(|model| (model, ModelDrafter::Draft)),
+        (None, Speculate::Draft) => {
+            return Err(Error::option("speculate", "is draft, and draft_model names no model"));
+        }
+        (None, Speculate::Mtp) => {
+            let missing = "is mtp, and the checkpoint has no head that predicts the token after the next one (mtp.fc, or eh_proj behind the last layer)";
+            let head = mtp.unwrap_or_else(|| Err(Error::option("speculate", missing)))?;
+            Some((head, ModelDrafter::Mtp))
+        }
+        (None, _) => head_if_it_fits(mtp, &models, options).map(|head| (head, ModelDrafter::Mtp)),
+    };
+    Ok(Chosen { models, draft })
+}
+
+fn head_if_it_fits(
+    mtp: Option<Result<Box<dyn Model>>>,
+    models: &[Box<dyn Model>],
+    options: &EngineOptions,
+) -> Option<Box<dyn Model>> {
+    let fits = |head: Box<dyn Model>| {
+        room::of_models(models, Some(head.spec()), options)?;
+        Ok(head)
+    };
+    match mtp?.and_then(fits) {
+        Ok(head) => Some(head),
+        Err(error) => {
+            tracing::info!(%error, "the checkpoint's head that drafts is not used");
+            None
+        }
+    }
+}
+
+/// Loads the model that drafts, if the options name one, for the model in `folder`.
+///
+/// # Errors
+/// Also if their tokens differ.
+fn load(options: &EngineOptions, folder: &ModelFolder) -> Result<Option<Box<dyn Model>>> {
+    let Some(given) = &options.draft_model else { return Ok(None) };
+    let path = hub::resolve(given)?;
+    if let Some((id, theirs, ours)) = difference(&Tokenizer::load(&path)?, &folder.tokenizer) {
+        let message = format!(
+            "{} has other tokens than {}: {id} is {theirs:?} there and {ours:?} here; name a smaller model of the same family",
+            given.display(),
+            folder.name()
+        );
+        return Err(Error::option("draft_model", message));
+    }
+    model::load(&path, options.weights()?, &mut |_, _| {}).map(Some)
+}
+
+/// The first token that is not the same in two vocabularies: its id, and its names. Special tokens may differ, and one vocabulary may be the
+/// longer.
+fn difference(one: &Tokenizer, other: &Tokenizer) -> Option<(u32, String, String)> {
+    let ids = 0..one.vocab_size().min(other.vocab_size()) as u32;
+    let plain = ids.filter(|&id| !one.is_special(id) && !other.is_special(id));
+    let mut pairs = plain.filter_map(|id| Some((id, one.token(id)?, other.token(id)?)));
+    pairs.find(|(_, one, other)| one != other)
+}

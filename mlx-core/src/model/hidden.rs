@@ -1,0 +1,52 @@
+//! Hidden states of a pass, for a head that drafts from them.
+
+use std::ops::Range;
+
+use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
+
+use crate::array::slice_axis;
+use crate::error::Result;
+
+/// Hidden states of some rows after the last norm, `[rows, hidden]`.
+#[derive(Clone)]
+pub(crate) struct Hidden(Array);
+
+impl Hidden {
+    /// As [`Model::normalized`](super::Model::normalized) gives them.
+    pub(crate) fn new(rows: Array) -> Self {
+        Self(rows)
+    }
+
+    /// How many rows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.shape()[0] as usize
+    }
+
+    /// Some of the rows.
+    pub(crate) fn rows(&self, rows: Range<usize>) -> Result<Self> {
+        slice_axis(&self.0, 0, rows.start as i32, rows.end as i32).map(Self)
+    }
+
+    /// One after the other; at least one.
+    pub(crate) fn joined<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
+        let parts: Vec<&Array> = parts.into_iter().map(|part| &part.0).collect();
+        Ok(Self(match parts.as_slice() {
+            [only] => (*only).clone(),
+            parts => concatenate(parts, 0)?,
+        }))
+    }
+
+    /// The rows.
+    pub(crate) fn into_array(self) -> Array {
+        self.0
+    }
+}
+
+#[cfg(test)]
+impl Hidden {
+    /// Rows of one number each.
+    pub(crate) fn of_numbers(numbers: &[f32]) -> Self {
+        Self(Array::from_slice(numbers, &[numbers.len() as i32, 1]))
+    }
+}
