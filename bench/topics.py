@@ -124,7 +124,19 @@ def speculation(kit):
             contestants = [kit.ours(*work, "auto"), kit.ours(*work, "off", name="off"), kit.ours(*work, "off", name="off again")]
             if model == "150m-chain":
                 contestants.append(kit.ours(*work, "draft", kit.model("25m-chain"), name="draft model"))
+            if text == "copy" and streams == 1:
+                contestants += copied(kit, model)
             yield Topic(f"speculation-{model}-{text}-{streams}", f"Speculation: {text} on {model}, {streams} at once", contestants, turns=5)
+
+
+def copied(kit, model):
+    """The ways of others: a draft model, and what followed in the prompt."""
+    folder, draft, script = kit.model(model), kit.model("25m-chain"), "mlx_lm_speculation.py"
+    yield dataclasses.replace(kit.peer(script, folder, "copy"), name="mlx-lm, same BLAS, off")
+    if model != draft.name:
+        yield dataclasses.replace(kit.peer(script, folder, "copy", draft), name="mlx-lm, same BLAS, draft model")
+    for arguments, name in [([], "llama.cpp, off"), (["lookup"], "llama.cpp, prompt lookup")]:
+        yield Contestant(name, [kit.python, PEERS / "llama_cpp_speculation.py", folder, kit.threads, *arguments])
 
 
 def single(kit, model, name):

@@ -74,11 +74,11 @@ def silence():
 
 
 class Context:
-    def __init__(self, path, threads):
+    def __init__(self, path, threads, length=2048):
         llama_cpp.llama_backend_init()
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
         options = llama_cpp.llama_context_default_params()
-        options.n_ctx, options.n_batch, options.n_ubatch = 2048, PROMPT, PROMPT
+        options.n_ctx, options.n_batch, options.n_ubatch = length, PROMPT, PROMPT
         options.n_threads = options.n_threads_batch = threads
         # Keys and values in f32, as with the others.
         options.type_k = options.type_v = llama_cpp.GGML_TYPE_F32
@@ -119,4 +119,5 @@ def main():
     report({f"prompt of {PROMPT}, tok/s": statistics.median(prompts), f"answer of {TOKENS}, tok/s": statistics.median(answers)})
 
 
-main()
+if __name__ == "__main__":
+    main()

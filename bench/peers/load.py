@@ -7,6 +7,15 @@ def prompt(sequence, length, vocabulary):
     return [(place * 7919 + sequence * 104729 + 11) % (vocabulary - 10) + 5 for place in range(length)]
 
 
+def file(stream, length=2000, chain=2048, first=5):
+    """What a chain of bench/models.py leads through, and a token behind it that leads to its beginning."""
+
+    def link(place):
+        return first + (place + 97 * stream) % chain
+
+    return [link(place) for place in range(length)] + [link(chain - 1) + chain]
+
+
 def percentile(values, percent):
     ordered = sorted(values)
     return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]

@@ -7,6 +7,8 @@ mod charts;
 #[cfg(target_os = "linux")]
 mod check_macos;
 mod clients;
+#[cfg(target_os = "linux")]
+mod dist;
 mod fuzz;
 mod golden;
 mod page;
@@ -74,6 +76,9 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Make a release: a folder that can be moved, its archive and the checksum, in target/dist
+    #[cfg(target_os = "linux")]
+    Dist,
     /// Check the house rules that a machine can check
     Tidy,
     /// Type-check the workspace for macOS; needs rustup, Python with venv, and access to PyPI
@@ -96,6 +101,8 @@ fn main() -> ExitCode {
         Task::Page { if_installed, speed } => page::run(if_installed, speed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
+        #[cfg(target_os = "linux")]
+        Task::Dist => dist::run(),
         #[cfg(target_os = "linux")]
         Task::CheckMacos => check_macos::run(),
         #[cfg(target_os = "linux")]

@@ -1,0 +1,137 @@
+//! The names that an ELF file of this machine's kind loads libraries by, and a way to make them movable.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result, bail, ensure};
+
+const NEEDED: u64 = 1;
+const STRINGS: u64 = 5;
+const SONAME: u64 = 14;
+const RPATH: u64 = 15;
+const RUNPATH: u64 = 29;
+
+/// What a file says to the loader.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) soname: Option<String>,
+    pub(super) needed: Vec<String>,
+    /// Where they are looked for, in this order.
+    pub(super) paths: Vec<String>,
+}
+
+/// Reads them.
+pub(super) fn names(file: &[u8]) -> Result<Names> {
+    let mut names = Names::default();
+    for (tag, place) in texts(file)? {
+        let text = String::from_utf8(file[place].to_vec()).context("a name is not UTF-8")?;
+        match tag {
+            NEEDED => names.needed.push(text),
+            SONAME => names.soname = Some(text),
+            _ => names.paths.extend(text.split(':').map(str::to_owned)),
+        }
+    }
+    Ok(names)
+}
+
+/// Replaces libraries that are named by an absolute path, and a soname that is one, by their file names: the loader looks for those in
+/// the file's paths. Nothing moves, for the names become shorter.
+pub(super) fn forget_folders(file: &mut [u8]) -> Result<()> {
+    for (tag, place) in texts(file)? {
+        let text = &file[place.clone()];
+        if !matches!(tag, NEEDED | SONAME) || !text.starts_with(b"/") {
+            continue;
+        }
+        let name = text.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let name = text[name..].to_vec();
+        file[place.clone()].fill(0);
+        file[place.start..place.start + name.len()].copy_from_slice(&name);
+    }
+    Ok(())
+}
+
+/// The entries of the dynamic section that are texts: their tag and where the text lies.
+fn texts(file: &[u8]) -> Result<Vec<(u64, Range<usize>)>> {
+    ensure!(file.starts_with(b"\x7fELF\x02\x01"), "no 64-bit little-endian ELF file");
+    let segments = segments(file)?;
+    let dynamic = segments.iter().find(|it| it.kind == 2).context("a static program")?;
+    let entries: Vec<(u64, u64)> = (0..dynamic.size / 16)
+        .map(|at| {
+            let entry = dynamic.offset as usize + 16 * at as usize;
+            Ok((number(file, entry, 8)?, number(file, entry + 8, 8)?))
+        })
+        .collect::<Result<_>>()?;
+    let strings = entries.iter().find(|it| it.0 == STRINGS).context("no table of texts")?.1;
+    let load =
+        segments.iter().find(|it| it.kind == 1 && (it.address..it.address + it.size).contains(&strings));
+    let load = load.context("the table of texts is not in the file")?;
+    let table = (strings - load.address + load.offset) as usize;
+    let is_text = |entry: &&(u64, u64)| matches!(entry.0, NEEDED | SONAME | RPATH | RUNPATH);
+    let text = |(tag, at): &(u64, u64)| {
+        let start = table + *at as usize;
+        let length = file.get(start..).and_then(|rest| rest.iter().position(|byte| *byte == 0));
+        Ok((*tag, start..start + length.context("a name has no end")?))
+    };
+    entries.iter().filter(is_text).map(text).collect()
+}
+
+struct Segment {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+fn segments(file: &[u8]) -> Result<Vec<Segment>> {
+    let (table, size, count) = (number(file, 32, 8)?, number(file, 54, 2)?, number(file, 56, 2)?);
+    let segment = |index: u64| {
+        let at = (table + index * size) as usize;
+        Ok(Segment {
+            kind: number(file, at, 4)?,
+            offset: number(file, at + 8, 8)?,
+            address: number(file, at + 16, 8)?,
+            size: number(file, at + 32, 8)?,
+        })
+    };
+    (0..count).map(segment).collect()
+}
+
+fn number(file: &[u8], at: usize, bytes: usize) -> Result<u64> {
+    let Some(bytes) = file.get(at..at + bytes) else { bail!("it ends early") };
+    Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test program itself is such a file, and knows libmlxc by nothing or by a path, as it was linked.
+    fn own() -> Vec<u8> {
+        std::fs::read(std::env::current_exe().expect("a program")).expect("a file")
+    }
+
+    #[test]
+    fn a_programs_libraries_are_read() {
+        let names = names(&own()).expect("it is an ELF file");
+        assert!(names.needed.iter().any(|name| name.starts_with("libc.so")), "{names:?}");
+        assert_eq!(names.soname, None);
+    }
+
+    #[test]
+    fn folders_are_forgotten_and_nothing_else() {
+        let mut file = own();
+        let (_, place) = texts(&file)
+            .expect("it is an ELF file")
+            .into_iter()
+            .find(|(tag, place)| *tag == NEEDED && file[place.clone()].starts_with(b"libgcc_s"))
+            .expect("it unwinds");
+        let before = names(&file).expect("it is an ELF file");
+        file[place.start..place.start + 4].copy_from_slice(b"/a/b");
+        forget_folders(&mut file).expect("it is an ELF file");
+        let renamed = |name: &String| {
+            if name.starts_with("libgcc_s") { name.replacen("libg", "b", 1) } else { name.clone() }
+        };
+        let expected: Vec<String> = before.needed.iter().map(renamed).collect();
+        assert_eq!(names(&file).expect("it is an ELF file").needed, expected);
+        assert!(names(&file[..200]).is_err() && names(b"#!/bin/sh").is_err());
+    }
+}
