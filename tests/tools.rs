@@ -216,6 +216,19 @@ fn bench_measures_and_compares() {
 }
 
 #[test]
+fn doctor_writes_a_report_about_a_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report.json");
+    output(&["doctor", &model("llama-f32"), "--report", file.to_str().expect("utf-8")], "");
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    let report: Value = serde_json::from_str(&text).expect("json");
+    let load = &report["model"]["under_load"];
+    assert!(load["requests"] == 12 && load["identical"] == load["requests"], "{load}");
+    assert_eq!(report["model"]["throughput"].as_array().map(Vec::len), Some(3));
+    assert_eq!(report["doctor"]["steps"][0]["rows"], 1);
+}
+
+#[test]
 fn doctor_describes_the_machine_and_fails_on_a_fault() {
     let folder = model("llama-f32");
     let found = json(&["doctor", "--json", "-m", &folder], "");
@@ -226,6 +239,8 @@ fn doctor_describes_the_machine_and_fails_on_a_fault() {
         assert!(found["model_exactness"] == "bit-exact" && found["exact_widths"][0] == 1, "{found}");
         assert!(!found["slow"].as_array().expect("a list").is_empty());
     }
+    let steps = found["steps"].as_array().expect("a list");
+    assert!(steps.len() == 6 && steps.iter().all(|it| it["seconds"].as_f64() > Some(0.0)), "{found}");
     let text = output(&["doctor"], "");
     for word in ["device", "MLX", "BLAS", "memory", "exactness", "hub cache", "broken     nothing"] {
         assert!(text.contains(word), "{word}: {text}");

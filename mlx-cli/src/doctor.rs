@@ -1,12 +1,14 @@
 //! `mlx doctor`: what this machine computes with, whether it computes right, what is slow here and why.
 
+mod report;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mlx_core::engine::{Engine, EngineOptions};
+use mlx_core::engine::{Engine, EngineOptions, StepWidth, step_widths};
 use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
-use mlx_core::{Result, size};
+use mlx_core::{Error, Result, size};
 use mlx_guide as guide;
 use mlx_options::printable;
 use serde_json::{Value, json};
@@ -24,9 +26,19 @@ pub(crate) struct DoctorArgs {
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
 
+    /// Measure the model as well, the guide if none is named, for some minutes, and write everything to this file, for an issue
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
     /// Print one JSON object instead of lines
     #[arg(long)]
     json: bool,
+}
+
+/// What was found about a model.
+struct ModelFindings {
+    exactness: &'static str,
+    widths: Vec<StepWidth>,
 }
 
 /// What stands in front of a line.
@@ -49,13 +61,23 @@ impl Mark {
     }
 }
 
+impl DoctorArgs {
+    fn name(&self) -> Option<&Path> {
+        self.word.as_deref().or(self.model.as_deref())
+    }
+}
+
+fn folder_of(name: &Path) -> Result<PathBuf> {
+    if model_choice::is_guide(name) { guide::folder() } else { hub::resolve(name) }
+}
+
 /// What was found.
 struct Findings {
     machine: Machine,
     rates: ProductRates,
     widths: Vec<i32>,
-    /// The model's exactness, or why it does not load.
-    model: Option<Result<&'static str>>,
+    /// What was found about the model, or why it does not load.
+    model: Option<Result<ModelFindings>>,
     hub: Option<PathBuf>,
     computes: bool,
 }
@@ -63,24 +85,47 @@ struct Findings {
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let found = Findings::gather(args)?;
+    if let Some(file) = &args.report {
+        let folder = folder_of(args.name().unwrap_or_else(|| Path::new(guide::NAME)))?;
+        let object = json!({ "doctor": found.to_json(), "model": report::measure(&folder)? });
+        std::fs::write(file, format!("{object:#}\n")).map_err(|error| Error::io(file, error))?;
+        terminal::note(&format!("wrote {}; docs/on-a-mac.md says how to read it", file.display()));
+    }
     terminal::show(&if args.json { format!("{}\n", found.to_json()) } else { found.to_text() })?;
     if found.broken().is_empty() { Ok(()) } else { Err(Failure::Reported) }
 }
 
+impl ModelFindings {
+    /// A line for each width of decode steps.
+    fn steps(&self) -> Vec<String> {
+        let line = |it: &StepWidth| {
+            let bits = match it.same_bits_as {
+                Some(rows) if rows == it.rows => "bits of their own".to_owned(),
+                Some(rows) => format!("the bits of {rows}"),
+                None => "bits that depend on the place".to_owned(),
+            };
+            format!("{:>2} rows {:>8.2} ms, {bits}", it.rows, 1000.0 * it.seconds)
+        };
+        self.widths.iter().map(line).collect()
+    }
+}
+
 impl Findings {
     fn gather(args: &DoctorArgs) -> Result<Self> {
-        let exactness = |name: &Path| {
+        let model = |name: &Path| {
+            let folder = folder_of(name)?;
             // As a server asks for it that wants the same bits under any load.
-            let place =
-                |name| if model_choice::is_guide(name) { guide::folder() } else { hub::resolve(name) };
             let options = EngineOptions { exact: true, ..EngineOptions::default() };
-            Ok(Engine::start(&place(name)?, &options, terminal::load_bar())?.exactness().as_str())
+            let engine = Engine::start(&folder, &options, terminal::load_bar())?;
+            let exactness = engine.exactness().as_str();
+            drop(engine);
+            Ok(ModelFindings { exactness, widths: step_widths(&folder, &options)? })
         };
         Ok(Self {
             machine: Machine::look()?,
             rates: ProductRates::measure()?,
             widths: machine::exact_widths()?,
-            model: args.word.as_deref().or(args.model.as_deref()).map(exactness),
+            model: args.name().map(model),
             hub: Cache::from_env().ok().map(|cache| cache.root().to_path_buf()),
             computes: machine::computes()?,
         })
@@ -181,8 +226,10 @@ impl Findings {
         let names = ["products", "", ""];
         lines.extend(names.into_iter().zip(self.products()).map(|(what, text)| (Mark::None, what, text)));
         lines.push((Mark::Good, "exactness", self.exactness()));
-        if let Some(Ok(exactness)) = &self.model {
-            lines.push((Mark::Good, "model", format!("loads, {exactness}")));
+        if let Some(Ok(model)) = &self.model {
+            lines.push((Mark::Good, "model", format!("loads, {}", model.exactness)));
+            let names = std::iter::once("steps").chain(std::iter::repeat(""));
+            lines.extend(names.zip(model.steps()).map(|(what, text)| (Mark::None, what, text)));
         }
         lines.extend(self.slow().into_iter().map(|text| (Mark::Slow, "slow", text)));
         let broken = self.broken();
@@ -226,10 +273,17 @@ impl Findings {
             "gflops": { "f32": rates.single, "f16": rates.half, "packed": rates.packed },
             "computes": computes,
             "exact_widths": widths,
-            "model_exactness": model.as_ref().and_then(|model| model.as_ref().ok()),
+            "model_exactness": model.as_ref().and_then(|model| Some(model.as_ref().ok()?.exactness)),
+            "steps": model.as_ref().and_then(|model| Some(steps(&model.as_ref().ok()?.widths))),
             "hub_cache": hub,
             "slow": self.slow(),
             "broken": self.broken(),
         })
     }
+}
+
+fn steps(widths: &[StepWidth]) -> Vec<Value> {
+    let step =
+        |it: &StepWidth| json!({ "rows": it.rows, "same_bits_as": it.same_bits_as, "seconds": it.seconds });
+    widths.iter().map(step).collect()
 }

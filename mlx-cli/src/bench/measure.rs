@@ -11,18 +11,18 @@ use crate::terminal;
 
 /// What is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Case {
+pub(crate) struct Case {
     /// Tokens of a prompt.
-    pub(super) length: usize,
+    pub(crate) length: usize,
     /// Requests at once.
-    pub(super) batch: usize,
+    pub(crate) batch: usize,
     /// Tokens of an answer.
-    pub(super) generate: usize,
+    pub(crate) generate: usize,
 }
 
 /// Several runs of the same.
 #[derive(Debug, Clone)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     pub(super) case: Case,
     /// Prompt tokens a second.
     pub(super) prefill: Spread,
@@ -59,7 +59,7 @@ impl Spread {
 }
 
 impl Measured {
-    pub(super) fn take(engine: &Engine, case: Case, repeat: usize) -> Result<Self, Failure> {
+    pub(crate) fn take(engine: &Engine, case: Case, repeat: usize) -> Result<Self, Failure> {
         let (mut prefill, mut decode, mut first) = (Vec::new(), Vec::new(), Vec::new());
         let mut drafts = DraftCounts::default();
         array::reset_peak_memory()?;
@@ -127,7 +127,7 @@ fn end(generation: Generation) -> Result<Finished, Failure> {
 }
 
 /// A made-up prompt.
-pub(super) fn prompt(length: usize, number: usize, vocabulary: usize) -> Vec<u32> {
+pub(crate) fn prompt(length: usize, number: usize, vocabulary: usize) -> Vec<u32> {
     let most = vocabulary.saturating_sub(10).max(1);
     (0..length)
         .map(|place| ((place * 7919 + number * 104_729 + 11) % most + 5).min(vocabulary - 1) as u32)

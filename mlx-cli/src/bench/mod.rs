@@ -17,7 +17,8 @@ use serde_json::json;
 use crate::exit_code::Failure;
 use crate::model_args::ModelArgs;
 use crate::terminal;
-use measure::{Case, Measured};
+pub(crate) use measure::{Case, Measured, prompt};
+pub(crate) use report::to_json;
 
 /// Shown below the help.
 pub(crate) const EXAMPLES: &str = "\

@@ -80,7 +80,7 @@ pub(super) fn line(measured: &Measured) -> String {
 }
 
 /// The same for scripts.
-pub(super) fn to_json(measured: &Measured) -> Value {
+pub(crate) fn to_json(measured: &Measured) -> Value {
     let Measured { case, prefill, decode, first, peak, drafts } = measured;
     json!({
         "prompt_tokens": case.length,

@@ -33,6 +33,7 @@ pub use request::{
     Event, FinishReason, Finished, GenerationRequest, MAX_STOP_STRINGS, PromptToken, RequestOptions, Task,
     TokenOutput,
 };
+pub use run::row_check::{StepWidth, step_widths};
 pub use speculate::{CustomDrafter, DraftCounts, Drafter, Speculate};
 pub use stats::EngineStats;
 pub use usage::{Miss, Timings, Usage};

@@ -9,5 +9,5 @@ mod fingerprint;
 pub(super) mod hidden_rows;
 mod rollback;
 pub(super) mod room;
-mod row_check;
+pub(super) mod row_check;
 pub(super) mod which_drafts;

@@ -1,13 +1,20 @@
 //! The check before the first exact request that a row's bits do not depend on the other rows of its step. Invariant: what passes was compared bit for
 //! bit on this machine, with this model's own weights.
 
+use std::path::Path;
+use std::time::Instant;
+
 use crate::array::Rows;
 use crate::cache::{SequenceState, Variant};
+use crate::engine::options::EngineOptions;
 use crate::error::Result;
-use crate::model::{Batch, Model};
+use crate::model::{self, Batch, Model};
 
 /// The most rows of a step.
 pub(in crate::engine) const MOST_ROWS: usize = 32;
+
+/// How often a step is timed.
+const TIMES: usize = 5;
 
 /// Widths that may set the standard, best first.
 const STANDARDS: [usize; 5] = [8, 16, 4, 2, 1];
@@ -28,6 +35,43 @@ pub(in crate::engine) fn exact_widths(model: &dyn Model, rows: usize) -> Result<
         return Ok(widths);
     }
     Ok(Vec::new())
+}
+
+/// What a decode step of so many rows is like on this device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepWidth {
+    /// The number of rows.
+    pub rows: usize,
+    /// The narrowest step whose rows have the same bits; `None` if a row's bits depend on its place.
+    pub same_bits_as: Option<usize>,
+    /// How long the fastest of some steps took, in seconds.
+    pub seconds: f64,
+}
+
+/// Steps of 1 to 32 rows of the model in `folder`.
+pub fn step_widths(folder: &Path, options: &EngineOptions) -> Result<Vec<StepWidth>> {
+    let model = model::load(folder, options.weights()?, &mut |_, _| {})?;
+    let mut check = Check::new(model.as_ref())?;
+    let mut classes: Vec<(usize, Vec<u32>)> = Vec::new();
+    let mut widths = Vec::new();
+    for rows in [1, 2, 4, 8, 16, MOST_ROWS] {
+        let bits = check.bits_at(rows)?;
+        let mut seconds = f64::INFINITY;
+        for _ in 0..TIMES {
+            let begin = Instant::now();
+            check.step(rows, |_| true)?.values()?;
+            seconds = seconds.min(begin.elapsed().as_secs_f64());
+        }
+        let same_bits_as = bits.map(|bits| {
+            let known = classes.iter().find(|class| class.1 == bits).map(|class| class.0);
+            known.unwrap_or_else(|| {
+                classes.push((rows, bits));
+                rows
+            })
+        });
+        widths.push(StepWidth { rows, same_bits_as, seconds });
+    }
+    Ok(widths)
 }
 
 struct Check<'a> {
