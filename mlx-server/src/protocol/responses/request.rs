@@ -234,7 +234,26 @@ fn echo(fields: &Fields) -> Map<String, Value> {
     ];
     let value =
         |(name, absent): (&str, Value)| (name.to_owned(), fields.peek(name).cloned().unwrap_or(absent));
-    shown.into_iter().map(value).collect()
+    let mut echo: Map<String, Value> = shown.into_iter().map(value).collect();
+    if let Some(tools) = echo.get_mut("tools").and_then(Value::as_array_mut) {
+        tools.iter_mut().for_each(complete);
+    }
+    echo
+}
+
+/// Gives a function the fields that clients require of it in a response.
+fn complete(tool: &mut Value) {
+    let Some(tool) = tool.as_object_mut().filter(|tool| tool.get("type") == Some(&json!("function"))) else {
+        return;
+    };
+    for (name, absent) in
+        [("description", Value::Null), ("parameters", Value::Null), ("strict", json!(false))]
+    {
+        let value = tool.entry(name).or_insert(absent.clone());
+        if value.is_null() {
+            *value = absent;
+        }
+    }
 }
 
 fn policy(truncation: Option<&str>) -> Result<ContextPolicy, ApiError> {
@@ -350,5 +369,13 @@ mod tests {
             read(&json!({"input": "a", "temperature": 0.5, "metadata": {"a": "b"}})).expect("valid").echo;
         assert_eq!((&echo["temperature"], &echo["metadata"]), (&json!(0.5), &json!({"a": "b"})));
         assert_eq!((&echo["store"], &echo["user"], &echo["tools"]), (&json!(true), &Value::Null, &json!([])));
+    }
+
+    #[test]
+    fn a_shown_function_has_every_field() {
+        let given = json!([{"type": "function", "name": "tide", "strict": null}]);
+        let echo = read(&json!({"input": "a", "tools": given})).expect("valid").echo;
+        let shown = json!({"type": "function", "name": "tide", "description": null, "parameters": null, "strict": false});
+        assert_eq!(echo["tools"], json!([shown]));
     }
 }
