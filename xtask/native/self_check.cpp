@@ -13,6 +13,7 @@
 #include "few_rows.h"
 #include "mlx/fast.h"
 #include "mlx/ops.h"
+#include "packed.h"
 #include "pointwise.h"
 #include "tiles.h"
 
@@ -130,6 +131,51 @@ bool all_rows_are_alone() {
   return true;
 }
 
+// Every number of a packed matrix as double, and rows that do not depend on each other.
+bool packed_case(int bits, int group, int m, int n, int k) {
+  const int each = 32 / bits, groups = k / group;
+  std::vector<std::uint32_t> words(static_cast<std::size_t>(n) * k / each);
+  for (std::uint32_t& word : words) word = generator();
+  std::vector<float> scales(static_cast<std::size_t>(n) * groups), biases(scales.size()), a(static_cast<std::size_t>(m) * k);
+  for (std::vector<float>* numbers : {&scales, &biases, &a})
+    for (float& number : *numbers) number = draw();
+  const PackedMatrix matrix{n, k, bits, group, words.data(), scales.data(), biases.data()};
+  std::vector<float> together(static_cast<std::size_t>(m) * n), alone(n);
+  packed_product(m, a.data(), matrix, together.data());
+  for (int row = 0; row < m; ++row) {
+    const float* left = a.data() + static_cast<std::size_t>(row) * k;
+    const float* got = together.data() + static_cast<std::size_t>(row) * n;
+    packed_product(1, left, matrix, alone.data());
+    bool right = std::memcmp(alone.data(), got, alone.size() * sizeof(float)) == 0;
+    for (int j = 0; j < n && right; ++j) {
+      double sum = 0, size = 0;
+      for (int i = 0; i < k; ++i) {
+        const std::size_t place = static_cast<std::size_t>(j) * k + i, of_group = static_cast<std::size_t>(j) * groups + i / group;
+        const std::uint32_t number = words[place / each] >> (bits * (place % each)) & ((1u << bits) - 1);
+        const double term = (static_cast<double>(scales[of_group]) * number + biases[of_group]) * left[i];
+        sum += term;
+        size += std::abs(term);
+      }
+      right = std::abs(sum - got[j]) <= 2e-6 * size;
+    }
+    if (!right) {
+      std::printf("%d bits, groups of %d, m %d, n %d, k %d: row %d is wrong, or depends on others\n", bits, group, m, n, k, row);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool packed_products_are_right() {
+  for (int bits : {2, 4, 8})
+    for (int group : {32, 64, 128})
+      for (int k : {128, 640, 1152})
+        for (int n : {1, 5, 131})
+          for (int m : {1, 2, 5, 9})
+            if (!packed_product_takes(bits, group, k) || !packed_case(bits, group, m, n, k)) return false;
+  return true;
+}
+
 bool is_near(const char* name, double x, float got, double want, double tolerance) {
   if (std::abs(got - want) <= tolerance) return true;
   std::printf("%s of %g is %.9g instead of %.9g\n", name, x, got, want);
@@ -210,12 +256,13 @@ bool all_are_ours() {
   const auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
   return is_ours("cblas_sgemm", dlsym(RTLD_DEFAULT, "cblas_sgemm")) && is_ours("softmax", address(softmax)) &&
          is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
-         is_ours("rms_norm", address(&mlx::core::fast::rms_norm));
+         is_ours("rms_norm", address(&mlx::core::fast::rms_norm)) &&
+         is_ours("quantized_matmul", address(&mlx::core::quantized_matmul));
 }
 
 }  // namespace
 
 int main() {
-  const bool right = products_are_right() && all_rows_are_alone() && functions_are_right() && edges_are_right() && all_are_ours();
+  const bool right = products_are_right() && all_rows_are_alone() && packed_products_are_right() && functions_are_right() && edges_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

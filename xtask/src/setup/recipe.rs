@@ -19,7 +19,7 @@ const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 16] = [
+pub(super) const HELPERS: [(&str, &str); 18] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
@@ -31,6 +31,8 @@ pub(super) const HELPERS: [(&str, &str); 16] = [
     ("tiles.cpp", include_str!("../../native/tiles.cpp")),
     ("processors.h", include_str!("../../native/processors.h")),
     ("workers.h", include_str!("../../native/workers.h")),
+    ("packed.h", include_str!("../../native/packed.h")),
+    ("packed.cpp", include_str!("../../native/packed.cpp")),
     ("pointwise.h", include_str!("../../native/pointwise.h")),
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
