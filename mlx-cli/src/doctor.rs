@@ -163,7 +163,7 @@ impl Findings {
                 (
                     "packed weights of 4 bits",
                     rates.packed,
-                    "quantized ones become f32, unless --keep-quantized puts memory first",
+                    "quantized ones become f32, unless --keep-quantized keeps them packed",
                 ),
             ] {
                 if rate < rates.single / 2.0 {
