@@ -43,8 +43,16 @@ impl<'a> Compiler<'a> {
     pub(super) fn library(&self, home: &Path) -> Result<()> {
         let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
         sources.extend(
-            ["operations.cpp", "blas.cpp", "few_rows.cpp", "tiles.cpp", "packed.cpp", "pointwise.cpp", "clock.cpp"]
-                .map(|name| self.build.join("helpers").join(name)),
+            [
+                "operations.cpp",
+                "blas.cpp",
+                "few_rows.cpp",
+                "tiles.cpp",
+                "packed.cpp",
+                "pointwise.cpp",
+                "clock.cpp",
+            ]
+            .map(|name| self.build.join("helpers").join(name)),
         );
         let objects = self.objects(&sources)?;
         let mut link = self.command();
