@@ -4,6 +4,7 @@
 #include "packed.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "lanes.h"
@@ -66,6 +67,12 @@ struct Words {
   }
 };
 
+// The first numbers of a register, each of them `Each` times.
+template <int Each, class Register, std::size_t... I>
+INLINE Register repeated(const Register& few, std::index_sequence<I...>) {
+  return __builtin_shufflevector(few, few, static_cast<int>(I / Each)...);
+}
+
 // One number for every `Each` words, from `count` of them.
 template <int W, int Each>
 INLINE Sixteen<W> spread(const float* from, int count) {
@@ -80,11 +87,9 @@ INLINE Sixteen<W> spread(const float* from, int count) {
     if constexpr (Each >= W) {
       out.parts[part] = Register{} + from[part * W / Each];
     } else {
-      typename Words<W>::Signed places;
-      for (int i = 0; i < W; ++i) places[i] = i / Each;
       Register few{};
       std::memcpy(&few, from + part * W / Each, sizeof(float) * W / Each);
-      out.parts[part] = __builtin_shuffle(few, places);
+      out.parts[part] = repeated<Each>(few, std::make_index_sequence<W>());
     }
   }
   return out;
