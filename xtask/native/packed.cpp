@@ -46,13 +46,20 @@ struct Words {
   typedef std::int32_t Signed __attribute__((vector_size(4 * W)));
   Register parts[kLanes / W];
 
+  // With the highest bit of each number turned over: as a number with a sign it is smaller by half of its range. Then a product is a sum
+  // of smaller terms, and its rounding, too.
+  template <int Bits>
   INLINE void load(const std::uint32_t* from, int count) {
+    constexpr std::uint32_t highest = Bits == 2 ? 0xaaaaaaaa : Bits == 4 ? 0x88888888 : 0x80808080;
     std::uint32_t padded[kLanes];
     if (count < kLanes) {
       for (int i = 0; i < kLanes; ++i) padded[i] = i < count ? from[i] : 0;
       from = padded;
     }
-    UNROLL for (int part = 0; part < kLanes / W; ++part) std::memcpy(&parts[part], from + part * W, sizeof(Register));
+    UNROLL for (int part = 0; part < kLanes / W; ++part) {
+      std::memcpy(&parts[part], from + part * W, sizeof(Register));
+      parts[part] ^= highest;
+    }
   }
 
   // The numbers at `place` of the words.
@@ -60,8 +67,9 @@ struct Words {
   INLINE Sixteen<W> numbers(int place) const {
     Sixteen<W> out;
     UNROLL for (int part = 0; part < kLanes / W; ++part) {
-      const Register number = (parts[part] >> (Bits * place)) & ((1u << Bits) - 1);
-      out.parts[part] = __builtin_convertvector(reinterpret_cast<const Signed&>(number), typename Sixteen<W>::Register);
+      const Register first = parts[part] << (32 - Bits - Bits * place);
+      const Signed number = reinterpret_cast<const Signed&>(first) >> (32 - Bits);
+      out.parts[part] = __builtin_convertvector(number, typename Sixteen<W>::Register);
     }
     return out;
   }
@@ -108,7 +116,7 @@ INLINE void dots(const Left& a, const PackedMatrix& b, float* c, int row, int co
   const auto add = [&](int block, int count) INLINE_LAMBDA {
     Words<W> right[C];
     Sixteen<W> parts[R][C] = {};
-    UNROLL for (int j = 0; j < C; ++j) right[j].load(b.words + static_cast<std::ptrdiff_t>(column + j) * words + block * kLanes, count);
+    UNROLL for (int j = 0; j < C; ++j) right[j].template load<Bits>(b.words + static_cast<std::ptrdiff_t>(column + j) * words + block * kLanes, count);
     UNROLL for (int place = 0; place < each; ++place) {
       Sixteen<W> numbers[C];
       UNROLL for (int j = 0; j < C; ++j) numbers[j] = right[j].template numbers<Bits>(place);
@@ -131,8 +139,12 @@ INLINE void dots(const Left& a, const PackedMatrix& b, float* c, int row, int co
   for (int group = 0; group < a.groups; group += kLanes) {
     const int count = std::min(kLanes, a.groups - group);
     UNROLL for (int j = 0; j < C; ++j) {
-      Sixteen<W> bias;
-      bias.load(b.biases + static_cast<std::ptrdiff_t>(column + j) * a.groups + group, count);
+      const std::ptrdiff_t place = static_cast<std::ptrdiff_t>(column + j) * a.groups + group;
+      Sixteen<W> bias, scale, half;
+      bias.load(b.biases + place, count);
+      scale.load(b.scales + place, count);
+      UNROLL for (auto& part : half.parts) part = typename Sixteen<W>::Register{} + static_cast<float>(1 << (Bits - 1));
+      bias.add_product(scale, half);
       UNROLL for (int r = 0; r < R; ++r) {
         Sixteen<W> of_group;
         of_group.load(a.sums.data() + static_cast<std::ptrdiff_t>(row + r) * a.groups + group, count);
