@@ -2,7 +2,7 @@
 
     python bench/models.py FOLDER
 
-toy: 2 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
+toy and deep: 2 and 28 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
 chat template, so that servers can be asked with text. The answers of a chain are known: behind each token of the chain comes the next
 one, and behind other tokens one of the chain. All know the same chain.
 """
@@ -21,6 +21,8 @@ SIZES = {
     "25m": dict(hidden_size=512, num_hidden_layers=6, intermediate_size=1408, num_attention_heads=8, num_key_value_heads=4, head_dim=64, vocab_size=8192),
     "150m": dict(hidden_size=768, num_hidden_layers=12, intermediate_size=3072, num_attention_heads=12, num_key_value_heads=4, head_dim=64, vocab_size=32000),
 }
+# Many layers with little in them: all of a step is the host's work.
+SIZES |= {"deep": dict(SIZES["toy"], num_hidden_layers=28)}
 SIZES |= {f"{size}-chain": SIZES[size] for size in ("25m", "150m")}
 CHAIN, FIRST = 2048, 5
 SPECIAL = ["<|pad|>", "<|begin|>", "<|start|>", "<|role|>", "<|end|>"]

@@ -37,11 +37,21 @@ def plain_blas():
     return made
 
 
+def slow_device():
+    """The library that makes MLX's CPU stream a device that works beside the host; none where MLX is built in another way."""
+    headers = sorted((ROOT / "target/native").glob("*/mlx/include"), key=lambda path: path.stat().st_mtime)
+    if platform.system() != "Linux" or not headers:
+        return None
+    made = OUTPUT / "libslow_device.so"
+    subprocess.run(["g++", "-std=c++20", "-O2", "-shared", "-fPIC", f"-I{headers[-1]}", ROOT / "bench/slow_device.cpp", "-o", made], check=True)
+    return made
+
+
 def prepare():
     OUTPUT.mkdir(parents=True, exist_ok=True)
     models = OUTPUT / "models"
     subprocess.run([sys.executable, ROOT / "bench/models.py", models], check=True)
-    return Kit(pathlib.Path(sys.executable), models, plain_blas(), os.cpu_count())
+    return Kit(pathlib.Path(sys.executable), models, plain_blas(), slow_device(), os.cpu_count())
 
 
 def processor():

@@ -30,6 +30,7 @@ class Kit:
     python: pathlib.Path
     models: pathlib.Path
     plain_blas: pathlib.Path | None
+    slow_device: pathlib.Path | None
     threads: int
 
     def ours(self, *arguments, name="ours"):
@@ -108,11 +109,24 @@ def topics(kit):
     yield Topic("sampling", "Sampling", [kit.ours("sampling"), kit.null("sampling"), kit.peer("mlx_lm_sampling.py")])
     yield Topic("history", "Penalties, by length of the history", [kit.ours("history")])
     yield Topic("graph", "Operations a layer", [kit.ours("graph", *families), kit.peer("mlx_lm_graph.py", *families)], turns=1)
+    if kit.slow_device:
+        yield from ahead(kit)
     yield from speculation(kit)
     yield start(kit)
     yield served(kit, small)
     yield greedy(kit, small)
     yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "guide/model")], turns=1)
+
+
+def ahead(kit):
+    """Steps that begin before the tokens before them are drawn, on a slow device."""
+    cases = [(3, 1, 64, "greedy"), (5, 1, 64, "greedy"), (10, 1, 64, "greedy"), (10, 1, 4000, "greedy"), (5, 8, 64, "greedy"), (5, 32, 64, "greedy"), (5, 1, 64, "random"), (5, 1, 64, "penalized")]
+    for milliseconds, rows, position, sampling in cases:
+        program = [kit.python, ROOT / "bench/ahead.py", ROOT / "target/release/mlx-bench", kit.slow_device, milliseconds, rows, position, sampling]
+        arms = [("ours", "auto"), ("off", "off"), ("off again", "off")]
+        contestants = [Contestant(name, [*program, pipeline, kit.model("deep")]) for name, pipeline in arms]
+        title = f"Running ahead: {milliseconds} ms a step, {rows} rows at {position}, {sampling}"
+        yield Topic(f"ahead-{milliseconds}-{rows}-{position}-{sampling}", title, contestants, turns=5)
 
 
 def speculation(kit):

@@ -99,8 +99,9 @@ fn a_batched_step_that_fails_is_repeated_one_by_one() {
 
 /// Steps that overlap with the host's work and steps that do not. Faults are made on a CPU, where files are read in the stream that
 /// the engine waits for.
-fn backends() -> [Backend; 2] {
-    [false, true].map(|pipelined| Backend { pipelined, ..Backend::CPU })
+fn backends() -> [Backend; 3] {
+    let ways = [(false, false), (true, false), (true, true)];
+    ways.map(|(pipelined, runs_ahead)| Backend { pipelined, runs_ahead, ..Backend::CPU })
 }
 
 /// Queues work on this thread's stream that will fail.
@@ -146,6 +147,32 @@ fn a_step_that_fails_on_the_device_is_repeated() {
         }
         assert!(failures.load(Ordering::Relaxed) > 3, "it did fail");
         assert!(engine.stats().preemptions >= 3, "and was noticed");
+    }
+}
+
+#[test]
+fn whichever_half_of_a_step_fails_it_is_repeated() {
+    let _turn = cpu();
+    let backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
+    let expected = expected(30);
+    for between in 2..9 {
+        let passes = AtomicUsize::new(0);
+        let engine = scripted_on(backend, MODEL, move |states| {
+            // Both halves of a step come here.
+            let pass = if states.len() > 2 { passes.fetch_add(1, Ordering::Relaxed) } else { 0 };
+            if pass > 4 && pass < 40 && pass.is_multiple_of(between) {
+                fail_on_the_device();
+            }
+            Ok(())
+        });
+        let running: Vec<Generation> =
+            prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(30))).collect();
+        for (generation, expected) in running.into_iter().zip(&expected) {
+            let outcome = collect(generation);
+            assert_eq!((outcome.ids(), outcome.finished.reason), (expected.ids(), FinishReason::Length));
+        }
+        let stats = engine.stats();
+        assert!(stats.preemptions > 0 && stats.steps_ahead > 0, "{stats:?}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod agents;
+mod ahead;
 mod batch_draw;
 mod borrowing;
 mod cancelled_prompts;

@@ -2,6 +2,7 @@
 //! bench/run.py reads.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod figures;
 mod gaps;
 mod graph;
@@ -28,7 +29,8 @@ use mlx_core::{Error, Result};
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 16] = [
+const MEASURES: [(&str, Measure); 17] = [
+    ("ahead", ahead::measure),
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
     ("graph", graph::measure),

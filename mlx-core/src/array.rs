@@ -141,6 +141,11 @@ impl Rows {
         Ok(Self(logits.as_dtype(Dtype::Float32)?.contiguous()?))
     }
 
+    /// The rows on the device, `[R, V]`.
+    pub(crate) fn array(&self) -> &Array {
+        &self.0
+    }
+
     /// Lets the device begin with them and returns at once.
     pub fn start(&self) -> Result<()> {
         Ok(async_eval([&self.0])?)

@@ -24,6 +24,9 @@ pub struct Backend {
     /// The next decode step is started before the last one's tokens are emitted. MLX's CPU backend queues about fifty operations
     /// before it blocks the caller, fewer than a step has, so nothing would overlap.
     pub pipelined: bool,
+    /// The first layers of the next decode step are issued before the tokens of the last one are drawn, with tokens that the device
+    /// guesses, so that it has work meanwhile.
+    pub runs_ahead: bool,
     /// The rows of a decode step attend at once where their layers keep every position, instead of one by one: fewer operations, but
     /// over as many positions as the longest has. Exact steps do not. No device was measured to gain.
     pub batched_decode: bool,
@@ -38,6 +41,7 @@ impl Backend {
         keeps_floats: false,
         half_experts: false,
         pipelined: false,
+        runs_ahead: false,
         batched_decode: false,
     };
 
@@ -49,6 +53,7 @@ impl Backend {
         keeps_floats: true,
         half_experts: true,
         pipelined: true,
+        runs_ahead: true,
         batched_decode: false,
     };
 

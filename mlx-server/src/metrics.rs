@@ -139,7 +139,7 @@ impl Metrics {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&EngineStats) -> u64);
 
-const FIGURES: [Figure; 18] = [
+const FIGURES: [Figure; 20] = [
     ("mlx_requests_waiting", "gauge", "Requests in the queue.", |it| it.waiting as u64),
     ("mlx_requests_running", "gauge", "Requests that are running.", |it| it.running as u64),
     ("mlx_requests_finished_total", "counter", "Finished requests.", |it| it.finished),
@@ -148,6 +148,10 @@ const FIGURES: [Figure; 18] = [
     ("mlx_completion_tokens_total", "counter", "Generated tokens.", |it| it.completion_tokens),
     ("mlx_drafted_tokens_total", "counter", "Tokens of drafts that were verified.", |it| it.drafted_tokens),
     ("mlx_accepted_tokens_total", "counter", "Tokens of drafts that were drawn.", |it| it.accepted_tokens),
+    ("mlx_steps_ahead_total", "counter", "Steps that began before the tokens before them were drawn.", |it| {
+        it.steps_ahead
+    }),
+    ("mlx_steps_dropped_total", "counter", "Steps of those that were dropped.", |it| it.steps_dropped),
     ("mlx_preemptions_total", "counter", "Preemptions of requests.", |it| it.preemptions),
     ("mlx_budget_bytes", "gauge", "Memory budget of the engine in bytes.", |it| it.budget_bytes),
     ("mlx_reserved_bytes", "gauge", "Bytes reserved for weights and requests.", |it| it.reserved_bytes),

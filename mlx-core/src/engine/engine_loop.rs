@@ -1,5 +1,6 @@
 //! The engine: its loop admits, plans, runs, draws, accepts and emits. Invariant: every request of every front end goes through it.
 
+mod ahead;
 mod ends;
 mod figures;
 mod propose;
@@ -17,6 +18,7 @@ use super::options::{EngineOptions, Exactness};
 use super::output::{Accepted, accept};
 use super::prefix::Prefixes;
 use super::request::FinishReason;
+use super::run::ahead::Ahead;
 use super::run::device::Device;
 use super::run::draft_model::DraftModel;
 use super::run::executor::{PrefillPass, Work};
@@ -55,6 +57,8 @@ pub(super) struct EngineLoop {
     prefixes: Prefixes,
     drafters: Drafters,
     draft_model: Option<DraftModel>,
+    /// The first layers of the next step.
+    ahead: Option<Ahead>,
     /// Tokens that were accepted and are to be emitted.
     accepted: Vec<Accepted>,
     /// Sequences that have ended and whose states may be kept.
@@ -92,6 +96,7 @@ impl EngineLoop {
             prefixes,
             drafters,
             draft_model,
+            ahead: None,
             accepted: Vec::new(),
             retired: Vec::new(),
             scratch: Scratch::default(),
@@ -116,6 +121,7 @@ impl EngineLoop {
                 Err(TryRecvError::Disconnected) => break,
             }
         }
+        self.drop_ahead();
         while self.prefixes.save_next(true) {}
     }
 
@@ -134,7 +140,7 @@ impl EngineLoop {
         messages.recv().map_err(TryRecvError::from)
     }
 
-    /// One step. Nothing is pending on the device when it begins and when it ends.
+    /// One step. Nothing is pending on the device when it begins and when it ends but what ran ahead.
     fn step(&mut self) {
         self.end_cancelled();
         self.prefixes.receive(&mut self.sequences, &self.device, None);
@@ -147,24 +153,30 @@ impl EngineLoop {
             // All that runs waits for the disk.
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
         }
+        let ahead = self.take_ahead(&plan);
         self.shift_full_states(&mut plan);
+        let outlook = self.outlook(&plan);
         let free = self.scheduler.ledger().free();
-        let mut work = Work::new(self.prefixes.checkpoint_room(&plan, &mut self.sequences, free));
+        let room = self.prefixes.checkpoint_room(&plan, &mut self.sequences, free);
+        let since = ahead.as_ref().map_or_else(Instant::now, |ahead| ahead.since);
+        let mut work = Work::new(room, outlook.is_some(), since);
         self.device.start_prefill(&plan, &mut self.sequences, &mut work);
         if self.device.pipelined() {
-            self.device.start_decode(&plan, &mut self.sequences, &mut work);
+            self.device.start_decode(&plan, ahead, &mut self.sequences, &mut work);
             self.emit();
             self.prepare_draws(&plan);
+            self.run_ahead(outlook.as_deref(), &mut work);
             work.wait_for_prefill(&self.sequences);
             work.wait_for_decode();
             self.collect(&mut work);
+            self.settle(work.waited_at());
         } else {
             // Issuing blocks here until the device has almost caught up, so the host gains nothing by running ahead.
             work.wait_for_prefill(&self.sequences);
             self.collect(&mut work);
             self.emit();
             self.prepare_draws(&plan);
-            self.device.start_decode(&plan, &mut self.sequences, &mut work);
+            self.device.start_decode(&plan, None, &mut self.sequences, &mut work);
             work.wait_for_decode();
             self.collect(&mut work);
             self.emit();
@@ -204,6 +216,9 @@ impl EngineLoop {
     }
 
     fn apply(&mut self, changes: &Changes) {
+        if *changes != Changes::default() {
+            self.drop_ahead();
+        }
         for &id in &changes.grow {
             self.capacity.extend(&mut self.sequences.get_mut(id).reservation);
         }

@@ -25,7 +25,7 @@ pub(crate) use constraint::{Preamble, Thoughts};
 pub use generation::{EventStream, Generation};
 pub use handle::Engine;
 pub use memory_fit::MemoryFit;
-pub use options::{Client, EngineOptions, Exactness, Priority};
+pub use options::{Client, EngineOptions, Exactness, Pipeline, Priority};
 pub use output::embedding::Pooling;
 pub use prefix::PrefixMiss;
 pub use registry::{Engines, FolderStamp};

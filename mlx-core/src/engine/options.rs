@@ -1,6 +1,11 @@
 //! The options of an engine: chosen once, when it is started.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
 use super::speculate::{CustomDrafter, Speculate};
 use crate::backend::Backend;
@@ -29,6 +34,8 @@ pub struct EngineOptions {
     pub prompt_cache: Option<DiskOptions>,
     /// The code paths of the model. `None`: those of the device.
     pub backend: Option<Backend>,
+    /// Whether decode steps may begin before the tokens of the ones before are drawn.
+    pub pipeline: Pipeline,
     /// Quantize keys and values to 4 or 8 bits: less memory, approximate answers. `None`: not quantized.
     pub kv_bits: Option<u8>,
     /// Folders of adapters that requests may go through, see [`Engine::with_adapter`](super::Engine::with_adapter); the model and all of
@@ -61,6 +68,7 @@ impl Default for EngineOptions {
             prefix_cache: None,
             prompt_cache: None,
             backend: None,
+            pipeline: Pipeline::Auto,
             kv_bits: None,
             adapters: Vec::new(),
             speculate: Speculate::Auto,
@@ -94,7 +102,34 @@ impl EngineOptions {
 
     /// What models are computed with.
     pub(super) fn backend(&self) -> Result<Backend> {
-        self.backend.map_or_else(Backend::detect, Ok)
+        let backend = self.backend.map_or_else(Backend::detect, Ok)?;
+        Ok(Backend { runs_ahead: backend.runs_ahead && self.pipeline == Pipeline::Auto, ..backend })
+    }
+}
+
+/// Whether decode steps may begin before the tokens of the ones before are drawn. It changes speed and nothing else.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pipeline {
+    /// Where the device works beside the host and the tokens can be guessed.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+impl FromStr for Pipeline {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::deserialize(StrDeserializer::<ValueError>::new(text))
+            .map_err(|_| format!("{text:?} is neither auto nor off"))
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
     }
 }
 

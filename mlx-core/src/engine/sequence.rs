@@ -12,6 +12,7 @@ use super::output::OutputText;
 use super::output::embedding::Embedding;
 use super::output::prompt_score::PromptScore;
 use super::request::{Event, FinishReason, GenerationRequest, Limits};
+use super::run::ahead::GuessRate;
 use super::run::draft_state::DraftState;
 use super::run::hidden_rows::HiddenRows;
 use super::schedule::capacity::Reservation;
@@ -52,6 +53,11 @@ impl Sequences {
     /// A sequence that may have ended.
     pub(super) fn find(&self, id: u64) -> Option<&Sequence> {
         self.0.get(&id)
+    }
+
+    /// The same.
+    pub(super) fn find_mut(&mut self, id: u64) -> Option<&mut Sequence> {
+        self.0.get_mut(&id)
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Sequence {
@@ -96,6 +102,8 @@ pub(super) struct Sequence {
     pub(super) miss: Option<Miss>,
     /// `None` if nothing is proposed for it.
     pub(super) drafts: Option<Box<SequenceDrafts>>,
+    /// How often the device guesses its tokens.
+    pub(super) guesses: GuessRate,
     cached_tokens: usize,
     clock: Clock,
 }
@@ -192,6 +200,7 @@ impl Sequence {
             ended: None,
             miss: None,
             drafts: None,
+            guesses: GuessRate::default(),
             cached_tokens: 0,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }

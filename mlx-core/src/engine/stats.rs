@@ -29,6 +29,10 @@ pub struct EngineStats {
     pub drafted_tokens: u64,
     /// Those of them that were drawn.
     pub accepted_tokens: u64,
+    /// Decode steps that began before the tokens of the step before were drawn.
+    pub steps_ahead: u64,
+    /// Those of them that were dropped: a guess was wrong, or a sequence ended.
+    pub steps_dropped: u64,
     /// Preemptions: times that a running request went back to the queue to free memory.
     pub preemptions: u64,
     /// The memory budget, in bytes.
@@ -67,6 +71,8 @@ pub(super) struct Gauges {
     pub(super) completion_tokens: AtomicU64,
     pub(super) drafted: AtomicU64,
     pub(super) accepted: AtomicU64,
+    pub(super) steps_ahead: AtomicU64,
+    pub(super) steps_dropped: AtomicU64,
     pub(super) preemptions: AtomicU64,
     pub(super) reserved_bytes: AtomicU64,
     pub(super) used_bytes: AtomicU64,
@@ -140,6 +146,8 @@ impl Gauges {
             completion_tokens: read(&self.completion_tokens),
             drafted_tokens: read(&self.drafted),
             accepted_tokens: read(&self.accepted),
+            steps_ahead: read(&self.steps_ahead),
+            steps_dropped: read(&self.steps_dropped),
             preemptions: read(&self.preemptions),
             budget_bytes,
             reserved_bytes: read(&self.reserved_bytes),

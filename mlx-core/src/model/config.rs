@@ -199,6 +199,13 @@ pub struct LayerConfig {
     pub is_moe: bool,
 }
 
+impl LayerConfig {
+    /// Whether it extends states of its own.
+    pub(crate) fn extends(&self) -> bool {
+        self.kv_source.is_none() && self.mixer != MixerKind::None
+    }
+}
+
 /// Which norms a layer has, by the names of their tensors, and how its parts are added up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockConfig {

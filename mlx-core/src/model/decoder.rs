@@ -10,7 +10,6 @@ use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
 use super::embedding::Embedding;
 use super::linear::{Linear, Part};
-use super::mixer::MixerKind;
 use super::mtp::{self, Fusion, MtpNames, READ_BEHIND};
 use super::norm::Norm;
 use super::pass::Pass;
@@ -182,8 +181,7 @@ impl Model for Decoder {
         }
         let mut end = pass.layer.saturating_add(layers);
         // Layers without states of their own follow at once: a state whose layers are done looks like one whose pass is.
-        let extends = |layer: &LayerConfig| layer.kv_source.is_none() && layer.mixer != MixerKind::None;
-        if end >= self.blocks.len() || !self.config.layers[end..].iter().any(extends) {
+        if end >= self.blocks.len() || !self.config.layers[end..].iter().any(LayerConfig::extends) {
             end = self.blocks.len();
         }
         for layer in pass.layer..end {

@@ -14,6 +14,7 @@ pub mod family;
 mod feed_forward;
 mod footprint;
 mod gated_delta;
+mod guess;
 #[cfg(test)]
 mod halves;
 mod head;
@@ -54,6 +55,7 @@ pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 pub use head::{HeadConfig, LogitScale};
+pub(crate) use guess::{DrawnRow, Guess};
 pub(crate) use hidden::Hidden;
 pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
@@ -65,6 +67,7 @@ pub use moe::{
 };
 pub(crate) use mtp::READ_BEHIND;
 pub use norm::{NormConfig, NormKind};
+pub(crate) use pass::Issued;
 pub use pass::Pass;
 pub use per_layer_input::PerLayerInputConfig;
 use rope::LONG;
@@ -140,6 +143,8 @@ pub struct ModelSpec {
     /// A hash of all weights and of everything that config.json says about them; of the latter alone where the weights were not
     /// read.
     pub fingerprint: u128,
+    /// How many layers the first half of a decode step has; 0 if a step has no halves.
+    pub(crate) first_half: usize,
     /// The longest sequence of the default variant, if the model has another one (LongRoPE).
     short_context: Option<usize>,
 }
@@ -173,6 +178,8 @@ impl ModelSpec {
                     && layer.sliding_window.is_none()
                     && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
             }),
+            // A state looks finished when its last layer is.
+            first_half: config.layers.iter().rposition(LayerConfig::extends).unwrap_or(0).min(config.layers.len() / 2),
             short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }

@@ -21,6 +21,16 @@ pub struct Pass {
     pub(super) layer: usize,
 }
 
+/// What was issued of a pass up to some layer.
+pub(crate) struct Issued(Array);
+
+impl Issued {
+    /// Waits until it is computed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        Ok(self.0.eval()?)
+    }
+}
+
 impl Pass {
     /// How many layers have been issued.
     pub fn layer(&self) -> usize {
@@ -44,6 +54,12 @@ impl Pass {
     /// Starts to compute what has been issued and returns at once.
     pub fn start(&self) -> Result<()> {
         Ok(async_eval([&self.hidden])?)
+    }
+
+    /// The same, to be waited for when more has been issued.
+    pub(crate) fn issue(&self) -> Result<Issued> {
+        self.start()?;
+        Ok(Issued(self.hidden.clone()))
     }
 
     /// Waits for what has been issued.

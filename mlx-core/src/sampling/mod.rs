@@ -24,5 +24,6 @@ pub use logprobs::{TokenLogprob, score};
 pub use noise::{Stream, choice_seed, uniform};
 pub use options::{DryOptions, PenaltyOptions, SamplingOptions, XtcOptions};
 pub use params::{Dry, MAX_TOP_LOGPROBS, Penalties, SamplingParams, Xtc, random_seed};
+pub(crate) use sampler::Outlook;
 pub use sampler::{Draw, DrawRequest, Sampler, TokenTable};
 pub use scratch::Scratch;

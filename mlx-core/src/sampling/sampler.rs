@@ -51,6 +51,15 @@ pub struct DrawRequest<'a> {
     pub history: &'a TokenHistory,
 }
 
+/// What is known of a draw before its row is there.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Outlook {
+    /// The largest logit is drawn.
+    Greedy,
+    /// The token at `uniform` of the distribution.
+    Random { temperature: f32, min_p: f32, uniform: f64 },
+}
+
 /// A token that was drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draw {
@@ -132,6 +141,22 @@ impl Sampler {
             .and_then(|row| self.choose(row, history.len() + ahead, scratch));
         scratch.row = buffer;
         token
+    }
+
+    /// How the draw at a position goes if no filter but min-p removes anything; `None` if more than the row decides.
+    pub(crate) fn outlook(&self, position: usize) -> Option<Outlook> {
+        let SamplingParams { temperature, min_p, penalties, dry, logit_bias, seed, .. } = &self.params;
+        if penalties.is_on() || dry.is_on() || !logit_bias.is_empty() || self.constraint.is_some() {
+            return None;
+        }
+        if *temperature == 0.0 {
+            return Some(Outlook::Greedy);
+        }
+        Some(Outlook::Random {
+            temperature: *temperature,
+            min_p: *min_p,
+            uniform: uniform(*seed, position as u64, Stream::Draw),
+        })
     }
 
     /// The row with bias and penalties and, given a `mask` to compute in, the constraint, in `buffer`; the row itself if there is nothing to

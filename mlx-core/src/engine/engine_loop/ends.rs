@@ -23,8 +23,15 @@ impl EngineLoop {
     /// Ends the sequences whose clients have gone.
     pub(super) fn end_cancelled(&mut self) {
         let cancelled = self.sequences.iter().filter(|(_, sequence)| sequence.is_cancelled());
-        for id in cancelled.map(|(id, _)| id).collect::<Vec<_>>() {
-            self.end(id, FinishReason::Cancelled);
+        let cancelled: Vec<u64> = cancelled.map(|(id, _)| id).collect();
+        if !cancelled.is_empty() {
+            self.drop_ahead();
+        }
+        for id in cancelled {
+            // What ran ahead of it may have failed.
+            if self.sequences.find(id).is_some() {
+                self.end(id, FinishReason::Cancelled);
+            }
         }
         self.retire();
     }

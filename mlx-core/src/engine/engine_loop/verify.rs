@@ -101,7 +101,7 @@ impl EngineLoop {
     }
 
     /// Cuts a sequence's state back to its history.
-    fn cut(&mut self, id: u64) {
+    pub(super) fn cut(&mut self, id: u64) {
         let sequence = self.sequences.get_mut(id);
         let length = sequence.history.len();
         let state = &mut sequence.running().state;

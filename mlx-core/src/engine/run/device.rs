@@ -12,7 +12,7 @@ use crate::engine::schedule::capacity::{Capacity, freed};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
 use crate::error::Result;
-use crate::model::{Batch, Hidden, Input, LogitRows, Model, ModelSpec, Pass, Span};
+use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
 
 /// A model with its adapters, and how their passes are shaped.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
@@ -25,6 +25,7 @@ pub(in crate::engine) struct Device {
     /// Bits of keys and values, if they are quantized.
     kv_bits: Option<u8>,
     pipelined: bool,
+    runs_ahead: bool,
     /// Whether the rows of a draft attend in one operation.
     fused: bool,
     needs_checkpoints: bool,
@@ -66,7 +67,7 @@ impl Device {
     /// Prepares to run a model that drafts, for up to so many sequences at once.
     pub(in crate::engine) fn for_drafts(model: Box<dyn Model>, running: usize, backend: Backend) -> Self {
         let spec = model.spec().clone();
-        Self::of(vec![model], vec![spec], running, None, backend)
+        Self::of(vec![model], vec![spec], running, None, Backend { runs_ahead: false, ..backend })
     }
 
     fn of(
@@ -78,6 +79,7 @@ impl Device {
     ) -> Self {
         let checked = |model| Checked { model, exact_widths: OnceCell::new() };
         let models: Vec<Checked> = models.into_iter().map(checked).collect();
+        let first_half = specs[0].first_half;
         let empty = models[0].model.new_state(Variant::default());
         Self {
             models,
@@ -89,6 +91,7 @@ impl Device {
             rows,
             kv_bits,
             pipelined: backend.pipelined,
+            runs_ahead: backend.pipelined && backend.runs_ahead && first_half > 0,
         }
     }
 
@@ -110,6 +113,16 @@ impl Device {
     /// Whether steps run on the device while the host does something else.
     pub(in crate::engine) fn pipelined(&self) -> bool {
         self.pipelined
+    }
+
+    /// The layers of a decode step that are issued first, where it has halves.
+    pub(super) fn first_half(&self) -> usize {
+        self.base().spec().first_half
+    }
+
+    /// Whether decode steps may begin before the tokens of the ones before are drawn.
+    pub(in crate::engine) fn runs_ahead(&self) -> bool {
+        self.runs_ahead
     }
 
     /// Whether states can go back to checkpoints alone.
@@ -230,7 +243,7 @@ impl Device {
     }
 
     /// A decode step as it has to run: an `exact` one span by span and as wide as was checked.
-    fn step(&self, adapter: usize, batch: Batch, rows: usize, exact: bool) -> Result<Batch> {
+    pub(super) fn step(&self, adapter: usize, batch: Batch, rows: usize, exact: bool) -> Result<Batch> {
         if !exact {
             return Ok(batch);
         }
@@ -247,20 +260,20 @@ impl Device {
         states: &mut [&mut SequenceState],
         exact: bool,
     ) -> Result<Rows> {
-        let pass = self.decode_batch(adapter, Batch::decode(rows), rows.len(), states, exact)?;
+        let (pass, _) = self.decode_batch(adapter, Batch::decode(rows), rows.len(), states, exact, false)?;
         self.logits(adapter, &pass)
     }
 
     /// The same with more than one token for some states: the newest, and those of a draft. Each state comes with its tokens and the
-    /// position of the first; the rows are in their order, and so are
-    /// those of the pass.
+    /// position of the first; the rows are in their order, and so are those of the pass. `in_halves` issues the first layers on their own.
     pub(in crate::engine) fn verify(
         &self,
         adapter: usize,
         tokens: &[(Vec<u32>, usize)],
         states: &mut [&mut SequenceState],
         exact: bool,
-    ) -> Result<(Rows, Pass)> {
+        in_halves: bool,
+    ) -> Result<(Rows, Pass, Option<Issued>)> {
         // Row by row, each has the bits of its own step.
         let by_row = exact || !self.fused || self.recurrent;
         let spans = tokens.iter().enumerate().flat_map(|(state, (tokens, start))| {
@@ -270,8 +283,8 @@ impl Device {
         let spans = spans.collect();
         let rows: Vec<u32> = tokens.iter().flat_map(|it| &it.0).copied().collect();
         let batch = Batch::new(Input::Tokens(array::from_tokens(&rows)), spans);
-        let pass = self.decode_batch(adapter, batch, rows.len(), states, exact)?;
-        Ok((self.logits(adapter, &pass)?, pass))
+        let (pass, front) = self.decode_batch(adapter, batch, rows.len(), states, exact, in_halves)?;
+        Ok((self.logits(adapter, &pass)?, pass, front))
     }
 
     fn decode_batch(
@@ -281,11 +294,13 @@ impl Device {
         rows: usize,
         states: &mut [&mut SequenceState],
         exact: bool,
-    ) -> Result<Pass> {
+        in_halves: bool,
+    ) -> Result<(Pass, Option<Issued>)> {
         let model = self.model(adapter);
         let mut pass = model.begin(self.step(adapter, batch, rows, exact)?)?;
+        let front = in_halves.then(|| self.issue_front(adapter, &mut pass, states)).transpose()?;
         model.advance(&mut pass, self.layers(), states)?;
-        Ok(pass)
+        Ok((pass, front))
     }
 
     /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the

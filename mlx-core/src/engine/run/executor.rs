@@ -4,18 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use super::ahead::Ahead;
 use super::device::{Device, PrefillChunk};
 use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
 use crate::engine::sequence::{Run, Sequence, Sequences};
 use crate::error::Result;
-use crate::model::{Hidden, LogitRows, Pass, READ_BEHIND};
+use crate::model::{Hidden, Issued, LogitRows, Pass, READ_BEHIND};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
     /// Bytes that checkpoints of prompts may still take.
     checkpoint_room: u64,
+    /// Whether the first layers of a decode pass are issued on their own.
+    in_halves: bool,
     prefill: Vec<PrefillPass>,
     /// The prefill work that was issued.
     prefill_cost: f64,
@@ -39,6 +42,8 @@ pub(in crate::engine) struct DecodePass {
     pub(in crate::engine) logits: Rows,
     /// The hidden states of the rows after the last norm, if a head drafts from them, with padding.
     pub(in crate::engine) hidden: Option<Hidden>,
+    /// Its first layers, if they were issued on their own.
+    pub(in crate::engine) front: Option<Issued>,
 }
 
 /// A prefill pass all of whose layers are issued.
@@ -50,14 +55,16 @@ pub(in crate::engine) struct PrefillPass {
 }
 
 impl Work {
-    /// No passes yet; checkpoints of prompts may take so many bytes.
-    pub(in crate::engine) fn new(checkpoint_room: u64) -> Self {
+    /// No passes yet; checkpoints of prompts may take so many bytes. `in_halves` issues the first layers of a decode pass on their own; the
+    /// device has worked on the passes since `started`.
+    pub(in crate::engine) fn new(checkpoint_room: u64, in_halves: bool, started: Instant) -> Self {
         Self {
             checkpoint_room,
+            in_halves,
             prefill: Vec::new(),
             prefill_cost: 0.0,
             decode: Vec::new(),
-            started: Instant::now(),
+            started,
             prefill_seconds: None,
             decode_seconds: None,
             fault: None,
@@ -66,8 +73,18 @@ impl Work {
         }
     }
 
+    /// When the last wait ended.
+    pub(in crate::engine) fn waited_at(&self) -> Instant {
+        self.started
+    }
+
+    /// The decode pass, if it is the only pass.
+    pub(in crate::engine) fn only_decode(&self) -> Option<&DecodePass> {
+        self.decode.first().filter(|_| self.fault.is_none() && self.decode.len() == 1 && self.prefill.is_empty())
+    }
+
     /// Keeps the first error.
-    fn check(&mut self, outcome: Result<()>) {
+    pub(in crate::engine) fn check(&mut self, outcome: Result<()>) {
         if let (None, Err(error)) = (&self.fault, outcome) {
             self.fault = Some(error.to_string());
         }
@@ -138,14 +155,22 @@ impl Work {
 }
 
 impl Device {
-    /// Issues the decode passes of a plan behind what is on the device already.
+    /// Issues the decode passes of a plan behind what is on the device already; what is left of it, if it ran `ahead`.
     pub(in crate::engine) fn start_decode(
         &self,
         plan: &StepPlan,
+        ahead: Option<Ahead>,
         sequences: &mut Sequences,
         work: &mut Work,
     ) {
         work.decode_ids.clone_from(&plan.decode);
+        if let Some(ahead) = ahead {
+            match self.finish(ahead, sequences) {
+                Ok(pass) => work.decode.push(pass),
+                Err(error) => work.check(Err(error)),
+            }
+            return;
+        }
         let mut by_adapter: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
         for &id in &plan.decode {
             by_adapter.entry(sequences.get(id).adapter()).or_default().push(id);
@@ -154,7 +179,7 @@ impl Device {
             // Exact rows need the widths that were checked; where one row of a step does, all of them run that way.
             let exact = ids.iter().any(|id| sequences.get(*id).exact());
             for ids in ids.chunks(self.most_rows(adapter, exact)) {
-                match self.decode_pass(adapter, ids, plan, sequences, exact) {
+                match self.decode_pass(adapter, ids, plan, sequences, (exact, work.in_halves)) {
                     Ok(pass) => work.decode.push(pass),
                     Err(error) => work.check(Err(error)),
                 }
@@ -168,7 +193,7 @@ impl Device {
         ids: &[u64],
         plan: &StepPlan,
         sequences: &mut Sequences,
-        exact: bool,
+        (exact, in_halves): (bool, bool),
     ) -> Result<DecodePass> {
         let (mut tokens, mut states): (Vec<(Vec<u32>, usize)>, Vec<&mut SequenceState>) = Default::default();
         for (id, sequence) in ids.iter().zip(sequences.several_mut(ids)) {
@@ -183,11 +208,11 @@ impl Device {
             tokens.push((rows, state.offset()));
             states.push(state);
         }
-        let (logits, pass) = self.verify(adapter, &tokens, &mut states, exact)?;
+        let (logits, pass, front) = self.verify(adapter, &tokens, &mut states, exact, in_halves)?;
         let is_read = ids.iter().any(|id| sequences.get(*id).is_drafted_by_head());
         let hidden = is_read.then(|| self.hidden(adapter, &pass)).transpose()?;
         let rows = tokens.iter().map(|it| it.0.len()).collect();
-        Ok(DecodePass { ids: ids.to_vec(), rows, logits, hidden })
+        Ok(DecodePass { ids: ids.to_vec(), rows, logits, hidden, front })
     }
 
     /// Issues the prefill passes of a plan.

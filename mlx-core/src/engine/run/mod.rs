@@ -1,6 +1,7 @@
 //! Running a plan: passes on the device, and the ways back.
 
 mod context_shift;
+pub(super) mod ahead;
 pub(super) mod device;
 pub(super) mod draft_model;
 pub(super) mod draft_state;

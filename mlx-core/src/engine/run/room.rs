@@ -59,13 +59,18 @@ pub(in crate::engine) fn capacity(
     draft: Option<&ModelSpec>,
     options: &EngineOptions,
 ) -> Result<Capacity> {
+    let (backend, rows) = (options.backend()?, step_rows(options.max_running.clamp(1, MOST_ROWS)));
+    let answers = if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES };
+    // The first layers of the next step, and what guesses of its tokens are computed from.
+    let guessed = spec.footprint.pass(rows, 0) + 2 * rows as u64 * spec.footprint.logits_per_row;
+    let ahead = if backend.runs_ahead { guessed } else { 0 };
     Capacity::new(
         spec,
         draft,
-        Chunks::new(options.backend()?.fused_attention),
-        step_rows(options.max_running.clamp(1, MOST_ROWS)),
+        Chunks::new(backend.fused_attention),
+        rows,
         options.max_running.max(1),
-        if options.speculate == Speculate::Off { 0 } else { ANSWERS_BYTES },
+        answers + ahead,
         budget(options)?,
     )
 }

@@ -1,0 +1,35 @@
+"""A decode step on a device that works beside the host, over what the device itself needs:
+
+    ahead.py PROGRAM PRELOAD MILLISECONDS ROWS POSITION SAMPLING PIPELINE MODEL
+
+PRELOAD is bench/slow_device.cpp, compiled. A first run without a delay counts the operations of a step, and the delay is chosen so that they
+take MILLISECONDS. Prints what `mlx-bench ahead` prints, and the ratio to MILLISECONDS.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+TOKENS = 120
+
+
+def run(tokens, nanoseconds):
+    program, preload, _, rows, position, sampling, pipeline, model = sys.argv[1:]
+    environment = os.environ | {"LD_PRELOAD": preload, "SLOW_DEVICE_NS": str(nanoseconds)}
+    command = [program, "ahead", model, rows, position, sampling, pipeline, str(tokens)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    operations = re.search(r"operations: (\d+)", done.stderr)
+    return json.loads(done.stdout.splitlines()[-1]), int(operations[1])
+
+
+def main():
+    wanted = float(sys.argv[3])
+    operations = (run(2 * TOKENS, 0)[1] - run(TOKENS, 0)[1]) / TOKENS
+    figures, _ = run(TOKENS, round(wanted * 1e6 / operations))
+    figures |= {"step over ideal": figures["step, ms"] / wanted, "operations a step": operations}
+    print(json.dumps(figures))
+
+
+main()

@@ -1,0 +1,98 @@
+// A library to preload: MLX's CPU stream as a device that takes SLOW_DEVICE_NS nanoseconds for each operation and whose queue never fills,
+// as a GPU's does. It prints how many operations were handed over as it is unloaded. For the symbols of MLX 0.32.
+#include <dlfcn.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "mlx/event.h"
+#include "mlx/scheduler.h"
+
+namespace {
+
+// MLX's CPU stream says after so many operations how far it is, and the one who hands over more waits for that.
+constexpr long kOperationsOfNotice = 10;
+// A sleep is seldom shorter than this.
+constexpr long kShortestSleep = 60'000, kWorthSleeping = 150'000;
+
+long now() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1'000'000'000L + time.tv_nsec;
+}
+
+void sleep_until(long moment) {
+  const timespec time{moment / 1'000'000'000L, moment % 1'000'000'000L};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr);
+}
+
+long of_operation() {
+  static const long cost = [] {
+    const char* text = std::getenv("SLOW_DEVICE_NS");
+    return text == nullptr ? 0L : std::atol(text);
+  }();
+  return cost;
+}
+
+// When the device has done what was handed over; it belongs to the stream's thread.
+thread_local long done = 0;
+
+void work(long operations) {
+  done = std::max(done, now()) + operations * of_operation();
+  if (done - now() > kWorthSleeping) sleep_until(done - kShortestSleep);
+}
+
+void finish() {
+  while (done - now() > kShortestSleep) sleep_until(done - kShortestSleep);
+  while (now() < done) {
+  }
+}
+
+struct Count {
+  std::atomic<long> operations{0};
+  ~Count() { std::fprintf(stderr, "operations: %ld\n", operations.load()); }
+} count;
+
+// The definition behind ours.
+template <class... Arguments>
+auto next(const char* name) {
+  void* found = dlsym(RTLD_NEXT, name);
+  if (found == nullptr) std::abort();
+  return reinterpret_cast<void (*)(mlx::core::scheduler::Scheduler*, Arguments...)>(found);
+}
+
+}  // namespace
+
+namespace mlx::core::scheduler {
+
+using Task = std::function<void()>;
+using EventTask = std::function<void(Event&)>;
+
+namespace {
+void hand_over(Scheduler* scheduler, Stream stream, Task task) {
+  static const auto others = next<Stream, Task>("_ZN3mlx4core9scheduler9Scheduler7enqueueENS0_6StreamESt8functionIFvvEE");
+  others(scheduler, stream, std::move(task));
+}
+}  // namespace
+
+void Scheduler::enqueue(Stream stream, Task task) {
+  const char* name = task.target_type().name();
+  const bool is_notice = std::strstr(name, "CommandEncoder8dispatch") != nullptr && std::strncmp(name, "St5_Bind", 8) != 0;
+  if (!is_notice) return hand_over(this, stream, std::move(task));
+  // At once, so that nobody waits for the queue.
+  task();
+  count.operations += kOperationsOfNotice;
+  hand_over(this, stream, [] { work(kOperationsOfNotice); });
+}
+
+void Scheduler::signal_event(Stream stream, Event event, EventTask task) {
+  static const auto others = next<Stream, Event, EventTask>("_ZN3mlx4core9scheduler9Scheduler12signal_eventENS0_6StreamENS0_5EventESt8functionIFvRS4_EE");
+  hand_over(this, stream, [] { finish(); });
+  others(this, stream, std::move(event), std::move(task));
+}
+
+}  // namespace mlx::core::scheduler

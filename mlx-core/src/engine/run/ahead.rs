@@ -1,0 +1,142 @@
+//! Running ahead: the first layers of a decode step are on the device while the last layers of the one before are, so that the device has
+//! work while the host draws. Each half is issued when what it overwrites is computed: otherwise MLX would copy the caches.
+
+use std::time::Instant;
+
+use super::device::Device;
+use super::executor::DecodePass;
+use crate::cache::SequenceState;
+use crate::engine::sequence::Sequences;
+use crate::error::Result;
+use crate::model::{Batch, DrawnRow, Guess, Input, Issued, Pass, Span};
+
+/// The first layers of a decode step, issued with guessed tokens.
+pub(in crate::engine) struct Ahead {
+    /// Its sequences, by rising id.
+    pub(in crate::engine) ids: Vec<u64>,
+    /// When the step before it ended.
+    pub(in crate::engine) since: Instant,
+    adapter: usize,
+    guess: Guess,
+    pass: Pass,
+    front: Issued,
+}
+
+impl Ahead {
+    /// The tokens that it was issued with; waits until the device has guessed them.
+    pub(in crate::engine) fn tokens(&self) -> Result<&[u32]> {
+        self.guess.tokens()
+    }
+
+    /// Waits for its layers.
+    pub(in crate::engine) fn wait(&self) -> Result<()> {
+        self.front.wait()
+    }
+}
+
+/// How often guesses of a sequence's tokens were right lately.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::engine) struct GuessRate(f64);
+
+impl Default for GuessRate {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+impl GuessRate {
+    /// What it takes to guess: a wrong guess costs the device half a step, a right one saves what the host takes.
+    pub(in crate::engine) const ENOUGH: f64 = 0.85;
+
+    pub(in crate::engine) fn share(self) -> f64 {
+        self.0
+    }
+
+    pub(in crate::engine) fn record(&mut self, right: bool) {
+        self.0 += (f64::from(u8::from(right)) - self.0) / 16.0;
+    }
+
+    /// A step went by without a guess: texts change, so that guesses are tried again.
+    pub(in crate::engine) fn forget(&mut self) {
+        self.0 += (1.0 - self.0) / 256.0;
+    }
+}
+
+impl Device {
+    /// Issues the first layers of a pass alone, so that they can be waited for.
+    pub(super) fn issue_front(
+        &self,
+        adapter: usize,
+        pass: &mut Pass,
+        states: &mut [&mut SequenceState],
+    ) -> Result<Issued> {
+        self.model(adapter).advance(pass, self.first_half(), states)?;
+        pass.issue()
+    }
+
+    /// Begins a decode step with tokens that are on the device, one behind each state.
+    fn begin_guessed(
+        &self,
+        adapter: usize,
+        tokens: &Guess,
+        states: &[&mut SequenceState],
+        exact: bool,
+    ) -> Result<Pass> {
+        let spans = states.iter().enumerate().map(|(state, it)| Span::row(state, it.offset())).collect();
+        let batch = Batch::new(Input::Tokens(tokens.array().clone()), spans);
+        self.model(adapter).begin(self.step(adapter, batch, states.len(), exact)?)
+    }
+
+    /// Issues the first layers of the step behind a decode pass of which each sequence has one row, with the tokens that will probably be
+    /// drawn from it. Waits for the first layers of that pass.
+    pub(in crate::engine) fn run_ahead(
+        &self,
+        decode: &DecodePass,
+        rows: &[Option<DrawnRow>],
+        sequences: &mut Sequences,
+    ) -> Result<Option<Ahead>> {
+        let Some(front) = &decode.front else { return Ok(None) };
+        front.wait()?;
+        let guess = Guess::of(&decode.logits, rows)?;
+        let mut running = sequences.several_mut(&decode.ids);
+        let adapter = running[0].adapter();
+        let exact = running.iter().any(|it| it.exact());
+        let mut states: Vec<&mut SequenceState> = running.iter_mut().map(|it| &mut it.running().state).collect();
+        // A recurrent layer keeps what the guess replaces.
+        states.iter_mut().for_each(|state| state.trace(true));
+        let mut pass = self.begin_guessed(adapter, &guess, &states, exact)?;
+        let front = self.issue_front(adapter, &mut pass, &mut states)?;
+        Ok(Some(Ahead { ids: decode.ids.clone(), since: Instant::now(), adapter, guess, pass, front }))
+    }
+
+    /// Issues the other layers of a pass that ran ahead with the right tokens.
+    pub(in crate::engine) fn finish(&self, ahead: Ahead, sequences: &mut Sequences) -> Result<DecodePass> {
+        let Ahead { ids, adapter, mut pass, front, .. } = ahead;
+        let mut running = sequences.several_mut(&ids);
+        let mut states: Vec<&mut SequenceState> = running.iter_mut().map(|it| &mut it.running().state).collect();
+        states.iter_mut().for_each(|state| state.trace(false));
+        self.model(adapter).advance(&mut pass, self.layers(), &mut states)?;
+        let logits = self.logits(adapter, &pass)?;
+        Ok(DecodePass { rows: vec![1; ids.len()], ids, logits, hidden: None, front: Some(front) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_that_cannot_be_guessed_is_left_alone_for_a_while() {
+        let mut rate = GuessRate::default();
+        let wrong = (1..).find(|_| {
+            rate.record(false);
+            rate.share() < GuessRate::ENOUGH
+        });
+        assert_eq!(wrong, Some(3));
+        let steps = (1..).find(|_| {
+            rate.forget();
+            rate.share() >= GuessRate::ENOUGH
+        });
+        assert!(steps.is_some_and(|steps| (10..100).contains(&steps)), "{steps:?}");
+    }
+}
