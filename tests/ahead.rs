@@ -40,7 +40,8 @@ fn steps_that_begin_early_change_nothing_whether_the_guesses_are_right_or_not() 
                 guessable(&mut dice, request)
             })
             .collect();
-        let expected: Vec<Outcome> = requests.iter().map(|it| run(&single, &it.prompt, &it.options)).collect();
+        let expected: Vec<Outcome> =
+            requests.iter().map(|it| run(&single, &it.prompt, &it.options)).collect();
         assert_eq!(single.stats().steps_ahead, 0, "{name}: a CPU gains nothing by it");
         drop(single);
         let compare = |outcomes: &[Outcome], how: &str| {

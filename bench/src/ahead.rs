@@ -51,7 +51,8 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 }
 
 fn sampling(kind: &str) -> Result<SamplingOptions> {
-    let with = |temperature| SamplingOptions { temperature: Some(temperature), seed: Some(1), ..Default::default() };
+    let with =
+        |temperature| SamplingOptions { temperature: Some(temperature), seed: Some(1), ..Default::default() };
     Ok(match kind {
         "greedy" => with(0.0),
         "random" => SamplingOptions { top_k: Some(0), top_p: Some(1.0), min_p: Some(0.05), ..with(0.8) },

@@ -174,6 +174,9 @@ impl Findings {
                 }
             }
         }
+        if machine.lacks_bf16() {
+            slow.push("this GPU has no circuits for bf16: models in it are faster with --dtype f16, where their numbers fit".to_owned());
+        }
         if machine.blas == Blas::Unknown && machine.device == "cpu" {
             slow.push(
                 "the BLAS of `cargo xtask setup` is not in use; MLX's own is many times slower".to_owned(),
@@ -264,6 +267,7 @@ impl Findings {
             "tool": env!("CARGO_PKG_VERSION"),
             "commit": env!("MLX_COMMIT"),
             "device": machine.device,
+            "architecture": machine.architecture,
             "threads": machine.threads,
             "mlx_version": machine.mlx_version,
             "blas": machine.blas.name(),

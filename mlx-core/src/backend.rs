@@ -4,6 +4,7 @@
 use mlx_rs::{Device, DeviceType};
 
 use crate::error::Result;
+use crate::mlx_sys;
 use crate::stream_errors::report_to_waits_only;
 
 /// How models are computed on a device. Every choice gives the model's numbers on every device; only speed and rounding
@@ -69,11 +70,34 @@ pub fn device_name() -> Result<&'static str> {
     Ok(if is_gpu()? { "gpu" } else { "cpu" })
 }
 
-/// The bytes that arrays may take unless options say otherwise: MLX's own limit, which on a GPU is 1.5 times the working set that the
-/// system recommends.
+/// The memory that a GPU shares with the processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GpuMemory {
+    /// What the system recommends that a program uses at a time, in bytes.
+    pub(crate) recommended: u64,
+    /// All memory, in bytes.
+    pub(crate) total: u64,
+}
+
+/// What a Mac says of its GPU's memory; `None` on other devices.
+pub(crate) fn gpu_memory() -> Result<Option<GpuMemory>> {
+    if !is_gpu()? {
+        return Ok(None);
+    }
+    let recommended = mlx_sys::device_size(c"max_recommended_working_set_size")?;
+    let total = mlx_sys::device_size(c"memory_size")?;
+    Ok(recommended.zip(total).map(|(recommended, total)| GpuMemory { recommended, total }))
+}
+
+/// The bytes that arrays may take unless options say otherwise: what the system recommends for a Mac's GPU, and MLX's own limit
+/// elsewhere.
 pub fn default_memory_budget() -> Result<u64> {
     let limit = mlx_rs::memory::memory_limit()? as u64;
-    Ok(if is_gpu()? { limit / 3 * 2 } else { limit })
+    Ok(match gpu_memory()? {
+        Some(memory) => memory.recommended.min(limit),
+        None if is_gpu()? => limit / 3 * 2,
+        None => limit,
+    })
 }
 
 fn is_gpu() -> Result<bool> {

@@ -49,6 +49,7 @@ pub mod sampling;
 mod stream_errors;
 pub mod text;
 pub mod weights;
+mod wired;
 
 pub use chat::{ChatSession, Message};
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};

@@ -17,6 +17,8 @@ use crate::{array, backend};
 pub struct Machine {
     /// `cpu` or `gpu`.
     pub device: &'static str,
+    /// The generation of a GPU, as `applegpu_g13s`, where it says so.
+    pub architecture: Option<String>,
     /// The version of MLX.
     pub mlx_version: String,
     /// The library that multiplies matrices on a CPU, as far as it can be detected.
@@ -68,10 +70,17 @@ impl Blas {
 }
 
 impl Machine {
+    /// Whether the device is a GPU without circuits for bf16: those of the first two generations of Apple silicon.
+    pub fn lacks_bf16(&self) -> bool {
+        let is_old = |name: &String| ["applegpu_g13", "applegpu_g14"].iter().any(|old| name.starts_with(old));
+        self.architecture.as_ref().is_some_and(is_old)
+    }
+
     /// Inspects this machine.
     pub fn look() -> Result<Self> {
         Ok(Self {
             device: backend::device_name()?,
+            architecture: mlx_sys::device_text(c"architecture")?,
             mlx_version: mlx_version()?,
             blas: Blas::find(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -87,6 +96,9 @@ pub fn mlx_version() -> Result<String> {
 }
 
 fn memory() -> Option<u64> {
+    if let Ok(Some(shared)) = backend::gpu_memory() {
+        return Some(shared.total);
+    }
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)

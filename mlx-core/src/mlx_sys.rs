@@ -6,7 +6,9 @@ use std::ffi::CStr;
 use std::sync::Once;
 
 use ::mlx_sys::{
-    mlx_array, mlx_array_new, mlx_dequantize, mlx_gather_qmm, mlx_optional_dtype, mlx_optional_int,
+    mlx_array, mlx_array_new, mlx_dequantize, mlx_device_free, mlx_device_info, mlx_device_info_free,
+    mlx_device_info_get, mlx_device_info_get_size, mlx_device_info_get_string, mlx_device_info_new,
+    mlx_device_new, mlx_gather_qmm, mlx_get_default_device, mlx_optional_dtype, mlx_optional_int,
     mlx_quantize, mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_string_data,
     mlx_string_free, mlx_string_new, mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new,
     mlx_vector_array_size, mlx_version,
@@ -14,6 +16,9 @@ use ::mlx_sys::{
 use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
+
+/// What mlx-c answers where a device has no such value.
+const NOT_THERE: i32 = 2;
 
 /// The version of MLX that runs, which need not be the one that was compiled against.
 pub(crate) fn version() -> Result<String> {
@@ -28,6 +33,50 @@ pub(crate) fn version() -> Result<String> {
     // SAFETY: the text has no other owner and is not used after this.
     unsafe { mlx_string_free(text) };
     found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
+}
+
+/// A number that the default device says of itself under a key; `None` if it has no such number.
+pub(crate) fn device_size(key: &CStr) -> Result<Option<u64>> {
+    let mut size = 0;
+    // SAFETY: the value is alive, the key ends with a zero, and the place is ours.
+    let read = |info| unsafe { mlx_device_info_get_size(&raw mut size, info, key.as_ptr()) };
+    Ok(device_says(key, read)?.then_some(size as u64))
+}
+
+/// A text that the default device says of itself under a key; `None` if it has no such text.
+pub(crate) fn device_text(key: &CStr) -> Result<Option<String>> {
+    let mut found = String::new();
+    let read = |info| {
+        let mut text = std::ptr::null();
+        // SAFETY: the value is alive, the key ends with a zero, and the place is ours.
+        let status = unsafe { mlx_device_info_get_string(&raw mut text, info, key.as_ptr()) };
+        if status == 0 {
+            // SAFETY: the text belongs to the value, ends with a zero, and is copied here.
+            found = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+        }
+        status
+    };
+    Ok(device_says(key, read)?.then_some(found))
+}
+
+/// Reads a value under a key; whether there is one of its type.
+fn device_says(key: &CStr, read: impl FnOnce(mlx_device_info) -> i32) -> Result<bool> {
+    // SAFETY: they only make empty values, which are ours and freed below.
+    let (mut device, mut info) = unsafe { (mlx_device_new(), mlx_device_info_new()) };
+    // SAFETY: the places are ours.
+    let known =
+        unsafe { mlx_get_default_device(&raw mut device) | mlx_device_info_get(&raw mut info, device) };
+    let status = if known == 0 { read(info) } else { known };
+    // SAFETY: the values have no other owner and are not used after this.
+    unsafe {
+        mlx_device_info_free(info);
+        mlx_device_free(device);
+    }
+    match (known, status) {
+        (0, 0) => Ok(true),
+        (0, NOT_THERE) => Ok(false),
+        _ => Err(Error::Mlx(format!("the device does not say its {}", key.to_string_lossy()))),
+    }
 }
 
 /// A packed matrix as MLX's functions take it.

@@ -148,9 +148,12 @@ const FIGURES: [Figure; 20] = [
     ("mlx_completion_tokens_total", "counter", "Generated tokens.", |it| it.completion_tokens),
     ("mlx_drafted_tokens_total", "counter", "Tokens of drafts that were verified.", |it| it.drafted_tokens),
     ("mlx_accepted_tokens_total", "counter", "Tokens of drafts that were drawn.", |it| it.accepted_tokens),
-    ("mlx_steps_ahead_total", "counter", "Steps that began before the tokens before them were drawn.", |it| {
-        it.steps_ahead
-    }),
+    (
+        "mlx_steps_ahead_total",
+        "counter",
+        "Steps that began before the tokens before them were drawn.",
+        |it| it.steps_ahead,
+    ),
     ("mlx_steps_dropped_total", "counter", "Steps of those that were dropped.", |it| it.steps_dropped),
     ("mlx_preemptions_total", "counter", "Preemptions of requests.", |it| it.preemptions),
     ("mlx_budget_bytes", "gauge", "Memory budget of the engine in bytes.", |it| it.budget_bytes),

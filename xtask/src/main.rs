@@ -32,8 +32,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Build the native libraries; a second run has nothing to do
-    Setup,
+    /// Assemble the native libraries from packages; a second run has nothing to do
+    Setup {
+        /// Leave MLX to be compiled with the next build, on macOS; needs Xcode and CMake
+        #[arg(long)]
+        from_source: bool,
+    },
     /// Set up, build with optimization and run `mlx chat` with these arguments
     #[command(disable_help_flag = true)]
     Chat {
@@ -85,14 +89,14 @@ enum Task {
     #[cfg(target_os = "linux")]
     CheckMacos,
     /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
-    #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Bindings(setup::bindings::Arguments),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
-        Task::Setup => setup::run(),
+        Task::Setup { from_source: false } => setup::assemble(),
+        Task::Setup { from_source: true } => setup::leave_to_mlx_sys(),
         Task::Chat { arguments } => product::chat(&arguments),
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),
@@ -105,7 +109,6 @@ fn main() -> ExitCode {
         Task::Dist => dist::run(),
         #[cfg(target_os = "linux")]
         Task::CheckMacos => check_macos::run(),
-        #[cfg(target_os = "linux")]
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
     };
     match done {

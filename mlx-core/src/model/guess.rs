@@ -3,7 +3,8 @@
 
 use mlx_rs::ops::indexing::{argmax_axis, take_along_axis};
 use mlx_rs::ops::{
-    add, concatenate, cumsum, exp, ge, le, max_axis, minimum, multiply, select, subtract, sum_axis, zeros_dtype,
+    add, concatenate, cumsum, exp, ge, le, max_axis, minimum, multiply, select, subtract, sum_axis,
+    zeros_dtype,
 };
 use mlx_rs::transforms::async_eval;
 use mlx_rs::{Array, Dtype};
@@ -14,29 +15,28 @@ use crate::error::Result;
 /// Sums of so many numbers are exact enough in f32; a sum over a whole vocabulary is not.
 const BLOCK: i32 = 1024;
 
-/// How a row is drawn from: the place of `uniform` in the cumulative distribution of `softmax(x * scale)`.
+/// How a row is drawn from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DrawnRow {
-    /// 1 over the temperature.
-    pub(crate) scale: f32,
-    /// In (0, 1).
-    pub(crate) uniform: f32,
-    /// Tokens that are further below the largest logit than this are left out; minus infinity for none.
-    pub(crate) floor: f32,
+pub(crate) enum DrawnRow {
+    /// The largest logit is drawn.
+    Greedy,
+    /// The place of `uniform`, in (0, 1), in the cumulative distribution of `softmax(x * scale)`, of those tokens that are no further below
+    /// the largest logit than `floor`, which is negative.
+    Random { scale: f32, uniform: f32, floor: f32 },
 }
 
 /// Token ids on the device, `[R]`.
 pub(crate) struct Guess(Array);
 
 impl Guess {
-    /// The likely draws from the first rows of `[R, V]`; `None` draws the largest logit. Starts to compute them and returns at once.
-    pub(crate) fn of(logits: &Rows, rows: &[Option<DrawnRow>]) -> Result<Self> {
+    /// The likely draws from the first rows of `[R, V]`. Starts to compute them and returns at once.
+    pub(crate) fn of(logits: &Rows, rows: &[DrawnRow]) -> Result<Self> {
         let logits = slice_axis(logits.array(), 0, 0, rows.len() as i32)?;
         let best = argmax_axis(&logits, -1, false)?;
-        let tokens = if rows.iter().all(Option::is_none) {
+        let drawn: Vec<bool> = rows.iter().map(|row| matches!(row, DrawnRow::Random { .. })).collect();
+        let tokens = if drawn.iter().all(|drawn| !drawn) {
             best
         } else {
-            let drawn: Vec<bool> = rows.iter().map(Option::is_some).collect();
             select(Array::from_slice(&drawn, &[rows.len() as i32]), drawn_from(&logits, rows)?, best)?
         };
         let tokens = tokens.as_dtype(Dtype::Uint32)?;
@@ -56,23 +56,29 @@ impl Guess {
 }
 
 /// The tokens at the uniform numbers, in two steps: a block of the vocabulary, and the place in it.
-fn drawn_from(logits: &Array, rows: &[Option<DrawnRow>]) -> Result<Array> {
+fn drawn_from(logits: &Array, rows: &[DrawnRow]) -> Result<Array> {
     let (count, width) = (logits.dim(0), logits.dim(1));
-    let column = |of: fn(&DrawnRow) -> f32| {
-        let values: Vec<f32> = rows.iter().map(|row| row.as_ref().map_or(0.0, of)).collect();
+    let numbers = rows.iter().map(|row| match *row {
+        DrawnRow::Greedy => [1.0, 0.0, 0.0],
+        DrawnRow::Random { scale, uniform, floor } => [scale, uniform, floor],
+    });
+    let numbers: Vec<[f32; 3]> = numbers.collect();
+    let column = |place: usize| {
+        let values: Vec<f32> = numbers.iter().map(|row| row[place]).collect();
         Array::from_slice(&values, &[count, 1])
     };
+    let [scale, uniform, floor] = [0, 1, 2].map(column);
     let below = subtract(logits, max_axis(logits, -1, true)?)?;
     let none = Array::from_f32(0.0);
-    let masses = exp(multiply(&below, column(|row| row.scale))?)?;
-    let masses = select(ge(&below, column(|row| row.floor))?, masses, &none)?;
+    let masses = exp(multiply(&below, scale)?)?;
+    let masses = select(ge(&below, floor)?, masses, &none)?;
     let padding = (-width).rem_euclid(BLOCK);
     let masses = concatenate(&[masses, zeros_dtype(&[count, padding], Dtype::Float32)?], 1)?;
     let blocks = masses.reshape(&[count, -1, BLOCK])?;
     let of_block = sum_axis(&blocks, -1, false)?;
     let ends = cumsum(&of_block, 1, false, true)?;
     let last = ends.dim(1);
-    let target = multiply(slice_axis(&ends, 1, last - 1, last)?, column(|row| row.uniform))?;
+    let target = multiply(slice_axis(&ends, 1, last - 1, last)?, uniform)?;
     let block = reached(&ends, &target, last)?;
     let begin = take_along_axis(subtract(&ends, &of_block)?, &block, 1)?;
     let inside = take_along_axis(&blocks, block.reshape(&[count, 1, 1])?, 1)?.reshape(&[count, BLOCK])?;
@@ -93,11 +99,13 @@ mod tests {
     use crate::device_lock::device;
 
     /// The rule itself, in f64.
-    fn expected(logits: &[f32], row: Option<DrawnRow>) -> u32 {
+    fn expected(logits: &[f32], row: DrawnRow) -> u32 {
         let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let Some(row) = row else { return logits.iter().position(|&it| it == top).expect("it is there") as u32 };
-        let mass = |&it: &f32| if it - top >= row.floor { f64::from((it - top) * row.scale).exp() } else { 0.0 };
-        let mut left = f64::from(row.uniform) * logits.iter().map(mass).sum::<f64>();
+        let DrawnRow::Random { scale, uniform, floor } = row else {
+            return logits.iter().position(|&it| it >= top).expect("it is there") as u32;
+        };
+        let mass = |&it: &f32| if it - top >= floor { f64::from((it - top) * scale).exp() } else { 0.0 };
+        let mut left = f64::from(uniform) * logits.iter().map(mass).sum::<f64>();
         let passed = |it: &f32| {
             left -= mass(it);
             left < 0.0
@@ -109,11 +117,13 @@ mod tests {
     fn a_guess_is_what_the_rule_draws() {
         let _turn = device();
         let width = 5000;
-        let uniforms = [0.0001f32, 0.2, 0.5, 0.77, 0.999];
-        let floors = [f32::NEG_INFINITY, -1.5];
-        let mut rows = vec![None];
-        for uniform in uniforms {
-            rows.extend(floors.map(|floor| Some(DrawnRow { scale: 1.25, uniform, floor })));
+        let mut rows = vec![DrawnRow::Greedy];
+        for uniform in [0.0001f32, 0.2, 0.5, 0.77, 0.999] {
+            rows.extend([f32::NEG_INFINITY, -1.5].map(|floor| DrawnRow::Random {
+                scale: 1.25,
+                uniform,
+                floor,
+            }));
         }
         let logits: Vec<f32> =
             (0..rows.len() * width).map(|place| ((place * 7919) % 10_007) as f32 / 2000.0).collect();

@@ -54,8 +54,8 @@ pub use config::{BlockConfig, DecoderConfig, LayerConfig};
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
-pub use head::{HeadConfig, LogitScale};
 pub(crate) use guess::{DrawnRow, Guess};
+pub use head::{HeadConfig, LogitScale};
 pub(crate) use hidden::Hidden;
 pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
@@ -179,7 +179,12 @@ impl ModelSpec {
                     && layer.rope.as_ref().is_none_or(|rope| rope.short_context().is_none())
             }),
             // A state looks finished when its last layer is.
-            first_half: config.layers.iter().rposition(LayerConfig::extends).unwrap_or(0).min(config.layers.len() / 2),
+            first_half: config
+                .layers
+                .iter()
+                .rposition(LayerConfig::extends)
+                .unwrap_or(0)
+                .min(config.layers.len() / 2),
             short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }

@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     builtin: PathBuf,
     /// The file to write
     into: PathBuf,
+    /// Where the system's headers are, if libclang does not know
+    #[arg(long)]
+    sdk: Option<PathBuf>,
 }
 
 /// Runs [`fn@write`] in a process of its own: libclang is found through an environment variable, which can only be set safely for a
@@ -32,10 +35,14 @@ pub(super) fn write_with(
     mlx_c: &Path,
     prelude: &Path,
     builtin: &Path,
+    sdk: Option<&Path>,
     into: &Path,
 ) -> Result<()> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("bindings").args([mlx_c, prelude, builtin, into]).env("LIBCLANG_PATH", libclang);
+    if let Some(sdk) = sdk {
+        command.arg("--sdk").arg(sdk);
+    }
     output(&mut command, "run this as `cargo xtask`").context("the bindings for mlx-c could not be made")?;
     Ok(())
 }
@@ -51,6 +58,9 @@ pub(crate) fn write(arguments: &Arguments) -> Result<()> {
         .clang_args(["-isystem".to_owned(), arguments.builtin.display().to_string()])
         .blocklist_function("malloc")
         .blocklist_function("realloc");
+    if let Some(sdk) = &arguments.sdk {
+        builder = builder.clang_args(["-isysroot".to_owned(), sdk.display().to_string()]);
+    }
     for header in headers {
         builder = builder.header(header.display().to_string());
     }

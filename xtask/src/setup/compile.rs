@@ -1,4 +1,4 @@
-//! Compiles mlx-c and the kernels of xtask/native into `libmlxc.so`.
+//! Compiles mlx-c, and on Linux the kernels of xtask/native, into the library that programs are linked with.
 
 use std::{
     env, fs,
@@ -10,13 +10,12 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
+use super::system::System;
 use crate::process::{output, succeeds};
 
-const INSTALL_COMPILER: &str =
-    "install a C++20 compiler (on Debian or Ubuntu: `apt install g++`), or name one in the variable CXX";
-
 /// A C++ compiler, and the folder that holds the unpacked wheels and helpers.
-pub(super) struct Compiler<'a> {
+pub(crate) struct Compiler<'a> {
+    system: System,
     /// The program, then arguments that come before all others.
     words: Vec<String>,
     build: &'a Path,
@@ -25,47 +24,48 @@ pub(super) struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Takes $CXX, which may hold arguments too, or the first of the usual names that starts.
-    pub(super) fn find(build: &'a Path, mlx_c: &'a Path) -> Result<Self> {
+    pub(super) fn find(system: System, build: &'a Path, mlx_c: &'a Path) -> Result<Self> {
         let chosen = env::var("CXX").unwrap_or_default();
         let names =
-            if chosen.trim().is_empty() { vec!["g++", "clang++", "c++"] } else { vec![chosen.as_str()] };
-        let compilers = names.iter().map(|name| {
-            let words = name.split_whitespace().map(str::to_owned).collect();
-            Self { words, build, mlx_c }
-        });
-        let mut working = compilers.filter(|compiler| succeeds(compiler.command().arg("--version")));
-        working.next().with_context(|| {
-            format!("no C++ compiler starts (tried {}): {INSTALL_COMPILER}", names.join(", "))
+            if chosen.trim().is_empty() { system.compilers().to_vec() } else { vec![chosen.as_str()] };
+        let words = |name: &&str| name.split_whitespace().map(str::to_owned).collect();
+        let mut compilers = names.iter().map(|name| Self::new(system, words(name), build, mlx_c));
+        compilers.find(|compiler| succeeds(compiler.command().arg("--version"))).with_context(|| {
+            format!("no C++ compiler starts (tried {}): {}", names.join(", "), system.install_compiler())
         })
     }
 
-    /// Compiles and links `libmlxc.so`, with the path `home` as its soname.
-    pub(super) fn library(&self, home: &Path) -> Result<()> {
+    /// The compiler that these words start.
+    pub(crate) fn new(system: System, words: Vec<String>, build: &'a Path, mlx_c: &'a Path) -> Self {
+        Self { system, words, build, mlx_c }
+    }
+
+    /// Compiles and links the library, which will lie in `home`.
+    pub(crate) fn library(&self, home: &Path) -> Result<()> {
         let mut sources = cpp_files(&self.mlx_c.join("mlx/c"))?;
-        sources.extend(
-            [
-                "operations.cpp",
-                "blas.cpp",
-                "few_rows.cpp",
-                "tiles.cpp",
-                "packed.cpp",
-                "pointwise.cpp",
-                "clock.cpp",
-            ]
-            .map(|name| self.build.join("helpers").join(name)),
-        );
+        sources.extend(self.system.sources().iter().map(|name| self.build.join("helpers").join(name)));
         let objects = self.objects(&sources)?;
+        let name = self.system.library();
         let mut link = self.command();
-        link.args(["-shared", "-o"]).arg(self.build.join("libmlxc.so")).args(&objects);
-        linker(&mut link, "--no-undefined");
-        // Programs record this name. It is a path and opened as it is, so they need no search path of their own, and no
+        // Programs record the library's name. It is a path and opened as it is, so they need no search path of their own, and no
         // RUSTFLAGS can remove one.
-        linker(&mut link, "-soname").arg("-Xlinker").arg(home.join("libmlxc.so"));
-        for (folder, name) in [("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")] {
-            link.arg(format!("-L{}", self.build.join(folder).display())).arg(format!("-l{name}"));
-            linker(&mut link, "-rpath").arg("-Xlinker").arg(format!("$ORIGIN/{folder}"));
+        match self.system {
+            System::Linux => {
+                link.arg("-shared");
+                linker(&mut link, "--no-undefined");
+                linker(&mut link, "-soname").arg("-Xlinker").arg(home.join(name));
+            }
+            System::MacOs => {
+                link.args(["-dynamiclib", "-install_name"]).arg(home.join(name));
+            }
         }
-        output(&mut link, INSTALL_COMPILER).context("libmlxc.so could not be linked")?;
+        link.arg("-o").arg(self.build.join(name)).args(&objects);
+        for (folder, name) in self.system.linked() {
+            link.arg(format!("-L{}", self.build.join(folder).display())).arg(format!("-l{name}"));
+            linker(&mut link, "-rpath").arg("-Xlinker").arg(format!("{}/{folder}", self.system.origin()));
+        }
+        output(&mut link, self.system.install_compiler())
+            .with_context(|| format!("{name} could not be linked"))?;
         Ok(())
     }
 
@@ -79,14 +79,14 @@ impl<'a> Compiler<'a> {
         for folder in ["mlx/lib", "scipy_openblas32/lib"] {
             linker(&mut command, "-rpath").arg("-Xlinker").arg(home.join(folder));
         }
-        output(&mut command, INSTALL_COMPILER).context("the self-check could not be built")?;
+        output(&mut command, self.system.install_compiler()).context("the self-check could not be built")?;
         Ok(program)
     }
 
     /// The compiler's own C headers, such as stddef.h: libclang has none.
     pub(super) fn builtin_headers(&self) -> Result<PathBuf> {
         for question in ["-print-file-name=include", "-print-resource-dir"] {
-            let answer = output(self.command().arg(question), INSTALL_COMPILER)?;
+            let answer = output(self.command().arg(question), self.system.install_compiler())?;
             let folder = PathBuf::from(answer.trim());
             for candidate in [folder.clone(), folder.join("include")] {
                 if candidate.join("stddef.h").is_file() {
@@ -135,7 +135,7 @@ impl<'a> Compiler<'a> {
         command.args(["-std=c++20", "-O2", "-fPIC", "-w", "-c", "-o"]).arg(object).arg(source);
         command.arg("-include").arg(self.build.join("helpers/portability.h"));
         command.arg("-I").arg(self.build.join("mlx/include")).arg("-I").arg(self.mlx_c);
-        output(&mut command, INSTALL_COMPILER)
+        output(&mut command, self.system.install_compiler())
             .with_context(|| format!("{} does not compile", source.display()))?;
         Ok(())
     }

@@ -8,15 +8,14 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::registry::{self, Package};
+use super::{
+    registry::{self, Package},
+    system::System,
+};
 use crate::workspace;
 
 /// Raise this when the steps change; changes of the helper sources are noticed without it.
 const VERSION: u32 = 1;
-
-/// The wheel of MLX has the reference BLAS, which is about thirty times slower.
-const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
-const LIBCLANG: &str = "libclang==18.1.1";
 
 /// The sources that stand beside mlx-c's, by file name.
 pub(super) const HELPERS: [(&str, &str); 18] = [
@@ -40,20 +39,21 @@ pub(super) const HELPERS: [(&str, &str); 18] = [
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];
 
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     pub(super) host: String,
+    pub(super) system: System,
+    /// The version of MLX.
+    pub(crate) mlx: String,
     /// `<root>/target/native`, fixed by the include in .cargo/config.toml, wherever Cargo's own target folder is.
     pub(super) native: PathBuf,
     /// The folder of this build.
     pub(super) folder: PathBuf,
     /// The sources of mlx-c, in Cargo's registry folder.
-    pub(super) mlx_c: PathBuf,
-    /// Requirements as pip reads them.
-    pub(super) wheels: [String; 3],
+    pub(crate) mlx_c: PathBuf,
 }
 
 impl Recipe {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let root = workspace::root()?;
         let host = registry::host()?;
         let package = registry::package(&root, "mlx-sys", &host)?;
@@ -61,8 +61,8 @@ impl Recipe {
         let mlx = pinned_mlx(&mlx_c)?;
         let native = root.join("target/native");
         let folder = native.join(format!("mlx-{mlx}-{:016x}", fingerprint(&root, &package, &host)));
-        let wheels = [format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()];
-        Ok(Self { host, native, folder, mlx_c, wheels })
+        let system = System::of(&host)?;
+        Ok(Self { host, system, mlx, native, folder, mlx_c })
     }
 
     /// The file by which Cargo finds the build. It is written last, so it also marks a finished build.
@@ -74,7 +74,8 @@ impl Recipe {
 /// The folders are part of it: libraries and bindings are named by absolute paths.
 fn fingerprint(root: &Path, package: &Package, host: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (VERSION, HELPERS, OPENBLAS, LIBCLANG, root, &package.version, &package.folder, host).hash(&mut hasher);
+    let wheels = System::of(host).map(|system| system.wheels("")).unwrap_or_default();
+    (VERSION, HELPERS, wheels, root, &package.version, &package.folder, host).hash(&mut hasher);
     hasher.finish()
 }
 

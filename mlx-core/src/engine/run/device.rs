@@ -13,6 +13,7 @@ use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
 use crate::error::Result;
 use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
+use crate::wired::Wired;
 
 /// A model with its adapters, and how their passes are shaped.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
@@ -30,6 +31,8 @@ pub(in crate::engine) struct Device {
     fused: bool,
     needs_checkpoints: bool,
     recurrent: bool,
+    /// The hold on the memory of what runs here.
+    wired: Option<Wired>,
     /// What is known about each model, with the context that was asked for.
     specs: Vec<ModelSpec>,
 }
@@ -55,7 +58,8 @@ impl Device {
         let capacity = room::of_models(&models, draft, options)?;
         array::limit_freed_memory(freed(budget(options)?))?;
         let specs = models.iter().map(|model| options.bounded(model.spec().clone())).collect();
-        let device = Self::of(models, specs, rows, options.kv_bits, backend);
+        let mut device = Self::of(models, specs, rows, options.kv_bits, backend);
+        device.wired = Some(Wired::hold(capacity.budget));
         if options.exact {
             for adapter in 0..device.models.len() {
                 device.exact_widths(adapter);
@@ -82,6 +86,7 @@ impl Device {
         let first_half = specs[0].first_half;
         let empty = models[0].model.new_state(Variant::default());
         Self {
+            wired: None,
             models,
             specs,
             needs_checkpoints: empty.needs_checkpoints(),

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::ahead::Ahead;
+use super::decode_pass::DecodePass;
 use super::device::{Device, PrefillChunk};
 use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
 use crate::engine::sequence::{Run, Sequence, Sequences};
 use crate::error::Result;
-use crate::model::{Hidden, Issued, LogitRows, Pass, READ_BEHIND};
+use crate::model::{LogitRows, Pass, READ_BEHIND};
 
 /// The passes of a step.
 pub(in crate::engine) struct Work {
@@ -32,18 +33,6 @@ pub(in crate::engine) struct Work {
     fault: Option<String>,
     prefill_ids: BTreeSet<u64>,
     decode_ids: Vec<u64>,
-}
-
-/// One decode pass: a row for each sequence, and behind it one for each token of its draft that is verified. Ids rise.
-pub(in crate::engine) struct DecodePass {
-    pub(in crate::engine) ids: Vec<u64>,
-    /// How many rows each of them has.
-    pub(in crate::engine) rows: Vec<usize>,
-    pub(in crate::engine) logits: Rows,
-    /// The hidden states of the rows after the last norm, if a head drafts from them, with padding.
-    pub(in crate::engine) hidden: Option<Hidden>,
-    /// Its first layers, if they were issued on their own.
-    pub(in crate::engine) front: Option<Issued>,
 }
 
 /// A prefill pass all of whose layers are issued.
@@ -80,7 +69,9 @@ impl Work {
 
     /// The decode pass, if it is the only pass.
     pub(in crate::engine) fn only_decode(&self) -> Option<&DecodePass> {
-        self.decode.first().filter(|_| self.fault.is_none() && self.decode.len() == 1 && self.prefill.is_empty())
+        self.decode
+            .first()
+            .filter(|_| self.fault.is_none() && self.decode.len() == 1 && self.prefill.is_empty())
     }
 
     /// Keeps the first error.

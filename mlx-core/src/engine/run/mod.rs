@@ -1,12 +1,14 @@
 //! Running a plan: passes on the device, and the ways back.
 
-mod context_shift;
 pub(super) mod ahead;
+mod context_shift;
+pub(super) mod decode_pass;
 pub(super) mod device;
 pub(super) mod draft_model;
 pub(super) mod draft_state;
 pub(super) mod executor;
 mod fingerprint;
+pub(super) mod guess_rate;
 pub(super) mod hidden_rows;
 mod rollback;
 pub(super) mod room;

@@ -1,4 +1,4 @@
-//! Linux: a CPU build of MLX, assembled from published packages in place of mlx-sys' build script.
+//! MLX assembled from its published packages, in place of mlx-sys' build script, which needs Xcode and CMake.
 
 use std::{
     fs::{self, File},
@@ -13,6 +13,7 @@ use super::{
     bindings,
     compile::Compiler,
     recipe::{HELPERS, Recipe},
+    system::System,
     wheels,
 };
 use crate::process::output;
@@ -35,7 +36,7 @@ pub(super) fn run() -> Result<()> {
         return Ok(());
     }
     let start = Instant::now();
-    say("building MLX for the CPU; a minute or two on two cores, once");
+    say("assembling MLX from its packages; a minute or two on two cores, once");
     build(&recipe)?;
     say(&format!("done in {} s", start.elapsed().as_secs()));
     Ok(())
@@ -43,7 +44,7 @@ pub(super) fn run() -> Result<()> {
 
 fn is_done(recipe: &Recipe) -> bool {
     fs::read_to_string(recipe.cargo_config()).is_ok_and(|text| text == cargo_config(recipe))
-        && recipe.folder.join("libmlxc.so").is_file()
+        && recipe.folder.join(recipe.system.library()).is_file()
 }
 
 fn build(recipe: &Recipe) -> Result<()> {
@@ -55,10 +56,11 @@ fn build(recipe: &Recipe) -> Result<()> {
         fs::write(partial.join("helpers").join(name), text)?;
     }
     // Before anything is downloaded.
-    let compiler = Compiler::find(&partial, &recipe.mlx_c)?;
+    let compiler = Compiler::find(recipe.system, &partial, &recipe.mlx_c)?;
 
-    say(&format!("downloading {}", recipe.wheels.join(", ")));
-    wheels::unpack(&recipe.wheels, &partial)?;
+    let wheels = recipe.system.wheels(&recipe.mlx);
+    say(&format!("downloading {}", wheels.join(", ")));
+    wheels::unpack(&wheels, None, &partial)?;
     say("writing the bindings");
     make_bindings(recipe, &partial, &compiler)?;
     say("compiling mlx-c");
@@ -66,22 +68,34 @@ fn build(recipe: &Recipe) -> Result<()> {
     fs::remove_dir_all(partial.join("objects"))?;
     fs::rename(&partial, &recipe.folder)?;
 
-    say("checking the result");
-    let program = compiler.self_check(&recipe.folder)?;
-    output(&mut Command::new(program), "")
-        .context("the native libraries were built but do not compute what they should")?;
+    if !recipe.system.sources().is_empty() {
+        say("checking the result");
+        let program = compiler.self_check(&recipe.folder)?;
+        output(&mut Command::new(program), "")
+            .context("the native libraries were built but do not compute what they should")?;
+    }
     write_whole(&recipe.cargo_config(), &cargo_config(recipe))
 }
 
 fn make_bindings(recipe: &Recipe, partial: &Path, compiler: &Compiler<'_>) -> Result<()> {
-    let clang = find_file(partial, "libclang.so")?;
-    let folder = clang.parent().context("libclang.so has no folder")?;
+    let clang = find_file(partial, recipe.system.libclang())?;
+    let folder = clang.parent().context("a library has a folder")?;
     let prelude = partial.join("helpers/portability.h");
     let into = partial.join("bindings.rs");
-    bindings::write_with(folder, &recipe.mlx_c, &prelude, &compiler.builtin_headers()?, &into)?;
+    let builtin = compiler.builtin_headers()?;
+    bindings::write_with(folder, &recipe.mlx_c, &prelude, &builtin, sdk(recipe.system)?.as_deref(), &into)?;
     // It is not needed any more, and it is large.
     fs::remove_file(clang)?;
     Ok(())
+}
+
+/// Where a Mac's C headers are; libclang does not know.
+fn sdk(system: System) -> Result<Option<PathBuf>> {
+    if system == System::Linux {
+        return Ok(None);
+    }
+    let path = output(Command::new("xcrun").arg("--show-sdk-path"), system.install_compiler())?;
+    Ok(Some(PathBuf::from(path.trim())))
 }
 
 /// Replaces mlx-sys' build script: see "links" in Cargo's book.

@@ -1,0 +1,73 @@
+//! The library that programs are linked with on a Mac: made here by zig's compiler, in place of Apple's, and read.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::mach_o::Library;
+use crate::setup::{compile::Compiler, recipe::Recipe, system::System, wheels};
+
+/// The oldest macOS that MLX's packages are for.
+const PLATFORM: &str = "macosx_14_0_arm64";
+const TARGET: &str = "aarch64-macos.14.0";
+/// zig's headers for macOS lack them.
+const MISSING: [&str; 2] = ["-DNAN=__builtin_nanf(\"\")", "-DINFINITY=__builtin_inff()"];
+/// What a library may need: the system's own, and MLX.
+const SYSTEM: [&str; 2] = ["/usr/lib/", "/System/Library/Frameworks/"];
+const MLX: &str = "@rpath/libmlx.dylib";
+
+/// Links mlx-c for macOS in `folder`, with the compiler of `python`'s package, and checks what a Mac will load.
+pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
+    let recipe = Recipe::new()?;
+    let build = folder.join(format!("mlx-{}", recipe.mlx));
+    if !build.join("mlx/lib/libmlx.dylib").exists() {
+        fs::create_dir_all(&build)?;
+        let wheels = System::MacOs.wheels(&recipe.mlx);
+        wheels::unpack(&wheels[..1], Some(PLATFORM), &build)?;
+    }
+    let helpers = build.join("helpers");
+    fs::create_dir_all(&helpers)?;
+    fs::write(helpers.join("portability.h"), include_str!("../../native/portability.h"))?;
+    let mut words = vec![python.display().to_string()];
+    words.extend(["-m", "ziglang", "c++", "-target", TARGET].map(str::to_owned));
+    words.extend(MISSING.map(str::to_owned));
+    let home = Path::new("/a folder of a Mac");
+    Compiler::new(System::MacOs, words, &build, &recipe.mlx_c).library(home)?;
+    let mlx = Library::read(&build.join("mlx/lib/libmlx.dylib"))?;
+    let ours = Library::read(&build.join(System::MacOs.library()))?;
+    check_loading(&mlx, &ours, home)?;
+    let missing: Vec<&str> = ours.missing(MLX, &mlx);
+    ensure!(missing.is_empty(), "libmlx.dylib has no {}", missing.join(", "));
+    ensure!(
+        build.join("mlx/lib/mlx.metallib").exists(),
+        "the package has no mlx.metallib beside libmlx.dylib"
+    );
+    println!("{}: {} symbols of MLX, all there", System::MacOs.library(), ours.imports_of(MLX).count());
+    Ok(())
+}
+
+/// Checks names and search paths: what the loader of a Mac goes by.
+fn check_loading(mlx: &Library, ours: &Library, home: &Path) -> Result<()> {
+    let name = home.join(System::MacOs.library());
+    ensure!(Path::new(&ours.name) == name, "libmlxc.dylib calls itself {}", ours.name);
+    ensure!(mlx.name == MLX, "libmlx.dylib calls itself {}", mlx.name);
+    ensure!(
+        ours.search.iter().any(|path| path == "@loader_path/mlx/lib"),
+        "no search path leads to libmlx.dylib"
+    );
+    ensure!(ours.needed.iter().any(|needed| needed == MLX), "libmlxc.dylib is not linked with libmlx.dylib");
+    for library in [mlx, ours] {
+        let foreign = |needed: &&String| {
+            *needed != MLX
+                && *needed != &library.name
+                && !SYSTEM.iter().any(|folder| needed.starts_with(folder))
+        };
+        if let Some(needed) = library.needed.iter().find(foreign) {
+            anyhow::bail!("{} needs {needed}, which a Mac may not have", library.name);
+        }
+        let oldest = library.oldest.context("a library names the oldest macOS that it runs on")?;
+        ensure!(oldest <= (14, 0), "{} needs macOS {}.{}", library.name, oldest.0, oldest.1);
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! What the set-up does differently from system to system, as a value, so that the macOS way can be tried on Linux.
+
+use anyhow::{Result, bail};
+
+/// The system that the native libraries are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum System {
+    Linux,
+    MacOs,
+}
+
+/// The wheel of MLX for Linux has the reference BLAS, which is about thirty times slower.
+const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
+const LIBCLANG: &str = "libclang==18.1.1";
+
+impl System {
+    /// That of a target triple.
+    pub(crate) fn of(triple: &str) -> Result<Self> {
+        match triple {
+            "aarch64-apple-darwin" => Ok(Self::MacOs),
+            linux if linux.contains("-linux-") => Ok(Self::Linux),
+            other => {
+                bail!("MLX runs on Macs with Apple silicon and on Linux; there is no build of it for {other}")
+            }
+        }
+    }
+
+    /// The library that programs are linked with: mlx-c, and what stands beside it.
+    pub(crate) fn library(self) -> &'static str {
+        match self {
+            Self::Linux => "libmlxc.so",
+            Self::MacOs => "libmlxc.dylib",
+        }
+    }
+
+    /// The library that reads C headers for the bindings.
+    pub(super) fn libclang(self) -> &'static str {
+        match self {
+            Self::Linux => "libclang.so",
+            Self::MacOs => "libclang.dylib",
+        }
+    }
+
+    /// The packages, as pip reads them: MLX of this version, libclang, and what MLX needs.
+    pub(crate) fn wheels(self, mlx: &str) -> Vec<String> {
+        match self {
+            Self::Linux => vec![format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()],
+            Self::MacOs => vec![format!("mlx-metal=={mlx}"), LIBCLANG.to_owned()],
+        }
+    }
+
+    /// Of our own sources, those that are compiled into the library: kernels for processors, which a Mac does not use.
+    pub(super) fn sources(self) -> &'static [&'static str] {
+        match self {
+            Self::Linux => &[
+                "operations.cpp",
+                "blas.cpp",
+                "few_rows.cpp",
+                "tiles.cpp",
+                "packed.cpp",
+                "pointwise.cpp",
+                "clock.cpp",
+            ],
+            Self::MacOs => &[],
+        }
+    }
+
+    /// The libraries of the packages that the library is linked with: their folders and names.
+    pub(super) fn linked(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Linux => &[("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")],
+            Self::MacOs => &[("mlx/lib", "mlx")],
+        }
+    }
+
+    /// How the linker calls the folder of the library that names a search path.
+    pub(super) fn origin(self) -> &'static str {
+        match self {
+            Self::Linux => "$ORIGIN",
+            Self::MacOs => "@loader_path",
+        }
+    }
+
+    /// The usual compilers.
+    pub(super) fn compilers(self) -> &'static [&'static str] {
+        match self {
+            Self::Linux => &["g++", "clang++", "c++"],
+            Self::MacOs => &["clang++"],
+        }
+    }
+
+    /// How to get one.
+    pub(super) fn install_compiler(self) -> &'static str {
+        match self {
+            Self::Linux => {
+                "install a C++20 compiler (on Debian or Ubuntu: `apt install g++`), or name one in the variable CXX"
+            }
+            Self::MacOs => {
+                "install the Command Line Tools with `xcode-select --install`; Xcode is not needed"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_has_a_system_or_an_error_that_names_it() {
+        assert_eq!(System::of("aarch64-apple-darwin").ok(), Some(System::MacOs));
+        assert_eq!(System::of("x86_64-unknown-linux-gnu").ok(), Some(System::Linux));
+        let error = System::of("x86_64-apple-darwin").expect_err("no wheel").to_string();
+        assert!(error.ends_with("x86_64-apple-darwin"), "{error}");
+    }
+}
