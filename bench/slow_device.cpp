@@ -16,8 +16,8 @@ namespace {
 
 // MLX's CPU stream says after so many operations how far it is, and the one who hands over more waits for that.
 constexpr long kOperationsOfNotice = 10;
-// A sleep is seldom shorter than this.
-constexpr long kShortestSleep = 60'000, kWorthSleeping = 150'000;
+// A sleep may end that much later than it should.
+constexpr long kLate = 150'000;
 
 long now() {
   timespec time;
@@ -41,13 +41,11 @@ long of_operation() {
 // When the device has done what was handed over; it belongs to the stream's thread.
 thread_local long done = 0;
 
-void work(long operations) {
-  done = std::max(done, now()) + operations * of_operation();
-  if (done - now() > kWorthSleeping) sleep_until(done - kShortestSleep);
-}
+// Work begins as it is handed over or as the work before it is done: a late wakeup of this thread delays no work.
+void work(long handed_over, long operations) { done = std::max(done, handed_over) + operations * of_operation(); }
 
 void finish() {
-  while (done - now() > kShortestSleep) sleep_until(done - kShortestSleep);
+  while (done - now() > kLate) sleep_until(done - kLate);
   while (now() < done) {
   }
 }
@@ -86,7 +84,7 @@ void Scheduler::enqueue(Stream stream, Task task) {
   // At once, so that nobody waits for the queue.
   task();
   count.operations += kOperationsOfNotice;
-  hand_over(this, stream, [] { work(kOperationsOfNotice); });
+  hand_over(this, stream, [at = now()] { work(at, kOperationsOfNotice); });
 }
 
 void Scheduler::signal_event(Stream stream, Event event, EventTask task) {

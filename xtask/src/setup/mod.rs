@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-/// What other tasks begin with: nothing if MLX is compiled from its sources, else the same as [`assemble`].
+/// What other tasks begin with: nothing if MLX is compiled from its sources, else the same as [`assemble()`].
 pub(crate) fn run() -> Result<()> {
     if from_source::is_chosen(&recipe::Recipe::new()?) { Ok(()) } else { assemble() }
 }
