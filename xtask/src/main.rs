@@ -37,6 +37,9 @@ enum Task {
         /// Leave MLX to be compiled with the next build, on macOS; needs Xcode and CMake
         #[arg(long)]
         from_source: bool,
+        /// Take MLX for a GPU of NVIDIA, on Linux; downloads 1.5 GB
+        #[arg(long, conflicts_with = "from_source")]
+        cuda: bool,
     },
     /// Set up, build with optimization and run `mlx chat` with these arguments
     #[command(disable_help_flag = true)]
@@ -95,8 +98,9 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
-        Task::Setup { from_source: false } => setup::assemble(),
-        Task::Setup { from_source: true } => setup::leave_to_mlx_sys(),
+        Task::Setup { from_source: true, .. } => setup::leave_to_mlx_sys(),
+        Task::Setup { cuda: true, .. } => setup::assemble_for_cuda(),
+        Task::Setup { .. } => setup::assemble(),
         Task::Chat { arguments } => product::chat(&arguments),
         Task::Test { arguments } => product::test(&arguments),
         Task::Golden { arguments } => golden::run(&arguments),

@@ -20,9 +20,8 @@ use crate::process::output;
 
 /// Builds the libraries unless they exist. The folder is renamed into place when it is complete, and Cargo's configuration is written
 /// after the self-check, so an interrupted run can simply be repeated.
-pub(super) fn run() -> Result<()> {
-    let recipe = Recipe::new()?;
-    if is_done(&recipe) {
+pub(super) fn run(recipe: &Recipe) -> Result<()> {
+    if is_done(recipe) {
         return Ok(());
     }
     fs::create_dir_all(&recipe.native)?;
@@ -32,12 +31,12 @@ pub(super) fn run() -> Result<()> {
         say("waiting for another setup");
         lock.lock().context("the native folder cannot be locked")?;
     }
-    if is_done(&recipe) {
+    if is_done(recipe) {
         return Ok(());
     }
     let start = Instant::now();
     say("assembling MLX from its packages; a minute or two on two cores, once");
-    build(&recipe)?;
+    build(recipe)?;
     say(&format!("done in {} s", start.elapsed().as_secs()));
     Ok(())
 }
@@ -68,7 +67,7 @@ fn build(recipe: &Recipe) -> Result<()> {
     fs::remove_dir_all(partial.join("objects"))?;
     fs::rename(&partial, &recipe.folder)?;
 
-    if !recipe.system.sources().is_empty() {
+    if recipe.system.has_kernels() {
         say("checking the result");
         let program = compiler.self_check(&recipe.folder)?;
         output(&mut Command::new(program), "")
@@ -91,7 +90,7 @@ fn make_bindings(recipe: &Recipe, partial: &Path, compiler: &Compiler<'_>) -> Re
 
 /// Where a Mac's C headers are; libclang does not know.
 fn sdk(system: System) -> Result<Option<PathBuf>> {
-    if system == System::Linux {
+    if system != System::MacOs {
         return Ok(None);
     }
     let path = output(Command::new("xcrun").arg("--show-sdk-path"), system.install_compiler())?;
@@ -103,7 +102,7 @@ fn cargo_config(recipe: &Recipe) -> String {
     let folder = recipe.folder.display().to_string();
     let search = format!("native={folder}");
     [
-        "# Written by `cargo xtask setup`; `cargo clean` removes it.".to_owned(),
+        recipe.headline(),
         format!("[target.{}.mlx]", recipe.host),
         format!("rustc-link-search = [{search:?}]"),
         "rustc-link-lib = [\"dylib=mlxc\"]".to_owned(),

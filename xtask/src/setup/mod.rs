@@ -13,14 +13,23 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-/// What other tasks begin with: nothing if MLX is compiled from its sources, else the same as [`assemble()`].
+use recipe::Recipe;
+use system::System;
+
+/// What other tasks begin with: the set-up that was last asked for.
 pub(crate) fn run() -> Result<()> {
-    if from_source::is_chosen(&recipe::Recipe::new()?) { Ok(()) } else { assemble() }
+    let recipe = Recipe::chosen()?;
+    if from_source::is_chosen(&recipe) { Ok(()) } else { assemble::run(&recipe) }
 }
 
 /// Assembles MLX from its packages; does nothing when everything exists.
 pub(crate) fn assemble() -> Result<()> {
-    assemble::run()
+    assemble::run(&Recipe::new()?)
+}
+
+/// The same with MLX for a GPU of NVIDIA, on any machine.
+pub(crate) fn assemble_for_cuda() -> Result<()> {
+    assemble::run(&Recipe::cuda()?)
 }
 
 /// Leaves MLX to mlx-sys' build script, which compiles it on a Mac.
@@ -28,14 +37,15 @@ pub(crate) fn leave_to_mlx_sys() -> Result<()> {
     from_source::run()
 }
 
-/// Where the native libraries are, and for which target.
+/// Where the native libraries are, and for what.
 pub(crate) struct Native {
     pub(crate) host: String,
+    pub(crate) system: System,
     pub(crate) folder: PathBuf,
 }
 
 /// The libraries that [`run`] makes.
 pub(crate) fn native() -> Result<Native> {
-    let recipe = recipe::Recipe::new()?;
-    Ok(Native { host: recipe.host, folder: recipe.folder })
+    let Recipe { host, system, folder, .. } = Recipe::chosen()?;
+    Ok(Native { host, system, folder })
 }

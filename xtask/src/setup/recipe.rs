@@ -52,16 +52,36 @@ pub(crate) struct Recipe {
     pub(crate) mlx_c: PathBuf,
 }
 
+/// How the file begins by which Cargo finds a build for NVIDIA GPUs.
+const CUDA: &str = "# Written by `cargo xtask setup --cuda`;";
+
 impl Recipe {
+    /// MLX for this machine, without a GPU of NVIDIA.
     pub(crate) fn new() -> Result<Self> {
+        Self::with(Ok)
+    }
+
+    /// MLX for a GPU of NVIDIA.
+    pub(super) fn cuda() -> Result<Self> {
+        Self::with(System::with_nvidia_gpu)
+    }
+
+    /// What was chosen when the set-up was last asked for.
+    pub(super) fn chosen() -> Result<Self> {
+        let recipe = Self::new()?;
+        let config = fs::read_to_string(recipe.cargo_config()).unwrap_or_default();
+        if config.starts_with(CUDA) { Self::cuda() } else { Ok(recipe) }
+    }
+
+    fn with(choose: impl FnOnce(System) -> Result<System>) -> Result<Self> {
         let root = workspace::root()?;
         let host = registry::host()?;
         let package = registry::package(&root, "mlx-sys", &host)?;
         let mlx_c = package.folder.join("src/mlx-c");
         let mlx = pinned_mlx(&mlx_c)?;
         let native = root.join("target/native");
-        let folder = native.join(format!("mlx-{mlx}-{:016x}", fingerprint(&root, &package, &host)));
-        let system = System::of(&host)?;
+        let system = choose(System::of(&host)?)?;
+        let folder = native.join(format!("mlx-{mlx}-{:016x}", fingerprint(&root, &package, &host, system)));
         Ok(Self { host, system, mlx, native, folder, mlx_c })
     }
 
@@ -69,12 +89,18 @@ impl Recipe {
     pub(super) fn cargo_config(&self) -> PathBuf {
         self.native.join("cargo.toml")
     }
+
+    /// How that file begins.
+    pub(super) fn headline(&self) -> String {
+        let begin = if self.system == System::Cuda { CUDA } else { "# Written by `cargo xtask setup`;" };
+        format!("{begin} `cargo clean` removes it.")
+    }
 }
 
 /// The folders are part of it: libraries and bindings are named by absolute paths.
-fn fingerprint(root: &Path, package: &Package, host: &str) -> u64 {
+fn fingerprint(root: &Path, package: &Package, host: &str, system: System) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let wheels = System::of(host).map(|system| system.wheels("")).unwrap_or_default();
+    let wheels = system.wheels("");
     (VERSION, HELPERS, wheels, root, &package.version, &package.folder, host).hash(&mut hasher);
     hasher.finish()
 }

@@ -6,12 +6,23 @@ use anyhow::{Result, bail};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum System {
     Linux,
+    /// Linux with an NVIDIA GPU.
+    Cuda,
     MacOs,
 }
 
 /// The wheel of MLX for Linux has the reference BLAS, which is about thirty times slower.
 const OPENBLAS: &str = "scipy-openblas32==0.3.34.481.3";
 const LIBCLANG: &str = "libclang==18.1.1";
+/// What MLX's wheel for NVIDIA GPUs requires. libmlx.so looks for them beside itself, as pip lays them; linking needs none of them.
+const NVIDIA: [&str; 6] = [
+    "nvidia-cuda-runtime==13.5.37",
+    "nvidia-cuda-nvrtc==13.5.37",
+    "nvidia-cublas==13.10.0.20",
+    "nvidia-cudnn-cu13==9.28.1.4",
+    "nvidia-cufft==12.5.0.14",
+    "nvidia-nccl-cu13==2.32.3",
+];
 
 impl System {
     /// That of a target triple.
@@ -25,10 +36,18 @@ impl System {
         }
     }
 
+    /// This system with a GPU of NVIDIA.
+    pub(super) fn with_nvidia_gpu(self) -> Result<Self> {
+        match self {
+            Self::Linux | Self::Cuda => Ok(Self::Cuda),
+            Self::MacOs => bail!("a Mac has no NVIDIA GPU; run `cargo xtask setup` without --cuda"),
+        }
+    }
+
     /// The library that programs are linked with: mlx-c, and what stands beside it.
     pub(crate) fn library(self) -> &'static str {
         match self {
-            Self::Linux => "libmlxc.so",
+            Self::Linux | Self::Cuda => "libmlxc.so",
             Self::MacOs => "libmlxc.dylib",
         }
     }
@@ -36,7 +55,7 @@ impl System {
     /// The library that reads C headers for the bindings.
     pub(super) fn libclang(self) -> &'static str {
         match self {
-            Self::Linux => "libclang.so",
+            Self::Linux | Self::Cuda => "libclang.so",
             Self::MacOs => "libclang.dylib",
         }
     }
@@ -45,11 +64,17 @@ impl System {
     pub(crate) fn wheels(self, mlx: &str) -> Vec<String> {
         match self {
             Self::Linux => vec![format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()],
+            Self::Cuda => {
+                let mut wheels = vec![format!("mlx-cuda-13=={mlx}"), LIBCLANG.to_owned()];
+                wheels.extend(NVIDIA.map(str::to_owned));
+                wheels
+            }
             Self::MacOs => vec![format!("mlx-metal=={mlx}"), LIBCLANG.to_owned()],
         }
     }
 
-    /// Of our own sources, those that are compiled into the library: kernels for processors, which a Mac does not use.
+    /// Of our own sources, those that are compiled into the library. The kernels are for processors: they would take operations away from
+    /// a GPU.
     pub(super) fn sources(self) -> &'static [&'static str] {
         match self {
             Self::Linux => &[
@@ -61,22 +86,28 @@ impl System {
                 "pointwise.cpp",
                 "clock.cpp",
             ],
+            Self::Cuda => &["clock.cpp"],
             Self::MacOs => &[],
         }
+    }
+
+    /// Whether our kernels are in the library, which are checked once.
+    pub(super) fn has_kernels(self) -> bool {
+        self == Self::Linux
     }
 
     /// The libraries of the packages that the library is linked with: their folders and names.
     pub(super) fn linked(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Linux => &[("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")],
-            Self::MacOs => &[("mlx/lib", "mlx")],
+            Self::Cuda | Self::MacOs => &[("mlx/lib", "mlx")],
         }
     }
 
     /// How the linker calls the folder of the library that names a search path.
     pub(super) fn origin(self) -> &'static str {
         match self {
-            Self::Linux => "$ORIGIN",
+            Self::Linux | Self::Cuda => "$ORIGIN",
             Self::MacOs => "@loader_path",
         }
     }
@@ -84,7 +115,7 @@ impl System {
     /// The usual compilers.
     pub(super) fn compilers(self) -> &'static [&'static str] {
         match self {
-            Self::Linux => &["g++", "clang++", "c++"],
+            Self::Linux | Self::Cuda => &["g++", "clang++", "c++"],
             Self::MacOs => &["clang++"],
         }
     }
@@ -92,7 +123,7 @@ impl System {
     /// How to get one.
     pub(super) fn install_compiler(self) -> &'static str {
         match self {
-            Self::Linux => {
+            Self::Linux | Self::Cuda => {
                 "install a C++20 compiler (on Debian or Ubuntu: `apt install g++`), or name one in the variable CXX"
             }
             Self::MacOs => {
@@ -110,6 +141,8 @@ mod tests {
     fn a_target_has_a_system_or_an_error_that_names_it() {
         assert_eq!(System::of("aarch64-apple-darwin").ok(), Some(System::MacOs));
         assert_eq!(System::of("x86_64-unknown-linux-gnu").ok(), Some(System::Linux));
+        assert_eq!(System::Linux.with_nvidia_gpu().ok(), Some(System::Cuda));
+        assert!(System::MacOs.with_nvidia_gpu().is_err());
         let error = System::of("x86_64-apple-darwin").expect_err("no wheel").to_string();
         assert!(error.ends_with("x86_64-apple-darwin"), "{error}");
     }
