@@ -4,13 +4,12 @@
 
 mod bench;
 mod charts;
-#[cfg(target_os = "linux")]
 mod check_macos;
 mod clients;
-#[cfg(target_os = "linux")]
 mod dist;
 mod fuzz;
 mod golden;
+mod mach_o;
 mod page;
 mod process;
 mod product;
@@ -84,12 +83,10 @@ enum Task {
         seconds: u64,
     },
     /// Make a release: a folder that can be moved, its archive and the checksum, in target/dist
-    #[cfg(target_os = "linux")]
-    Dist,
+    Dist(dist::Arguments),
     /// Check the house rules that a machine can check
     Tidy,
     /// Type-check the workspace for macOS; needs rustup, Python with venv, and access to PyPI
-    #[cfg(target_os = "linux")]
     CheckMacos,
     /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
     #[command(hide = true)]
@@ -109,9 +106,7 @@ fn main() -> ExitCode {
         Task::Page { if_installed, speed } => page::run(if_installed, speed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
-        #[cfg(target_os = "linux")]
-        Task::Dist => dist::run(),
-        #[cfg(target_os = "linux")]
+        Task::Dist(arguments) => dist::run(&arguments),
         Task::CheckMacos => check_macos::run(),
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
     };

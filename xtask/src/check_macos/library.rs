@@ -1,11 +1,14 @@
-//! The library that programs are linked with on a Mac: made here by zig's compiler, in place of Apple's, and read.
+//! The libraries of a release for Macs: ours is made here by zig's compiler, in place of Apple's; all are read.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::mach_o::Library;
+use crate::dist::{files, macos};
+use crate::mach_o::Library;
+use crate::process::output;
 use crate::setup::{compile::Compiler, recipe::Recipe, system::System, wheels};
 
 /// The oldest macOS that MLX's packages are for.
@@ -32,18 +35,34 @@ pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
     let mut words = vec![python.display().to_string()];
     words.extend(["-m", "ziglang", "c++", "-target", TARGET].map(str::to_owned));
     words.extend(MISSING.map(str::to_owned));
-    let home = Path::new("/a folder of a Mac");
+    // As a release calls it; the set-up of a Mac has the path of a folder there.
+    let home = Path::new("@rpath");
     Compiler::new(System::MacOs, words, &build, &recipe.mlx_c).library(home)?;
     let mlx = Library::read(&build.join("mlx/lib/libmlx.dylib"))?;
     let ours = Library::read(&build.join(System::MacOs.library()))?;
     check_loading(&mlx, &ours, home)?;
     let missing: Vec<&str> = ours.missing(MLX, &mlx);
     ensure!(missing.is_empty(), "libmlx.dylib has no {}", missing.join(", "));
-    ensure!(
-        build.join("mlx/lib/mlx.metallib").exists(),
-        "the package has no mlx.metallib beside libmlx.dylib"
-    );
     println!("{}: {} symbols of MLX, all there", System::MacOs.library(), ours.imports_of(MLX).count());
+    check_release(folder, python, &build)
+}
+
+/// Lays out a release and checks it file by file. A small program stands in for ours: linking that needs frameworks of Apple's SDK.
+fn check_release(folder: &Path, python: &Path, build: &Path) -> Result<()> {
+    let release = folder.join("release");
+    if release.exists() {
+        fs::remove_dir_all(&release)?;
+    }
+    files::copy(&macos::PARTS, build, &release.join("lib"))?;
+    fs::create_dir_all(release.join("bin"))?;
+    let source = folder.join("program.c");
+    fs::write(&source, "int mlx_version(void *);\nint main(void) { return mlx_version(0); }\n")?;
+    let mut link = Command::new(python);
+    link.args(["-m", "ziglang", "cc", "-target", TARGET, "-o"]).arg(release.join("bin/mlx")).arg(&source);
+    link.arg("-L").arg(release.join("lib")).args(["-lmlxc", "-Wl,-rpath,@executable_path/../lib"]);
+    output(&mut link, "")?;
+    macos::check(&release)?;
+    println!("a release: every file finds what it loads, wherever the folder lies");
     Ok(())
 }
 

@@ -1,74 +1,99 @@
 //! `cargo xtask dist`: a release as a folder that can be moved, and as an archive with its checksum.
 
+mod archive;
 mod bill;
 mod elf;
+pub(crate) mod files;
+mod formula;
+mod linux;
+pub(crate) mod macos;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::setup;
+use crate::setup::system::System;
 use crate::{process, workspace};
-
-/// Libraries that every Linux has on which MLX's wheel runs; all others are shipped.
-const SYSTEM: [&str; 9] = [
-    "libc.so.6",
-    "libm.so.6",
-    "libdl.so.2",
-    "libpthread.so.0",
-    "librt.so.1",
-    "libgcc_s.so.1",
-    "libstdc++.so.6",
-    "ld-linux-x86-64.so.2",
-    "ld-linux-aarch64.so.1",
-];
-
-/// The folders of the set-up that hold libraries, with what links them.
-const LIBRARIES: [&str; 4] = ["libmlxc.so", "mlx/lib", "mlx_cpu.libs", "scipy_openblas32/lib"];
 
 /// Files of the repository that a release has.
 const TEXTS: [&str; 4] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Where the archives will lie: also write a formula for Homebrew, mlx-cli.rb, that names those that were made
+    #[arg(long)]
+    url: Option<String>,
+    /// Build twice and fail unless the archives are the same byte for byte
+    #[arg(long)]
+    twice: bool,
+}
+
 /// Makes `target/dist/mlx-VERSION-HOST`, its archive and the archive's checksum.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     setup::run()?;
     let (root, native) = (workspace::root()?, setup::native()?);
-    let name = format!("mlx-{}-{}", env!("CARGO_PKG_VERSION"), native.host);
+    ensure!(
+        native.folder.join(native.system.library()).is_file(),
+        "a release is made of MLX's packages: run `cargo xtask setup` first"
+    );
     let dist = root.join("target/dist");
+    let path = make(&root, &native, &dist)?;
+    if arguments.twice {
+        let first = archive::checksum(&path)?;
+        fs::remove_dir_all(build_folder(&dist))?;
+        make(&root, &native, &dist)?;
+        let second = archive::checksum(&path)?;
+        ensure!(first == second, "the archives differ: {first} and {second}");
+        println!("twice the same: {first}");
+    }
+    if let Some(url) = &arguments.url {
+        formula::write(&dist, url)?;
+    }
+    println!("{}", path.display());
+    Ok(())
+}
+
+fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
+    let name = format!("mlx-{}-{}", env!("CARGO_PKG_VERSION"), native.host);
     let release = dist.join(&name);
     if release.exists() {
         fs::remove_dir_all(&release)?;
     }
     fs::create_dir_all(release.join("bin"))?;
-    let program = build(&root, &dist)?;
-    fs::copy(program, release.join("bin/mlx"))?;
-    copy_libraries(&native.folder, &release.join("lib"))?;
+    let (parts, flags) = match native.system {
+        System::Linux => (&linux::PARTS[..], &linux::FLAGS[..]),
+        System::MacOs => (&macos::PARTS[..], &macos::FLAGS[..]),
+        System::Cuda => bail!(
+            "a release for NVIDIA GPUs would hold 3 GB of NVIDIA's libraries; run `cargo xtask setup` first"
+        ),
+    };
+    fs::copy(build(root, dist, flags)?, release.join("bin/mlx"))?;
+    files::copy(parts, &native.folder, &release.join("lib"))?;
     for text in TEXTS {
         fs::copy(root.join(text), release.join(text))?;
     }
-    bill::write(&root, &native.host, &native.folder, &release)?;
+    bill::write(root, &native.host, &native.folder, &release)?;
     fs::write(release.join("install.sh"), include_str!("install.sh"))?;
-    make_movable(&release)?;
-    let archive = pack(&root, &dist, &name)?;
-    println!("{}", archive.display());
-    Ok(())
+    make_executable(&release.join("install.sh"))?;
+    match native.system {
+        System::MacOs => macos::make_movable(&release)?,
+        _ => linux::make_movable(&release)?,
+    }
+    archive::pack(dist, &name, commit_time(root)?.parse()?)
 }
 
 /// Builds the program to look for its libraries beside itself, without the paths of this machine.
-fn build(root: &Path, dist: &Path) -> Result<PathBuf> {
+fn build(root: &Path, dist: &Path, flags: &[&str]) -> Result<PathBuf> {
     let home = std::env::var("CARGO_HOME").map(PathBuf::from).or_else(|_| {
         std::env::var("HOME").map(|home| Path::new(&home).join(".cargo")).context("HOME is not set")
     })?;
     let remapped = |path: &Path, name: &str| format!("--remap-path-prefix={}={name}", path.display());
-    let flags = [
-        "-Clink-arg=-Wl,-rpath,$ORIGIN/../lib".to_owned(),
-        "-Cstrip=symbols".to_owned(),
-        remapped(&home, "/cargo"),
-        remapped(root, "/mlx"),
-    ];
-    let target = dist.join("build");
+    let mut flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    flags.extend(["-Cstrip=symbols".to_owned(), remapped(&home, "/cargo"), remapped(root, "/mlx")]);
+    let target = build_folder(dist);
     let mut command = workspace::cargo();
     command
         .args(["build", "--release", "--locked", "--package", "mlx-cli", "--bin", "mlx"])
@@ -80,60 +105,13 @@ fn build(root: &Path, dist: &Path) -> Result<PathBuf> {
     Ok(target.join("release/mlx"))
 }
 
-fn copy_libraries(native: &Path, into: &Path) -> Result<()> {
-    for part in LIBRARIES {
-        let from = native.join(part);
-        let files = if from.is_file() { vec![from] } else { files_of(&from)? };
-        for file in files.iter().filter(|file| is_library(file)) {
-            let to = into.join(file.strip_prefix(native)?);
-            fs::create_dir_all(to.parent().context("a library lies in a folder")?)?;
-            fs::copy(file, to)?;
-        }
-    }
-    Ok(())
+fn build_folder(dist: &Path) -> PathBuf {
+    dist.join("build")
 }
 
-fn is_library(file: &Path) -> bool {
-    file.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"))
-}
-
-/// Lets the programs and libraries find each other wherever the folder lies, and checks that they do, and that nothing else is missing.
-fn make_movable(release: &Path) -> Result<()> {
-    let files = files_of(release)?;
-    let program = release.join("bin/mlx");
-    let loaded: Vec<&PathBuf> = files.iter().filter(|file| is_library(file) || **file == program).collect();
-    let shipped: Vec<String> = loaded.iter().map(|file| name_of(file)).collect();
-    for file in &loaded {
-        let mut bytes = fs::read(file)?;
-        elf::forget_folders(&mut bytes).with_context(|| file.display().to_string())?;
-        let names = elf::names(&bytes)?;
-        for needed in &names.needed {
-            ensure!(
-                shipped.contains(needed) || SYSTEM.contains(&needed.as_str()),
-                "{} needs {needed}, which is not part of the release",
-                file.display()
-            );
-        }
-        for path in &names.paths {
-            ensure!(path.starts_with("$ORIGIN"), "{} looks for libraries in {path}", file.display());
-        }
-        fs::write(file, bytes)?;
-    }
-    Ok(())
-}
-
-/// Packs the folder; the same files give the same bytes.
-fn pack(root: &Path, dist: &Path, name: &str) -> Result<PathBuf> {
-    let archive = format!("{name}.tar.gz");
-    let time = format!("--mtime=@{}", commit_time(root)?);
-    let words = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u+rw,go+r,go-w", &time];
-    let mut tar = Command::new("tar");
-    tar.args(words).args(["--use-compress-program=gzip -n -9", "-cf", &archive, name]).current_dir(dist);
-    process::output(&mut tar, "install GNU tar")?;
-    let mut sum = Command::new("sha256sum");
-    let text = process::output(sum.arg(&archive).current_dir(dist), "install coreutils")?;
-    fs::write(dist.join(format!("{archive}.sha256")), text)?;
-    Ok(dist.join(archive))
+fn make_executable(file: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
 }
 
 /// When the newest commit was made, in seconds.
@@ -141,24 +119,4 @@ fn commit_time(root: &Path) -> Result<String> {
     let mut git = Command::new("git");
     let text = process::output(git.args(["log", "-1", "--format=%ct"]).current_dir(root), "install git")?;
     Ok(text.trim().to_owned())
-}
-
-fn name_of(file: &Path) -> String {
-    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// All files below a folder, in order.
-fn files_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut entries: Vec<PathBuf> =
-        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    entries.sort();
-    let mut files = Vec::new();
-    for entry in entries {
-        if entry.is_dir() {
-            files.extend(files_of(&entry)?);
-        } else {
-            files.push(entry);
-        }
-    }
-    Ok(files)
 }

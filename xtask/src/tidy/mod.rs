@@ -31,6 +31,7 @@ pub(crate) fn run() -> Result<()> {
     println!("tidy: {} import circles", circles.len());
     found.extend(circles::violations(&circles));
     found.extend(proof::check(&files));
+    found.extend(platform::check_table(&files));
     found.extend(charts::check(&files));
     found.sort();
     for Violation { path, line, rule } in &found {

@@ -1,4 +1,5 @@
-//! The platform is asked for in one place, where the backend is made, and no test returns early on a GPU.
+//! The platform is asked for in one place, where the backend is made, and no test returns early on a GPU. Code of one system alone is
+//! listed with what checks it.
 
 use super::{code::find_word, files::SourceFile, violation::Violation, words::is_under};
 
@@ -22,6 +23,34 @@ pub(super) fn check(file: &SourceFile, code: &str) -> Vec<Violation> {
         }
         if file.path.contains("tests") && skips(line, lines.get(number + 1)) {
             found.push(Violation::new(file, number + 1, "a test must not pass on a GPU by returning early"));
+        }
+    }
+    found
+}
+
+/// How code asks for the system that it is compiled for.
+const SYSTEM: &str = concat!("target", "_os");
+
+/// The page with a table of the files that do.
+const LISTED: &str = "docs/on-a-mac.md";
+
+/// Files that ask for the system and are not in the table, and files in it that do not ask.
+pub(super) fn check_table(files: &[SourceFile]) -> Vec<Violation> {
+    let Some(page) = files.iter().find(|file| file.path == LISTED) else { return Vec::new() };
+    let asks = |file: &&SourceFile| file.is_rust() && find_word(&file.text, SYSTEM).next().is_some();
+    let asking: Vec<&SourceFile> = files.iter().filter(asks).collect();
+    let is_listed = |path: &str| page.text.contains(&format!("| `{path}` |"));
+    let unlisted = asking.iter().filter(|file| !is_listed(&file.path));
+    let mut found: Vec<Violation> = unlisted
+        .map(|file| {
+            Violation::new(file, 1, format!("{LISTED} must list this file and say what checks its {SYSTEM}"))
+        })
+        .collect();
+    for (index, line) in page.text.lines().enumerate() {
+        let path = line.strip_prefix("| `").and_then(|rest| rest.split('`').next());
+        let stale = |path: &&str| path.contains('/') && !asking.iter().any(|file| file.path == *path);
+        if let Some(path) = path.filter(stale) {
+            found.push(Violation::new(page, index + 1, format!("{path} has no {SYSTEM}")));
         }
     }
     found
@@ -54,6 +83,20 @@ mod tests {
         assert_eq!(lines("mlx-core/src/model/moe.rs", &asks), [2]);
         assert_eq!(lines(MAY_ASK[0], &asks), [0; 0]);
         assert_eq!(lines("mlx-core/src/model/moe.rs", &format!("let {QUESTION} = 1;")), [0; 0]);
+    }
+
+    #[test]
+    fn code_of_one_system_is_listed() {
+        let file = |path: &str, text: String| SourceFile { path: path.to_owned(), text };
+        let asks = format!("if cfg!({SYSTEM} = \"macos\") {{}}");
+        let page = |rows: &str| file(LISTED, rows.to_owned());
+        let violations = |rows: &str| {
+            let files = [file("a/a.rs", asks.clone()), file("a/b.rs", String::new()), page(rows)];
+            check_table(&files).into_iter().map(|found| found.path).collect::<Vec<_>>()
+        };
+        assert_eq!(violations("| `a/a.rs` | a test |"), [""; 0]);
+        assert_eq!(violations("nothing"), ["a/a.rs"]);
+        assert_eq!(violations("| `a/a.rs` | a test |\n| `a/b.rs` | a test |"), [LISTED]);
     }
 
     #[test]

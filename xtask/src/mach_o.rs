@@ -1,4 +1,4 @@
-//! What a library of a Mac says of itself: its name, what it needs and where that is looked for, and its symbols.
+//! What a library or program of a Mac says of itself: its name, what it needs and where that is looked for, its symbols, whether it is signed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,27 +6,29 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use object::LittleEndian;
-use object::macho::{LC_RPATH, MachHeader64};
+use object::macho::{LC_CODE_SIGNATURE, LC_RPATH, MachHeader64};
 use object::read::macho::{LoadCommandVariant, MachHeader, MachOFile64};
 use object::read::{Import, NameOrOrdinal, Object};
 
-/// A dynamic library for Apple silicon.
-pub(super) struct Library {
-    /// Its install name.
-    pub(super) name: String,
+/// A dynamic library for Apple silicon, or a program.
+pub(crate) struct Library {
+    /// Its install name; a program has none.
+    pub(crate) name: String,
     /// The install names of the libraries that it is linked with.
-    pub(super) needed: Vec<String>,
+    pub(crate) needed: Vec<String>,
     /// Where `@rpath` leads.
-    pub(super) search: Vec<String>,
+    pub(crate) search: Vec<String>,
     /// The oldest macOS that it runs on.
-    pub(super) oldest: Option<(u32, u32)>,
+    pub(crate) oldest: Option<(u32, u32)>,
+    /// Whether it has a signature, without which Apple silicon runs nothing.
+    pub(crate) is_signed: bool,
     /// The symbols that it takes, each with the library that has it.
     imports: Vec<(String, String)>,
     exports: BTreeSet<String>,
 }
 
 impl Library {
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         let context = || format!("{} cannot be read", path.display());
         Self::parse(&fs::read(path).with_context(context)?).with_context(context)
     }
@@ -39,6 +41,7 @@ impl Library {
             needed: Vec::new(),
             search: Vec::new(),
             oldest: None,
+            is_signed: false,
             imports: Vec::new(),
             exports: file.exports()?.map(|it| Ok(named(it?.name()))).collect::<Result<_>>()?,
         };
@@ -60,6 +63,9 @@ impl Library {
                     let version = it.minos.get(endian).0;
                     library.oldest = Some((version >> 16, version >> 8 & 0xff));
                 }
+                LoadCommandVariant::LinkeditData(_) if command.cmd() == LC_CODE_SIGNATURE => {
+                    library.is_signed = true;
+                }
                 _ => {}
             }
         }
@@ -69,12 +75,12 @@ impl Library {
     }
 
     /// The symbols that it takes from the library of this name.
-    pub(super) fn imports_of<'a>(&'a self, library: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn imports_of<'a>(&'a self, library: &'a str) -> impl Iterator<Item = &'a str> {
         self.imports.iter().filter(move |it| it.1 == library).map(|it| it.0.as_str())
     }
 
     /// Those of them that `other`, which has this name, does not have.
-    pub(super) fn missing<'a>(&'a self, library: &'a str, other: &Self) -> Vec<&'a str> {
+    pub(crate) fn missing<'a>(&'a self, library: &'a str, other: &Self) -> Vec<&'a str> {
         self.imports_of(library).filter(|name| !other.exports.contains(*name)).collect()
     }
 }
