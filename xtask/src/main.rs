@@ -13,6 +13,7 @@ mod mach_o;
 mod page;
 mod process;
 mod product;
+mod proxies;
 mod python;
 mod setup;
 mod tidy;
@@ -59,6 +60,8 @@ enum Task {
     },
     /// Run third-party clients against the server
     Clients,
+    /// Try replicas of the server behind nginx, HAProxy and Envoy, whichever are installed
+    Proxies,
     /// Try the server's page in a headless Chromium; CHROMIUM names another browser of its kind
     Page {
         /// Skip it on a machine without Chromium or Node.js, unless CHROMIUM is set
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Task::Golden { arguments } => golden::run(&arguments),
         Task::Bench { arguments } => bench::run(&arguments),
         Task::Clients => clients::run(),
+        Task::Proxies => proxies::run(),
         Task::Page { if_installed, speed } => page::run(if_installed, speed),
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
