@@ -27,10 +27,10 @@ class Asked:
     is_same: bool = True
 
 
-def ask(port, body, session=None, progress=None):
+def ask(port, body, session=None, progress=None, header="x-session-id"):
     """Asks until the answer is whole. `progress` gets the text so far of a stream."""
     asked = Asked()
-    headers = {"content-type": "application/json"} | ({"x-session-id": session} if session else {})
+    headers = {"content-type": "application/json"} | ({header: session} if session else {})
     for _ in range(MOST_TRIES):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         try:

@@ -16,7 +16,7 @@ from proxy import KINDS, Proxy, program
 from replicas import Replicas, wait_until
 
 SESSIONS, TURNS = 24, 5
-CLIENTS, REQUESTS, STREAMS = 64, 6, 200
+CLIENTS, REQUESTS, STREAMS = 64, 8, 200
 LONG = 800
 
 
@@ -24,14 +24,19 @@ def words(draw, length):
     return "".join(draw.choice("abcdefghij klmnopqrstuvwxyz ") for _ in range(length))
 
 
-def cached(proxy, seed, has_session):
-    """The share of prompt tokens that came from a cache, in all turns but the first of conversations that go on by turns."""
+def cached(proxy, seed, header):
+    """The share of prompt tokens that came from a cache, in all turns but the first of conversations that go on by turns. They have this header,
+    and then bodies that never begin alike."""
     draw = random.Random(seed)
     chats = [[{"role": "user", "content": words(draw, LONG)}] for _ in range(SESSIONS)]
     sums = Counter()
 
     def turn(number):
-        asked = ask(proxy.port, chat(chats[number], 8), f"{seed}-{number}" if has_session else None)
+        body = chat(chats[number], 8)
+        if header:
+            asked = ask(proxy.port, {"user": f"turn {len(chats[number])} of {number}", **body}, f"{seed}-{number}", header=header)
+        else:
+            asked = ask(proxy.port, body)
         assert asked.statuses == [200], asked
         chats[number] += [{"role": "assistant", "content": asked.text}, {"role": "user", "content": f"And {number}?"}]
         return asked.usage
@@ -48,11 +53,12 @@ def cached(proxy, seed, has_session):
 
 def conversations(kind, replicas):
     with Proxy(kind, replicas.all) as proxy:
-        session, prompt = cached(proxy, 1, True), cached(proxy, 2, False)
+        shares = [cached(proxy, 1, "x-session-id"), cached(proxy, 2, "session-id"), cached(proxy, 3, None)]
     with Proxy(kind, replicas.all, round_robin=True) as proxy:
-        neither = cached(proxy, 3, True)
-    print(f"{kind}: from a cache by session {session:.1%}, by prompt {prompt:.1%}, by round robin {neither:.1%}", flush=True)
-    assert min(session, prompt) > 0.9 and neither < min(session, prompt) - 0.1
+        neither = cached(proxy, 4, None)
+    shown = ", ".join(f"{share:.1%}" for share in shares)
+    print(f"{kind}: from a cache by x-session-id, session-id, prompt {shown}, by round robin {neither:.1%}", flush=True)
+    assert min(shares) > 0.9 and neither < min(shares) - 0.1
 
 
 def known_answers(replica, count, length):
@@ -77,17 +83,19 @@ def clients(kind, replicas):
                 if asked.text != text or not asked.is_same:
                     lost.append((body, asked))
 
-    def reached(count):
+    def wait_for_more():
+        count = done[0] + CLIENTS
         wait_until(lambda: done[0] >= count, f"{count} requests are done", 300)
 
     with Proxy(kind, replicas.all) as proxy, ThreadPoolExecutor(CLIENTS) as pool:
         running = [pool.submit(client, number) for number in range(CLIENTS)]
-        reached(CLIENTS)
+        wait_for_more()
         killed.kill()
-        reached(2 * CLIENTS)
+        # Long enough that every client has noticed.
+        wait_for_more()
         end_of_kill = time.monotonic()
         status = drained.drain()
-        reached(3 * CLIENTS)
+        wait_for_more()
         killed.start()
         drained.start()
         for it in running:

@@ -12,8 +12,7 @@ pub(crate) fn run() -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;
     let scripts = root.join("tests/proxies");
-    let python =
-        python::with_packages(&root.join("target/proxies-venv"), &scripts.join("requirements.txt"))?;
+    let python = python::with_packages(&root.join("target/proxies-venv"), &scripts.join("requirements.txt"))?;
     let mut build = workspace::cargo();
     build.args(["build", "--locked", "--package", "mlx-server"]).current_dir(&root);
     ensure!(build.status()?.success(), "the server does not build");
