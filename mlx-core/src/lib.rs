@@ -39,6 +39,7 @@ mod error;
 mod folder;
 pub mod hub;
 mod human_bytes;
+mod image;
 pub mod inspect;
 pub mod machine;
 mod mlx_sys;
@@ -55,6 +56,7 @@ pub use chat::{ChatSession, Message};
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
+pub use image::Image;
 pub use sampling::SamplingOptions;
 
 // For the front ends.

@@ -120,15 +120,16 @@ fn joins(last: &Message, next: &Message) -> bool {
 
 /// Adds a message's text as a paragraph. A hostile conversation may merge many messages, so what is there already is not copied.
 fn append(message: &mut Message, next: &Message) {
-    let more = next.text();
+    let is_text = |part: &Part| part.text().is_some();
     match message.parts.last_mut() {
-        Some(Part::Text(text)) => {
+        Some(Part::Text(text)) if next.parts.iter().all(is_text) => {
+            let more = next.text();
             if !text.is_empty() && !more.is_empty() {
                 text.push_str("\n\n");
             }
             text.push_str(&more);
         }
-        None => message.parts.clone_from(&next.parts),
+        _ => message.parts.extend(next.parts.iter().cloned()),
     }
     match (&mut message.reasoning, &next.reasoning) {
         (Some(thoughts), Some(more)) => {

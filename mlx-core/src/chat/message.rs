@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::image::Image;
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,12 +30,32 @@ impl Role {
     }
 }
 
-/// A piece of a message's content. Pictures will be a variant of their own, with a template's placeholder as their text.
+/// A piece of a message's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
     /// Text.
     Text(String),
+    /// A picture.
+    Image(Image),
+}
+
+impl Part {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Image(_) => None,
+        }
+    }
+
+    /// The picture, if it is one.
+    pub fn image(&self) -> Option<&Image> {
+        match self {
+            Self::Text(_) => None,
+            Self::Image(image) => Some(image),
+        }
+    }
 }
 
 /// A call of a tool by the model.
@@ -101,10 +122,23 @@ impl Message {
         Self::new(Role::Assistant, text)
     }
 
-    /// The text of all parts, joined by line ends.
+    /// The text of all parts of text, joined by line ends.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self.parts.iter().map(|Part::Text(text)| text.as_str()).collect();
+        let texts: Vec<&str> = self.parts.iter().filter_map(Part::text).collect();
         texts.join("\n")
+    }
+
+    /// Its pictures, in order.
+    pub fn images(&self) -> impl Iterator<Item = &Image> {
+        self.parts.iter().filter_map(Part::image)
+    }
+
+    /// Appends to the last part, if that is text, or as a part of its own.
+    pub(super) fn push_text(&mut self, more: &str) {
+        match self.parts.last_mut() {
+            Some(Part::Text(text)) => text.push_str(more),
+            _ => self.parts.push(Part::Text(more.to_owned())),
+        }
     }
 
     /// Refuses what belongs to messages of another role. The error names the field.
@@ -112,6 +146,12 @@ impl Message {
         let is_assistant = self.role == Role::Assistant;
         if self.parts.is_empty() && self.tool_calls.is_empty() {
             return Err(Error::request("content", "is missing; give a text"));
+        }
+        if self.images().next().is_some() && !matches!(self.role, Role::User | Role::Tool) {
+            return Err(Error::request(
+                "content",
+                "holds an image; images belong to messages of role user or tool",
+            ));
         }
         if self.reasoning.is_some() && !is_assistant {
             return Err(Error::request("reasoning_content", "belongs to messages of the assistant"));
@@ -131,7 +171,7 @@ impl Message {
 
     /// Bytes of everything in it that becomes text.
     pub(super) fn text_bytes(&self) -> usize {
-        let parts: usize = self.parts.iter().map(|Part::Text(text)| text.len()).sum();
+        let parts: usize = self.parts.iter().filter_map(Part::text).map(str::len).sum();
         let calls: usize = self.tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
         parts + calls + self.reasoning.as_ref().map_or(0, String::len)
     }
@@ -155,7 +195,7 @@ struct Wire {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(untagged, expecting = "content must be a text or a list of parts of type text")]
+#[serde(untagged, expecting = "content must be a text or a list of parts of type text or image")]
 enum Content {
     Text(String),
     Parts(Vec<WirePart>),
@@ -165,6 +205,25 @@ enum Content {
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 enum WirePart {
     Text { text: String },
+    Image { image: Image },
+}
+
+impl From<Part> for WirePart {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Text(text) => Self::Text { text },
+            Part::Image(image) => Self::Image { image },
+        }
+    }
+}
+
+impl From<WirePart> for Part {
+    fn from(part: WirePart) -> Self {
+        match part {
+            WirePart::Text { text } => Self::Text(text),
+            WirePart::Image { image } => Self::Image(image),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -196,10 +255,7 @@ impl From<Message> for Wire {
         let content = match message.parts.as_slice() {
             [] => None,
             [Part::Text(text)] => Some(Content::Text(text.clone())),
-            parts => {
-                let part = |Part::Text(text): &Part| WirePart::Text { text: text.clone() };
-                Some(Content::Parts(parts.iter().map(part).collect()))
-            }
+            parts => Some(Content::Parts(parts.iter().cloned().map(WirePart::from).collect())),
         };
         let call = |ToolCall { id, name, arguments }| {
             let function = WireFunction { name, arguments: Value::String(arguments) };
@@ -224,9 +280,7 @@ impl TryFrom<Wire> for Message {
         let parts = match wire.content {
             None => Vec::new(),
             Some(Content::Text(text)) => vec![Part::Text(text)],
-            Some(Content::Parts(parts)) => {
-                parts.into_iter().map(|WirePart::Text { text }| Part::Text(text)).collect()
-            }
+            Some(Content::Parts(parts)) => parts.into_iter().map(Part::from).collect(),
         };
         let call = |WireCall { id, function: WireFunction { name, arguments }, .. }| ToolCall {
             id,
@@ -277,6 +331,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
+        let image = json!({"width": 1, "height": 1, "rgb": "AAEC"});
         let arguments = json!({"b": 1, "a": [2.5]});
         let call = json!({"id": "1", "function": {"name": "add", "arguments": arguments}});
         for given in [
@@ -284,6 +339,7 @@ mod tests {
             json!({"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}),
             json!({"role": "assistant", "tool_calls": [call]}),
             json!({"role": "tool", "content": "3", "tool_call_id": "1", "name": "add"}),
+            json!({"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "?"}]}),
         ] {
             let message = read(given.clone()).expect("it is valid");
             let written = serde_json::to_value(&message).expect("it has a form");
@@ -293,12 +349,14 @@ mod tests {
 
     #[test]
     fn what_has_no_meaning_is_refused_by_name() {
+        let image = json!({"width": 1, "height": 1, "rgb": "AAEC"});
         let call = json!([{"function": {"name": "add", "arguments": {}}}]);
         for (wrong, word) in [
             (json!({"role": "wizard", "content": "a"}), "wizard"),
             (json!({"role": "user", "content": "a", "mood": 1}), "mood"),
             (json!({"role": "user"}), "content"),
             (json!({"role": "user", "content": [{"type": "image_url"}]}), "content"),
+            (json!({"role": "system", "content": [{"type": "image", "image": image}]}), "image"),
             (json!({"role": "user", "content": "a", "reasoning_content": "b"}), "reasoning_content"),
             (json!({"role": "user", "content": "a", "tool_calls": call}), "tool_calls"),
             (json!({"role": "user", "content": "a", "tool_call_id": "1"}), "tool_call_id"),

@@ -114,6 +114,10 @@ struct Prompts<'a> {
 
 impl<'a> Prompts<'a> {
     fn new(engine: &'a Engine, input: &TemplateInput, pause: Pause<'a>) -> Result<Self> {
+        if input.messages.iter().any(|message| message.images().next().is_some()) {
+            let message = format!("holds an image; {} cannot be given images here", engine.spec().family);
+            return Err(Error::request("content", message));
+        }
         let folder = engine.folder();
         let template = match &folder.template {
             Some(template) => template,

@@ -2,7 +2,7 @@
 
 use super::history::{prepared, with_objects};
 use super::layout::{Layout, split_head};
-use super::message::{Message, Part, Role};
+use super::message::{Message, Role};
 use super::tool_support::ToolSupport;
 use crate::error::{Error, Result};
 use crate::text::{ChatTemplate, Pause, RenderLimits, TemplateInput};
@@ -101,7 +101,8 @@ impl Renderer<'_> {
             return render(input);
         };
         // Whatever the template writes behind the message is cut off.
-        let marked = Message { parts: vec![Part::Text(last.text() + CONTINUED)], ..last.clone() };
+        let mut marked = last.clone();
+        marked.push_text(CONTINUED);
         let messages = [before, &[marked]].concat();
         let rendered = render(&TemplateInput { add_generation_prompt: false, ..with(input, messages) })?;
         Ok(rendered.and_then(|text| match text.rfind(CONTINUED) {

@@ -73,12 +73,14 @@ impl MessageForm {
         Value::Object(object)
     }
 
-    /// Parts are joined: most templates take nothing but a text.
+    /// Parts of text are joined: most templates take nothing but a text. Those that take pictures take parts.
     fn content(self, message: &Message) -> Value {
         if let (Some(reasoning), ReasoningForm::Part) = (&message.reasoning, self.reasoning) {
-            let text = |Part::Text(text): &Part| json!({"type": "text", "text": text});
             let thinking = json!({"type": "thinking", "thinking": reasoning});
-            return std::iter::once(thinking).chain(message.parts.iter().map(text)).collect();
+            return std::iter::once(thinking).chain(message.parts.iter().map(part)).collect();
+        }
+        if message.images().next().is_some() {
+            return message.parts.iter().map(part).collect();
         }
         if message.parts.is_empty() && self.null_content { Value::Null } else { message.text().into() }
     }
@@ -94,6 +96,13 @@ impl MessageForm {
         written.insert("type".into(), "function".into());
         written.insert("function".into(), json!({"name": call.name, "arguments": arguments}));
         Value::Object(written)
+    }
+}
+
+fn part(part: &Part) -> Value {
+    match part {
+        Part::Text(text) => json!({"type": "text", "text": text}),
+        Part::Image(_) => json!({"type": "image"}),
     }
 }
 
@@ -130,6 +139,14 @@ mod tests {
         let parts = written("{% if block['type'] == 'thinking' %}", answer);
         assert_eq!(parts["content"][0], json!({"type": "thinking", "thinking": "2 + 2"}));
         assert_eq!(parts["content"][1], json!({"type": "text", "text": "4"}));
+    }
+
+    #[test]
+    fn a_message_with_pictures_is_a_list_of_parts() {
+        let image = json!({"width": 1, "height": 1, "rgb": "AAEC"});
+        let parts = json!([{"type": "image", "image": image}, {"type": "text", "text": "?"}]);
+        let object = written("", json!({"role": "user", "content": parts}));
+        assert_eq!(object["content"], json!([{"type": "image"}, {"type": "text", "text": "?"}]));
     }
 
     #[test]
