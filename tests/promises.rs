@@ -27,6 +27,7 @@ mod memory;
 mod mixture_configs;
 mod mtp;
 mod packing;
+mod pictures;
 mod prefixes;
 mod prompt_cache;
 mod quantized;

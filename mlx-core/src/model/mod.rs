@@ -36,6 +36,7 @@ mod segments;
 mod short_conv;
 mod softcap;
 mod tensors;
+mod vision;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -74,6 +75,7 @@ use rope::LONG;
 pub use rope::{RopeConfig, RopeDefaults, RopeScaling};
 pub use short_conv::ShortConvConfig;
 pub use tensors::TensorNames;
+pub use vision::Vision;
 
 use crate::adapter::{self, Adapter, AdapterSummary};
 use crate::cache::{SequenceState, Variant};

@@ -1,0 +1,149 @@
+//! What config.json and preprocessor_config.json say about Pixtral's tower and the projector of Mistral 3.
+
+use std::path::Path;
+
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::activation::Activation;
+
+/// The most layers, heads or pixels of a side of a patch that a config may claim.
+const MOST: usize = 4096;
+
+/// The tower and its projector.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PixtralConfig {
+    pub(super) hidden_size: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) num_attention_heads: usize,
+    pub(super) head_dim: usize,
+    /// Pixels of a side.
+    pub(super) patch_size: usize,
+    pub(super) hidden_act: Activation,
+    pub(super) rope_theta: f32,
+    /// Of all layers, those whose output the projector reads or that come before it.
+    pub(super) layers: usize,
+    /// All of them.
+    pub(super) num_hidden_layers: usize,
+    /// Patches of a side that become one row.
+    pub(super) spatial_merge_size: usize,
+    pub(super) projector_hidden_act: Activation,
+    pub(super) multimodal_projector_bias: bool,
+    /// The width of the text's embeddings.
+    pub(super) text_hidden_size: usize,
+    /// Of the text's norms, and of the projector's.
+    pub(super) rms_norm_eps: f32,
+}
+
+impl PixtralConfig {
+    /// Reads `vision_config` and what stands beside it.
+    pub(super) fn read(fields: &Fields) -> Result<Self> {
+        let family = fields.optional_text("model_type")?.unwrap_or_default();
+        let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
+        let vision = fields.section("vision_config")?.ok_or_else(missing)?;
+        let kind = vision.optional_text("model_type")?.unwrap_or_default();
+        if (family, kind) != ("mistral3", "pixtral") {
+            let message = format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
+            return Err(fields.error("model_type", message));
+        }
+        let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
+        let bounded = |key: &str, usual: usize| -> Result<usize> {
+            match vision.optional_size(key)?.unwrap_or(usual) {
+                size if size <= MOST => Ok(size),
+                size => Err(vision.error(key, format_args!("is {size}; at most {MOST} are supported"))),
+            }
+        };
+        let size =
+            |key: &str, usual: usize| Ok::<_, crate::Error>(vision.optional_size(key)?.unwrap_or(usual));
+        let hidden_size = size("hidden_size", 1024)?;
+        let (num_hidden_layers, heads) =
+            (bounded("num_hidden_layers", 24)?, bounded("num_attention_heads", 16)?);
+        let head_dim = hidden_size / heads;
+        if head_dim * heads != hidden_size || !head_dim.is_multiple_of(4) {
+            let message = "must divide hidden_size into heads whose width is a multiple of 4";
+            return Err(vision.error("num_attention_heads", message));
+        }
+        Ok(Self {
+            hidden_size,
+            intermediate_size: size("intermediate_size", 4096)?,
+            num_attention_heads: heads,
+            head_dim,
+            patch_size: bounded("patch_size", 16)?,
+            hidden_act: activation(&vision, "hidden_act")?,
+            rope_theta: rope_theta(&vision)?,
+            layers: layers(fields, num_hidden_layers)?,
+            num_hidden_layers,
+            spatial_merge_size: fields.optional_size("spatial_merge_size")?.unwrap_or(2),
+            projector_hidden_act: activation(fields, "projector_hidden_act")?,
+            multimodal_projector_bias: fields.optional_flag("multimodal_projector_bias")?.unwrap_or(false),
+            text_hidden_size: text.size("hidden_size")?,
+            rms_norm_eps: text.optional_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+        })
+    }
+
+    /// Pixels of a side of what becomes one row.
+    pub(super) fn merged_patch(&self) -> usize {
+        self.patch_size * self.spatial_merge_size
+    }
+}
+
+fn activation(fields: &Fields, key: &str) -> Result<Activation> {
+    let name = fields.optional_text(key)?.unwrap_or("gelu");
+    let known = Activation::named(name).filter(|it| *it != Activation::Xielu);
+    known.ok_or_else(|| fields.error(key, format_args!("{name:?} is not supported")))
+}
+
+/// Newer configs have it in a section.
+fn rope_theta(vision: &Fields) -> Result<f32> {
+    let section = vision.section("rope_parameters")?;
+    let inner = section.map(|section| section.optional_positive("rope_theta")).transpose()?.flatten();
+    let theta = inner.map_or_else(|| vision.optional_positive("rope_theta"), |theta| Ok(Some(theta)))?;
+    Ok(theta.unwrap_or(10_000.0) as f32)
+}
+
+/// How many layers come before the rows that are read: `vision_feature_layer` counts the input of the first layer as 0, or from the end.
+fn layers(fields: &Fields, all: usize) -> Result<usize> {
+    let layer = fields.optional_number("vision_feature_layer")?.unwrap_or(-1.0);
+    let count = if layer < 0.0 { all as f64 + 1.0 + layer } else { layer };
+    if count.fract() != 0.0 || count < 0.0 || count > all as f64 {
+        return Err(fields.error("vision_feature_layer", format_args!("is {layer}; there are {all} layers")));
+    }
+    Ok(count as usize)
+}
+
+/// What is subtracted from the colors of a pixel, from 0 to 1, and what they are divided by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Normalization {
+    pub(super) image_mean: [f64; 3],
+    pub(super) image_std: [f64; 3],
+}
+
+impl Normalization {
+    /// CLIP's (Radford et al., 2021, arXiv:2103.00020).
+    const CLIP: Self = Self {
+        image_mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
+        image_std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+    };
+
+    /// Reads preprocessor_config.json, or the section of processor_config.json; CLIP's where neither says anything.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let own = Fields::read_optional(&folder.join("preprocessor_config.json"))?;
+        let fields = match own {
+            Some(fields) => Some(fields),
+            None => match Fields::read_optional(&folder.join("processor_config.json"))? {
+                Some(all) => all.section("image_processor")?,
+                None => None,
+            },
+        };
+        let Some(fields) = fields else { return Ok(Self::CLIP) };
+        let three = |key: &str, usual: [f64; 3]| match fields.numbers(key)?.as_slice() {
+            [] => Ok(usual),
+            &[red, green, blue] => Ok([red, green, blue]),
+            other => Err(fields.error(key, format_args!("has {} numbers; 3 are needed", other.len()))),
+        };
+        let image_std = three("image_std", Self::CLIP.image_std)?;
+        if image_std.contains(&0.0) {
+            return Err(fields.error("image_std", "holds 0; pixels are divided by it"));
+        }
+        Ok(Self { image_mean: three("image_mean", Self::CLIP.image_mean)?, image_std })
+    }
+}

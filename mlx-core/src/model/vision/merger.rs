@@ -1,0 +1,56 @@
+//! Mistral 3's way from patches to the text: squares of patches become one row each, and two matrices.
+
+use mlx_rs::Array;
+
+use super::config::PixtralConfig;
+use crate::error::Result;
+use crate::model::activation::Activated;
+use crate::model::linear::{Linear, Part};
+use crate::model::norm::{Norm, NormConfig, NormKind};
+use crate::weights::Weights;
+
+/// The projector.
+pub(super) struct Projector {
+    norm: Norm,
+    merging_layer: Linear,
+    /// Patches of a side of a square.
+    side: i32,
+    linear_1: Linear,
+    activation: Activated,
+    linear_2: Linear,
+}
+
+impl Projector {
+    /// Takes `{name}.norm` and its like.
+    pub(super) fn load(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Self> {
+        let (seen, text, side) = (config.hidden_size, config.text_hidden_size, config.spatial_merge_size);
+        let norm = NormConfig { kind: NormKind::Rms, eps: config.rms_norm_eps };
+        let mut linear = |part: &str, outputs: usize, inputs: usize, bias: bool| {
+            Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], inputs, bias)
+        };
+        let bias = config.multimodal_projector_bias;
+        Ok(Self {
+            merging_layer: linear("patch_merger.merging_layer", seen, seen * side * side, false)?,
+            linear_1: linear("linear_1", text, seen, bias)?,
+            linear_2: linear("linear_2", text, text, bias)?,
+            norm: Norm::load(weights, &format!("{name}.norm"), seen, norm)?,
+            side: side as i32,
+            activation: Activated::load(weights, name, config.projector_hidden_act)?,
+        })
+    }
+
+    /// `[patches, seen]` of a grid of rows and columns to `[squares, text]`.
+    pub(super) fn forward(&self, input: &Array, (rows, columns): (usize, usize)) -> Result<Array> {
+        let (side, width) = (self.side, input.dim(1));
+        let (rows, columns) = (rows as i32 / side, columns as i32 / side);
+        // A row of a square: for each number of a patch, those of all its patches.
+        let squares = self
+            .norm
+            .forward(input)?
+            .reshape(&[rows, side, columns, side, width])?
+            .transpose_axes(&[0, 2, 4, 1, 3])?
+            .reshape(&[rows * columns, width * side * side])?;
+        let hidden = self.linear_1.forward(&self.merging_layer.forward(&squares)?)?;
+        self.linear_2.forward(&self.activation.forward(&hidden)?)
+    }
+}
