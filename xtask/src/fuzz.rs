@@ -9,11 +9,12 @@ use anyhow::{Result, bail, ensure};
 use crate::{process, setup, workspace};
 
 /// A target, and the names of the fixtures in its initial corpus.
-const TARGETS: [(&str, &[&str]); 8] = [
+const TARGETS: [(&str, &[&str]); 9] = [
     ("cache", &[]),
     ("config", &["config.json"]),
     ("constraint", &[]),
     ("http", &[]),
+    ("image", &[]),
     ("parser", &[]),
     ("safetensors", &[]),
     ("template", &["chat_template.jinja", "chatml.jinja", "blocks.jinja"]),

@@ -1,0 +1,12 @@
+//! Pictures before a tower sees them: decoding with limits, resizing as Pillow does it, and the sizes that families ask for.
+
+mod decode;
+mod error;
+mod picture;
+mod resize;
+pub mod sizes;
+
+pub use decode::{Limits, decode};
+pub use error::Error;
+pub use picture::Picture;
+pub use resize::{Filter, resize};

@@ -1,0 +1,56 @@
+//! A decoded picture: rows of red, green and blue bytes.
+
+use sha2::{Digest, Sha256};
+
+/// A decoded picture of at least one pixel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Picture {
+    width: u32,
+    height: u32,
+    /// Rows from the top, pixels from the left, three bytes each: red, green, blue.
+    pixels: Vec<u8>,
+}
+
+impl Picture {
+    /// A picture of these bytes; `None` unless they are `3 · width · height` and more than none.
+    pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
+        let bytes = u64::from(width).checked_mul(u64::from(height))?.checked_mul(3)?;
+        (bytes > 0 && bytes == pixels.len() as u64).then_some(Self { width, height, pixels })
+    }
+
+    /// Pixels in a row.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Rows.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// All bytes: rows from the top, pixels from the left, red, green, blue.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    /// The bytes of each row, from the top.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
+        self.pixels.chunks_exact(3 * self.width as usize)
+    }
+
+    /// Red, green and blue of a pixel; `None` outside of the picture.
+    pub fn pixel(&self, x: u32, y: u32) -> Option<[u8; 3]> {
+        let inside = x < self.width && y < self.height;
+        let at = 3 * (y as usize * self.width as usize + x as usize);
+        inside.then(|| [self.pixels[at], self.pixels[at + 1], self.pixels[at + 2]])
+    }
+
+    /// SHA-256 of width, height (both as eight little-endian bytes) and pixels: the same in every process and on every machine.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(u64::from(self.width).to_le_bytes());
+        hash.update(u64::from(self.height).to_le_bytes());
+        hash.update(&self.pixels);
+        hash.finalize().into()
+    }
+}
