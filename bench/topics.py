@@ -131,7 +131,11 @@ def ahead(kit):
 
 def speculation(kit):
     """With and without drafts, on texts that can be copied and on some that cannot be guessed."""
-    cases = [("25m-chain", "copy", 16), ("25m-chain", "edit", 16), ("150m-chain", "copy", 4), ("150m-chain", "edit", 4), ("25m", "json", 4), ("25m", "free", 16), ("150m", "free", 1)]
+    for model, most in (("25m", 16), ("150m", 4)):
+        for streams in [streams for streams in (1, 4, 16) if streams <= most]:
+            rounds = kit.ours("speculation", kit.model(model), "free", streams, "rounds", max(5, 15 // streams))
+            yield Topic(f"speculation-{model}-free-{streams}", f"Speculation: free on {model}, {streams} at once", [rounds], turns=1)
+    cases = [("25m-chain", "copy", 16), ("25m-chain", "edit", 16), ("150m-chain", "copy", 4), ("150m-chain", "edit", 4), ("25m", "json", 4)]
     for model, text, most in cases:
         for streams in [streams for streams in (1, 4, 16) if streams <= most]:
             work = ["speculation", kit.model(model), text, streams]

@@ -1,5 +1,7 @@
 //! What speculation gains: `speculation MODEL TEXT STREAMS SOURCE [DRAFT]`. Tokens per second behind the prompts, tokens per pass, and the
 //! share of drafted tokens that were right. Texts: `copy` and `edit` on a chain (see bench/models.py), `free` and `json` on any model.
+//! `speculation MODEL TEXT STREAMS rounds N` compares requests with and without drafts by turns on one engine, N times: where nothing can be
+//! guessed the difference is smaller than that of two processes.
 
 use std::path::PathBuf;
 use std::thread;
@@ -10,7 +12,7 @@ use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 use serde_json::json;
 
-use crate::figures::Figures;
+use crate::figures::{Figures, median, percentile};
 use crate::load::{argument, engine_options, engine_with, prompt};
 
 const TOKENS: usize = 256;
@@ -23,14 +25,17 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
     let text: String = argument(arguments, 1, "TEXT")?;
     let streams: usize = argument(arguments, 2, "STREAMS")?;
+    if arguments.get(3).is_some_and(|it| it == "rounds") {
+        return by_turns(&model, &text, streams, argument(arguments, 4, "N")?);
+    }
     let speculate: Speculate = argument(arguments, 3, "SOURCE")?;
     let draft_model = arguments.get(4).map(PathBuf::from);
     let options = EngineOptions { speculate, draft_model, ..engine_options() };
     let engine = engine_with(&model, &options)?;
     // The first run measures the times of steps.
-    run(&engine, &text, streams, 0)?;
+    run(&engine, &text, streams, 0, None)?;
     let before = engine.stats();
-    let seconds = run(&engine, &text, streams, 1)?;
+    let seconds = run(&engine, &text, streams, 1, None)?;
     let after = engine.stats();
     let (drafted, accepted) =
         (after.drafted_tokens - before.drafted_tokens, after.accepted_tokens - before.accepted_tokens);
@@ -42,14 +47,44 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
+/// Speeds with drafts and without, and without once more, as ratios of each round. The order within a round changes.
+fn by_turns(model: &str, text: &str, streams: usize, rounds: usize) -> Result<Figures> {
+    let engine = engine_with(model, &EngineOptions { speculate: Speculate::Auto, ..engine_options() })?;
+    let arms = [Speculate::Auto, Speculate::Off, Speculate::Off];
+    run(&engine, text, streams, 0, None)?;
+    let (mut gain, mut null) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let mut seconds = [0.0; 3];
+        for place in 0..arms.len() {
+            let arm = (place + round) % arms.len();
+            seconds[arm] = run(&engine, text, streams, round, Some(arms[arm]))?;
+        }
+        gain.push(seconds[1] / seconds[0]);
+        null.push(seconds[1] / seconds[2]);
+    }
+    let mut figures = Figures::default();
+    for (name, ratios) in [("auto / off", gain), ("off again / off", null)] {
+        figures.add(name, median(&ratios));
+        figures.add(format!("{name}, lower quarter"), percentile(&ratios, 25));
+        figures.add(format!("{name}, upper quarter"), percentile(&ratios, 75));
+    }
+    Ok(figures)
+}
+
 /// The seconds in which all streams write their answers, from the last first token on.
-fn run(engine: &Engine, text: &str, streams: usize, round: usize) -> Result<f64> {
+fn run(
+    engine: &Engine,
+    text: &str,
+    streams: usize,
+    round: usize,
+    speculate: Option<Speculate>,
+) -> Result<f64> {
     let requests = (0..streams).map(|stream| {
         // The time of many long prompts is not what is measured.
         let file = if streams > 1 { 512 } else { 2000 };
         // Answers of the first round are no help for those of the second.
         let (prompt, options) = request(engine, text, streams * round + stream, file)?;
-        engine.submit(engine.request(prompt, &options)?)
+        engine.submit(engine.request(prompt, &RequestOptions { speculate, ..options })?)
     });
     let requests = requests.collect::<Result<Vec<_>>>()?;
     let times = |generation: Generation| -> Vec<Instant> {
