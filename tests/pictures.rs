@@ -62,3 +62,16 @@ fn a_tower_that_is_not_supported_is_named() {
         assert!(error.contains(word), "{error}");
     }
 }
+
+#[test]
+fn a_merge_that_no_tower_has_is_refused_by_name() {
+    let copy = tempfile::tempdir().expect("a folder");
+    let text =
+        std::fs::read_to_string(folder("mistral3-f32").join("config.json")).expect("the fixture has one");
+    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    config["spatial_merge_size"] = (1 << 30).into();
+    std::fs::write(copy.path().join("config.json"), config.to_string()).expect("it can be written");
+    let policy = WeightPolicy::new(Backend::CPU, false);
+    let error = Vision::load(copy.path(), policy, &mut |_, _| {}).map(drop).expect_err("too many");
+    assert!(error.to_string().contains("spatial_merge_size"), "{error}");
+}

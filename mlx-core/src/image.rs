@@ -5,63 +5,58 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use mlx_image::Picture;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-
-/// The bytes of a pixel: red, green, blue.
-const CHANNELS: usize = 3;
 
 /// An RGB picture. Clones share its pixels.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "Wire", try_from = "Wire")]
-pub struct Image(Arc<Pixels>);
+pub struct Image(Arc<Hashed>);
 
-struct Pixels {
-    width: u32,
-    height: u32,
-    rgb: Vec<u8>,
+struct Hashed {
+    picture: Picture,
     hash: [u8; 32],
 }
 
 impl Image {
     /// A picture of `width` times `height` pixels, row by row from the top, three bytes each.
     pub fn new(width: u32, height: u32, rgb: Vec<u8>) -> Result<Self> {
-        let bytes = (width as usize).checked_mul(height as usize).and_then(|it| it.checked_mul(CHANNELS));
-        if bytes != Some(rgb.len()) || rgb.is_empty() {
-            let message = format!(
-                "has {} bytes; {width} x {height} pixels of red, green and blue are needed",
-                rgb.len()
-            );
-            return Err(Error::request("image", message));
-        }
-        let mut hash = Sha256::new();
-        hash.update(width.to_le_bytes());
-        hash.update(height.to_le_bytes());
-        hash.update(&rgb);
-        let hash = hash.finalize().into();
-        Ok(Self(Arc::new(Pixels { width, height, rgb, hash })))
+        let bytes = rgb.len();
+        let picture = Picture::new(width, height, rgb).ok_or_else(|| {
+            let message =
+                format!("has {bytes} bytes; {width} x {height} pixels of red, green and blue are needed");
+            Error::request("image", message)
+        })?;
+        Ok(picture.into())
     }
 
     /// Pixels of a row.
     pub fn width(&self) -> u32 {
-        self.0.width
+        self.0.picture.width()
     }
 
     /// The number of rows.
     pub fn height(&self) -> u32 {
-        self.0.height
+        self.0.picture.height()
     }
 
     /// The pixels, row by row from the top, three bytes each.
     pub fn rgb(&self) -> &[u8] {
-        &self.0.rgb
+        self.0.picture.pixels()
     }
 
     /// SHA-256 of the size and the pixels.
     pub fn hash(&self) -> &[u8; 32] {
         &self.0.hash
+    }
+}
+
+impl From<Picture> for Image {
+    fn from(picture: Picture) -> Self {
+        let hash = picture.digest();
+        Self(Arc::new(Hashed { picture, hash }))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
 
-/// The most layers, heads or pixels of a side of a patch that a config may claim.
+/// The most layers, heads, pixels of a side of a patch or patches of a side of a row that a config may claim.
 const MOST: usize = 4096;
 
 /// The tower and its projector.
@@ -46,17 +46,11 @@ impl PixtralConfig {
             return Err(fields.error("model_type", message));
         }
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
-        let bounded = |key: &str, usual: usize| -> Result<usize> {
-            match vision.optional_size(key)?.unwrap_or(usual) {
-                size if size <= MOST => Ok(size),
-                size => Err(vision.error(key, format_args!("is {size}; at most {MOST} are supported"))),
-            }
-        };
         let size =
             |key: &str, usual: usize| Ok::<_, crate::Error>(vision.optional_size(key)?.unwrap_or(usual));
         let hidden_size = size("hidden_size", 1024)?;
         let (num_hidden_layers, heads) =
-            (bounded("num_hidden_layers", 24)?, bounded("num_attention_heads", 16)?);
+            (bounded(&vision, "num_hidden_layers", 24)?, bounded(&vision, "num_attention_heads", 16)?);
         let head_dim = hidden_size / heads;
         if head_dim * heads != hidden_size || !head_dim.is_multiple_of(4) {
             let message = "must divide hidden_size into heads whose width is a multiple of 4";
@@ -67,12 +61,12 @@ impl PixtralConfig {
             intermediate_size: size("intermediate_size", 4096)?,
             num_attention_heads: heads,
             head_dim,
-            patch_size: bounded("patch_size", 16)?,
+            patch_size: bounded(&vision, "patch_size", 16)?,
             hidden_act: activation(&vision, "hidden_act")?,
             rope_theta: rope_theta(&vision)?,
             layers: layers(fields, num_hidden_layers)?,
             num_hidden_layers,
-            spatial_merge_size: fields.optional_size("spatial_merge_size")?.unwrap_or(2),
+            spatial_merge_size: bounded(fields, "spatial_merge_size", 2)?,
             projector_hidden_act: activation(fields, "projector_hidden_act")?,
             multimodal_projector_bias: fields.optional_flag("multimodal_projector_bias")?.unwrap_or(false),
             text_hidden_size: text.size("hidden_size")?,
@@ -83,6 +77,13 @@ impl PixtralConfig {
     /// Pixels of a side of what becomes one row.
     pub(super) fn merged_patch(&self) -> usize {
         self.patch_size * self.spatial_merge_size
+    }
+}
+
+fn bounded(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
+    match fields.optional_size(key)?.unwrap_or(usual) {
+        size if size <= MOST => Ok(size),
+        size => Err(fields.error(key, format_args!("is {size}; at most {MOST} are supported"))),
     }
 }
 
