@@ -1,8 +1,13 @@
 //! Memory: an accepted request never fails for lack of it, excess requests wait, too large ones are refused with numbers, and the
 //! measured peak stays under the budget.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use mlx_core::array::{active_memory, peak_memory, reset_peak_memory};
 use mlx_core::engine::{Engine, EngineOptions, EngineStats, FinishReason, Generation, RequestOptions};
+use mlx_core::memory_pressure::{MemoryPressure, PressureSource};
 use mlx_core::weights::FloatPolicy;
 use mlx_core::{Error, Result};
 use mlx_tests::{Dice, collect, device, greedy, model_copy, model_folder, run};
@@ -221,4 +226,70 @@ fn a_full_queue_refuses_with_the_queue_length() {
         assert_eq!(collect(generation).ids().len(), 200);
     }
     assert_eq!(run(&engine, &[3], &greedy(2)).ids().len(), 2, "there is room again");
+}
+
+/// What the test says of the system's memory.
+#[derive(Clone, Default)]
+struct Pressure(Arc<AtomicBool>);
+
+impl Pressure {
+    fn source(&self) -> PressureSource {
+        let Self(high) = self.clone();
+        let say = |high| if high { MemoryPressure::Warning } else { MemoryPressure::Normal };
+        PressureSource::new(move || Some(say(high.load(Ordering::Relaxed))))
+    }
+}
+
+#[test]
+fn a_system_short_of_memory_gets_back_what_is_kept_and_no_answer_changes() {
+    let _turn = device();
+    let pressure = Pressure::default();
+    for model in [MODEL, "qwen3_5-f32"] {
+        pressure.0.store(false, Ordering::Relaxed);
+        let options = EngineOptions { memory_pressure: Some(pressure.source()), ..EngineOptions::default() };
+        let engine = start_model(model, &options).expect("it loads");
+        let prompt: Vec<u32> = (0..200).map(|place| place * 7 % 80 + 5).collect();
+        let first = run(&engine, &prompt, &greedy(9));
+        let again = run(&engine, &prompt, &greedy(9));
+        assert!(again.finished.usage.cached_tokens > 0 && engine.stats().prefixes > 0, "{model}");
+        // Idle, it has to notice without a request.
+        pressure.0.store(true, Ordering::Relaxed);
+        let patience = Instant::now() + Duration::from_secs(60);
+        while engine.stats().prefix_bytes > 0 {
+            assert!(Instant::now() < patience, "{model}: {:?}", engine.stats());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(engine.stats().prefixes, 0);
+        let under_pressure = run(&engine, &prompt, &greedy(9));
+        assert_eq!(under_pressure.finished.usage.cached_tokens, 0);
+        assert!(first.ids() == again.ids() && first.ids() == under_pressure.ids(), "{model}");
+    }
+}
+
+/// While answers are written their states stay, and so does what they need to go back to.
+#[test]
+fn memory_pressure_takes_nothing_from_running_requests() {
+    let _turn = device();
+    let pressure = Pressure::default();
+    pressure.0.store(true, Ordering::Relaxed);
+    for model in [MODEL, "qwen3_5-f32"] {
+        let at_every_step = Some(pressure.source().every(Duration::ZERO));
+        let plain = EngineOptions { exact: true, ..EngineOptions::default() };
+        let engine = start_model(model, &EngineOptions { memory_pressure: at_every_step, ..plain.clone() })
+            .expect("it loads");
+        let calm = start_model(model, &plain).expect("it loads");
+        let requests = || {
+            (1..7).map(|salt| {
+                ((0..40 + salt).map(|place| place * salt % 80 + 5).collect::<Vec<u32>>(), greedy(60))
+            })
+        };
+        let alone: Vec<_> = requests().map(|(prompt, options)| run(&calm, &prompt, &options).ids()).collect();
+        let submit = |(prompt, options)| {
+            engine.submit(engine.request(prompt, &options).expect("valid")).expect("it runs")
+        };
+        let running: Vec<Generation> = requests().map(submit).collect();
+        let together: Vec<_> = running.into_iter().map(|it| collect(it).ids()).collect();
+        assert_eq!(together, alone, "{model}");
+        assert_eq!(engine.stats().preemptions, 0, "{model}");
+    }
 }

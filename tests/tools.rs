@@ -226,6 +226,20 @@ fn doctor_writes_a_report_about_a_model() {
     assert!(load["requests"] == 12 && load["identical"] == load["requests"], "{load}");
     assert_eq!(report["model"]["throughput"].as_array().map(Vec::len), Some(3));
     assert_eq!(report["doctor"]["steps"][0]["rows"], 1);
+    let pipeline = &report["model"]["pipeline"];
+    assert!(pipeline[0]["pipeline"] == "auto" && pipeline[1]["pipeline"] == "off", "{pipeline}");
+    assert!(pipeline[1]["steps_ahead"] == 0 && pipeline[1]["measured"].is_object(), "{pipeline}");
+    assert!(load["footprint_bytes"].as_u64() > load["reserved_bytes"].as_u64().map(|bytes| bytes / 2));
+}
+
+/// A GPU that shortens the numbers of f32 products does so for many rows and not for one.
+#[test]
+fn f32_products_are_whole_unless_the_environment_says_otherwise() {
+    assert_eq!(json(&["doctor", "--json"], "")["tf32"], false);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    command.args(["doctor", "--json"]).env("MLX_ENABLE_TF32", "1");
+    let found: Value = serde_json::from_slice(&piped(command, "").stdout).expect("json");
+    assert_eq!(found["tf32"], true);
 }
 
 #[test]
@@ -239,6 +253,7 @@ fn doctor_describes_the_machine_and_fails_on_a_fault() {
         assert!(found["model_exactness"] == "bit-exact" && found["exact_widths"][0] == 1, "{found}");
         assert!(!found["slow"].as_array().expect("a list").is_empty());
     }
+    assert!(found["footprint_bytes"].as_u64() > Some(1 << 20), "{found}");
     let steps = found["steps"].as_array().expect("a list");
     assert!(steps.len() == 6 && steps.iter().all(|it| it["seconds"].as_f64() > Some(0.0)), "{found}");
     let text = output(&["doctor"], "");

@@ -273,6 +273,8 @@ impl Findings {
             "blas": machine.blas.name(),
             "blas_library": library,
             "memory_bytes": machine.memory,
+            "footprint_bytes": machine::footprint(),
+            "tf32": machine.tf32,
             "default_memory_budget": machine.default_budget,
             "gflops": { "f32": rates.single, "f16": rates.half, "packed": rates.packed },
             "computes": computes,

@@ -212,6 +212,11 @@ pub fn reset_peak_memory() -> Result<()> {
     Ok(mlx_rs::memory::reset_peak_memory()?)
 }
 
+/// Gives the bytes that MLX holds for reuse back to the system.
+pub fn drop_freed_memory() -> Result<()> {
+    Ok(mlx_rs::memory::clear_cache()?)
+}
+
 /// Keeps MLX from holding more than this many freed bytes for reuse.
 pub fn limit_freed_memory(bytes: u64) -> Result<()> {
     static LIMIT: Mutex<Option<u64>> = Mutex::new(None);

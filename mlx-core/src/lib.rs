@@ -25,6 +25,7 @@ pub mod adapter;
 #[doc(hidden)]
 pub mod array;
 mod atomic_write;
+mod awake;
 #[doc(hidden)]
 pub mod backend;
 pub mod cache;
@@ -42,6 +43,8 @@ mod human_bytes;
 mod image;
 pub mod inspect;
 pub mod machine;
+mod macos;
+pub mod memory_pressure;
 mod mlx_sys;
 #[doc(hidden)]
 pub mod model;
@@ -57,6 +60,7 @@ pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as 
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
 pub use image::Image;
+pub use mlx_sys::keep_f32_products_whole;
 pub use sampling::SamplingOptions;
 
 // For the front ends.

@@ -7,6 +7,7 @@ use mlx_rs::ops::{arange, matmul};
 use mlx_rs::{Array, Dtype};
 
 use crate::error::Result;
+use crate::macos;
 use crate::mlx_sys;
 use crate::quantization::QuantizedMatrix;
 use crate::quantization::{Mode, QuantScheme};
@@ -27,6 +28,8 @@ pub struct Machine {
     pub threads: usize,
     /// Bytes of memory, where the system reports them.
     pub memory: Option<u64>,
+    /// Whether a GPU may shorten the numbers of f32 products; see [`keep_f32_products_whole`](crate::keep_f32_products_whole).
+    pub tf32: bool,
     /// The default memory budget of an engine, in bytes.
     pub default_budget: u64,
 }
@@ -85,6 +88,7 @@ impl Machine {
             blas: Blas::find(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             memory: memory(),
+            tf32: std::env::var(mlx_sys::TF32).map_or(true, |value| value.trim() != "0"),
             default_budget: backend::default_memory_budget()?,
         })
     }
@@ -99,9 +103,20 @@ fn memory() -> Option<u64> {
     if let Ok(Some(shared)) = backend::gpu_memory() {
         return Some(shared.total);
     }
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kilobytes("/proc/meminfo", "MemTotal:")
+}
+
+/// The bytes behind a name in a file of sizes in kB.
+fn kilobytes(file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// The bytes of memory that this process takes, as the system counts them, where it says: on a Mac what Activity Monitor shows, which
+/// counts the GPU's memory, and what is resident elsewhere.
+pub fn footprint() -> Option<u64> {
+    macos::footprint().or_else(|| kilobytes("/proc/self/status", "VmRSS:"))
 }
 
 /// The speed of multiplying 64 rows by a matrix, in billions of operations per second.

@@ -1,5 +1,6 @@
 //! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
-//! a part of an array reshape what they write, twice; graphs it cannot show. Invariant: the only file of the project that holds unsafe code.
+//! a part of an array reshape what they write, twice; graphs it cannot show. Invariant: beside macos.rs the only file of the project that
+//! holds unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
 use std::ffi::CStr;
@@ -19,6 +20,19 @@ use crate::error::{Error, Result};
 
 /// What mlx-c answers where a device has no such value.
 const NOT_THERE: i32 = 2;
+
+/// The variable that lets a GPU shorten the numbers of f32 products; MLX reads it once, at the first product.
+pub(crate) const TF32: &str = "MLX_ENABLE_TF32";
+
+/// Makes products of f32 keep all bits of their numbers, unless the environment says otherwise. GPUs with circuits for TF32 shorten them
+/// by default, but not in steps of one row, so that a row's numbers would depend on its company. A program calls this first, before it
+/// has other threads.
+pub fn keep_f32_products_whole() {
+    if std::env::var_os(TF32).is_none() {
+        // SAFETY: as documented, no other thread reads the environment meanwhile.
+        unsafe { std::env::set_var(TF32, "0") };
+    }
+}
 
 /// The version of MLX that runs, which need not be the one that was compiled against.
 pub(crate) fn version() -> Result<String> {

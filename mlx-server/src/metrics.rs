@@ -132,6 +132,11 @@ impl Metrics {
             "Time in the queue before prefill, of finished generations.",
         );
         self.next_token.write(&mut out, "mlx_inter_token_seconds", "Time between two tokens.");
+        if let Some(bytes) = mlx_core::machine::footprint() {
+            let help = "Memory of this process in bytes, on a Mac with the GPU's.";
+            out.head("process_resident_memory_bytes", "gauge", help);
+            out.line("process_resident_memory_bytes", &[], bytes);
+        }
         engines(&mut out, models);
         out.0
     }

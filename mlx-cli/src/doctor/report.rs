@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use mlx_core::engine::{Engine, EngineOptions, Event, FinishReason, Generation, RequestOptions, Speculate};
+use mlx_core::engine::{
+    Engine, EngineOptions, Event, FinishReason, Generation, Pipeline, RequestOptions, Speculate,
+};
+use mlx_core::machine;
 use mlx_core::sampling::SamplingOptions;
 use serde_json::{Value, json};
 
@@ -28,6 +31,7 @@ pub(super) fn measure(folder: &Path) -> Result<Value, Failure> {
     };
     Ok(json!({
         "throughput": throughput(folder, &plain)?,
+        "pipeline": [pipeline(folder, &plain, Pipeline::Auto)?, pipeline(folder, &plain, Pipeline::Off)?],
         "under_load": under_load(folder, &plain)?,
         "mlx_lm": mlx_lm(folder),
     }))
@@ -37,12 +41,30 @@ pub(super) fn measure(folder: &Path) -> Result<Value, Failure> {
 fn throughput(folder: &Path, options: &EngineOptions) -> Result<Vec<Value>, Failure> {
     terminal::status("measuring throughput");
     let engine = Engine::start(folder, options, |_, _| {})?;
-    let context = engine.spec().context_length;
-    let (length, generate) = (PROMPT.min(context / 2).max(1), ANSWER.min(context / 4).max(2));
-    let case = |batch| Case { length, batch, generate };
-    Measured::take(&engine, case(1), 1)?;
-    let measured = [1, 4, 8].map(|batch| Measured::take(&engine, case(batch), 3).map(|it| to_json(&it)));
+    Measured::take(&engine, case(&engine, 1), 1)?;
+    let measured =
+        [1, 4, 8].map(|batch| Measured::take(&engine, case(&engine, batch), 3).map(|it| to_json(&it)));
     measured.into_iter().collect()
+}
+
+/// Answers one at a time, with steps that begin while the host draws or without: the difference is what the device idles.
+fn pipeline(folder: &Path, options: &EngineOptions, pipeline: Pipeline) -> Result<Value, Failure> {
+    terminal::status("measuring the gaps between steps");
+    let engine = Engine::start(folder, &EngineOptions { pipeline, ..options.clone() }, |_, _| {})?;
+    Measured::take(&engine, case(&engine, 1), 1)?;
+    let measured = to_json(&Measured::take(&engine, case(&engine, 1), 3)?);
+    let stats = engine.stats();
+    Ok(json!({
+        "pipeline": pipeline,
+        "measured": measured,
+        "steps_ahead": stats.steps_ahead,
+        "steps_dropped": stats.steps_dropped,
+    }))
+}
+
+fn case(engine: &Engine, batch: usize) -> Case {
+    let context = engine.spec().context_length;
+    Case { length: PROMPT.min(context / 2).max(1), batch, generate: ANSWER.min(context / 4).max(2) }
 }
 
 /// Whether exact requests have the same bits alone and together, with little memory so that some of them are preempted.
@@ -82,6 +104,7 @@ fn under_load(folder: &Path, options: &EngineOptions) -> Result<Value, Failure> 
         "preemptions": stats.preemptions,
         "reserved_bytes": stats.reserved_bytes,
         "budget_bytes": stats.budget_bytes,
+        "footprint_bytes": machine::footprint(),
     }))
 }
 

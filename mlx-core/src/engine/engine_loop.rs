@@ -5,6 +5,7 @@ mod ends;
 mod figures;
 mod propose;
 mod queue;
+mod relief;
 mod verify;
 
 use std::sync::Arc;
@@ -29,9 +30,11 @@ use super::sequence::{Sequence, Sequences};
 use super::speculate::Drafters;
 use super::stats::Gauges;
 use crate::array::Rows;
+use crate::awake::Awake;
 use crate::cache::DiskCache;
 use crate::error::Result;
 use crate::folder::ModelFolder;
+use crate::memory_pressure::{PressureSource, PressureWatch};
 use crate::model::Pass;
 use crate::sampling::{Draw, DrawRequest, Sampler, Scratch};
 
@@ -64,6 +67,8 @@ pub(super) struct EngineLoop {
     /// Sequences that have ended and whose states may be kept.
     retired: Vec<Sequence>,
     scratch: Scratch,
+    pressure: PressureWatch,
+    awake: Awake,
     gauges: Arc<Gauges>,
     start: Instant,
     last_id: u64,
@@ -82,6 +87,7 @@ impl EngineLoop {
         let limit = options.prefix_cache.unwrap_or(capacity.shared() / 4);
         let scheduler = Scheduler::new(options.max_running, capacity.shared(), device.shapes());
         let adapters = options.adapters.len();
+        let pressure = options.memory_pressure.clone().unwrap_or_else(PressureSource::system);
         let prefixes =
             Prefixes::new(limit, adapters, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
         let (custom, model) = (options.drafter.clone(), draft_model.as_ref().map(DraftModel::kind));
@@ -100,6 +106,8 @@ impl EngineLoop {
             accepted: Vec::new(),
             retired: Vec::new(),
             scratch: Scratch::default(),
+            pressure: PressureWatch::new(pressure, Instant::now()),
+            awake: Awake::system(),
             gauges,
             start: Instant::now(),
             last_id: 0,
@@ -137,11 +145,13 @@ impl EngineLoop {
                 Ok(message) => return Ok(message),
             }
         }
-        messages.recv().map_err(TryRecvError::from)
+        self.idle(messages)
     }
 
     /// One step. Nothing is pending on the device when it begins and when it ends but what ran ahead.
     fn step(&mut self) {
+        self.awake.hold(Instant::now());
+        self.relieve();
         self.end_cancelled();
         self.prefixes.receive(&mut self.sequences, &self.device, None);
         self.sequences.share(&self.device);

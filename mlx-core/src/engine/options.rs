@@ -11,6 +11,7 @@ use super::speculate::{CustomDrafter, Speculate};
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::error::Result;
+use crate::memory_pressure::PressureSource;
 use crate::model::ModelSpec;
 use crate::weights::{FloatPolicy, WeightPolicy};
 
@@ -53,6 +54,8 @@ pub struct EngineOptions {
     pub max_running: usize,
     /// The most requests in the queue, however many sequences each has; at least 1.
     pub max_waiting: usize,
+    /// Where the engine asks whether the system is short of memory. `None`: the system, where it says.
+    pub memory_pressure: Option<PressureSource>,
     /// The format of calls of tools, by its name. `None`: the one that the model's chat template shows.
     pub tool_format: Option<String>,
 }
@@ -77,6 +80,7 @@ impl Default for EngineOptions {
             always_draft: false,
             max_running: 32,
             max_waiting: 256,
+            memory_pressure: None,
             tool_format: None,
         }
     }

@@ -1,0 +1,43 @@
+//! What the loop does while the system is short of memory: what is kept for later requests goes, and what runs goes on.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Instant;
+
+use super::{EngineLoop, Message};
+use crate::array;
+use crate::memory_pressure::MemoryPressure;
+
+impl EngineLoop {
+    /// Waits for a message, and asks for the memory pressure meanwhile.
+    pub(super) fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
+        while self.pressure.is_on {
+            match messages.recv_timeout(self.pressure.interval()) {
+                Err(RecvTimeoutError::Timeout) => self.relieve(),
+                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
+                Ok(message) => return Ok(message),
+            }
+        }
+        messages.recv().map_err(TryRecvError::from)
+    }
+
+    /// Drops all prefixes in memory, those checkpoints of running sequences that only later prompts need, and freed buffers, if the
+    /// system is short of memory. Nothing may be pending on the device but what ran ahead.
+    pub(super) fn relieve(&mut self) {
+        let pressure = self.pressure.ask(Instant::now());
+        let Some(pressure) = pressure.filter(|it| *it > MemoryPressure::Normal) else { return };
+        let kept = self.prefixes.bytes(&self.sequences);
+        if kept > 0 {
+            self.drop_ahead();
+            self.prefixes.make_room(&mut self.sequences, 0);
+            tracing::info!(
+                ?pressure,
+                bytes = kept,
+                "kept prefixes were dropped: the system is short of memory"
+            );
+        }
+        if let Err(error) = array::drop_freed_memory() {
+            tracing::warn!(%error, "freed memory cannot be given back");
+        }
+        self.record_memory();
+    }
+}

@@ -1,0 +1,136 @@
+//! Memory that the system is short of: an engine then gives back what it keeps for later requests, and nothing that it has promised.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::macos;
+
+/// How often a source is asked unless it says otherwise.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How short of memory the system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryPressure {
+    /// There is enough.
+    Normal,
+    /// The system compresses memory and asks programs to free some.
+    Warning,
+    /// The system is about to end programs.
+    Critical,
+}
+
+impl MemoryPressure {
+    /// What macOS means by a level.
+    fn from_level(level: i32) -> Self {
+        match level {
+            ..=1 => Self::Normal,
+            2 | 3 => Self::Warning,
+            4.. => Self::Critical,
+        }
+    }
+}
+
+/// Where an engine asks for the memory pressure; what it calls gives `None` if the system does not say.
+#[derive(Clone)]
+pub struct PressureSource {
+    ask: Arc<dyn Fn() -> Option<MemoryPressure> + Send + Sync>,
+    interval: Duration,
+}
+
+impl PressureSource {
+    /// Asks this function once a second.
+    pub fn new(ask: impl Fn() -> Option<MemoryPressure> + Send + Sync + 'static) -> Self {
+        Self { ask: Arc::new(ask), interval: INTERVAL }
+    }
+
+    /// Is asked so often.
+    #[must_use]
+    pub fn every(self, interval: Duration) -> Self {
+        Self { interval, ..self }
+    }
+
+    /// Asks the system; only macOS says.
+    pub(crate) fn system() -> Self {
+        Self::new(|| macos::pressure_level().map(MemoryPressure::from_level))
+    }
+}
+
+impl fmt::Debug for PressureSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("PressureSource").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for PressureSource {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.ask, &other.ask) && self.interval == other.interval
+    }
+}
+
+impl Eq for PressureSource {}
+
+/// Asks a source from time to time.
+pub(crate) struct PressureWatch {
+    source: PressureSource,
+    next: Instant,
+    /// Whether the source says anything.
+    pub(crate) is_on: bool,
+}
+
+impl PressureWatch {
+    pub(crate) fn new(source: PressureSource, now: Instant) -> Self {
+        let is_on = (source.ask)().is_some();
+        Self { source, next: now, is_on }
+    }
+
+    /// How often the source is asked.
+    pub(crate) fn interval(&self) -> Duration {
+        self.source.interval
+    }
+
+    /// What the source says, if it is time to ask it again.
+    pub(crate) fn ask(&mut self, now: Instant) -> Option<MemoryPressure> {
+        if !self.is_on || now < self.next {
+            return None;
+        }
+        self.next = now + self.source.interval;
+        (self.source.ask)()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn levels_are_those_of_macos() {
+        let levels = [1, 2, 4].map(MemoryPressure::from_level);
+        assert_eq!(levels, [MemoryPressure::Normal, MemoryPressure::Warning, MemoryPressure::Critical]);
+    }
+
+    #[test]
+    fn the_source_is_asked_once_an_interval() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let source = PressureSource::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Some(MemoryPressure::Warning)
+        });
+        let start = Instant::now();
+        let mut watch = PressureWatch::new(source, start);
+        let answers = [0, 400, 999, 1000, 1500, 2600]
+            .map(|millis| watch.ask(start + Duration::from_millis(millis)).is_some());
+        assert_eq!(answers, [true, false, false, true, false, true]);
+        assert_eq!(asked.load(Ordering::Relaxed), 4, "once at the start");
+    }
+
+    #[test]
+    fn a_silent_source_is_not_asked_again() {
+        let start = Instant::now();
+        let mut watch = PressureWatch::new(PressureSource::new(|| None), start);
+        assert!(!watch.is_on && watch.ask(start + INTERVAL).is_none());
+    }
+}
