@@ -16,25 +16,44 @@ pub(in crate::engine) const MOST_ROWS: usize = 32;
 /// How often a step is timed.
 const TIMES: usize = 5;
 
-/// Widths that may set the standard, best first.
-const STANDARDS: [usize; 5] = [8, 16, 4, 2, 1];
+/// The widths that are checked.
+const WIDTHS: [usize; 6] = [1, 2, 4, 8, 16, MOST_ROWS];
+
+/// The numbers of rows that a class of widths is chosen for. They are checked however few rows an engine has, so that all engines of a
+/// machine choose the same bits.
+const COMMON: [usize; 4] = [1, 2, 4, 8];
 
 /// The widths at which a row's logits are the same bits at every place among any neighbors, in rising order, for steps of up to
 /// `rows` rows. A step runs at the next of them, filled up with padding; empty if there is no such width.
 pub(in crate::engine) fn exact_widths(model: &dyn Model, rows: usize) -> Result<Vec<usize>> {
     let mut check = Check::new(model)?;
-    for standard in STANDARDS {
-        let Some(bits) = check.bits_at(standard)? else { continue };
-        let mut widths = vec![];
-        for width in [1, 2, 4, 8, 16, 32] {
-            let needed = width < 2 * rows && width <= MOST_ROWS;
-            if width == standard || needed && check.bits_at(width)?.as_ref() == Some(&bits) {
-                widths.push(width);
-            }
+    let mut classes: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
+    for width in WIDTHS.into_iter().filter(|width| COMMON.contains(width) || *width < 2 * rows) {
+        let Some(bits) = check.bits_at(width)? else { continue };
+        match classes.iter_mut().find(|class| class.0 == bits) {
+            Some((_, widths)) => widths.push(width),
+            None => classes.push((bits, vec![width])),
         }
-        return Ok(widths);
     }
-    Ok(Vec::new())
+    let classes = classes.into_iter().map(|(_, widths)| widths);
+    let mut widths = classes.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or_default();
+    // Wider steps than are needed would only be padded.
+    let enough = widths.iter().position(|width| *width >= rows).map_or(widths.len(), |place| place + 1);
+    widths.truncate(enough);
+    Ok(widths)
+}
+
+/// What steps of the common numbers of rows cost at these widths, as a multiple of reading the weights once. It knows no clock: engines
+/// that measured other times would choose other bits.
+fn cost(widths: &[usize]) -> f64 {
+    let pass = |width: usize| 1.0 + width as f64 / 8.0;
+    let step = |rows: &usize| {
+        let widest = widths[widths.len() - 1];
+        let whole = (rows / widest) as f64 * pass(widest);
+        let rest = rows % widest;
+        whole + widths.iter().find(|width| rest > 0 && **width >= rest).map_or(0.0, |width| pass(*width))
+    };
+    COMMON.iter().map(step).sum()
 }
 
 /// What a decode step of so many rows is like on this device.
@@ -54,7 +73,7 @@ pub fn step_widths(folder: &Path, options: &EngineOptions) -> Result<Vec<StepWid
     let mut check = Check::new(model.as_ref())?;
     let mut classes: Vec<(usize, Vec<u32>)> = Vec::new();
     let mut widths = Vec::new();
-    for rows in [1, 2, 4, 8, 16, MOST_ROWS] {
+    for rows in WIDTHS {
         let bits = check.bits_at(rows)?;
         let mut seconds = f64::INFINITY;
         for _ in 0..TIMES {
@@ -125,5 +144,29 @@ impl<'a> Check<'a> {
         let mut states: Vec<&mut SequenceState> = states.iter_mut().collect();
         let hidden = self.model.forward(Batch::decode(&rows).per_span(), &mut states)?;
         Rows::new(&self.model.logits(&hidden)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(classes: &[&'static [usize]]) -> &'static [usize] {
+        classes.iter().min_by(|one, other| cost(one).total_cmp(&cost(other))).expect("a class")
+    }
+
+    #[test]
+    fn a_class_is_chosen_for_the_steps_that_are_common() {
+        // As shared kernels are expected to behave: those of a CPU, of M1 and M2, and of M3 and later.
+        assert_eq!(chosen(&[&[1, 2, 4, 8, 16, 32]]), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(chosen(&[&[1, 2, 4], &[8, 16, 32]]), [1, 2, 4]);
+        assert_eq!(chosen(&[&[1], &[2, 4, 8], &[16, 32]]), [2, 4, 8]);
+        assert_eq!(chosen(&[&[1], &[2], &[8]]), [8]);
+    }
+
+    #[test]
+    fn more_rows_than_the_widest_step_take_several() {
+        assert!((cost(&[4]) - (1.5 + 1.5 + 1.5 + 3.0)).abs() < 1e-12);
+        assert!((cost(&[1]) - 1.125 * 15.0).abs() < 1e-12);
     }
 }
