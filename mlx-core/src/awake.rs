@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 const CAFFEINATE: &str = "/usr/bin/caffeinate";
 
 /// For how long a call holds, and when it is renewed: before a Mac could fall asleep, which it does after a minute at the earliest.
-const HOLD: Duration = Duration::from_secs(120);
-const RENEW: Duration = Duration::from_secs(60);
+const HOLD: Duration = Duration::from_mins(2);
+const RENEW: Duration = Duration::from_mins(1);
 
 /// Calls a program again and again while there is work.
 pub(crate) struct Awake {
