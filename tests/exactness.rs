@@ -62,6 +62,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
     let room = engine.spec().context_length - prompt.len();
     let stop = ["e", " a", "the", "zz", "\n"];
     let options = RequestOptions {
+        images: Vec::new(),
         sampling: sampling(dice),
         max_tokens: Some((1 + dice.below(40)).min(room)),
         stop: dice.sometimes(3, |dice| vec![dice.pick(&stop).to_owned()]).unwrap_or_default(),

@@ -7,6 +7,7 @@ use crate::chat::{CallFormat, OutputFormat, ToolSupport};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::hub;
+use crate::processor::Processor;
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::text::{ChatTemplate, Tokenizer};
 
@@ -22,6 +23,8 @@ pub struct ModelFolder {
     pub format: OutputFormat,
     /// How the model calls tools, or why it cannot.
     pub tools: Result<ToolSupport, String>,
+    /// How it takes pictures, or why it cannot be given any.
+    pub images: Result<Processor, String>,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
     /// The tokens that end a text.
@@ -44,6 +47,7 @@ impl ModelFolder {
             path: path.to_path_buf(),
             format: OutputFormat::detect(template.as_ref(), &tokenizer),
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
+            images: Processor::load(path, &tokenizer),
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,

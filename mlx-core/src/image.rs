@@ -1,27 +1,96 @@
-//! A picture: pixels that front ends decode, messages carry and vision towers see.
+//! Pictures: as messages hold them, files or pixels, and as models see them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mlx_image::Picture;
+use mlx_image::{Limits, Picture};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// An RGB picture. Clones share its pixels.
+/// A picture of a message. Clones share it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(into = "Wire", try_from = "Wire")]
-pub struct Image(Arc<Hashed>);
+pub struct Image(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    File { bytes: Arc<[u8]>, hash: [u8; 32] },
+    Pixels(Pixels),
+}
+
+impl Image {
+    /// A picture in a file: png, jpeg, webp or the first frame of a gif. It is decoded when a model is to see it.
+    pub fn file(bytes: Vec<u8>) -> Self {
+        let hash = mlx_image::sha256(&bytes);
+        Self(Kind::File { bytes: bytes.into(), hash })
+    }
+
+    /// Whether bytes begin like a file of one of these formats.
+    pub fn is_file(bytes: &[u8]) -> bool {
+        mlx_image::is_picture(bytes)
+    }
+
+    /// The most bytes of a file that is decoded.
+    pub fn largest_file() -> usize {
+        Limits::default().bytes
+    }
+
+    /// A picture of `width` times `height` pixels, row by row from the top, three bytes each.
+    pub fn new(width: u32, height: u32, rgb: Vec<u8>) -> Result<Self> {
+        Pixels::new(width, height, rgb).map(|pixels| Self(Kind::Pixels(pixels)))
+    }
+
+    /// Its pixels; a file is decoded.
+    ///
+    /// # Errors
+    /// If the file is damaged, of another format, or larger than what is taken.
+    pub fn pixels(&self) -> Result<Pixels, mlx_image::Error> {
+        match &self.0 {
+            Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Pixels::from),
+            Kind::Pixels(pixels) => Ok(pixels.clone()),
+        }
+    }
+
+    /// SHA-256 of the file, or of the size and the pixels.
+    pub fn hash(&self) -> &[u8; 32] {
+        match &self.0 {
+            Kind::File { hash, .. } => hash,
+            Kind::Pixels(pixels) => pixels.hash(),
+        }
+    }
+}
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash() == other.hash()
+    }
+}
+
+impl Eq for Image {}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match &self.0 {
+            Kind::File { bytes, .. } => write!(out, "Image({} bytes)", bytes.len()),
+            Kind::Pixels(pixels) => write!(out, "Image({pixels:?})"),
+        }
+    }
+}
+
+/// The pixels of a picture. Clones share them.
+#[derive(Clone)]
+pub struct Pixels(Arc<Hashed>);
 
 struct Hashed {
     picture: Picture,
     hash: [u8; 32],
 }
 
-impl Image {
-    /// A picture of `width` times `height` pixels, row by row from the top, three bytes each.
+impl Pixels {
+    /// `width` times `height` pixels, row by row from the top, three bytes each.
     pub fn new(width: u32, height: u32, rgb: Vec<u8>) -> Result<Self> {
         let bytes = rgb.len();
         let picture = Picture::new(width, height, rgb).ok_or_else(|| {
@@ -47,37 +116,62 @@ impl Image {
         self.0.picture.pixels()
     }
 
+    /// The size and the pixels.
+    pub(crate) fn picture(&self) -> &Picture {
+        &self.0.picture
+    }
+
     /// SHA-256 of the size and the pixels.
     pub fn hash(&self) -> &[u8; 32] {
         &self.0.hash
     }
 }
 
-impl From<Picture> for Image {
+impl From<Picture> for Pixels {
     fn from(picture: Picture) -> Self {
         let hash = picture.digest();
         Self(Arc::new(Hashed { picture, hash }))
     }
 }
 
-impl PartialEq for Image {
+impl From<Pixels> for Image {
+    fn from(pixels: Pixels) -> Self {
+        Self(Kind::Pixels(pixels))
+    }
+}
+
+impl PartialEq for Pixels {
     fn eq(&self, other: &Self) -> bool {
         self.hash() == other.hash()
     }
 }
 
-impl Eq for Image {}
+impl Eq for Pixels {}
 
-impl fmt::Debug for Image {
+impl fmt::Debug for Pixels {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        write!(out, "Image({} x {})", self.width(), self.height())
+        write!(out, "{} x {}", self.width(), self.height())
     }
 }
 
 /// A picture in a saved conversation.
 #[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "an image is a file, or width, height and rgb")]
+enum Wire {
+    File(WireFile),
+    Pixels(WirePixels),
+}
+
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct WireFile {
+    /// In base64.
+    file: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WirePixels {
     width: u32,
     height: u32,
     /// Its pixels in base64.
@@ -86,17 +180,28 @@ struct Wire {
 
 impl From<Image> for Wire {
     fn from(image: Image) -> Self {
-        Self { width: image.width(), height: image.height(), rgb: STANDARD.encode(image.rgb()) }
+        match image.0 {
+            Kind::File { bytes, .. } => Self::File(WireFile { file: STANDARD.encode(bytes) }),
+            Kind::Pixels(pixels) => Self::Pixels(WirePixels {
+                width: pixels.width(),
+                height: pixels.height(),
+                rgb: STANDARD.encode(pixels.rgb()),
+            }),
+        }
     }
 }
 
 impl TryFrom<Wire> for Image {
     type Error = Error;
 
-    fn try_from(Wire { width, height, rgb }: Wire) -> Result<Self> {
-        let rgb =
-            STANDARD.decode(rgb).map_err(|error| Error::request("rgb", format!("is not base64: {error}")))?;
-        Self::new(width, height, rgb)
+    fn try_from(wire: Wire) -> Result<Self> {
+        let decode = |field, text: String| {
+            STANDARD.decode(text).map_err(|error| Error::request(field, format!("is not base64: {error}")))
+        };
+        match wire {
+            Wire::File(WireFile { file }) => decode("file", file).map(Self::file),
+            Wire::Pixels(WirePixels { width, height, rgb }) => Self::new(width, height, decode("rgb", rgb)?),
+        }
     }
 }
 
@@ -115,5 +220,14 @@ mod tests {
             let error = Image::new(width, height, vec![0; 6]).expect_err("another size").to_string();
             assert!(error.contains("6 bytes"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_is_saved_as_it_is_and_decoded_when_it_is_looked_at() {
+        let damaged = Image::file(b"GIF89a and no more".to_vec());
+        let saved = serde_json::to_value(&damaged).expect("it has a form");
+        assert_eq!(serde_json::from_value::<Image>(saved).expect("it was written"), damaged);
+        assert!(damaged.pixels().is_err());
+        assert!(serde_json::from_str::<Image>("{\"file\": \"?\"}").is_err());
     }
 }

@@ -48,6 +48,7 @@ pub mod memory_pressure;
 mod mlx_sys;
 #[doc(hidden)]
 pub mod model;
+mod processor;
 pub mod quantization;
 pub mod sampling;
 mod stream_errors;
@@ -59,8 +60,9 @@ pub use chat::{ChatSession, Message};
 pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as Request, RequestOptions};
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
-pub use image::Image;
+pub use image::{Image, Pixels};
 pub use mlx_sys::keep_f32_products_whole;
+pub use processor::Processor;
 pub use sampling::SamplingOptions;
 
 // For the front ends.

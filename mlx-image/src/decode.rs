@@ -7,6 +7,8 @@ use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
 use crate::{Error, Picture};
 
+const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
+
 /// The limits of one picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -30,13 +32,19 @@ impl Limits {
     }
 }
 
+/// Whether bytes begin like a file that [`decode`] reads.
+pub fn is_picture(bytes: &[u8]) -> bool {
+    let format = image::guess_format(bytes);
+    format.is_ok_and(|it| FORMATS.contains(&it))
+}
+
 /// Decodes png, jpeg, webp and the first frame of a gif. The result is turned as its EXIF data says, and what is transparent shows white.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Picture, Error> {
     if bytes.len() > limits.bytes {
         return Err(Error::Bytes { found: bytes.len(), limit: limits.bytes });
     }
     let format = image::guess_format(bytes).map_err(|_| Error::Format)?;
-    if !matches!(format, ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP | ImageFormat::Gif) {
+    if !FORMATS.contains(&format) {
         return Err(Error::Format);
     }
     let mut allowed = image::Limits::no_limits();

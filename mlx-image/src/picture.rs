@@ -2,6 +2,11 @@
 
 use sha2::{Digest, Sha256};
 
+/// SHA-256 of the bytes of a file.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
 /// A decoded picture of at least one pixel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Picture {

@@ -117,6 +117,12 @@ impl Message {
         Self::new(Role::User, text)
     }
 
+    /// A message of the person with pictures, which stand before the text.
+    pub fn user_with(images: Vec<Image>, text: impl Into<String>) -> Self {
+        let parts = images.into_iter().map(Part::Image).chain([Part::Text(text.into())]).collect();
+        Self { parts, ..Self::user("") }
+    }
+
     /// An answer of the model.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new(Role::Assistant, text)

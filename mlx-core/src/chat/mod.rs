@@ -7,6 +7,7 @@ mod json_type;
 mod layout;
 mod message;
 mod parser;
+mod pictures;
 mod prompt;
 mod renderer;
 mod session;

@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use super::message::Message;
+use super::pictures::{Pictures, Placed};
 use super::renderer::Renderer;
 use super::turns::{COUNTED, Counted, Rendered, fit, turns};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::image::Pixels;
 use crate::text::{ChatTemplate, EncodeLimit, Encoded, Pause, RenderLimits, TemplateInput, Tokenizer};
 
 /// What happens to a conversation that outgrows the context.
@@ -47,12 +49,14 @@ impl FromStr for ContextPolicy {
 }
 
 /// The prompt of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChatPrompt {
     /// The text that the template gives.
     pub text: String,
-    /// Its tokens.
+    /// Its tokens, with one for each row of a picture.
     pub tokens: Vec<u32>,
+    /// The value for [`crate::engine::RequestOptions::images`].
+    pub images: Vec<Pixels>,
     /// The messages that the model does not see, by index.
     pub dropped: Range<usize>,
     /// The value for [`crate::engine::RequestOptions::slide`].
@@ -60,8 +64,8 @@ pub struct ChatPrompt {
 }
 
 impl ChatPrompt {
-    fn whole(Rendered { text, tokens }: Rendered) -> Self {
-        Self { text, tokens, dropped: 0..0, slide: None }
+    fn whole(Rendered { text, tokens, images }: Rendered) -> Self {
+        Self { text, tokens, images, dropped: 0..0, slide: None }
     }
 }
 
@@ -85,7 +89,7 @@ pub fn chat_prompt_within(
     let of = |messages: &[Message]| TemplateInput { messages: messages.to_vec(), ..input.clone() };
     let limit = context - reserved_for_answer(context, max_tokens);
     let fitted = fit(&input.messages, limit, |messages, most| prompts.within(&of(messages), most))?;
-    let Rendered { text, tokens } = fitted.prompt;
+    let Rendered { text, tokens, images } = fitted.prompt;
     let slide = match policy {
         ContextPolicy::Slide => {
             let all = |messages: &[Message]| Ok(prompts.whole(&of(messages))?.tokens);
@@ -93,7 +97,7 @@ pub fn chat_prompt_within(
         }
         _ => None,
     };
-    Ok(ChatPrompt { text, tokens, dropped: fitted.dropped, slide })
+    Ok(ChatPrompt { text, tokens, images, dropped: fitted.dropped, slide })
 }
 
 /// The prompt of a conversation, whether it fits or not. `pause` is asked during the work.
@@ -110,14 +114,12 @@ fn reserved_for_answer(context: usize, max_tokens: Option<usize>) -> usize {
 struct Prompts<'a> {
     renderer: Renderer<'a>,
     tokenizer: &'a Tokenizer,
+    pictures: Option<Pictures<'a>>,
+    context: usize,
 }
 
 impl<'a> Prompts<'a> {
     fn new(engine: &'a Engine, input: &TemplateInput, pause: Pause<'a>) -> Result<Self> {
-        if input.messages.iter().any(|message| message.images().next().is_some()) {
-            let message = format!("holds an image; {} cannot be given images here", engine.spec().family);
-            return Err(Error::request("content", message));
-        }
         let folder = engine.folder();
         let template = match &folder.template {
             Some(template) => template,
@@ -126,14 +128,31 @@ impl<'a> Prompts<'a> {
         };
         let tools = folder.tools.as_ref().ok();
         let renderer = Renderer { template, tools, limits: RenderLimits::default(), pause };
-        Ok(Self { renderer, tokenizer: &folder.tokenizer })
+        let pictures = Pictures::of(engine, &input.messages, pause)?;
+        Ok(Self { renderer, tokenizer: &folder.tokenizer, pictures, context: engine.spec().context_length })
     }
 
+    /// Whether it fits or not, but for pictures: more than the context holds are refused.
     fn whole(&self, input: &TemplateInput) -> Result<Rendered> {
         let text = self.renderer.text(input)?;
         let limit = EncodeLimit { pause: self.renderer.pause, ..EncodeLimit::NONE };
         let tokens = self.tokenizer.encode_chat_within(&text, &limit)?.whole()?;
-        Ok(Rendered { text, tokens })
+        let context = self.context;
+        self.placed(text, tokens, input)?.within(usize::MAX).map_err(|counted| {
+            let message = format!("has images of {counted}; the model's context holds {context}");
+            Error::context_length("prompt", counted.tokens(), context, message)
+        })
+    }
+
+    fn placed(&self, text: String, tokens: Vec<u32>, input: &TemplateInput) -> Result<Counted> {
+        let placed = match &self.pictures {
+            Some(pictures) => pictures.placed(tokens, &input.messages)?,
+            None => Placed::Whole(tokens, Vec::new()),
+        };
+        Ok(match placed {
+            Placed::Whole(tokens, images) => Counted::Tokens(Rendered { text, tokens, images }),
+            Placed::AtLeast(fewest) => Counted::AtLeast(fewest),
+        })
     }
 
     /// The same, but a text that has more tokens than these is not tokenized to its end.
@@ -141,7 +160,7 @@ impl<'a> Prompts<'a> {
         let text = self.renderer.text(input)?;
         let limit = EncodeLimit { tokens, pause: self.renderer.pause };
         Ok(match self.tokenizer.encode_chat_within(&text, &limit)? {
-            Encoded::Whole(tokens) => Counted::Tokens(Rendered { text, tokens }),
+            Encoded::Whole(tokens) => self.placed(text, tokens, input)?,
             Encoded::AtLeast(fewest) => Counted::AtLeast(fewest),
         })
     }

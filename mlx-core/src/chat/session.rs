@@ -16,6 +16,7 @@ use super::tool::{ToolChoice, Tools};
 use crate::atomic_write::write_atomically;
 use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
+use crate::image::Image;
 use crate::text::{ChatTemplate, NO_PAUSE, TemplateInput};
 pub use answer::Answer;
 
@@ -185,9 +186,14 @@ impl ChatSession {
 
     /// Adds a message of the person and starts the answer. If that fails, nothing was added.
     pub fn ask(&mut self, text: &str) -> Result<Answer<'_>> {
+        self.ask_about(Vec::new(), text)
+    }
+
+    /// The same with pictures, which stand before the text.
+    pub fn ask_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
         // A message whose answer was broken off before its first word is replaced, not repeated.
         let unanswered = self.messages.pop_if(|last| self.is_unanswered && last.role == Role::User);
-        self.messages.push(Message::user(text));
+        self.messages.push(Message::user_with(images, text));
         match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {
@@ -228,14 +234,20 @@ impl ChatSession {
         self.last_question_index().map(|last| self.messages[last].text())
     }
 
-    /// Replaces the last message of the person and starts the answer. If that fails, nothing has changed.
+    /// Replaces the last message of the person, but for its pictures, and starts the answer. If that fails, nothing has changed.
     pub fn edit(&mut self, text: &str) -> Result<Answer<'_>> {
+        let last = self.last_question_index().map(|last| self.messages[last].images().cloned().collect());
+        self.edit_about(last.unwrap_or_default(), text)
+    }
+
+    /// The same with these pictures in place of those that it had.
+    pub fn edit_about(&mut self, images: Vec<Image>, text: &str) -> Result<Answer<'_>> {
         if self.last_question_index().is_none() {
             return Err(Error::request("edit", "there is no message to change"));
         }
         let before = (self.messages.clone(), self.is_unanswered);
         self.undo()?;
-        self.messages.push(Message::user(text));
+        self.messages.push(Message::user_with(images, text));
         match self.start(&ToolChoice::Auto) {
             Ok(stream) => Ok(Answer::new(self, stream)),
             Err(error) => {
@@ -269,9 +281,9 @@ impl ChatSession {
         check_calls(&self.messages).map_err(|mistake| {
             Error::request("messages", format!("[{}].{} {}", mistake.message, mistake.field, mistake.why))
         })?;
-        let ChatPrompt { text, tokens, dropped, slide } = self.prompt(choice)?;
+        let ChatPrompt { text, tokens, images, dropped, slide } = self.prompt(choice)?;
         let constraint = calls::constraint(&self.engine, &self.tools, choice, &self.options)?;
-        let options = RequestOptions { slide, is_message: true, constraint, ..self.options.clone() };
+        let options = RequestOptions { images, slide, is_message: true, constraint, ..self.options.clone() };
         let request = self.engine.request(tokens, &options)?;
         let seed = request.seed();
         let generation = self.engine.submit(request)?;
@@ -287,7 +299,7 @@ impl ChatSession {
     /// What the model would see without another message. Where no message can be forgotten it is all of them, though they do not fit.
     fn counted_prompt(&self) -> Result<ChatPrompt> {
         if self.messages.is_empty() {
-            return Ok(ChatPrompt { text: String::new(), tokens: Vec::new(), dropped: 0..0, slide: None });
+            return Ok(ChatPrompt::default());
         }
         let input = self.input(&ToolChoice::Auto)?;
         if self.policy != ContextPolicy::Stop {

@@ -6,12 +6,15 @@ use std::ops::Range;
 
 use super::message::{Message, Role};
 use crate::error::{Error, Result};
+use crate::image::Pixels;
 
 /// Dropped turns grow by this part of the limit at a time. In between, each prompt begins like the one before it, so that its prefix can be
 /// reused.
 const STRIDE: usize = 4;
 /// Bytes of text that a token stands for, roughly; it need only be the same from turn to turn.
 const BYTES_PER_TOKEN: usize = 3;
+/// Bytes of text that take as much as a picture, roughly.
+const BYTES_OF_PICTURE: usize = 1000 * BYTES_PER_TOKEN;
 /// Bytes that a template writes around a message, roughly.
 const BYTES_AROUND: usize = 32;
 
@@ -25,6 +28,8 @@ pub(super) struct Rendered {
     pub(super) text: String,
     /// Its tokens.
     pub(super) tokens: Vec<u32>,
+    /// Its pictures.
+    pub(super) images: Vec<Pixels>,
 }
 
 /// A conversation that fits.
@@ -136,7 +141,8 @@ fn cuts(messages: &[Message], turns: &[Range<usize>], limit: usize) -> Vec<usize
 }
 
 fn size(messages: &[Message]) -> usize {
-    messages.iter().map(|message| message.text_bytes() + BYTES_AROUND).sum()
+    let pictures = |message: &Message| message.images().count() * BYTES_OF_PICTURE;
+    messages.iter().map(|message| message.text_bytes() + pictures(message) + BYTES_AROUND).sum()
 }
 
 #[cfg(test)]
@@ -152,7 +158,11 @@ mod tests {
     /// A token for each character, and three around each message.
     #[expect(clippy::unnecessary_wraps, reason = "templates can fail")]
     fn tokens(messages: &[Message], _: usize) -> Result<Counted> {
-        Ok(Counted::Tokens(Rendered { text: String::new(), tokens: vec![0; count(messages)] }))
+        Ok(Counted::Tokens(Rendered {
+            text: String::new(),
+            tokens: vec![0; count(messages)],
+            images: Vec::new(),
+        }))
     }
 
     fn count(messages: &[Message]) -> usize {

@@ -6,6 +6,7 @@ mod figures;
 mod propose;
 mod queue;
 mod relief;
+mod see;
 mod verify;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(super) use self::queue::Submission;
 use super::constraint::prepare;
 use super::options::{EngineOptions, Exactness};
 use super::output::{Accepted, accept};
+use super::pictures::Seen;
 use super::prefix::Prefixes;
 use super::request::FinishReason;
 use super::run::ahead::Ahead;
@@ -60,6 +62,7 @@ pub(super) struct EngineLoop {
     prefixes: Prefixes,
     drafters: Drafters,
     draft_model: Option<DraftModel>,
+    seen: Seen,
     /// The first layers of the next step.
     ahead: Option<Ahead>,
     /// Tokens that were accepted and are to be emitted.
@@ -77,7 +80,7 @@ pub(super) struct EngineLoop {
 impl EngineLoop {
     pub(super) fn new(
         device: Device,
-        draft_model: Option<DraftModel>,
+        (draft_model, seen): (Option<DraftModel>, Seen),
         capacity: Capacity,
         folder: Arc<ModelFolder>,
         options: &EngineOptions,
@@ -102,6 +105,7 @@ impl EngineLoop {
             prefixes,
             drafters,
             draft_model,
+            seen,
             ahead: None,
             accepted: Vec::new(),
             retired: Vec::new(),
@@ -163,10 +167,11 @@ impl EngineLoop {
             // All that runs waits for the disk.
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
         }
+        self.see(&mut plan);
         let ahead = self.take_ahead(&plan);
         self.shift_full_states(&mut plan);
         let outlook = self.outlook(&plan);
-        let free = self.scheduler.ledger().free();
+        let free = self.free_for_prefixes();
         let room = self.prefixes.checkpoint_room(&plan, &mut self.sequences, free);
         let since = ahead.as_ref().map_or_else(Instant::now, |ahead| ahead.since);
         let mut work = Work::new(room, outlook.is_some(), since);
@@ -235,10 +240,11 @@ impl EngineLoop {
         for &id in &changes.preempt {
             self.preempt(id);
         }
-        let Self { prefixes, sequences, device, scheduler, .. } = self;
+        let free = self.free_for_prefixes();
+        let Self { prefixes, sequences, device, .. } = self;
         let find = |id: &u64| prefixes.find(*id, sequences.get_mut(*id), device);
         let known: Vec<_> = changes.admit.iter().map(find).collect();
-        prefixes.make_room(sequences, scheduler.ledger().free());
+        prefixes.make_room(sequences, free);
         for (&id, known) in changes.admit.iter().zip(known) {
             self.prefixes.start(id, known, &mut self.sequences, &self.device);
         }
@@ -357,6 +363,7 @@ impl EngineLoop {
                 return false;
             }
         }
+        self.sequences.get_mut(chunk.id).drop_features_before(chunk.range.end);
         if chunk.ends_prompt && self.sequences.get(chunk.id).limits.max_tokens == 0 {
             self.sequences.get_mut(chunk.id).mark_token();
             self.end(chunk.id, FinishReason::Length);

@@ -11,10 +11,12 @@ use super::constraint::Grammars;
 use super::engine_loop::{EngineLoop, Message, Submission};
 use super::generation::Generation;
 use super::options::{EngineOptions, Exactness};
+use super::pictures::Seen;
 use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
 use super::run::draft_model::DraftModel;
+use super::run::room;
 use super::run::which_drafts::{Chosen, choose, wants_head};
 use super::schedule::capacity::Capacity;
 use super::sequence::Outlet;
@@ -23,6 +25,7 @@ use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, Loaded, Model, ModelSpec};
+use crate::processor::Processor;
 
 /// Tokens of prompts that may wait beside those that have lined up: 256 MB of ids.
 const MOST_WAITING_TOKENS: usize = 64 << 20;
@@ -53,6 +56,8 @@ pub(super) struct Shared {
     /// The model that drafts, if there is one.
     drafter: Option<ModelDrafter>,
     capacity: Capacity,
+    /// Why the model's tower, if it has one, cannot be used.
+    no_vision: Option<String>,
     grammars: Grammars,
     max_waiting: usize,
     gauges: Arc<Gauges>,
@@ -62,7 +67,13 @@ pub(super) struct Shared {
 }
 
 /// What the engine thread reports once the model is loaded.
-type Ready = (Vec<ModelSpec>, Exactness, Capacity, Option<ModelDrafter>);
+struct Ready {
+    specs: Vec<ModelSpec>,
+    exactness: Exactness,
+    capacity: Capacity,
+    drafter: Option<ModelDrafter>,
+    no_vision: Option<String>,
+}
 
 impl Engine {
     /// Loads the model in `folder` and starts its engine; `progress` is called with the bytes read and the bytes in all.
@@ -84,7 +95,9 @@ impl Engine {
         options: &EngineOptions,
         load: impl FnOnce() -> Result<Box<dyn Model>> + Send + 'static,
     ) -> Result<Self> {
-        Self::start_models(folder, options, move || Ok(Loaded { models: vec![load()?], mtp: None }))
+        Self::start_models(folder, options, move || {
+            Ok(Loaded { models: vec![load()?], mtp: None, vision: None })
+        })
     }
 
     fn start_models(
@@ -106,20 +119,37 @@ impl Engine {
         let speculate = options.speculate;
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
         let start = move |options: &EngineOptions| {
-            let Chosen { models, draft } = choose(load()?, options, &for_engine)?;
+            let mut loaded = load()?;
+            let vision = loaded.vision.take();
+            let Chosen { models, draft } = choose(loaded, options, &for_engine)?;
             let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
+            let (vision, capacity) = room::with_vision(capacity, vision);
             let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
             let draft = draft.map(new).transpose()?;
             let saved = device.saved_prefixes(options, &for_engine)?;
-            Ok((device, draft, capacity, saved, for_engine))
+            Ok((device, draft, vision, capacity, saved, for_engine))
         };
         let work = move || match start(&options) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok((device, draft, capacity, saved, folder)) => {
-                let drafter = draft.as_ref().map(DraftModel::kind);
-                let about = (device.specs(), device.exactness(0, false), capacity.clone(), drafter);
+            Ok((device, draft, vision, capacity, saved, folder)) => {
+                let about = Ready {
+                    specs: device.specs(),
+                    exactness: device.exactness(0, false),
+                    capacity: capacity.clone(),
+                    drafter: draft.as_ref().map(DraftModel::kind),
+                    no_vision: vision.as_ref().err().cloned(),
+                };
+                let seen = Seen::new(vision.ok(), device.vocabulary());
                 // The gauges are set before the first call of `stats`.
-                match EngineLoop::new(device, draft, capacity, folder, &options, saved, gauges_of_engine) {
+                match EngineLoop::new(
+                    device,
+                    (draft, seen),
+                    capacity,
+                    folder,
+                    &options,
+                    saved,
+                    gauges_of_engine,
+                ) {
                     Err(error) => drop(ready.send(Err(error))),
                     Ok(engine) if ready.send(Ok(about)).is_ok() => engine.run(&receiver),
                     Ok(_) => {}
@@ -130,7 +160,7 @@ impl Engine {
             .name("engine".into())
             .spawn(work)
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
-        let (specs, exactness, capacity, drafter) =
+        let Ready { specs, exactness, capacity, drafter, no_vision } =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
         let (messages, thread) = (Some(messages), Some(thread));
         let exact_levels = specs.iter().map(|_| OnceLock::new()).collect();
@@ -144,6 +174,7 @@ impl Engine {
             speculate,
             drafter,
             capacity,
+            no_vision,
             grammars: Grammars::default(),
             max_waiting,
             gauges,
@@ -175,6 +206,18 @@ impl Engine {
     /// The folder's tokenizer, template and defaults.
     pub fn folder(&self) -> &ModelFolder {
         &self.shared.folder
+    }
+
+    /// How the model takes pictures.
+    ///
+    /// # Errors
+    /// If it cannot be given any; the error says why.
+    pub fn image_processor(&self) -> Result<&Processor> {
+        let why = match (&self.shared.folder.images, &self.shared.no_vision) {
+            (Ok(processor), None) => return Ok(processor),
+            (Err(why), _) | (_, Some(why)) => why,
+        };
+        Err(Error::request("images", why.as_str()))
     }
 
     /// The model's shape and size, with the adapter's if requests go through one.
@@ -226,6 +269,9 @@ impl Engine {
     /// Checks a request against this model and its memory. This is the last place that may refuse it; what it lets through is run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
         let Shared { folder, grammars, .. } = self.shared.as_ref();
+        if !options.images.is_empty() {
+            self.image_processor()?;
+        }
         let mut request = GenerationRequest::new(prompt, options, folder, self.spec(), grammars)?;
         request.limits.adapter = self.adapter;
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
@@ -272,7 +318,7 @@ impl Engine {
         if let Err(waiting) = gauges.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queued) {
             return Err(Error::Busy { waiting, retry_after: gauges.retry_after() });
         }
-        let tokens = requests.iter().map(GenerationRequest::prompt_tokens).sum();
+        let tokens = requests.iter().map(GenerationRequest::weight).sum();
         gauges.waiting_tokens.fetch_add(tokens, Ordering::Relaxed);
         let (mut submissions, mut generations) = (Vec::new(), Vec::new());
         for request in requests {

@@ -9,6 +9,7 @@ mod handle;
 mod memory_fit;
 mod options;
 mod output;
+mod pictures;
 mod prefix;
 mod registry;
 mod request;

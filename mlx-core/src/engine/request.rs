@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
 use super::options::{Client, Exactness, Priority};
 use super::output::embedding::Pooling;
+use super::pictures::Pictures;
 use super::speculate::Speculate;
 use super::usage::{Timings, Usage};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
+use crate::image::Pixels;
 use crate::model::ModelSpec;
 use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams, TokenLogprob};
 use crate::text::Detokenizer;
@@ -36,6 +38,9 @@ pub enum Task {
 pub struct RequestOptions {
     /// What to compute.
     pub task: Task,
+    /// The pictures of the prompt, in order and in the size that the model wants: [`Processor::resized`](crate::Processor::resized) makes it. The
+    /// prompt has the token of pictures once for each of their rows.
+    pub images: Vec<Pixels>,
     /// How tokens are drawn.
     pub sampling: SamplingOptions,
     /// The most tokens to generate. None: until the model ends its text or the context is full.
@@ -98,6 +103,7 @@ pub struct GenerationRequest {
     /// The engine that has checked it and may run it; 0 before that.
     pub(super) checked_by: u64,
     pub(super) prompt: Vec<u32>,
+    pub(super) pictures: Pictures,
     pub(super) params: SamplingParams,
     pub(super) limits: Limits,
     /// Whether the request set no token limit.
@@ -146,6 +152,11 @@ impl GenerationRequest {
         };
         check_prompt(&prompt, max_tokens, options.slide, spec)?;
         options.check_form()?;
+        let pictures = match (options.images.as_slice(), &folder.images) {
+            ([], _) => Pictures::default(),
+            (images, Ok(processor)) => Pictures::new(&prompt, images, processor)?,
+            (_, Err(why)) => return Err(Error::request("images", why.as_str())),
+        };
         check_bias(&options.sampling.logit_bias, spec)?;
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
         let compile = |constraint: &ConstraintSpec| {
@@ -182,6 +193,7 @@ impl GenerationRequest {
             exactness: Exactness::Sampling,
             constraint,
             detokenizer,
+            pictures,
             prompt,
         })
     }
@@ -207,6 +219,11 @@ impl GenerationRequest {
     /// The number of prompt tokens.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt.len()
+    }
+
+    /// What it takes while it waits, in tokens.
+    pub(super) fn weight(&self) -> usize {
+        self.prompt.len() + self.pictures.bytes() / size_of::<u32>()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The sequences of the engine: their tokens, what follows the tokens and, while they run, their states.
 
+mod pictures;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use super::constraint::follower;
 use super::output::OutputText;
 use super::output::embedding::Embedding;
 use super::output::prompt_score::PromptScore;
+use super::pictures::Pictures;
 use super::request::{Event, FinishReason, GenerationRequest, Limits};
 use super::run::draft_state::DraftState;
 use super::run::guess_rate::GuessRate;
@@ -23,7 +26,7 @@ use super::usage::{Miss, Timings, Usage};
 use crate::cache::{SequenceState, Tier};
 use crate::error::Result;
 use crate::folder::ModelFolder;
-use crate::model::{Model, Pass};
+use crate::model::{Hidden, Model, Pass};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 use crate::text::StopMatcher;
 
@@ -85,6 +88,10 @@ impl Sequences {
 /// A request that the engine works on.
 pub(super) struct Sequence {
     pub(super) history: TokenHistory,
+    pub(super) pictures: Pictures,
+    /// What stands for the prompt where prompts are compared: its tokens, and at the places of a picture that picture's number. `None` if it
+    /// must not be compared.
+    keys: Option<Vec<u32>>,
     pub(super) sampler: Sampler,
     pub(super) text: OutputText,
     pub(super) limits: Limits,
@@ -127,6 +134,8 @@ pub(super) struct Run {
     pub(super) state: SequenceState,
     /// A prefill pass that has begun and not all of whose layers have been issued.
     pub(super) pass: Option<Pass>,
+    /// The features of pictures whose rows are still to be computed.
+    pub(super) features: BTreeMap<usize, Hidden>,
     pub(super) wait: Wait,
     /// The state of the model that drafts.
     pub(super) draft_state: Option<DraftState>,
@@ -186,6 +195,8 @@ impl Sequence {
         Self {
             text: OutputText::new(request.detokenizer, stop, &history),
             history,
+            keys: None,
+            pictures: request.pictures,
             sampler,
             limits: request.limits,
             reader: PromptReader {
@@ -204,11 +215,6 @@ impl Sequence {
             cached_tokens: 0,
             clock: Clock { submitted: Some(Instant::now()), ..Clock::default() },
         }
-    }
-
-    /// The prompt's tokens.
-    pub(super) fn prompt(&self) -> &[u32] {
-        &self.history.tokens()[..self.history.prompt_length()]
     }
 
     /// The time since it first started, if it runs.
@@ -237,7 +243,14 @@ impl Sequence {
         self.clock.started.get_or_insert_with(Instant::now);
         self.record_cached(&state);
         let state = self.checkpoints.resumed(state);
-        self.run = Some(Run { state, pass: None, wait, draft_state: None, hidden: HiddenRows::default() });
+        self.run = Some(Run {
+            state,
+            pass: None,
+            features: BTreeMap::new(),
+            wait,
+            draft_state: None,
+            hidden: HiddenRows::default(),
+        });
     }
 
     /// Whether a head of the model drafts for it, from hidden states.

@@ -21,6 +21,15 @@ pub enum Input {
         /// `[T, hidden]`
         hidden: Array,
     },
+    /// Token ids, `[T]`, and rows `[R, hidden]` that stand in for the embeddings of the tokens at these places of the pass, which rise.
+    Pictured {
+        /// `[T]`
+        tokens: Array,
+        /// `[R, hidden]`
+        rows: Array,
+        /// `R` of them.
+        places: Vec<usize>,
+    },
     /// Hidden states before the first layer, `[T, hidden]`, as an image encoder gives them.
     Embeddings(Array),
 }
@@ -105,6 +114,9 @@ impl Batch {
         let input = match &self.input {
             Input::Tokens(tokens) => Input::Tokens(pad(tokens)?),
             Input::Behind { tokens, hidden } => Input::Behind { tokens: pad(tokens)?, hidden: pad(hidden)? },
+            Input::Pictured { tokens, rows, places } => {
+                Input::Pictured { tokens: pad(tokens)?, rows: rows.clone(), places: places.clone() }
+            }
             Input::Embeddings(rows) => Input::Embeddings(pad(rows)?),
         };
         let positions = Positions::of_text(self.spans.iter().map(Span::range), width);

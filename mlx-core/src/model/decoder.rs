@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mlx_rs::ops::multiply;
+use mlx_rs::ops::{concatenate, multiply};
 use mlx_rs::{Array, Dtype};
 
 use super::batch::{Batch, Input};
@@ -125,6 +125,17 @@ impl Decoder {
     }
 }
 
+/// Embeddings `[T, hidden]` with other rows `[R, hidden]` at `R` places, which rise.
+fn with_rows(embedded: &Array, rows: &Array, places: &[usize]) -> Result<Array> {
+    let width = embedded.dim(0);
+    let mut sources: Vec<i32> = (0..width).collect();
+    for (row, &place) in places.iter().enumerate() {
+        sources[place] = width + row as i32;
+    }
+    let all = concatenate(&[embedded, &rows.as_dtype(embedded.dtype())?], 0)?;
+    Ok(all.take_axis(Array::from_slice(&sources, &[width]), 0)?)
+}
+
 /// Where the states of each layer are, if they stand in the order of layers.
 fn places(layers: &[LayerConfig]) -> Vec<Range<usize>> {
     let mut places: Vec<Range<usize>> = Vec::with_capacity(layers.len());
@@ -153,6 +164,12 @@ impl Model for Decoder {
         let (hidden, per_layer_inputs) = match batch.input() {
             Input::Tokens(tokens) => {
                 let hidden = self.embedded(tokens)?;
+                let inputs = self.per_layer_inputs.as_ref();
+                let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
+                (hidden, inputs)
+            }
+            Input::Pictured { tokens, rows, places } => {
+                let hidden = with_rows(&self.embedded(tokens)?, rows, places)?;
                 let inputs = self.per_layer_inputs.as_ref();
                 let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
                 (hidden, inputs)

@@ -1,4 +1,4 @@
-//! Hidden states of a pass, for a head that drafts from them.
+//! Rows of hidden states: of a pass, for a head that drafts from them, or of a picture.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use mlx_rs::ops::concatenate;
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// Hidden states of some rows after the last norm, `[rows, hidden]`.
+/// Hidden states of some rows, `[rows, hidden]`: of a pass after the last norm, or what a vision tower gives.
 #[derive(Clone)]
 pub(crate) struct Hidden(Array);
 
@@ -35,6 +35,11 @@ impl Hidden {
             [only] => (*only).clone(),
             parts => concatenate(parts, 0)?,
         }))
+    }
+
+    /// Waits until they are computed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        Ok(self.0.eval()?)
     }
 
     /// The rows.

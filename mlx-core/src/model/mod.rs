@@ -75,7 +75,7 @@ use rope::LONG;
 pub use rope::{RopeConfig, RopeDefaults, RopeScaling};
 pub use short_conv::ShortConvConfig;
 pub use tensors::TensorNames;
-pub use vision::Vision;
+pub use vision::{Vision, VisionFootprint};
 
 use crate::adapter::{self, Adapter, AdapterSummary};
 use crate::cache::{SequenceState, Variant};
@@ -209,6 +209,8 @@ pub struct Loaded {
     /// The model's head that predicts the token after the next one, or why it cannot be loaded; `None` if there is none, or it is not
     /// loaded. It shares the embedding and the last matrix.
     pub mtp: Option<Result<Box<dyn Model>>>,
+    /// The model's vision tower, or why it cannot be loaded; `None` if there is none.
+    pub vision: Option<Result<Vision>>,
 }
 
 /// Loads the model in `folder`, the same model as each of `adapters` changes it, and, `with_mtp`, its head that predicts the token after
@@ -221,7 +223,8 @@ pub fn load_adapted(
     progress: Progress,
 ) -> Result<Loaded> {
     if adapters.is_empty() && !with_mtp {
-        return Ok(Loaded { models: vec![load(folder, policy, progress)?], mtp: None });
+        let models = vec![load(folder, policy, progress)?];
+        return Ok(Loaded { models, mtp: None, vision: vision::load_if_there(folder, policy) });
     }
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
@@ -249,7 +252,7 @@ pub fn load_adapted(
         Ok(head.map(|head| Box::new(head) as Box<dyn Model>))
     };
     let mtp = if with_mtp { mtp().transpose() } else { None };
-    Ok(Loaded { models, mtp })
+    Ok(Loaded { models, mtp, vision: vision::load_if_there(folder, policy) })
 }
 
 /// Refuses some types before anything is read.

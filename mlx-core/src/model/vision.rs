@@ -4,6 +4,7 @@
 mod attention;
 mod axial_rope;
 mod config;
+mod footprint;
 mod merger;
 mod patches;
 mod pixtral;
@@ -13,13 +14,20 @@ use std::path::Path;
 use mlx_rs::Array;
 
 use self::config::{Normalization, PixtralConfig};
+pub use self::footprint::VisionFootprint;
 use self::merger::Projector;
 use self::pixtral::PixtralTower;
 use crate::config::Fields;
 use crate::error::{Error, Result};
-use crate::image::Image;
+use crate::image::Pixels;
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Progress, WeightPolicy, Weights};
+
+/// The tower of the model in `folder`, or why it cannot be loaded; `None` if the model has none.
+pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
+    let is_there = Fields::read(&folder.join("config.json")).is_ok_and(|fields| fields.has("vision_config"));
+    is_there.then(|| Vision::load(folder, policy, &mut |_, _| {}))
+}
 
 /// A tower with its projector. Its weights never change.
 pub struct Vision {
@@ -27,6 +35,7 @@ pub struct Vision {
     normalization: Normalization,
     tower: PixtralTower,
     projector: Projector,
+    footprint: VisionFootprint,
 }
 
 impl Vision {
@@ -53,13 +62,19 @@ impl Vision {
         weights.skip_all(|name| !name.contains("vision_tower.") && !name.contains("multi_modal_projector."));
         let tower = PixtralTower::load(&mut weights, "model.vision_tower", &config)?;
         let projector = Projector::load(&mut weights, "model.multi_modal_projector", &config)?;
-        weights.finish()?;
-        Ok(Self { config, normalization, tower, projector })
+        let tally = weights.finish()?;
+        let footprint = VisionFootprint::new(&config, tally.device_bytes, tally.float_bytes());
+        Ok(Self { config, normalization, tower, projector, footprint })
+    }
+
+    /// What it takes on the device.
+    pub fn footprint(&self) -> VisionFootprint {
+        self.footprint
     }
 
     /// What a picture is to the text: `[rows, hidden]`, a row for each merged patch, from the top left in reading order. Its sides must be
     /// multiples of a merged patch.
-    pub fn features(&self, image: &Image) -> Result<Array> {
+    pub fn features(&self, image: &Pixels) -> Result<Array> {
         let (columns, rows) = (image.width() as usize, image.height() as usize);
         let (patch, merged) = (self.config.patch_size, self.config.merged_patch());
         if !columns.is_multiple_of(merged) || !rows.is_multiple_of(merged) {

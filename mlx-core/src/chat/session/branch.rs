@@ -36,10 +36,10 @@ impl ChatSession {
     }
 
     fn start_behind(&mut self, kept: &[TokenOutput], token: u32) -> Result<ChatStream> {
-        let ChatPrompt { text, tokens, dropped, slide } = self.prompt(&ToolChoice::None)?;
+        let ChatPrompt { text, tokens, images, dropped, slide } = self.prompt(&ToolChoice::None)?;
         let begun = [kept.to_vec(), vec![self.behind(kept, token)]].concat();
         let ids = begun.iter().map(|token| token.id);
-        let mut options = RequestOptions { slide, is_message: true, ..self.options.clone() };
+        let mut options = RequestOptions { images, slide, is_message: true, ..self.options.clone() };
         options.max_tokens = options.max_tokens.map(|most| most.saturating_sub(begun.len()));
         options.sampling.seed = options.sampling.seed.or(self.seed);
         let request = self.engine.request(tokens.into_iter().chain(ids).collect(), &options)?;

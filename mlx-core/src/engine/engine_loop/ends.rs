@@ -60,7 +60,8 @@ impl EngineLoop {
     /// Keeps the states of ended sequences for later requests. Nothing may be pending on the device.
     pub(super) fn retire(&mut self) {
         for sequence in std::mem::take(&mut self.retired) {
-            let free = Prefixes::left(&self.sequences, self.scheduler.ledger().free());
+            let free = self.free_for_prefixes();
+            let free = Prefixes::left(&self.sequences, free);
             self.prefixes.keep(sequence, &self.device, &self.capacity, free);
         }
     }

@@ -56,7 +56,7 @@ impl EngineLoop {
     /// Lines up the next sequence of a request; false if there is none, and the request leaves the queue.
     fn line_up(&mut self, mut rest: Rest) -> bool {
         while let Some(Submission { request, outlet }) = rest.sequences.pop_front() {
-            self.gauges.waiting_tokens.fetch_sub(request.prompt.len(), Ordering::Relaxed);
+            self.gauges.waiting_tokens.fetch_sub(request.weight(), Ordering::Relaxed);
             if outlet.sink.is_closed() {
                 continue;
             }
@@ -65,6 +65,7 @@ impl EngineLoop {
             let reservation = self.capacity.initial_reservation(&request);
             let drafts = self.drafters.for_sequence(request.limits.speculate);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
+            sequence.number_pictures(|image| self.seen.number(image));
             sequence.drafts = drafts;
             let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();
             if nothing_to_do || sequence.is_cancelled() {

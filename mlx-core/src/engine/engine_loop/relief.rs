@@ -20,19 +20,20 @@ impl EngineLoop {
         messages.recv().map_err(TryRecvError::from)
     }
 
-    /// Drops all prefixes in memory, those checkpoints of running sequences that only later prompts need, and freed buffers, if the
+    /// Drops all prefixes and features of pictures in memory, those checkpoints of running sequences that only later prompts need, and freed buffers, if the
     /// system is short of memory. Nothing may be pending on the device but what ran ahead.
     pub(super) fn relieve(&mut self) {
         let pressure = self.pressure.ask(Instant::now());
         let Some(pressure) = pressure.filter(|it| *it > MemoryPressure::Normal) else { return };
-        let kept = self.prefixes.bytes(&self.sequences);
+        let kept = self.prefixes.bytes(&self.sequences) + self.seen.bytes();
         if kept > 0 {
             self.drop_ahead();
             self.prefixes.make_room(&mut self.sequences, 0);
+            self.seen.make_room(0);
             tracing::info!(
                 ?pressure,
                 bytes = kept,
-                "kept prefixes were dropped: the system is short of memory"
+                "kept prefixes and features of pictures were dropped: the system is short of memory"
             );
         }
         if let Err(error) = array::drop_freed_memory() {

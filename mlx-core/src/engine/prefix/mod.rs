@@ -84,13 +84,15 @@ impl Prefixes {
             return None;
         }
         let reusable = |length| device.reusable(length, sequence.exact());
-        let lookup =
-            Lookup { prompt: sequence.prompt(), tiers: sequence.readable_tiers(), reusable: &reusable };
+        let keys = sequence.prompt_keys()?;
+        let lookup = Lookup { prompt: &keys, tiers: sequence.readable_tiers(), reusable: &reusable };
         let (known, miss) = self.store.find(&lookup);
+        let record = |miss| self.store.record_miss(id, &keys, &miss, &self.folder);
+        let recorded = miss.filter(|_| sequence.awaits_first_token()).and_then(record);
         let common = miss.map_or(0, |miss| miss.common);
         sequence.plan_checkpoints(known.map_or(0, Known::length), common, device);
-        if let Some(miss) = miss.filter(|_| sequence.awaits_first_token()) {
-            sequence.miss = self.store.record_miss(id, sequence.prompt(), &miss, &self.folder.tokenizer);
+        if sequence.awaits_first_token() && miss.is_some() {
+            sequence.miss = recorded;
         }
         known
     }
@@ -127,7 +129,8 @@ impl Prefixes {
         }
         disk.request(Request {
             id,
-            prompt: sequence.prompt().to_vec(),
+            // What is behind a picture is not saved.
+            prompt: sequence.before_pictures(sequence.history.prompt_length()).to_vec(),
             tiers: sequence.readable_tiers(),
             exact: sequence.exact().then_some(device.chunks),
             known,
@@ -206,6 +209,7 @@ impl Prefixes {
         sequence.rollback(length, device);
         let Some(Run { mut state, .. }) = sequence.run.take() else { return };
         let length = state.offset();
+        let Some(keys) = sequence.keys(length) else { return };
         let held = state.bytes() as u64;
         while state.checkpoint_bytes() as u64 + held > self.store.limit(free) && state.thin().is_some() {}
         let beside = state.checkpoint_bytes() as u64;
@@ -219,10 +223,9 @@ impl Prefixes {
         }
         match store::compact(state, copy) {
             Ok(Some(state)) => {
-                let tokens = &sequence.history.tokens()[..length];
-                self.store.insert(tier, tokens, state);
+                self.store.insert(tier, &keys, state);
                 if let Some(disk) = &mut self.disk {
-                    disk.queue(tier, tokens);
+                    disk.queue(tier, sequence.before_pictures(length));
                 }
             }
             Ok(None) => {}

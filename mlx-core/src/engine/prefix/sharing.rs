@@ -119,7 +119,7 @@ impl Sequences {
 /// Positions that `own` may copy from `other`: up to a chunk border, so that its own chunks have the shapes that they have alone; or all of
 /// an equal prompt whose end is still to come.
 fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
-    let (mine, theirs) = (own.prompt(), other.prompt());
+    let (Some(mine), Some(theirs)) = (own.prompt_keys(), other.prompt_keys()) else { return 0 };
     // Bits that were promised come only from states with the same promise. A state that is shifted on the way cannot be cut.
     let same_bits = own.adapter() == other.adapter() && (!own.exact() || other.exact());
     if !same_bits || mine.len().max(theirs.len()) > device.context() {
@@ -129,7 +129,7 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
     if mine == theirs && own.awaits_first_token() && prompt_to_come && other.limits.max_tokens > 0 {
         return mine.len();
     }
-    let common = mine.iter().zip(theirs).take_while(|(mine, theirs)| mine == theirs).count();
+    let common = mine.iter().zip(theirs.iter()).take_while(|(mine, theirs)| mine == theirs).count();
     let border = device.border(common.min(mine.len() - 1));
     // There are no checkpoints in between.
     if device.needs_checkpoints() { border / BLOCK * BLOCK } else { border }

@@ -7,7 +7,7 @@ use crate::cache::{Clock, Found, Hit, Kept, PrefixTree, SequenceState, Tier};
 use crate::engine::stats::Gauges;
 use crate::engine::usage::Miss;
 use crate::error::Result;
-use crate::text::Tokenizer;
+use crate::folder::ModelFolder;
 
 /// A shorter text that was kept is not worth a word to the client whose prompt leaves it.
 const LEAST_KEPT: usize = 64;
@@ -118,10 +118,16 @@ impl PrefixStore {
         id: u64,
         prompt: &[u32],
         found: &Found,
-        tokenizer: &Tokenizer,
+        folder: &ModelFolder,
     ) -> Option<Miss> {
         let ((kept_token, kept_length), &token) = found.differs.zip(prompt.get(found.common))?;
-        let text = |token| tokenizer.decode(&[token], false);
+        // Numbers of pictures are no tokens.
+        let token_of = |key: u32| match &folder.images {
+            Ok(processor) if folder.tokenizer.token(key).is_none() => processor.image_token(),
+            _ => key,
+        };
+        let (token, kept_token) = (token_of(token), token_of(kept_token));
+        let text = |token| folder.tokenizer.decode(&[token], false);
         let miss = PrefixMiss {
             position: found.common,
             token,

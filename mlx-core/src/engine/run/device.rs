@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 
+use super::prefill_chunk::{PrefillChunk, input_of, spans_of, tokens_of};
 use super::room::{self, budget, step_rows};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows};
@@ -311,8 +312,7 @@ impl Device {
     /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the
     /// bits depend on the chunk alone.
     pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
-        let input = Input::Tokens(array::from_tokens(&tokens_of(chunks)));
-        self.model(adapter).begin(Batch::new(input, spans_of(chunks)))
+        self.model(adapter).begin(Batch::new(input_of(chunks)?, spans_of(chunks)))
     }
 
     /// A whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
@@ -374,26 +374,4 @@ impl Device {
         logits.start()?;
         Ok(logits)
     }
-}
-
-/// A chunk of a prompt in a prefill pass.
-pub(in crate::engine) struct PrefillChunk<'a> {
-    pub(in crate::engine) tokens: &'a [u32],
-    /// The position of its first token.
-    pub(in crate::engine) start: usize,
-    pub(in crate::engine) logits: LogitRows,
-}
-
-fn spans_of(chunks: &[PrefillChunk]) -> Vec<Span> {
-    let span = |(state, chunk): (usize, &PrefillChunk)| Span {
-        state,
-        start: chunk.start,
-        len: chunk.tokens.len(),
-        logits: chunk.logits,
-    };
-    chunks.iter().enumerate().map(span).collect()
-}
-
-fn tokens_of(chunks: &[PrefillChunk]) -> Vec<u32> {
-    chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect()
 }

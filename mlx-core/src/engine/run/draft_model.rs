@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::device::{Device, PrefillChunk};
+use super::device::Device;
 use super::draft_state::DraftState;
 use super::hidden_rows::HiddenRows;
+use super::prefill_chunk::PrefillChunk;
 use crate::array::Rows;
 use crate::cache::{Rollback, SequenceState};
 use crate::engine::options::EngineOptions;
@@ -140,7 +141,7 @@ impl DraftModel {
                 return Ok(());
             }
             let start = chunk.start;
-            let chunk = PrefillChunk { tokens: &tokens[chunk], start, logits: LogitRows::None };
+            let chunk = PrefillChunk::of_text(&tokens[chunk], start, LogitRows::None);
             let mut pass = self.device.begin_prefill(0, &[chunk])?;
             self.device.advance(0, &mut pass, self.device.layers(), &mut [&mut *state], false)?;
             state.eval()?;
@@ -164,10 +165,8 @@ impl DraftModel {
             let logits = match hidden {
                 None => self.device.decode(0, &rows, &mut states, false)?,
                 Some(before) => {
-                    let chunks = rows.iter().map(|(token, start)| PrefillChunk {
-                        tokens: std::slice::from_ref(token),
-                        start: *start,
-                        logits: LogitRows::All,
+                    let chunks = rows.iter().map(|(token, start)| {
+                        PrefillChunk::of_text(std::slice::from_ref(token), *start, LogitRows::All)
                     });
                     let pass =
                         self.device.forward_behind(&chunks.collect::<Vec<_>>(), before, &mut states)?;
@@ -186,7 +185,7 @@ impl DraftModel {
             .iter()
             .map(|it| {
                 let tokens = &it.history.tokens()[it.state.next()..];
-                PrefillChunk { tokens, start: it.state.state.offset(), logits: LogitRows::Last }
+                PrefillChunk::of_text(tokens, it.state.state.offset(), LogitRows::Last)
             })
             .collect();
         let before = match self.kind {

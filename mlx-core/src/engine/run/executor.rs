@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use super::ahead::Ahead;
 use super::decode_pass::DecodePass;
-use super::device::{Device, PrefillChunk};
+use super::device::Device;
+use super::prefill_chunk::PrefillChunk;
 use crate::array::Rows;
 use crate::cache::SequenceState;
 use crate::engine::schedule::plan::{Chunk, Prefill, StepPlan};
@@ -290,7 +291,8 @@ impl Device {
             let start = sequence.running().state.offset();
             let logits = if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None };
             let tokens = &sequence.history.tokens()[chunk.range.clone()];
-            spans.push(PrefillChunk { tokens, start, logits });
+            let pictures = sequence.features_within(&chunk.range)?;
+            spans.push(PrefillChunk { tokens, start, logits, pictures });
         }
         match spans.as_slice() {
             [only] if chunks[0].replay => self.begin_replay(adapter, only.tokens, only.start),

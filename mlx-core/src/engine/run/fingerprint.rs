@@ -2,7 +2,8 @@
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::device::{Device, PrefillChunk};
+use super::device::Device;
+use super::prefill_chunk::PrefillChunk;
 use crate::cache::{DiskCache, Tier};
 use crate::engine::options::EngineOptions;
 use crate::error::{Error, Result};
@@ -64,7 +65,7 @@ impl Device {
         let token = |place: usize| (place * 7919 % spec.vocab_size) as u32;
         let tokens: Vec<u32> = (0..length).map(token).collect();
         let mut state = self.new_state(0);
-        let chunk = PrefillChunk { tokens: &tokens, start: 0, logits: LogitRows::Last };
+        let chunk = PrefillChunk::of_text(&tokens, 0, LogitRows::Last);
         let mut pass = self.begin_prefill(adapter, &[chunk])?;
         self.advance(adapter, &mut pass, self.layers(), &mut [&mut state], true)?;
         let prompt = self.logits(adapter, &pass)?;

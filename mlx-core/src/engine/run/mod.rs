@@ -10,6 +10,7 @@ pub(super) mod executor;
 mod fingerprint;
 pub(super) mod guess_rate;
 pub(super) mod hidden_rows;
+mod prefill_chunk;
 mod rollback;
 pub(super) mod room;
 pub(super) mod row_check;

@@ -7,7 +7,8 @@ use crate::engine::schedule::capacity::Capacity;
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
 use crate::error::{Error, Result};
-use crate::model::{Model, ModelSpec};
+use crate::human_bytes::size;
+use crate::model::{Model, ModelSpec, Vision};
 
 /// What there is room for beside these models, of which all but the first are adapters of it, and beside one that drafts.
 pub(in crate::engine) fn of_models(
@@ -41,6 +42,26 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     let mut spec = spec.clone();
     spec.footprint = footprint.ok_or_else(uneven)?;
     Ok(spec)
+}
+
+/// The vision tower of a model, or why there is none, and what there is room for beside it.
+pub(in crate::engine) fn with_vision(
+    capacity: Capacity,
+    vision: Option<Result<Vision>>,
+) -> (Result<Vision, String>, Capacity) {
+    let unusable = match vision {
+        None => "cannot be given to a model without a vision tower".to_owned(),
+        Some(Err(error)) => format!("cannot be given: {error}"),
+        Some(Ok(vision)) => match capacity.with_vision(vision.footprint()) {
+            Some(capacity) => return (Ok(vision), capacity),
+            None => format!(
+                "cannot be given: the vision tower takes {} and {} are there beside the model; raise the memory budget",
+                size(vision.footprint().weight_bytes),
+                size(capacity.shared())
+            ),
+        },
+    };
+    (Err(unusable), capacity)
 }
 
 /// All bytes that an engine with these options may take.

@@ -32,7 +32,7 @@ pub(in crate::engine) fn choose(
     options: &EngineOptions,
     folder: &ModelFolder,
 ) -> Result<Chosen> {
-    let Loaded { models, mtp } = loaded;
+    let Loaded { models, mtp, .. } = loaded;
     let draft = match (&options.draft_model, options.speculate) {
         (Some(_), Speculate::Mtp) => {
             return Err(Error::option("draft_model", "cannot be given where speculate is mtp"));

@@ -7,7 +7,7 @@ use crate::engine::constraint::MATCHER_BYTES;
 use crate::engine::request::GenerationRequest;
 use crate::error::{Error, Result};
 use crate::human_bytes::size;
-use crate::model::{Footprint, ModelSpec};
+use crate::model::{Footprint, ModelSpec, VisionFootprint};
 
 /// Of the bytes that an engine may take, MLX may keep one in so many as freed arrays for reuse.
 const FREED: u64 = 16;
@@ -21,6 +21,8 @@ pub(in crate::engine) struct Capacity {
     spec: ModelSpec,
     /// What a model that drafts takes.
     draft: Option<Footprint>,
+    /// What a vision tower takes.
+    vision: Option<VisionFootprint>,
     chunks: Chunks,
     /// All bytes that the engine may take, without those of freed arrays.
     pub(in crate::engine) budget: u64,
@@ -52,7 +54,7 @@ impl Capacity {
         });
         let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows(), 0) + beside;
         let draft = draft.map(|draft| draft.footprint);
-        let capacity = Self { spec: spec.clone(), draft, chunks, budget, fixed };
+        let capacity = Self { spec: spec.clone(), draft, vision: None, chunks, budget, fixed };
         let least = capacity.need(1, 1, 0);
         if fixed + least > budget {
             let needed = (fixed + least).saturating_mul(FREED) / (FREED - 1) + FREED;
@@ -66,6 +68,13 @@ impl Capacity {
             return Err(Error::option("memory_budget", message));
         }
         Ok(capacity)
+    }
+
+    /// The same beside a vision tower, if there is room for it.
+    pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint) -> Option<Self> {
+        let fixed = self.fixed + vision.weight_bytes;
+        let fits = fixed + self.need(1, 1, 0) <= self.budget;
+        fits.then(|| Self { vision: Some(vision), fixed, ..self.clone() })
     }
 
     /// The fewest bytes that a state of so many positions takes.
@@ -109,7 +118,16 @@ impl Capacity {
     }
 
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {
-        self.need(request.prompt.len(), tokens, per_token(request)) + matcher(request)
+        self.need(request.prompt.len(), tokens, per_token(request)) + self.beside(request)
+    }
+
+    /// Bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and the tower's
+    /// work on one of them.
+    fn beside(&self, request: &GenerationRequest) -> u64 {
+        let matcher = if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 };
+        let images = request.pictures.images();
+        let pictures = self.vision.map_or(0, |vision| vision.request(images));
+        matcher + pictures + request.pictures.bytes() as u64
     }
 
     /// Refuses a request that could not run even alone; an open one may grow as far as the memory reaches.
@@ -145,15 +163,15 @@ impl Capacity {
         let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let bytes = self.need_of(request, tokens);
-        let (prompt, per_token, matcher) = (request.prompt.len(), per_token(request), matcher(request));
-        Reservation { prompt, tokens, most, per_token, matcher, bytes }
+        let (prompt, per_token, beside) = (request.prompt.len(), per_token(request), self.beside(request));
+        Reservation { prompt, tokens, most, per_token, beside, bytes }
     }
 
     /// Extends a reservation to more tokens; returns the bytes that this takes in addition.
     pub(in crate::engine) fn extend(&self, reservation: &mut Reservation) -> u64 {
         reservation.tokens = reservation.most.min(reservation.tokens + GROWTH);
         let bytes =
-            self.need(reservation.prompt, reservation.tokens, reservation.per_token) + reservation.matcher;
+            self.need(reservation.prompt, reservation.tokens, reservation.per_token) + reservation.beside;
         let more = bytes - reservation.bytes;
         reservation.bytes = bytes;
         more
@@ -163,11 +181,6 @@ impl Capacity {
 /// Bytes of the alternatives that a request has reported for each token.
 fn per_token(request: &GenerationRequest) -> u64 {
     16 * request.logprobs.max(request.prompt_logprobs).unwrap_or(0) as u64
-}
-
-/// Bytes of the tables of its constraint.
-fn matcher(request: &GenerationRequest) -> u64 {
-    if request.constraint.is_some() { MATCHER_BYTES as u64 } else { 0 }
 }
 
 /// The largest number below `limit` that fits, where 1 does and what is smaller does sooner.
@@ -189,7 +202,7 @@ pub(in crate::engine) struct Reservation {
     /// The longest that the sequence may become.
     most: usize,
     per_token: u64,
-    matcher: u64,
+    beside: u64,
     /// The bytes.
     pub(in crate::engine) bytes: u64,
 }

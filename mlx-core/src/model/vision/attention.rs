@@ -12,7 +12,7 @@ use crate::model::linear::{Linear, Part};
 use crate::weights::Weights;
 
 /// Patches that attend at once, which bounds the memory of their scores.
-const QUERIES: i32 = 512;
+pub(super) const QUERIES: i32 = 512;
 
 /// Attention without biases.
 pub(super) struct Attention {

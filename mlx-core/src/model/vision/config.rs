@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
+use crate::processor::image_processor;
 
 /// The most layers, heads, pixels of a side of a patch or patches of a side of a row that a config may claim.
 const MOST: usize = 4096;
@@ -127,15 +128,7 @@ impl Normalization {
 
     /// Reads preprocessor_config.json, or the section of processor_config.json; CLIP's where neither says anything.
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        let own = Fields::read_optional(&folder.join("preprocessor_config.json"))?;
-        let fields = match own {
-            Some(fields) => Some(fields),
-            None => match Fields::read_optional(&folder.join("processor_config.json"))? {
-                Some(all) => all.section("image_processor")?,
-                None => None,
-            },
-        };
-        let Some(fields) = fields else { return Ok(Self::CLIP) };
+        let Some(fields) = image_processor(folder)? else { return Ok(Self::CLIP) };
         let three = |key: &str, usual: [f64; 3]| match fields.numbers(key)?.as_slice() {
             [] => Ok(usual),
             &[red, green, blue] => Ok([red, green, blue]),

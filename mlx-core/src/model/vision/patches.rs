@@ -3,11 +3,11 @@
 use mlx_rs::Array;
 
 use super::config::Normalization;
-use crate::image::Image;
+use crate::image::Pixels;
 
 /// The patches of a picture in reading order, `[patches, 3 * size * size]` of f32: the rows of red, then green, then blue. The sides of the
 /// picture are multiples of `size`.
-pub(super) fn of(image: &Image, size: usize, normalization: &Normalization) -> Array {
+pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization) -> Array {
     let Normalization { image_mean, image_std } = normalization;
     let tables: Vec<Vec<f32>> = image_mean
         .iter()

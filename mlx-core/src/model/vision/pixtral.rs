@@ -59,6 +59,8 @@ impl PixtralTower {
         let mut hidden = self.ln_pre.forward(&matmul(patches.as_dtype(dtype)?, &self.patch_conv)?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden, &rope)?;
+            // What is in flight is one layer, whose memory is known.
+            hidden.eval()?;
         }
         Ok(hidden)
     }

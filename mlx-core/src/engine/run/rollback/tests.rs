@@ -8,7 +8,7 @@ use super::*;
 use crate::array::Rows;
 use crate::engine::constraint::Grammars;
 use crate::engine::output::{accept, emit};
-use crate::engine::run::device::PrefillChunk;
+use crate::engine::run::prefill_chunk::PrefillChunk;
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Outlet, Wait};
 use crate::engine::{Canceller, EngineOptions, Event, GenerationRequest, RequestOptions};
@@ -152,10 +152,9 @@ impl Running<'_> {
             let is_end = view.next() == Next::Prompt(range.end);
             let pass = match view.next() {
                 Next::Replay(_) if view.exact => device.begin_replay(0, &tokens[range], offset),
-                _ => device.begin_prefill(
-                    0,
-                    &[PrefillChunk { tokens: &tokens[range], start: offset, logits: LogitRows::Last }],
-                ),
+                _ => {
+                    device.begin_prefill(0, &[PrefillChunk::of_text(&tokens[range], offset, LogitRows::Last)])
+                }
             };
             let mut pass = pass.expect("it begins");
             device.advance(0, &mut pass, device.layers(), &mut [state], true).expect("it starts");

@@ -1,0 +1,41 @@
+//! The part of the loop that looks at pictures, before the rows behind them are computed.
+
+use super::EngineLoop;
+use crate::engine::request::FinishReason;
+use crate::engine::schedule::plan::StepPlan;
+
+impl EngineLoop {
+    /// Lets the tower see the pictures that a step needs, one after the other; a picture that fails ends its sequence and no other.
+    pub(super) fn see(&mut self, plan: &mut StepPlan) {
+        let mut failed = Vec::new();
+        for chunk in plan.prefill.iter().flat_map(|prefill| &prefill.chunks) {
+            for (picture, image) in self.sequences.get(chunk.id).pictures_to_see(&chunk.range) {
+                // A device error must not be taken for one of other work.
+                self.drop_ahead();
+                match self.seen.features(&image) {
+                    Ok(features) => {
+                        self.sequences.get_mut(chunk.id).running().features.insert(picture, features);
+                    }
+                    Err(error) => {
+                        failed.push((chunk.id, error.to_string()));
+                        break;
+                    }
+                }
+            }
+        }
+        for (id, message) in failed {
+            for prefill in &mut plan.prefill {
+                prefill.chunks.retain(|chunk| chunk.id != id);
+            }
+            plan.prefill.retain(|prefill| !prefill.chunks.is_empty());
+            self.end(id, FinishReason::Error(message));
+        }
+    }
+
+    /// Bytes that prefixes may take: neither reserved, nor taken by features of pictures, for which less important ones give way.
+    pub(super) fn free_for_prefixes(&mut self) -> u64 {
+        let free = self.scheduler.ledger().free();
+        self.seen.make_room(free);
+        free.saturating_sub(self.seen.bytes())
+    }
+}

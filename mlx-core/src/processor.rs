@@ -1,0 +1,141 @@
+//! How a model that sees takes pictures: the size that it wants, and the tokens that stand for one in the prompt. Invariant: pure; it knows
+//! config files and no device.
+
+mod files;
+mod pixtral;
+
+use std::path::Path;
+
+use mlx_image::{Filter, resize};
+
+use self::pixtral::Pixtral;
+use crate::config::Fields;
+use crate::error::{Error, Result};
+use crate::image::{Image, Pixels};
+use crate::text::Tokenizer;
+
+pub(crate) use files::image_processor;
+
+/// The processor of a model that sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processor {
+    /// The token at whose places the rows of pictures stand.
+    image_token: u32,
+    /// Its text.
+    image_token_text: String,
+    filter: Filter,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Pixtral(Pixtral),
+}
+
+impl Processor {
+    /// Reads what config.json and the files of the processor say; or why the model cannot be given pictures.
+    pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, String> {
+        Self::read(folder, tokenizer).map_err(|error| match error {
+            Error::Request { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+
+    fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+        let config = Fields::read(&folder.join("config.json"))?;
+        let family = config.optional_text("model_type")?.unwrap_or_default();
+        let Some(vision) = config.section("vision_config")? else {
+            return Err(Error::request(
+                "image",
+                format!("cannot be given to {family}, which reads text alone"),
+            ));
+        };
+        let settings = image_processor(folder)?;
+        let settings = settings.as_ref();
+        if (family, vision.optional_text("model_type")?) != ("mistral3", Some("pixtral")) {
+            let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
+            return Err(Error::request("image", message));
+        }
+        let kind = Kind::Pixtral(Pixtral::read(&config, &vision, settings, tokenizer)?);
+        let image_token = image_token(&config)?;
+        let image_token_text = tokenizer.token(image_token).ok_or_else(|| {
+            config.error("image_token_index", format_args!("is {image_token}, which is no token"))
+        })?;
+        let resample = settings.map(|it| it.optional_count("resample")).transpose()?.flatten().unwrap_or(3);
+        let filter = u32::try_from(resample).ok().and_then(Filter::numbered);
+        let filter = filter.ok_or_else(|| {
+            Error::file(
+                folder,
+                format!("resample of its image processor is {resample}; 1, 2 and 3 are supported"),
+            )
+        })?;
+        Ok(Self { image_token, image_token_text, filter, kind })
+    }
+
+    /// The token at whose places the rows of pictures stand.
+    pub fn image_token(&self) -> u32 {
+        self.image_token
+    }
+
+    /// A picture in the size that the model wants.
+    ///
+    /// # Errors
+    /// If it is damaged, larger than what is taken, or of a shape that the model does not take.
+    pub fn resized(&self, image: &Image) -> Result<Pixels, mlx_image::Error> {
+        let pixels = image.pixels()?;
+        let from = (pixels.height(), pixels.width());
+        let (height, width) = match &self.kind {
+            Kind::Pixtral(pixtral) => pixtral.size(from)?,
+        };
+        if (height, width) == from {
+            return Ok(pixels);
+        }
+        Ok(resize(pixels.picture(), width, height, self.filter).into())
+    }
+
+    /// How many rows a picture has, which is in the size that the model wants.
+    pub fn rows(&self, image: &Pixels) -> Result<usize> {
+        match &self.kind {
+            Kind::Pixtral(pixtral) => pixtral.grid(image).map(|(rows, columns)| rows * columns),
+        }
+    }
+
+    /// The tokens that stand for a picture, which is in the size that the model wants.
+    fn tokens(&self, image: &Pixels) -> Result<Vec<u32>> {
+        match &self.kind {
+            Kind::Pixtral(pixtral) => pixtral.tokens(image, self.image_token),
+        }
+    }
+
+    /// The tokens of a prompt in which each picture has the token of pictures once, as templates write them.
+    pub(crate) fn expanded(&self, tokens: Vec<u32>, images: &[Pixels]) -> Result<Vec<u32>> {
+        let places = tokens.iter().filter(|token| **token == self.image_token).count();
+        if places != images.len() {
+            let message = format!(
+                "hold {} images, and their prompt has {places} places for images; {} in a text counts as one",
+                images.len(),
+                self.image_token_text
+            );
+            return Err(Error::request("messages", message));
+        }
+        let mut images = images.iter();
+        let mut expanded = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            match (token == self.image_token).then(|| images.next()).flatten() {
+                Some(image) => expanded.extend(self.tokens(image)?),
+                None => expanded.push(token),
+            }
+        }
+        Ok(expanded)
+    }
+}
+
+/// Newer configs call it an id.
+fn image_token(config: &Fields) -> Result<u32> {
+    for key in ["image_token_index", "image_token_id"] {
+        if let [token] = config.token_ids(key)?[..] {
+            return Ok(token);
+        }
+    }
+    Err(config.error("image_token_index", "is missing; it names the token of pictures"))
+}
