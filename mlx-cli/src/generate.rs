@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use mlx_core::Result;
 use mlx_core::chat::{ChatPrompt, ChatStream, ContextPolicy, Message, OutputParser, chat_prompt_within};
 use mlx_core::engine::{Engine, FinishReason, RequestOptions, TokenOutput};
 use mlx_core::sampling::TokenLogprob;
 use mlx_core::text::{NO_PAUSE, TemplateInput};
+use mlx_core::{Error, Image, Pixels, Result};
 use mlx_options::PrefixCacheArgs;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::input;
 use crate::interrupt::Interrupt;
 use crate::model_args::{ModelArgs, ModelName};
 use crate::model_choice;
-use crate::recorded::Recorded;
+use crate::recorded::{Recorded, hex};
 use crate::request_args::RequestArgs;
 use crate::terminal;
 use crate::think::ThinkArgs;
@@ -30,6 +30,7 @@ Examples:
   mlx generate MODEL 'Why is the sky blue?'
   git diff | mlx generate 'Write a commit message.'     # as `git diff | mlx 'Write …'`
   cat letter.txt | mlx generate MODEL --system 'Summarize what you are given.'
+  mlx generate MODEL 'What is in the picture?' --image photo.jpg
   mlx generate MODEL --raw -p 'Once upon a time' --max-tokens 100
   mlx generate MODEL -p Hello --seed 7 --logprobs 3 --json
 
@@ -61,6 +62,10 @@ pub(crate) struct GenerateArgs {
     /// The prompt as token ids; nothing is added to them
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["raw", "system"])]
     prompt_ids: Option<Vec<u32>>,
+
+    /// A picture before the prompt: png, jpeg, webp or gif; may be given several times
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["raw", "prompt_ids"])]
+    image: Vec<PathBuf>,
 
     /// Instructions that stand before the prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
@@ -96,6 +101,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         (None, Some(prompt)) => input::with_piped(prompt)?,
         (None, None) => input::read_text(args.prompt.as_deref(), args.prompt_file.as_deref(), "--prompt")?,
     };
+    let images = input::read_images(&args.image)?;
     let interrupt = Interrupt::install();
     let begin = Instant::now();
     let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
@@ -104,9 +110,10 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         terminal::note_to_people(&note);
     }
     let load_seconds = begin.elapsed().as_secs_f64();
-    let Prompt { tokens, parser, is_message } = read_prompt(&engine, args, &prompt)?;
-    let recorded = Recorded::new(&engine, &tokens, is_message);
-    let request = engine.request(tokens, &RequestOptions { is_message, ..options })?;
+    let hashes = images.iter().map(Image::hash).map(|hash| hex(hash)).collect();
+    let Prompt { tokens, images, parser, is_message } = read_prompt(&engine, args, &prompt, images)?;
+    let recorded = Recorded::new(&engine, &tokens, hashes, is_message);
+    let request = engine.request(tokens, &RequestOptions { images, is_message, ..options })?;
     let seed = request.seed();
     let stream = ChatStream::new(engine.submit(request)?, parser);
     let answer = answer::read_chat(stream.canceller(), stream, &interrupt, show(args.json))?;
@@ -135,8 +142,18 @@ pub(crate) fn again(
 ) -> Result<(Engine, Answer), Failure> {
     let model = ModelArgs { name: ModelName::of(&recorded.model), ..args.model.clone() };
     let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
+    let images = input::read_images(&args.image)?;
+    if !images.iter().map(|image| hex(image.hash())).eq(recorded.images.iter().cloned()) {
+        let message = "names files that are not the pictures that were recorded";
+        return Err(Failure::usage("--image", message));
+    }
+    let resized = |image: &Image| {
+        let processor = engine.image_processor()?;
+        processor.resized(image).map_err(|why| Error::request("image", why.to_string()))
+    };
+    let images = images.iter().map(resized).collect::<Result<_>>()?;
     let mut options =
-        RequestOptions { is_message: recorded.is_message, ..args.options.options(args.logprobs) };
+        RequestOptions { images, is_message: recorded.is_message, ..args.options.options(args.logprobs) };
     options.sampling.seed = Some(seed);
     let request = engine.request(recorded.prompt_ids.clone(), &options)?;
     let answer = answer::read(engine.submit(request)?, &Interrupt::default(), Show::Nothing)?;
@@ -178,27 +195,29 @@ fn show(json: bool) -> Show {
 /// The prompt, and how to read what the model writes after it.
 struct Prompt {
     tokens: Vec<u32>,
+    images: Vec<Pixels>,
     parser: OutputParser,
     /// Whether the model answers a chat; else it continues the text.
     is_message: bool,
 }
 
 /// Only a chat has thoughts.
-fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str) -> Result<Prompt> {
+fn read_prompt(engine: &Engine, args: &GenerateArgs, prompt: &str, images: Vec<Image>) -> Result<Prompt> {
     let folder = engine.folder();
     let is_raw =
         args.prompt_ids.is_some() || args.raw || (folder.template.is_none() && args.system.is_none());
     let extra = args.think.variables(folder.template.as_ref().filter(|_| !is_raw))?;
-    if is_raw {
+    if is_raw && images.is_empty() {
         let tokens = args.prompt_ids.clone().map_or_else(|| folder.tokenizer.encode(prompt, true), Ok)?;
-        return Ok(Prompt { tokens, parser: OutputParser::plain(), is_message: false });
+        let parser = OutputParser::plain();
+        return Ok(Prompt { tokens, images: Vec::new(), parser, is_message: false });
     }
     let system = args.system.as_deref().map(Message::system);
-    let messages = system.into_iter().chain([Message::user(prompt)]).collect();
+    let messages = system.into_iter().chain([Message::user_with(images, prompt)]).collect();
     let input = TemplateInput { messages, extra, add_generation_prompt: true, ..TemplateInput::default() };
-    let ChatPrompt { text, tokens, .. } =
+    let ChatPrompt { text, tokens, images, .. } =
         chat_prompt_within(engine, &input, None, ContextPolicy::Stop, NO_PAUSE)?;
-    Ok(Prompt { tokens, parser: OutputParser::new(&folder.format, &text), is_message: true })
+    Ok(Prompt { tokens, images, parser: OutputParser::new(&folder.format, &text), is_message: true })
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.

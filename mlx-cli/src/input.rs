@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read, stdin};
 use std::path::{Path, PathBuf};
 
-use mlx_core::{Error, Result};
+use mlx_core::{Error, Image, Result};
 
 use crate::exit_code::Failure;
 
@@ -38,6 +38,24 @@ pub(crate) fn with_piped(text: String) -> Result<String, Failure> {
 /// Reads a text file.
 pub(crate) fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|source| Error::io(path, source))
+}
+
+/// Reads pictures. What they are is seen when the model is given them.
+pub(crate) fn read_images(paths: &[PathBuf]) -> Result<Vec<Image>, Failure> {
+    let read = |path: &PathBuf| {
+        let most = Image::largest_file();
+        let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
+        if size > most as u64 {
+            let message = format!("has {size} bytes; a picture may have {most}");
+            return Err(Failure::from(Error::file(path, message)));
+        }
+        let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
+        if !Image::is_file(&bytes) {
+            return Err(Error::file(path, "is not a png, jpeg, webp or gif file").into());
+        }
+        Ok(Image::file(bytes))
+    };
+    paths.iter().map(read).collect()
 }
 
 /// The path that a person typed, in which `~/` is the home folder.

@@ -11,6 +11,9 @@ pub(crate) struct Recorded {
     /// A hash of its weights and configuration.
     fingerprint: String,
     pub(crate) prompt_ids: Vec<u32>,
+    /// SHA-256 of the files of its pictures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) images: Vec<String>,
     /// Whether the model answered a chat.
     pub(crate) is_message: bool,
     /// The words of the command line behind `generate`.
@@ -19,7 +22,7 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// About a request of this process.
-    pub(crate) fn new(engine: &Engine, prompt: &[u32], is_message: bool) -> Self {
+    pub(crate) fn new(engine: &Engine, prompt: &[u32], images: Vec<String>, is_message: bool) -> Self {
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let mut words = words.skip_while(|word| word == "-v" || word == "--verbose").peekable();
         // It need not be named.
@@ -29,6 +32,7 @@ impl Recorded {
             model: path.canonicalize().unwrap_or_else(|_| path.clone()).to_string_lossy().into_owned(),
             fingerprint: fingerprint(engine),
             prompt_ids: prompt.to_vec(),
+            images,
             is_message,
             arguments: words.collect(),
         }
@@ -38,6 +42,12 @@ impl Recorded {
     pub(crate) fn is_of(&self, engine: &Engine) -> bool {
         self.fingerprint == fingerprint(engine)
     }
+}
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 fn fingerprint(engine: &Engine) -> String {

@@ -32,12 +32,13 @@ pub(crate) fn chat(
     let continues = input.continue_final_message;
     let limit = job.options.max_tokens;
     let prompt = chat_prompt_within(&lease.engine, &input, limit, policy, &|| turn.pause());
-    let ChatPrompt { text, tokens, dropped, slide } = prompt.map_err(|error| in_chat(error.into()))?;
+    let ChatPrompt { text, tokens, images, dropped, slide } =
+        prompt.map_err(|error| in_chat(error.into()))?;
     let parser =
         with_tools(OutputParser::new(&lease.engine.folder().format, &text), lease, tools.clone(), &text)?;
     let parser = if continues { parser.continuing() } else { parser };
     constrain(lease, &tools, &mut job)?;
-    (job.options.slide, job.options.is_message) = (slide, true);
+    (job.options.images, job.options.slide, job.options.is_message) = (images, slide, true);
     let part = PromptPart { ids: tokens, echo: String::new() };
     expect_compiling(&job, turn)?;
     let mut prepared = start(state, lease, &job, vec![part], &parser).map_err(in_chat)?;

@@ -1,5 +1,6 @@
 //! The protocols: each folder reads requests and writes answers in the form of one API, and does nothing else.
 
+pub(crate) mod image;
 pub(crate) mod messages;
 pub(crate) mod ollama;
 pub(crate) mod openai;

@@ -1,24 +1,27 @@
-//! `@path` in a message attaches the text of a file.
+//! `@path` in a message attaches the text of a file, or a picture.
 
 use std::fmt::Write;
 use std::path::Path;
 
+use mlx_core::Image;
+
 use crate::input::expanded;
 
-/// No file of a message may be larger than this.
-const LARGEST: u64 = 4 << 20;
+/// No text of a message may be larger than this.
+const LARGEST: usize = 4 << 20;
 
 /// A message with its files.
 pub(super) struct Attached {
     pub(super) text: String,
+    pub(super) images: Vec<Image>,
     /// A line about each file, and about words that look like files and are none.
     pub(super) notes: Vec<String>,
 }
 
-/// A message with the files that it names, each below it between fences. A word that begins with `@` and names no file stays as it
+/// A message with the files that it names, each text below it between fences. A word that begins with `@` and names no file stays as it
 /// is. `count` gives the tokens of a text.
 pub(super) fn with_files(message: &str, count: impl Fn(&str) -> usize) -> Result<Attached, String> {
-    let (mut whole, mut notes) = (message.to_owned(), Vec::new());
+    let (mut whole, mut images, mut notes) = (message.to_owned(), Vec::new(), Vec::new());
     let named = message.split_whitespace().filter_map(|word| word.strip_prefix('@'));
     for path in named.map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')'])) {
         let file = expanded(path);
@@ -26,7 +29,14 @@ pub(super) fn with_files(message: &str, count: impl Fn(&str) -> usize) -> Result
             notes.extend(not_a_file(path, file.is_dir()));
             continue;
         }
-        let text = read(path, &file)?;
+        let text = match read(path, &file)? {
+            Content::Text(text) => text,
+            Content::Picture(image) => {
+                notes.push(format!("attached {path}, a picture"));
+                images.push(image);
+                continue;
+            }
+        };
         notes.push(format!("attached {path}, {} tokens", count(&text)));
         // A fence that the text does not hold itself.
         let fence = "`".repeat(longest_run(&text).max(2) + 1);
@@ -34,7 +44,7 @@ pub(super) fn with_files(message: &str, count: impl Fn(&str) -> usize) -> Result
         // Writing to a text cannot fail.
         write!(whole, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
     }
-    Ok(Attached { text: whole, notes })
+    Ok(Attached { text: whole, images, notes })
 }
 
 /// What to say of a word that names no file; nothing of one that does not look like a path.
@@ -46,14 +56,28 @@ fn not_a_file(path: &str, is_folder: bool) -> Option<String> {
     looks_so.then(|| format!("@{path} is not a file here; the message has the word as it stands"))
 }
 
-fn read(path: &str, file: &Path) -> Result<String, String> {
+enum Content {
+    Text(String),
+    Picture(Image),
+}
+
+fn read(path: &str, file: &Path) -> Result<Content, String> {
     let about = |error: &dyn std::fmt::Display| format!("{path} cannot be attached: {error}");
     let size = std::fs::metadata(file).map_err(|error| about(&error))?.len();
-    if size > LARGEST {
-        return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
+    let most = Image::largest_file().max(LARGEST);
+    if size > most as u64 {
+        return Err(about(&format_args!("it has {size} bytes, and {most} are allowed")));
     }
     let bytes = std::fs::read(file).map_err(|error| about(&error))?;
-    String::from_utf8(bytes).map_err(|_| about(&"it is not a text in utf-8"))
+    if Image::is_file(&bytes) {
+        return Ok(Content::Picture(Image::file(bytes)));
+    }
+    if bytes.len() > LARGEST {
+        return Err(about(&format_args!("it has {size} bytes, and {LARGEST} are allowed")));
+    }
+    String::from_utf8(bytes)
+        .map(Content::Text)
+        .map_err(|_| about(&"it is neither a text in utf-8 nor a picture"))
 }
 
 fn longest_run(text: &str) -> usize {
@@ -76,6 +100,11 @@ mod tests {
         assert_eq!(said.notes, [format!("attached {path}, 11 tokens")]);
         std::fs::write(&file, b"\xff\xfe").expect("it can be written");
         assert!(with_files(&format!("@{path}"), letters).is_err());
+        std::fs::write(&file, b"GIF89a").expect("it can be written");
+        let said = with_files(&format!("what is in @{path}?"), letters).expect("it can be read");
+        assert_eq!(said.text, format!("what is in @{path}?"));
+        assert_eq!(said.images, [Image::file(b"GIF89a".to_vec())]);
+        assert_eq!(said.notes, [format!("attached {path}, a picture")]);
     }
 
     #[test]

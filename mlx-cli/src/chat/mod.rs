@@ -105,7 +105,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         failed: false,
     };
     if let Some(text) = first {
-        let outcome = chat.ask(&text);
+        let outcome = chat.respond(|session| session.ask(&text));
         chat.go_on(outcome)?;
     }
     chat.converse()?;
@@ -191,16 +191,14 @@ impl Chat {
         match line {
             Line::Empty | Line::Quit | Line::Edit(None) => {}
             Line::Message(text) => {
-                if let Some(text) = self.attached(&text) {
-                    self.ask(&text)?;
+                if let Some(Attached { text, images, .. }) = self.attached(&text) {
+                    self.respond(|session| session.ask_about(images, &text))?;
                 }
             }
             Line::Retry => self.retry()?,
             Line::Branch(number, choice) => self.branch(number, choice)?,
             Line::Edit(Some(text)) => {
-                if let Some(text) = self.attached(&text) {
-                    self.edit(&text)?;
-                }
+                self.edit(&text)?;
             }
             Line::Ask(question) => terminal::note(&ask::ask(&self.engines, &question, &self.interrupt)?),
             Line::Help => terminal::note(HELP),
@@ -265,12 +263,14 @@ impl Chat {
         Ok(())
     }
 
-    fn ask(&mut self, text: &str) -> Result<(), Failure> {
-        self.respond(|session| session.ask(text))
-    }
-
+    /// Pictures that the new text does not name stay, unless it names others.
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
-        self.respond(|session| session.edit(text))
+        let Some(Attached { text, images, .. }) = self.attached(text) else { return Ok(()) };
+        self.respond(
+            |session| {
+                if images.is_empty() { session.edit(&text) } else { session.edit_about(images, &text) }
+            },
+        )
     }
 
     /// Writes the conversation to its file, if it has one.
@@ -298,15 +298,15 @@ impl Chat {
     }
 
     /// A message with the files that it names, each of which is noted; `None` if one cannot be attached.
-    fn attached(&mut self, text: &str) -> Option<String> {
+    fn attached(&mut self, text: &str) -> Option<Attached> {
         let tokenizer = &self.session.engine().folder().tokenizer;
         let count = |text: &str| tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
         match with_files(text, count) {
-            Ok(Attached { text, notes }) => {
-                for note in notes {
-                    terminal::note(&note);
+            Ok(attached) => {
+                for note in &attached.notes {
+                    terminal::note(note);
                 }
-                Some(text)
+                Some(attached)
             }
             Err(message) => {
                 self.complain(&message);

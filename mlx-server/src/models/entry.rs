@@ -51,11 +51,14 @@ pub(crate) struct Loaded {
 
 /// What a model can be asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(crate) struct Abilities {
     /// It has a chat template.
     pub(crate) chats: bool,
     /// It calls tools.
     pub(crate) calls_tools: bool,
+    /// Whether it can be given pictures, as far as its folder says.
+    pub(crate) sees: bool,
     /// It marks its thoughts.
     pub(crate) thinks: bool,
 }
@@ -188,6 +191,7 @@ impl Entry {
         let of = |folder: &ModelFolder| Abilities {
             chats: folder.template.is_some(),
             calls_tools: folder.tools.is_ok(),
+            sees: folder.images.is_ok(),
             thinks: folder.format != OutputFormat::plain(),
         };
         let read = || match self.peek(|loaded| of(loaded.engine.folder())) {

@@ -2,13 +2,15 @@
 
 mod document;
 
-use mlx_core::chat::{Role, ToolCall, Tools};
+use mlx_core::Image;
+use mlx_core::chat::{Part, Role, ToolCall, Tools};
 use serde_json::{Map, Value};
 
 use super::signature;
 use crate::error::ApiError;
 use crate::field_value::{FieldValue, kind};
 use crate::fields::Fields;
+use crate::protocol::image::{expect_image, joined, of_base64, of_url};
 
 /// Where a block stands in the request, and what it says.
 pub(super) type Placed = (String, Block);
@@ -18,6 +20,8 @@ pub(super) type Placed = (String, Block);
 pub(super) enum Block {
     /// Text, also that of a document.
     Text(String),
+    /// A picture.
+    Image(Image),
     /// What the model thought; empty if it is not known.
     Thought(String),
     /// A call of a tool.
@@ -27,7 +31,7 @@ pub(super) enum Block {
         /// The id of the call.
         id: String,
         /// What the tool gave.
-        text: String,
+        parts: Vec<Part>,
     },
 }
 
@@ -91,6 +95,7 @@ fn read_one(block: Value, place: &str, role: Role, tools: &Tools) -> Result<Bloc
         }
         ("tool_use", Role::Assistant) => Block::Call(call(&mut fields)?),
         ("tool_result", Role::User) => result(&mut fields, tools)?,
+        ("image", Role::User) => Block::Image(image(&mut fields)?),
         ("document", Role::User) => Block::Text(document::document(&mut fields)?),
         ("search_result", Role::User) => Block::Text(document::search_result(&mut fields)?),
         _ => return Err(not_offered(&fields, &kind, &format!("a message of role {}", name(role)))),
@@ -123,29 +128,57 @@ fn result(fields: &mut Fields, tools: &Tools) -> Result<Block, ApiError> {
     let id = required(fields, "tool_use_id")?;
     let is_error = fields.take::<bool>("is_error")?.unwrap_or(false);
     let place = fields.name("content");
-    let text = match fields.value("content") {
-        None => String::new(),
-        Some(Value::String(text)) => text,
+    let mut parts = match fields.value("content") {
+        None => Vec::new(),
+        Some(Value::String(text)) => vec![Part::Text(text)],
         Some(Value::Array(blocks)) => {
-            each(blocks, &place, |block, place| part_of_result(block, place, tools))?.join("\n")
+            joined(each(blocks, &place, |block, place| part_of_result(block, place, tools))?)
         }
         Some(other) => return Err(not_a_list(&place, &other)),
     };
-    Ok(Block::Result { id, text: if is_error { format!("Error: {text}") } else { text } })
+    if !matches!(parts.first(), Some(Part::Text(_))) && (is_error || parts.is_empty()) {
+        parts.insert(0, Part::Text(String::new()));
+    }
+    if let Some(Part::Text(text)) = parts.first_mut().filter(|_| is_error) {
+        text.insert_str(0, "Error: ");
+    }
+    Ok(Block::Result { id, parts })
 }
 
-fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<String, ApiError> {
+fn part_of_result(block: Value, place: &str, tools: &Tools) -> Result<Part, ApiError> {
     let mut fields = Fields::inside(place, block)?;
     let kind = kind_of(&mut fields)?;
     let part = match kind.as_str() {
-        "text" => text(&mut fields)?,
-        "document" => document::document(&mut fields)?,
-        "search_result" => document::search_result(&mut fields)?,
-        "tool_reference" => definition(&mut fields, tools)?,
+        "text" => Part::Text(text(&mut fields)?),
+        "image" => Part::Image(image(&mut fields)?),
+        "document" => Part::Text(document::document(&mut fields)?),
+        "search_result" => Part::Text(document::search_result(&mut fields)?),
+        "tool_reference" => Part::Text(definition(&mut fields, tools)?),
         _ => return Err(not_offered(&fields, &kind, "the result of a tool")),
     };
     fields.end()?;
     Ok(part)
+}
+
+/// Takes the source of a picture.
+fn image(fields: &mut Fields) -> Result<Image, ApiError> {
+    let place = fields.name("source");
+    let mut source = Fields::inside(&place, required(fields, "source")?)?;
+    let kind: String = required(&mut source, "type")?;
+    let image = match kind.as_str() {
+        "base64" => {
+            let media_type: String = required(&mut source, "media_type")?;
+            expect_image(&media_type, &source.name("media_type"))?;
+            of_base64(&required::<String>(&mut source, "data")?, &source.name("data"))?
+        }
+        "url" => of_url(&required::<String>(&mut source, "url")?, &source.name("url"))?,
+        _ => {
+            let message = format!("is {kind:?}; only images of type base64 are accepted");
+            return Err(ApiError::unsupported(source.name("type"), message));
+        }
+    };
+    source.end()?;
+    Ok(image)
 }
 
 /// The definition of a tool that a result refers to.
@@ -158,10 +191,7 @@ fn definition(fields: &mut Fields, tools: &Tools) -> Result<String, ApiError> {
 }
 
 fn not_offered(fields: &Fields, kind: &str, place: &str) -> ApiError {
-    let message = match kind {
-        "image" => "is \"image\": images are not supported, only text is".to_owned(),
-        _ => format!("is {kind:?}, which is not supported in {place}"),
-    };
+    let message = format!("is {kind:?}, which is not supported in {place}");
     ApiError::unsupported(fields.name("type"), message)
 }
 

@@ -18,7 +18,7 @@ field_group! {
         /// The author: user, assistant, or system for instructions that come later.
         #[schema(required = true, value_type = String, pattern = "^(user|assistant|system)$")]
         pub(crate) role: String,
-        /// A text, or a list of blocks: text, tool_result, document and search_result of the user; text, thinking,
+        /// A text, or a list of blocks: text, image (base64), tool_result, document and search_result of the user; text, thinking,
         /// redacted_thinking and tool_use of the assistant; text of the system.
         #[schema(required = true, value_type = String)]
         pub(crate) content: Value,
@@ -178,22 +178,23 @@ impl Conversation {
 
     /// Results come first, whatever stands between them.
     fn user(&mut self, blocks: Vec<Placed>) -> Result<(), ApiError> {
-        let mut texts = Vec::new();
+        let mut parts = Vec::new();
         for (place, block) in blocks {
             match block {
-                Block::Result { id, text } => {
+                Block::Result { id, parts } => {
                     if !self.latest.open.remove(&id) {
                         return Err(unexpected(place, &id));
                     }
-                    let message = chat::Message::new(Role::Tool, text);
+                    let message = chat::Message { parts, ..chat::Message::new(Role::Tool, "") };
                     self.messages.push(chat::Message { tool_call_id: Some(id), ..message });
                 }
-                other => texts.extend(text((place, other))),
+                Block::Image(image) => parts.push(Part::Image(image)),
+                other => parts.extend(text((place, other)).map(Part::Text)),
             }
         }
         self.expect_results()?;
-        if !texts.is_empty() {
-            self.messages.push(with_parts(Role::User, texts));
+        if !parts.is_empty() {
+            self.messages.push(chat::Message { parts, ..chat::Message::user("") });
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! The messages of a chat in Ollama's API. Its calls have no ids: results belong to them in their order.
 
+use mlx_core::Image;
 use mlx_core::chat::{Message, Part, Role, ToolCall};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
+use crate::protocol::image;
 
 /// Reads `messages`. None of them asks for the model to be loaded.
 pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
@@ -17,6 +19,14 @@ pub(crate) fn read(messages: Option<Value>) -> Result<Vec<Message>, ApiError> {
         reader.read(message, &format!("messages[{index}]"))?;
     }
     Ok(reader.messages)
+}
+
+/// Takes the pictures of a message.
+pub(super) fn images(fields: &mut Fields) -> Result<Vec<Image>, ApiError> {
+    let place = fields.name("images");
+    let images: Vec<String> = fields.take("images")?.unwrap_or_default();
+    let images = images.iter().enumerate();
+    images.map(|(index, data)| image::of_base64(data, &format!("{place}[{index}]"))).collect()
 }
 
 #[derive(Default)]
@@ -34,7 +44,7 @@ impl Reader {
         let role: Option<String> = fields.take("role")?;
         let text: String = fields.take("content")?.unwrap_or_default();
         let reasoning: Option<String> = fields.take("thinking")?;
-        fields.only("images", &[json!([])], "only text is accepted")?;
+        let images = images(&mut fields)?;
         let calls = self.calls_of(&mut fields)?;
         let tool: Option<String> = fields.take("tool_name")?;
         let tool = tool.or(fields.take("name")?);
@@ -47,6 +57,8 @@ impl Reader {
             _ => return Err(ApiError::field(fields.name("role"), "must be system, user, assistant or tool")),
         };
         let mut message = Message { tool_calls: calls, ..Message::new(role, text) };
+        // As Ollama places them.
+        message.parts.splice(0..0, images.into_iter().map(Part::Image));
         match role {
             Role::Assistant => message.reasoning = reasoning.filter(|text| !text.is_empty()),
             Role::Tool => {
@@ -114,7 +126,17 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn pictures_stand_before_the_text() {
+        let messages = read(Some(json!([{"role": "user", "content": "a", "images": ["AQID", "BAU="]}])));
+        let file = |bytes: &[u8]| Part::Image(Image::file(bytes.to_vec()));
+        let expected = [file(&[1, 2, 3]), file(&[4, 5]), Part::Text("a".into())];
+        assert_eq!(messages.expect("valid")[0].parts, expected);
+    }
 
     #[test]
     fn results_belong_to_calls_by_name_or_order() {
@@ -139,7 +161,9 @@ mod tests {
     #[test]
     fn what_cannot_be_understood_is_named() {
         for (message, param) in [
-            (json!({"role": "user", "content": "a", "images": ["x"]}), "messages[0].images"),
+            (json!({"role": "user", "content": "a", "images": ["?"]}), "messages[0].images[0]"),
+            (json!({"role": "user", "content": "a", "images": [5]}), "messages[0].images"),
+            (json!({"role": "system", "content": "a", "images": ["AQID"]}), "messages[0].content"),
             (json!({"role": "wizard", "content": "a"}), "messages[0].role"),
             (json!({"role": "user", "content": "a", "mood": 1}), "messages[0].mood"),
             (

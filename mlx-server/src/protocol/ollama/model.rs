@@ -156,7 +156,7 @@ pub(crate) struct Description {
     /// Sizes, by names that begin with its architecture.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// What it can be asked for: `completion`, `tools`, `thinking`.
+    /// What it can be asked for: `completion`, `tools`, `thinking`, `vision`.
     capabilities: Vec<&'static str>,
     /// When its folder was written.
     modified_at: String,
@@ -172,7 +172,12 @@ impl Description {
     /// Describes a model. This may read its tokenizer.
     pub(crate) fn of(entry: &Entry) -> Self {
         let abilities = entry.abilities();
-        let known = [("completion", true), ("tools", abilities.calls_tools), ("thinking", abilities.thinks)];
+        let known = [
+            ("completion", true),
+            ("tools", abilities.calls_tools),
+            ("thinking", abilities.thinks),
+            ("vision", abilities.sees),
+        ];
         let mut model_info = Map::new();
         if let Some(spec) = entry.spec() {
             let family = &spec.family;

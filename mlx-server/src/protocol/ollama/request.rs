@@ -89,13 +89,17 @@ impl OllamaGenerateRequest {
         fields.only("raw", &[json!(false)], "for a text without a template use /v1/completions")?;
         fields.only("suffix", &[json!("")], "fill-in-the-middle is not offered")?;
         fields.only("template", &[json!("")], "the model's own template is used")?;
-        fields.only("images", &[json!([])], "only text is accepted")?;
+        let images = super::message::images(&mut fields)?;
         fields.only("context", &[json!([])], "use /api/chat with the conversation so far")?;
-        let prompt = given.prompt.filter(|prompt| !prompt.is_empty()).map(Message::user);
+        let prompt = given.prompt.filter(|prompt| !prompt.is_empty());
+        if prompt.is_none() && !images.is_empty() {
+            return Err(ApiError::field("images", "may only be given with a prompt"));
+        }
         let system = given.system.filter(|text| !text.is_empty()).map(Message::system);
         if prompt.is_none() && system.is_some() {
             return Err(ApiError::field("system", "may only be given with a prompt"));
         }
+        let prompt = prompt.map(|text| Message::user_with(images, text));
         // Without a prompt the request asks for the model to be loaded.
         let messages = system.into_iter().chain(prompt).collect();
         shared(fields, messages, None).map(Self)

@@ -1,13 +1,14 @@
 //! The messages of a chat request: read strictly, with the place of each mistake.
 
-use mlx_core::Error;
 use mlx_core::chat::{self, Part, Role, ToolCall};
+use mlx_core::{Error, Image};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::{Fields, field_group};
+use crate::protocol::image;
 
 field_group! {
     /// One message of a conversation.
@@ -16,8 +17,8 @@ field_group! {
         /// The author: system, developer (the same), user, assistant, or tool for the result of a call.
         #[schema(required = true, value_type = String, pattern = "^(system|developer|user|assistant|tool)$")]
         pub(crate) role: String,
-        /// A text, or parts of type `text`, which are joined by line ends. Only an assistant's message with `tool_calls` may do
-        /// without.
+        /// A text, or parts of type `text`, which are joined by line ends, and, in messages of the user and of tools, of type `image_url`: a
+        /// data URL of a png, jpeg, webp or gif file. Only an assistant's message with `tool_calls` may do without.
         #[schema(value_type = String)]
         pub(crate) content: Value,
         /// Only in a message of role assistant: what it thought before; the model's chat template decides whether it shows it to the model.
@@ -148,7 +149,7 @@ fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
         Some(Value::String(text)) => Ok(vec![Part::Text(text)]),
         Some(Value::Array(parts)) if !parts.is_empty() => {
             let parts = parts.into_iter().enumerate();
-            parts.map(|(index, part)| text_part(part, &format!("{place}[{index}]"))).collect()
+            parts.map(|(index, part)| read_part(part, &format!("{place}[{index}]"))).collect()
         }
         None => Ok(Vec::new()),
         Some(Value::Array(_)) => Err(ApiError::field(place, "is an empty list; give at least one part")),
@@ -159,19 +160,36 @@ fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
     }
 }
 
-fn text_part(part: Value, place: &str) -> Result<Part, ApiError> {
+fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
     let mut fields = Fields::inside(place, part)?;
-    match fields.take::<String>("type")?.as_deref() {
-        Some("text") => {}
-        Some(_) => {
-            return Err(ApiError::unsupported(fields.name("type"), "only parts of type text are accepted"));
+    let part = match fields.take::<String>("type")?.as_deref() {
+        Some("text") => {
+            let text = fields.take("text")?;
+            Part::Text(text.ok_or_else(|| ApiError::field(fields.name("text"), "is missing"))?)
         }
-        None => return Err(ApiError::field(fields.name("type"), "is missing; it must be text")),
-    }
-    let text = fields.take("text")?;
-    let text = text.ok_or_else(|| ApiError::field(fields.name("text"), "is missing"))?;
+        Some("image_url") => {
+            let url = fields.value("image_url");
+            let url = url.ok_or_else(|| ApiError::field(fields.name("image_url"), "is missing"))?;
+            Part::Image(image_url(url, &fields.name("image_url"))?)
+        }
+        Some(_) => {
+            let message = "only parts of type text and image_url are accepted";
+            return Err(ApiError::unsupported(fields.name("type"), message));
+        }
+        None => return Err(ApiError::field(fields.name("type"), "is missing; it must be text or image_url")),
+    };
     fields.end()?;
-    Ok(Part::Text(text))
+    Ok(part)
+}
+
+fn image_url(url: Value, place: &str) -> Result<Image, ApiError> {
+    let mut fields = Fields::inside(place, url)?;
+    let url: Option<String> = fields.take("url")?;
+    let url = url.ok_or_else(|| ApiError::field(fields.name("url"), "is missing; give a data URL"))?;
+    image::expect_detail(&mut fields)?;
+    let image = image::of_url(&url, &fields.name("url"))?;
+    fields.end()?;
+    Ok(image)
 }
 
 fn calls(calls: Option<Value>, place: &str) -> Result<Vec<ToolCall>, ApiError> {
@@ -223,6 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn pictures_stand_between_texts() {
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID", "detail": "auto"}});
+        let parts = json!([{"type": "text", "text": "a"}, image, {"type": "text", "text": "b"}, image]);
+        let picture = || Part::Image(Image::file(vec![1, 2, 3]));
+        let expected = [Part::Text("a".into()), picture(), Part::Text("b".into()), picture()];
+        for message in [
+            json!({"role": "user", "content": parts}),
+            json!({"role": "tool", "content": parts, "tool_call_id": "1"}),
+        ] {
+            assert_eq!(one(&message).expect("valid").parts, expected);
+        }
+    }
+
+    #[test]
     fn what_means_the_same_is_read_the_same() {
         let call = json!([{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{}"}}]);
         for (message, other) in [
@@ -246,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_named() {
-        let image = json!([{"type": "image_url", "image_url": {"url": "x"}}]);
+        let url = |url: &str| json!([{"type": "image_url", "image_url": {"url": url, "detail": "high"}}]);
         let function = json!({"name": "add", "arguments": {}});
         for (message, name) in [
             (json!({"role": "wizard", "content": "b"}), "messages[0].role"),
@@ -257,7 +289,17 @@ mod tests {
             (json!({"role": "assistant", "content": null, "tool_calls": []}), "messages[0].content"),
             (json!({"role": "user", "content": []}), "messages[0].content"),
             (json!({"role": "user", "content": 5}), "messages[0].content"),
-            (json!({"role": "user", "content": image}), "messages[0].content[0].type"),
+            (json!({"role": "user", "content": [{"type": "audio"}]}), "messages[0].content[0].type"),
+            (json!({"role": "user", "content": url("x")}), "messages[0].content[0].image_url.url"),
+            (
+                json!({"role": "user", "content": url("https://a.b/c")}),
+                "messages[0].content[0].image_url.url",
+            ),
+            (json!({"role": "system", "content": url("data:;base64,AQID")}), "messages[0].content"),
+            (
+                json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:;base64,AQID", "detail": "low"}}]}),
+                "messages[0].content[0].image_url.detail",
+            ),
             (
                 json!({"role": "assistant", "content": "b", "reasoning": "c", "reasoning_content": "d"}),
                 "messages[0].reasoning",

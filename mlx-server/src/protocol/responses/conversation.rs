@@ -11,11 +11,11 @@ pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Messag
     let mut turn = Turn::default();
     for item in items {
         match item {
-            Item::Message { role: Role::Assistant, text } => {
+            Item::Message { role: Role::Assistant, parts } => {
                 if !turn.calls.is_empty() {
                     turn.end(&mut messages);
                 }
-                turn.parts.push(Part::Text(text.clone()));
+                turn.parts.extend(parts.iter().cloned());
             }
             Item::Reasoning(text) => {
                 if !turn.parts.is_empty() || !turn.calls.is_empty() {
@@ -26,15 +26,16 @@ pub(crate) fn messages(instructions: Option<&str>, items: &[Item]) -> Vec<Messag
             Item::Call { call_id, name, namespace, arguments } => {
                 turn.calls.push(call(call_id, namespace.as_deref(), name, arguments));
             }
-            Item::Message { role, text } => {
+            Item::Message { role, parts } => {
                 turn.end(&mut messages);
-                messages.push(Message::new(*role, text.clone()));
+                messages.push(Message { parts: parts.clone(), ..Message::new(*role, "") });
             }
-            Item::Output { call_id, text } => {
+            Item::Output { call_id, parts } => {
                 turn.end(&mut messages);
                 let name = name_of(&messages, call_id);
                 let tool_call_id = Some(call_id.clone());
-                messages.push(Message { tool_call_id, name, ..Message::new(Role::Tool, text.clone()) });
+                let parts = parts.clone();
+                messages.push(Message { parts, tool_call_id, name, ..Message::new(Role::Tool, "") });
             }
         }
     }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     fn said(role: Role, text: &str) -> Item {
-        Item::Message { role, text: text.into() }
+        Item::Message { role, parts: vec![Part::Text(text.into())] }
     }
 
     fn called(id: &str) -> Item {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     fn result(id: &str) -> Item {
-        Item::Output { call_id: id.into(), text: "3".into() }
+        Item::Output { call_id: id.into(), parts: vec![Part::Text("3".into())] }
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The items of a conversation as a client sends them: read strictly, with the place of each mistake.
 
-use mlx_core::chat::Role;
+use mlx_core::Image;
+use mlx_core::chat::{Part, Role};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::field_value::kind;
 use crate::fields::Fields;
+use crate::protocol::image::{expect_detail, joined, of_url};
 
 /// The most items of a conversation, for the reason that messages have a limit.
 const MOST: usize = 1 << 16;
@@ -14,13 +16,13 @@ const MOST: usize = 1 << 16;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
     /// A message of a person, a program or the model.
-    Message { role: Role, text: String },
+    Message { role: Role, parts: Vec<Part> },
     /// What the model thought.
     Reasoning(String),
     /// A call of a tool.
     Call { call_id: String, name: String, namespace: Option<String>, arguments: Arguments },
     /// The result of a call.
-    Output { call_id: String, text: String },
+    Output { call_id: String, parts: Vec<Part> },
 }
 
 /// The arguments of a call.
@@ -66,7 +68,7 @@ pub(crate) fn read(input: Option<Value>) -> Result<Vec<Given>, ApiError> {
 fn message(text: String) -> Given {
     let content = json!([{"type": "input_text", "text": text}]);
     let value = json!({"type": "message", "role": "user", "content": content});
-    Given::Item(value, Item::Message { role: Role::User, text })
+    Given::Item(value, Item::Message { role: Role::User, parts: vec![Part::Text(text)] })
 }
 
 fn given(value: Value, place: &str) -> Result<Given, ApiError> {
@@ -101,8 +103,12 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
         None | Some("message") => {
             fields.take::<String>("phase")?;
             let role = role(&mut fields)?;
-            let text = content(fields.value("content"), &fields.name("content"))?;
-            Item::Message { role, text }
+            let place = fields.name("content");
+            let parts = content(fields.value("content"), &place)?;
+            if !matches!(role, Role::User) && parts.iter().any(|part| part.image().is_some()) {
+                return Err(ApiError::field(place, "holds an image; images belong to messages of role user"));
+            }
+            Item::Message { role, parts }
         }
         Some("reasoning") => Item::Reasoning(reasoning(&mut fields)?),
         Some("function_call") => Item::Call {
@@ -120,7 +126,7 @@ fn read_item(kind: Option<&str>, mut fields: Fields) -> Result<Item, ApiError> {
         Some("function_call_output" | "custom_tool_call_output") => {
             let call_id = needed(&mut fields, "call_id")?;
             fields.take::<String>("name")?;
-            Item::Output { call_id, text: content(fields.value("output"), &fields.name("output"))? }
+            Item::Output { call_id, parts: content(fields.value("output"), &fields.name("output"))? }
         }
         Some(other) => {
             let message = format!("is {other:?}; this server has no such items");
@@ -148,16 +154,15 @@ fn role(fields: &mut Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// A text, or the texts of parts joined by line ends, so that both forms of one message are equal.
-fn content(content: Option<Value>, place: &str) -> Result<String, ApiError> {
+/// A text, or the texts of parts joined by line ends, so that both forms of one message are equal; and pictures.
+fn content(content: Option<Value>, place: &str) -> Result<Vec<Part>, ApiError> {
     match content {
-        Some(Value::String(text)) => Ok(text),
+        Some(Value::String(text)) => Ok(vec![Part::Text(text)]),
+        Some(Value::Array(parts)) if parts.is_empty() => Ok(vec![Part::Text(String::new())]),
         Some(Value::Array(parts)) => {
             let parts = parts.into_iter().enumerate();
-            let texts: Vec<String> = parts
-                .map(|(index, part)| part_text(part, &format!("{place}[{index}]")))
-                .collect::<Result<_, _>>()?;
-            Ok(texts.join("\n"))
+            let parts = parts.map(|(index, part)| read_part(part, &format!("{place}[{index}]")));
+            Ok(joined(parts.collect::<Result<_, _>>()?))
         }
         None => Err(ApiError::field(place, "is missing; give a text or a list of parts")),
         Some(other) => {
@@ -166,25 +171,33 @@ fn content(content: Option<Value>, place: &str) -> Result<String, ApiError> {
     }
 }
 
-fn part_text(part: Value, place: &str) -> Result<String, ApiError> {
+fn read_part(part: Value, place: &str) -> Result<Part, ApiError> {
     let mut fields = Fields::inside(place, part)?;
     let kind: Option<String> = fields.take("type")?;
-    let text = match kind.as_deref() {
+    let part = match kind.as_deref() {
         Some("input_text" | "output_text" | "reasoning_text" | "summary_text" | "text") => {
             // What the server wrote beside an earlier answer.
             fields.take::<Vec<Value>>("annotations")?;
             fields.take::<Vec<Value>>("logprobs")?;
-            needed(&mut fields, "text")?
+            Part::Text(needed(&mut fields, "text")?)
         }
-        Some("refusal") => needed(&mut fields, "refusal")?,
+        Some("refusal") => Part::Text(needed(&mut fields, "refusal")?),
+        Some("input_image") => Part::Image(image(&mut fields)?),
         Some(other) => {
-            let message = format!("is {other:?}; only text is accepted");
+            let message = format!("is {other:?}; only text and images are accepted");
             return Err(ApiError::unsupported(fields.name("type"), message));
         }
         None => return Err(ApiError::field(fields.name("type"), "is missing")),
     };
     fields.end()?;
-    Ok(text)
+    Ok(part)
+}
+
+fn image(fields: &mut Fields) -> Result<Image, ApiError> {
+    expect_detail(fields)?;
+    fields.refuse(&[("file_id", "this server keeps no files; give image_url, a data URL")])?;
+    let place = fields.name("image_url");
+    of_url(&needed(fields, "image_url")?, &place)
 }
 
 /// The thoughts themselves, or else their summary.
@@ -196,7 +209,10 @@ fn reasoning(fields: &mut Fields) -> Result<String, ApiError> {
     }
     let mut text = |field: &str| -> Result<String, ApiError> {
         let place = fields.name(field);
-        fields.value(field).map_or(Ok(String::new()), |parts| content(Some(parts), &place))
+        let parts = fields.value(field).map_or(Ok(Vec::new()), |parts| content(Some(parts), &place))?;
+        let texts: Option<Vec<&str>> = parts.iter().map(Part::text).collect();
+        let texts = texts.ok_or_else(|| ApiError::field(place, "holds an image; thoughts are texts"))?;
+        Ok(texts.join("\n"))
     };
     let (whole, summary) = (text("content")?, text("summary")?);
     Ok(if whole.is_empty() { summary } else { whole })
@@ -219,7 +235,7 @@ mod tests {
 
     #[test]
     fn forms_of_one_message_are_equal() {
-        let text = Item::Message { role: Role::User, text: "a\nb".into() };
+        let text = Item::Message { role: Role::User, parts: vec![Part::Text("a\nb".into())] };
         for content in [
             json!("a\nb"),
             json!([{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]),
@@ -236,6 +252,20 @@ mod tests {
     }
 
     #[test]
+    fn pictures_stand_between_texts() {
+        let text = |text: &str| json!({"type": "input_text", "text": text});
+        let image =
+            json!({"type": "input_image", "image_url": "data:image/png;base64,AQID", "detail": "auto"});
+        let content = json!([text("a"), text("b"), image, text("c")]);
+        let parts =
+            vec![Part::Text("a\nb".into()), Part::Image(Image::file(vec![1, 2, 3])), Part::Text("c".into())];
+        let message = Item::Message { role: Role::User, parts: parts.clone() };
+        assert_eq!(item(&json!({"role": "user", "content": content})), message);
+        let output = json!({"type": "function_call_output", "call_id": "1", "output": content});
+        assert_eq!(item(&output), Item::Output { call_id: "1".into(), parts });
+    }
+
+    #[test]
     fn items_of_a_turn_are_read() {
         let parts = json!([{"type": "reasoning_text", "text": "hm"}]);
         let reasoning = json!({"type": "reasoning", "id": "rs_1", "summary": [], "content": parts, "encrypted_content": null});
@@ -249,7 +279,8 @@ mod tests {
         };
         assert_eq!(item(&call), expected);
         let output = json!({"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "3"}]});
-        assert_eq!(item(&output), Item::Output { call_id: "call_1".into(), text: "3".into() });
+        let parts = vec![Part::Text("3".into())];
+        assert_eq!(item(&output), Item::Output { call_id: "call_1".into(), parts });
         for reference in [json!({"type": "item_reference", "id": "rs_1"}), json!({"id": "rs_1"})] {
             assert_eq!(one(&reference), Ok(Given::Reference("rs_1".into(), "input[0]".into())));
         }
@@ -257,11 +288,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_named() {
-        let image = json!([{"type": "input_image", "image_url": "x"}]);
+        let image = |url: &str| json!([{"type": "input_image", "image_url": url}]);
         for (item, name) in [
             (json!({"role": "wizard", "content": "b"}), "input[0].role"),
             (json!({"role": "user"}), "input[0].content"),
-            (json!({"role": "user", "content": image}), "input[0].content[0].type"),
+            (json!({"role": "user", "content": [{"type": "input_audio"}]}), "input[0].content[0].type"),
+            (json!({"role": "user", "content": image("https://a.b/c")}), "input[0].content[0].image_url"),
+            (json!({"role": "system", "content": image("data:;base64,AQID")}), "input[0].content"),
+            (
+                json!({"role": "user", "content": [{"type": "input_image", "file_id": "1"}]}),
+                "input[0].content[0].file_id",
+            ),
+            (json!({"type": "reasoning", "content": image("data:;base64,AQID")}), "input[0].content"),
             (json!({"role": "user", "content": "b", "mood": 1}), "input[0].mood"),
             (json!({"type": "mcp_call", "id": "1"}), "input[0].type"),
             (json!({"type": "function_call", "call_id": "1", "name": "a"}), "input[0].arguments"),

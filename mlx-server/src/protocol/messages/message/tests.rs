@@ -190,9 +190,31 @@ fn calls_and_results_are_matched_in_the_words_of_the_api() {
 }
 
 #[test]
+fn pictures_stand_where_they_were_sent() {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let image = json!({
+        "type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AQID"},
+        "cache_control": {"type": "ephemeral"},
+    });
+    let picture = || Part::Image(mlx_core::Image::file(vec![1, 2, 3]));
+    let messages = conversation(&json!([{"role": "user", "content": [image, text("a"), image]}]));
+    assert_eq!(messages.expect("valid")[0].parts, [picture(), Part::Text("a".into()), picture()]);
+    let results = [
+        (json!([text("a"), text("b"), image]), vec![Part::Text("a\nb".into()), picture()]),
+        (json!([image]), vec![picture()]),
+    ];
+    for (content, parts) in results {
+        let messages = conversation(&with_result(&json!([result("1", &content)])));
+        assert_eq!(messages.expect("valid")[2].parts, parts);
+    }
+}
+
+#[test]
 fn what_cannot_be_understood_is_named() {
     let user = |content: Value| json!([{"role": "user", "content": content}]);
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}});
+    let of_host = json!({"type": "image", "source": {"type": "url", "url": "https://a.b/c"}});
+    let of_file = json!({"type": "image", "source": {"type": "file", "file_id": "1"}});
     let pdf = json!({"type": "document", "source": {"type": "base64", "data": ""}});
     for (messages, param) in [
         (json!([]), "messages"),
@@ -212,9 +234,11 @@ fn what_cannot_be_understood_is_named() {
             user(json!([{"type": "tool_use", "id": "1", "name": "a", "input": {}}])),
             "messages.0.content.0.type",
         ),
-        (user(json!([{"type": "text", "text": "a"}, image])), "messages.0.content.1.type"),
+        (user(json!([{"type": "text", "text": "a"}, image])), "messages.0.content.1.source.data"),
+        (user(json!([of_host])), "messages.0.content.0.source.url"),
+        (user(json!([of_file])), "messages.0.content.0.source.type"),
         (user(json!([pdf])), "messages.0.content.0.source.type"),
-        (with_result(&json!([result("1", &json!([image]))])), "messages.2.content.0.content.0.type"),
+        (with_result(&json!([result("1", &json!([image]))])), "messages.2.content.0.content.0.source.data"),
         (
             with_result(&json!([result("1", &json!([{"type": "tool_reference", "tool_name": "sub"}]))])),
             "messages.2.content.0.content.0.tool_name",

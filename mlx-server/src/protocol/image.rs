@@ -1,0 +1,118 @@
+//! Pictures in requests: the bytes of a file, in base64. They are decoded when the prompt is made.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use mlx_core::Image;
+use mlx_core::chat::Part;
+use serde_json::json;
+
+use crate::error::ApiError;
+use crate::fields::Fields;
+
+/// Some clients leave out the padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The picture of a data URL in the field at `place`.
+pub(crate) fn of_url(url: &str, place: &str) -> Result<Image, ApiError> {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.as_deref() {
+        Some("data") => {}
+        Some("http" | "https") => {
+            let message = "is on another host, and this server fetches nothing: give the image itself, as a data URL (data:image/png;base64,...)";
+            return Err(ApiError::unsupported(place, message));
+        }
+        _ => return Err(ApiError::field(place, "is no data URL; one begins with data:image/png;base64,")),
+    }
+    let (header, data) = url.split_once(',').unwrap_or((url, ""));
+    let header = header["data:".len()..].to_ascii_lowercase();
+    if !header.ends_with(";base64") {
+        return Err(ApiError::field(place, "is a data URL without ;base64 before its comma"));
+    }
+    let media_type = header.split(';').next().unwrap_or_default();
+    expect_image(media_type, place)?;
+    of_base64(data, place)
+}
+
+/// Refuses what says that it is no picture. Which format it has is seen in its bytes.
+pub(crate) fn expect_image(media_type: &str, place: &str) -> Result<(), ApiError> {
+    if media_type.is_empty() || media_type.starts_with("image/") {
+        return Ok(());
+    }
+    let mut name = media_type.to_owned();
+    name.truncate(name.floor_char_boundary(40));
+    Err(ApiError::field(place, format!("has the media type {name:?}; it must be an image")))
+}
+
+/// The picture whose bytes are in the field at `place`.
+pub(crate) fn of_base64(data: &str, place: &str) -> Result<Image, ApiError> {
+    match BASE64.decode(data) {
+        Ok(bytes) if bytes.is_empty() => Err(ApiError::field(place, "is empty; give the bytes of an image")),
+        Ok(bytes) => Ok(Image::file(bytes)),
+        Err(error) => Err(ApiError::field(place, format!("is not base64: {error}"))),
+    }
+}
+
+/// Takes how closely a picture is looked at. Each is seen in the size that the model wants; what would make it smaller is refused.
+pub(crate) fn expect_detail(fields: &mut Fields) -> Result<(), ApiError> {
+    let why = "an image is seen in the size that the model wants; give auto, high, original or nothing";
+    fields.only("detail", &[json!("auto"), json!("high"), json!("original")], why)
+}
+
+/// Parts with texts that follow each other joined by line ends, as they are without pictures between them; for APIs whose forms of one
+/// message are to be equal.
+pub(crate) fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::new();
+    for part in parts {
+        match (joined.last_mut(), part) {
+            (Some(Part::Text(text)), Part::Text(more)) => {
+                text.push('\n');
+                text.push_str(&more);
+            }
+            (_, part) => joined.push(part),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_url_holds_the_bytes_of_a_file() {
+        let expected = Image::file(vec![1, 2, 3, 4]);
+        for url in [
+            "data:image/png;base64,AQIDBA==",
+            "data:image/png;base64,AQIDBA",
+            "DATA:IMAGE/JPEG;BASE64,AQIDBA==",
+            "data:;base64,AQIDBA==",
+            "data:image/png;charset=utf-8;base64,AQIDBA==",
+        ] {
+            assert_eq!(of_url(url, "url"), Ok(expected.clone()), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_holds_no_picture_is_refused_with_the_reason() {
+        for (url, word) in [
+            ("https://example.org/a.png", "fetches nothing"),
+            ("HTTP://127.0.0.1/a.png", "fetches nothing"),
+            ("file:///etc/passwd", "data URL"),
+            ("a.png", "data URL"),
+            ("", "data URL"),
+            ("data:image/png,AQID", ";base64"),
+            ("data:image/png", ";base64"),
+            ("data:text/plain;base64,AQID", "text/plain"),
+            ("data:image/png;base64,", "empty"),
+            ("data:image/png;base64,A?", "not base64"),
+        ] {
+            let error = of_url(url, "image_url.url").expect_err(url);
+            assert_eq!((error.status().as_u16(), error.param()), (400, Some("image_url.url")), "{url}");
+            assert!(error.response().error.message.contains(word), "{url}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Pictures in the terminal: `mlx generate --image`, `@picture.png` in a chat, and their replays.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use mlx_tests::{golden_folder, model_folder, piped};
+use serde_json::Value;
+
+fn mlx(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
+    command.args(arguments);
+    piped(command, input)
+}
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn error(output: &Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn folder() -> PathBuf {
+    golden_folder().join("pictures/mistral3-f32")
+}
+
+fn text(path: &std::path::Path) -> String {
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// A picture of the fixture.
+fn picture(name: &str) -> String {
+    text(&folder().join(name).with_extension("png"))
+}
+
+#[test]
+fn generate_sees_pictures_and_can_be_replayed() {
+    let golden = std::fs::read_to_string(folder().join("cases.json")).expect("the fixture has cases");
+    let golden: Value = serde_json::from_str(&golden).expect("JSON");
+    let (model, image) = (text(&folder()), picture("48x32"));
+    let arguments = [
+        "generate",
+        "-m",
+        &model,
+        "-p",
+        "What is this?",
+        "--image",
+        &image,
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "48",
+        "--ignore-eos",
+        "--json",
+    ];
+    let record = out(&mlx(&arguments, ""));
+    let answer: Value = serde_json::from_str(&record).expect("JSON");
+    let ids: Vec<&Value> = answer["tokens"].as_array().expect("a list").iter().map(|it| &it["id"]).collect();
+    let expected: Vec<&Value> = golden["cases"][1]["tokens"].as_array().expect("a list").iter().collect();
+    assert_eq!(ids, expected);
+    assert_eq!(answer["request"]["images"].as_array().map(Vec::len), Some(1));
+    assert!(out(&mlx(&["replay"], &record)).contains("identical"));
+    let moved = record.replace("48x32.png", "32x16.png");
+    assert!(error(&mlx(&["replay"], &moved)).contains("not the pictures"));
+    let other = picture("41x30");
+    let tokens = |images: &[&str]| {
+        let flags: Vec<&str> = images.iter().flat_map(|image| ["--image", *image]).collect();
+        let answer = mlx(
+            &[&["generate", "-m", &model, "-p", "a", "--max-tokens", "1", "--json"], &flags[..]].concat(),
+            "",
+        );
+        let answer: Value = serde_json::from_str(&out(&answer)).expect("JSON");
+        answer["usage"]["prompt_tokens"].as_u64().expect("a number")
+    };
+    // Two rows of three columns with a break and an end each.
+    assert_eq!((tokens(&[&image]), tokens(&[&image, &other])), (tokens(&[]) + 8, tokens(&[]) + 16));
+}
+
+#[test]
+fn what_cannot_be_seen_is_named() {
+    let (model, image) = (text(&folder()), picture("48x32"));
+    let config = text(&folder().join("config.json"));
+    let base = ["generate", "-m", &model, "-p", "x", "--image"];
+    assert!(error(&mlx(&[&base[..], &["no-such-file.png"]].concat(), "")).contains("no-such-file.png"));
+    assert!(
+        error(&mlx(&[&base[..], &[&config]].concat(), "")).contains("is not a png, jpeg, webp or gif file")
+    );
+    let text_only = text(&model_folder("llama-f32"));
+    let refused = mlx(&["generate", "-m", &text_only, "-p", "x", "--image", &image], "");
+    assert!(error(&refused).contains("cannot be given to llama"));
+    let raw = mlx(&["generate", "-m", &model, "-p", "x", "--raw", "--image", &image], "");
+    assert!(error(&raw).contains("--raw"));
+}
+
+#[test]
+fn a_chat_sees_pictures_and_goes_on_after_one_that_it_cannot_see() {
+    let (model, image) = (text(&folder()), picture("48x32"));
+    let saved = tempfile::tempdir().expect("a folder");
+    let file = text(&saved.path().join("chat.json"));
+    let broken = saved.path().join("broken.gif");
+    std::fs::write(&broken, "GIF89a").expect("it can be written");
+    let lines = format!("What is @{image}?\n/tokens\nAnd @{}?\n/save {file}\n", broken.display());
+    let output = mlx(&["chat", "-m", &model, "--max-tokens", "4", "--temperature", "0"], &lines);
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(notes.contains(&format!("attached {image}, a picture")), "{notes}");
+    assert!(notes.contains("cannot be decoded"), "{notes}");
+    let messages = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("it was saved: {notes}"));
+    let messages: Value = serde_json::from_str(&messages).expect("JSON");
+    assert_eq!(messages.as_array().map(Vec::len), Some(2), "the second question was not kept");
+    assert!(messages[0]["content"][0]["image"]["file"].is_string());
+    let again = mlx(
+        &["chat", "-m", &model, "--max-tokens", "4", "--temperature", "0"],
+        &format!("/load {file}\n/retry\n"),
+    );
+    assert!(out(&again).len() > 1, "the picture was saved with the conversation");
+}

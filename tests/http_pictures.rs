@@ -1,0 +1,245 @@
+//! Pictures over HTTP: each API gives the model the same prompt, and what cannot be seen is an error with a reason.
+//!
+//! `PICTURES_MUTATED=10000` sends more damaged files.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mlx_tests::server::Server;
+use mlx_tests::{Dice, golden_folder};
+use serde_json::{Value, json};
+
+const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
+
+fn folder() -> PathBuf {
+    golden_folder().join("pictures/mistral3-f32")
+}
+
+fn start() -> Server {
+    Server::start_on(&SERVER, &folder(), &[])
+}
+
+/// A picture of the fixture as a file.
+fn file(name: &str) -> Vec<u8> {
+    std::fs::read(folder().join(name).with_extension("png")).expect("the fixture is there")
+}
+
+fn data_url(bytes: &[u8]) -> String {
+    format!("data:image/png;base64,{}", STANDARD.encode(bytes))
+}
+
+fn image_url(bytes: &[u8]) -> Value {
+    json!({"type": "image_url", "image_url": {"url": data_url(bytes)}})
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn chat(content: &Value) -> Value {
+    json!({"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12})
+}
+
+#[test]
+fn chat_completions_see_what_transformers_sees() {
+    let golden = std::fs::read_to_string(folder().join("cases.json")).expect("the fixture has cases");
+    let golden: Value = serde_json::from_str(&golden).expect("JSON");
+    let name = |picture: &Value| {
+        let size = &golden["sizes"][picture.as_u64().expect("a place") as usize];
+        format!("{}x{}", size[0], size[1])
+    };
+    let server = start();
+    for case in golden["cases"].as_array().expect("cases") {
+        let mut messages = case["messages"].clone();
+        for message in messages.as_array_mut().expect("messages") {
+            for part in message["content"].as_array_mut().into_iter().flatten() {
+                if part["type"] == "image" {
+                    *part = image_url(&file(&name(&part["picture"])));
+                }
+            }
+        }
+        let request = json!({
+            "messages": messages, "temperature": 0, "max_tokens": 48, "ignore_eos": true, "return_token_ids": true,
+        });
+        let answer = server.post("/v1/chat/completions", &request);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(answer.body["choices"][0]["token_ids"], case["tokens"]);
+        let tokens = case["prompt_ids"].as_array().expect("ids").len();
+        assert_eq!(answer.body["usage"]["prompt_tokens"], tokens);
+        let rendered = server.post("/v1/chat/render", &json!({"messages": messages}));
+        assert_eq!(rendered.body["tokens"], case["prompt_ids"], "{}", rendered.body);
+    }
+}
+
+#[test]
+fn every_api_gives_the_same_answer_about_a_picture() {
+    let server = start();
+    let (one, other) = (file("48x32"), file("41x30"));
+    let answer = server.post(
+        "/v1/chat/completions",
+        &chat(&json!([image_url(&one), image_url(&other), text("What is this?")])),
+    );
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let expected = &answer.body["choices"][0]["message"]["content"];
+    let (input, media) = (answer.body["usage"]["prompt_tokens"].clone(), "image/png");
+    let image = |bytes: &[u8]| json!({"type": "input_image", "image_url": data_url(bytes)});
+    let content = json!([image(&one), image(&other), {"type": "input_text", "text": "What is this?"}]);
+    let input_items = json!([{"role": "user", "content": content}]);
+    let request = json!({"input": input_items, "temperature": 0, "max_output_tokens": 12});
+    let responses = server.post("/v1/responses", &request);
+    assert_eq!(&responses.body["output"][0]["content"][0]["text"], expected, "{}", responses.body);
+    let more = json!({
+        "previous_response_id": responses.body["id"], "input": "And now?", "temperature": 0, "max_output_tokens": 4,
+    });
+    let more = server.post("/v1/responses", &more);
+    assert_eq!(more.status, 200, "the pictures are kept with the response: {}", more.body);
+    assert!(more.body["usage"]["input_tokens"].as_u64() > input.as_u64());
+    let image = |bytes: &[u8]| {
+        let source = json!({"type": "base64", "media_type": media, "data": STANDARD.encode(bytes)});
+        json!({"type": "image", "source": source})
+    };
+    let content = json!([image(&one), image(&other), text("What is this?")]);
+    let messages = json!([{"role": "user", "content": content}]);
+    let request = json!({"messages": messages, "temperature": 0, "max_tokens": 12});
+    let answer = server.post("/v1/messages", &request);
+    assert_eq!(&answer.body["content"][0]["text"], expected, "{}", answer.body);
+    let counted = server.post("/v1/messages/count_tokens", &json!({"messages": messages}));
+    assert_eq!(counted.body["input_tokens"], input);
+    let (images, options) = (
+        json!([STANDARD.encode(&one), STANDARD.encode(&other)]),
+        json!({"temperature": 0, "num_predict": 12}),
+    );
+    let messages = json!([{"role": "user", "content": "What is this?", "images": images}]);
+    let request = json!({"messages": messages, "stream": false, "options": options});
+    let answer = server.post("/api/chat", &request);
+    assert_eq!(&answer.body["message"]["content"], expected, "{}", answer.body);
+    let request = json!({"prompt": "What is this?", "images": images, "stream": false, "options": options});
+    let answer = server.post("/api/generate", &request);
+    assert_eq!(&answer.body["response"], expected, "{}", answer.body);
+    let shown = server.post("/api/show", &json!({"model": "tiny"}));
+    assert!(shown.body["capabilities"].as_array().expect("a list").contains(&json!("vision")));
+}
+
+#[test]
+fn the_result_of_a_tool_may_be_a_picture() {
+    let server = start();
+    let call = json!({"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+    let messages = |content: Value| {
+        json!([
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": "Yes.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": content},
+        ])
+    };
+    let count = |content: Value| {
+        let rendered = server.post("/v1/chat/render", &json!({"messages": messages(content)}));
+        assert_eq!(rendered.status, 200, "{}", rendered.body);
+        rendered.body["tokens"].as_array().expect("ids").len()
+    };
+    // Three columns of merged patches and two rows, with a break and an end.
+    let without = count(json!([text("Here: ")]));
+    assert_eq!(count(json!([text("Here: "), image_url(&file("48x32"))])), without + 2 * (3 + 1));
+    let source = json!({"type": "base64", "media_type": "image/png", "data": STANDARD.encode(file("48x32"))});
+    let messages = |content: Value| {
+        json!([
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [text("Yes."), {"type": "tool_use", "id": "1", "name": "look", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": content}]},
+        ])
+    };
+    let count = |content: Value| {
+        let counted = server.post("/v1/messages/count_tokens", &json!({"messages": messages(content)}));
+        assert_eq!(counted.status, 200, "{}", counted.body);
+        counted.body["input_tokens"].as_u64().expect("a number")
+    };
+    let without = count(json!([text("Here: ")]));
+    let image = json!({"type": "image", "source": source});
+    assert_eq!(count(json!([text("Here: "), image])), without + 2 * (3 + 1));
+}
+
+/// A png whose header claims another size.
+fn claiming(width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = file("48x32");
+    bytes[16..20].copy_from_slice(&width.to_be_bytes());
+    bytes[20..24].copy_from_slice(&height.to_be_bytes());
+    let crc = crc32(&bytes[12..29]);
+    bytes[29..33].copy_from_slice(&crc.to_be_bytes());
+    bytes
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let shift = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), shift))
+}
+
+#[test]
+fn what_cannot_be_seen_is_refused_with_the_reason() {
+    let server = start();
+    let whole = file("200x90");
+    for (bytes, reason) in [
+        (claiming(100_000, 100_000), "100000 x 100000 pixels"),
+        (claiming(0, 10), "cannot be decoded"),
+        (claiming(6_000, 6_000), "cannot be decoded"),
+        (whole[..whole.len() / 2].to_vec(), "cannot be decoded"),
+        (b"<svg></svg>".to_vec(), "not a png, jpeg, webp or gif file"),
+        (vec![0; 10_000], "not a png, jpeg, webp or gif file"),
+    ] {
+        let answer = server
+            .post("/v1/chat/completions", &chat(&json!([image_url(&file("48x32")), image_url(&bytes)])));
+        let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+        assert_eq!(answer.status, 400, "{reason}: {}", answer.body);
+        assert!(message.contains(reason) && message.contains("number 2"), "{reason}: {message}");
+    }
+    for url in ["https://example.org/a.png", "http://127.0.0.1:9/a.png", "file:///etc/passwd"] {
+        let image = json!({"type": "image_url", "image_url": {"url": url}});
+        let answer = server.post("/v1/chat/completions", &chat(&json!([image, text("?")])));
+        let param = answer.body["error"]["param"].as_str();
+        assert_eq!((answer.status, param), (400, Some("messages[0].content[0].image_url.url")));
+    }
+    // Far more pictures than the context holds.
+    let many: Vec<Value> = (0..60).map(|_| image_url(&whole)).collect();
+    let answer = server.post("/v1/chat/completions", &chat(&json!(many)));
+    assert_eq!((answer.status, &answer.body["error"]["code"]), (400, &json!("context_length_exceeded")));
+    let good = server.post("/v1/chat/completions", &chat(&json!([image_url(&whole), text("?")])));
+    assert_eq!(good.status, 200, "{}", good.body);
+    let text_only = Server::start(&SERVER, &[]);
+    let refused = text_only.post("/v1/chat/completions", &chat(&json!([image_url(&whole), text("?")])));
+    let message = refused.body["error"]["message"].as_str().unwrap_or_default();
+    assert_eq!(refused.status, 400);
+    assert!(message.contains("cannot be given to llama"), "{message}");
+}
+
+#[test]
+fn damaged_files_end_in_an_answer_or_an_error_and_hurt_no_other_request() {
+    let server = start();
+    let count = std::env::var("PICTURES_MUTATED").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
+    let whole = file("41x30");
+    let mut dice = Dice::new(7);
+    let mut refused = 0;
+    for round in 0..count {
+        let mut bytes = whole.clone();
+        for _ in 0..=dice.below(6) {
+            let place = dice.below(bytes.len());
+            match dice.below(4) {
+                0 => bytes.truncate(place.max(1)),
+                1 => bytes[place] ^= 1 << dice.below(8),
+                2 => bytes[place] = dice.pick(&[0, 1, 127, 128, 255]),
+                _ => bytes.insert(place, dice.below(256) as u8),
+            }
+        }
+        let answer = server.post("/v1/chat/render", &chat_of(&bytes));
+        assert!([200, 400].contains(&answer.status), "round {round}: {} {}", answer.status, answer.body);
+        if answer.status == 400 {
+            let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+            assert!(message.contains("holds an image, number 1 of all"), "round {round}: {message}");
+            refused += 1;
+        }
+    }
+    assert!(refused > count / 2, "{refused} of {count} were refused");
+    assert_eq!(server.post("/v1/chat/render", &chat_of(&whole)).status, 200);
+}
+
+fn chat_of(bytes: &[u8]) -> Value {
+    json!({"messages": [{"role": "user", "content": [image_url(bytes), text("?")]}]})
+}
