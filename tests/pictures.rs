@@ -20,7 +20,7 @@ use serde_json::Value;
 const TOLERANCE: f32 = 2e-4;
 
 /// Those that see.
-const MODELS: [&str; 1] = ["mistral3-f32"];
+const MODELS: [&str; 3] = ["mistral3-f32", "qwen3_5-f32", "qwen3_vl-f32"];
 
 fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
@@ -224,7 +224,7 @@ fn logits(model: &dyn Model, tokens: &[u32], features: &Array, places: &[usize],
             Input::Tokens(ids)
         } else {
             let rows = array::slice_axis(features, 0, first, last).expect("rows");
-            Input::Pictured { tokens: ids, rows, places: within }
+            Input::Pictured { tokens: ids, rows, places: within, positions: Vec::new() }
         };
         let span = Span { state: 0, start, len: end - start, logits: LogitRows::All };
         let hidden = model.forward(Batch::new(input, vec![span]), &mut [&mut state]).expect("a pass");
@@ -257,7 +257,7 @@ fn rows_of_pictures_are_the_same_in_one_pass_in_chunks_and_in_steps() {
             for ends in [chunks, (1..=length).collect()] {
                 let worst =
                     of(&ends).iter().zip(&whole).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
-                assert!(worst < 1e-3, "{name}, {} pictures: {worst}", prompt.images.len());
+                assert!(worst < 5e-3, "{name}, {} pictures: {worst}", prompt.images.len());
             }
         }
     }
@@ -459,7 +459,9 @@ fn a_tower_that_is_not_supported_is_named() {
         let folder = mlx_tests::model_folder(name);
         Vision::load(&folder, WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).map(drop)
     };
-    for (name, word) in [("qwen3_vl-f32", "qwen3_vl"), ("llama-f32", "vision_config")] {
+    for (name, word) in
+        [("gemma4-f32", "gemma4"), ("qwen2_vl-f32", "qwen2_vl"), ("llama-f32", "vision_config")]
+    {
         let error = load(name).expect_err(name).to_string();
         assert!(error.contains(word), "{error}");
     }

@@ -2,13 +2,16 @@
 //! config files and no device.
 
 mod files;
+mod grid;
 mod pixtral;
+mod qwen;
 
 use std::path::Path;
 
 use mlx_image::{Filter, resize};
 
 use self::pixtral::Pixtral;
+use self::qwen::Qwen;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::image::{Image, Pixels};
@@ -30,6 +33,7 @@ pub struct Processor {
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
     Pixtral(Pixtral),
+    Qwen(Qwen),
 }
 
 impl Processor {
@@ -52,11 +56,19 @@ impl Processor {
         };
         let settings = image_processor(folder)?;
         let settings = settings.as_ref();
-        if (family, vision.optional_text("model_type")?) != ("mistral3", Some("pixtral")) {
-            let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
-            return Err(Error::request("image", message));
-        }
-        let kind = Kind::Pixtral(Pixtral::read(&config, &vision, settings, tokenizer)?);
+        let kind = match (family, vision.optional_text("model_type")?) {
+            ("mistral3", Some("pixtral")) => {
+                Kind::Pixtral(Pixtral::read(&config, &vision, settings, tokenizer)?)
+            }
+            ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => {
+                expect_mrope(&config)?;
+                Kind::Qwen(Qwen::read(&vision, settings)?)
+            }
+            _ => {
+                let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
+                return Err(Error::request("image", message));
+            }
+        };
         let image_token = image_token(&config)?;
         let image_token_text = tokenizer.token(image_token).ok_or_else(|| {
             config.error("image_token_index", format_args!("is {image_token}, which is no token"))
@@ -86,6 +98,7 @@ impl Processor {
         let from = (pixels.height(), pixels.width());
         let (height, width) = match &self.kind {
             Kind::Pixtral(pixtral) => pixtral.size(from)?,
+            Kind::Qwen(qwen) => qwen.size(from)?,
         };
         if (height, width) == from {
             return Ok(pixels);
@@ -95,15 +108,30 @@ impl Processor {
 
     /// How many rows a picture has, which is in the size that the model wants.
     pub fn rows(&self, image: &Pixels) -> Result<usize> {
+        self.grid(image).map(|(rows, columns)| rows * columns)
+    }
+
+    /// The same as rows and columns of the picture.
+    pub(crate) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         match &self.kind {
-            Kind::Pixtral(pixtral) => pixtral.grid(image).map(|(rows, columns)| rows * columns),
+            Kind::Pixtral(pixtral) => pixtral.grid(image),
+            Kind::Qwen(qwen) => qwen.grid(image),
         }
+    }
+
+    /// Whether the rows of a picture have positions in height and width, of which it takes as many as its longer side has.
+    pub(crate) fn has_grid_positions(&self) -> bool {
+        matches!(self.kind, Kind::Qwen(_))
     }
 
     /// The tokens that stand for a picture, which is in the size that the model wants.
     fn tokens(&self, image: &Pixels) -> Result<Vec<u32>> {
         match &self.kind {
             Kind::Pixtral(pixtral) => pixtral.tokens(image, self.image_token),
+            Kind::Qwen(qwen) => {
+                let (rows, columns) = qwen.grid(image)?;
+                Ok(vec![self.image_token; rows * columns])
+            }
         }
     }
 
@@ -128,6 +156,17 @@ impl Processor {
         }
         Ok(expanded)
     }
+}
+
+/// Refuses a text model that does not say which pairs turn with height and width.
+fn expect_mrope(config: &Fields) -> Result<()> {
+    let text = config.section("text_config")?.unwrap_or_else(|| config.clone());
+    for key in ["rope_scaling", "rope_parameters"] {
+        if text.section(key)?.is_some_and(|section| section.has("mrope_section")) {
+            return Ok(());
+        }
+    }
+    Err(text.error("rope_parameters", "has no mrope_section, without which the model cannot be given images"))
 }
 
 /// Newer configs call it an id.

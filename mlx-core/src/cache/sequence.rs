@@ -17,6 +17,8 @@ pub struct SequenceState {
     variant: Variant,
     /// Positions that context shifts removed.
     dropped: usize,
+    /// How far the positions of the next rows are behind their places: pictures take fewer positions than rows.
+    position_shift: i32,
     checkpoints: Checkpoints,
 }
 
@@ -35,7 +37,7 @@ pub enum Rollback {
 impl SequenceState {
     /// An empty state of these layers, for passes of this variant.
     pub(crate) fn new(layers: Vec<LayerState>, variant: Variant) -> Self {
-        Self { layers, variant, dropped: 0, checkpoints: Checkpoints::default() }
+        Self { layers, variant, dropped: 0, position_shift: 0, checkpoints: Checkpoints::default() }
     }
 
     /// The same, empty, with keys and values quantized to so many bits in all layers that keep every position.
@@ -48,6 +50,16 @@ impl SequenceState {
     /// How it was computed. Only states of the same variant can stand in for each other.
     pub fn variant(&self) -> Variant {
         self.variant
+    }
+
+    /// How far the positions of the next rows are behind their places.
+    pub(crate) fn position_shift(&self) -> i32 {
+        self.position_shift
+    }
+
+    /// Sets that for the rows of the next passes.
+    pub(crate) fn set_position_shift(&mut self, shift: i32) {
+        self.position_shift = shift;
     }
 
     /// The number of positions that all layers have. In the middle of a pass the first layers have more.

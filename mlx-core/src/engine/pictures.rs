@@ -6,6 +6,7 @@ use std::ops::Range;
 
 pub(in crate::engine) use self::seen::Seen;
 use crate::error::{Error, Result};
+use crate::folder::ModelFolder;
 use crate::image::Pixels;
 use crate::processor::Processor;
 
@@ -17,6 +18,8 @@ pub(in crate::engine) struct Pictures {
     ends: Vec<usize>,
     /// The position of every row in the prompt, rising.
     places: Vec<usize>,
+    /// Rows and columns of each picture, where its rows have positions in height and width; empty where all rows have one position.
+    grids: Vec<(usize, usize)>,
 }
 
 /// Rows of a picture that stand in a part of the prompt.
@@ -31,8 +34,26 @@ pub(in crate::engine) struct PictureRows<'a> {
 }
 
 impl Pictures {
+    /// The pictures of a prompt, whose text may slide, for the model of a folder.
+    pub(in crate::engine) fn of(
+        prompt: &[u32],
+        images: &[Pixels],
+        slides: bool,
+        folder: &ModelFolder,
+    ) -> Result<Self> {
+        if images.is_empty() {
+            return Ok(Self::default());
+        }
+        let processor = folder.images.as_ref().map_err(|why| Error::request("images", why.as_str()))?;
+        if slides && processor.has_grid_positions() {
+            let message = "slide cannot be done with pictures of this model, which have positions of their own; evict-turns can";
+            return Err(Error::request("context_policy", message));
+        }
+        Self::new(prompt, images, processor)
+    }
+
     /// The pictures of a prompt in which the processor's token of pictures stands once for each of their rows.
-    pub(in crate::engine) fn new(prompt: &[u32], images: &[Pixels], processor: &Processor) -> Result<Self> {
+    fn new(prompt: &[u32], images: &[Pixels], processor: &Processor) -> Result<Self> {
         let (mut ends, mut rows) = (Vec::with_capacity(images.len()), 0);
         for image in images {
             rows += processor.rows(image)?;
@@ -48,7 +69,9 @@ impl Pictures {
             );
             return Err(Error::request("images", message));
         }
-        Ok(Self { images: images.to_vec(), ends, places })
+        let grids = images.iter().filter(|_| processor.has_grid_positions());
+        let grids = grids.map(|image| processor.grid(image)).collect::<Result<_>>()?;
+        Ok(Self { images: images.to_vec(), ends, places, grids })
     }
 
     pub(in crate::engine) fn is_empty(&self) -> bool {
@@ -87,6 +110,32 @@ impl Pictures {
         rows.collect()
     }
 
+    /// How far positions are from places behind the pictures that stand before this place: a picture takes as many positions as its longer
+    /// side has rows.
+    pub(in crate::engine) fn shift_at(&self, place: usize) -> i32 {
+        let before = self.ends.iter().zip(&self.grids).filter(|(end, _)| self.places[**end - 1] < place);
+        before.map(|(_, &(rows, columns))| rows.max(columns) as i32 - (rows * columns) as i32).sum()
+    }
+
+    /// Where each row of a part of the prompt is in time, height and width; empty where none is of a picture.
+    pub(in crate::engine) fn positions(&self, part: &Range<usize>) -> Vec<[i32; 3]> {
+        let of_pictures = self.within(part);
+        if self.grids.is_empty() || of_pictures.is_empty() {
+            return Vec::new();
+        }
+        let mut positions: Vec<[i32; 3]> =
+            part.clone().map(|place| [place as i32 + self.shift_at(place); 3]).collect();
+        for PictureRows { picture, rows, places } in of_pictures {
+            let first = self.places[picture.checked_sub(1).map_or(0, |before| self.ends[before])];
+            let (begin, columns) = (first as i32 + self.shift_at(first), self.grids[picture].1);
+            for (row, place) in rows.zip(places) {
+                let (down, across) = ((row / columns) as i32, (row % columns) as i32);
+                positions[place - part.start] = [begin, begin + down, begin + across];
+            }
+        }
+        positions
+    }
+
     /// The prompt with the number of each picture at all of its places.
     pub(in crate::engine) fn keys(&self, prompt: &[u32], numbers: &[u32]) -> Vec<u32> {
         let mut keys = prompt.to_vec();
@@ -111,7 +160,7 @@ mod tests {
             Some(*end)
         });
         let places = (0..prompt.len()).filter(|place| prompt[*place] == 9).collect();
-        Pictures { images, ends: ends.collect(), places }
+        Pictures { images, ends: ends.collect(), places, grids: Vec::new() }
     }
 
     #[test]
@@ -128,6 +177,30 @@ mod tests {
             });
             assert_eq!(parts.concat(), [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)], "{cut}");
         }
+    }
+
+    #[test]
+    fn rows_of_a_picture_have_positions_in_height_and_width() {
+        let prompt = [1, 9, 9, 9, 9, 9, 9, 3, 9, 4];
+        let pictures = Pictures { grids: vec![(2, 3), (1, 1)], ..pictures(&prompt, &[6, 1]) };
+        let expected = [
+            [0, 0, 0],
+            [1, 1, 1],
+            [1, 1, 2],
+            [1, 1, 3],
+            [1, 2, 1],
+            [1, 2, 2],
+            [1, 2, 3],
+            [4, 4, 4],
+            [5, 5, 5],
+            [6, 6, 6],
+        ];
+        assert_eq!(pictures.positions(&(0..10)), expected);
+        for cut in 2..7 {
+            assert_eq!([pictures.positions(&(0..cut)), pictures.positions(&(cut..10))].concat(), expected);
+        }
+        assert_eq!((pictures.positions(&(0..1)), pictures.positions(&(9..10))), (Vec::new(), Vec::new()));
+        assert_eq!([0, 7, 9, 20].map(|place| pictures.shift_at(place)), [0, -3, -3, -3]);
     }
 
     #[test]

@@ -152,11 +152,7 @@ impl GenerationRequest {
         };
         check_prompt(&prompt, max_tokens, options.slide, spec)?;
         options.check_form()?;
-        let pictures = match (options.images.as_slice(), &folder.images) {
-            ([], _) => Pictures::default(),
-            (images, Ok(processor)) => Pictures::new(&prompt, images, processor)?,
-            (_, Err(why)) => return Err(Error::request("images", why.as_str())),
-        };
+        let pictures = Pictures::of(&prompt, &options.images, options.slide.is_some(), folder)?;
         check_bias(&options.sampling.logit_bias, spec)?;
         let end_tokens = if options.ignore_eos { Vec::new() } else { folder.end_tokens.clone() };
         let compile = |constraint: &ConstraintSpec| {

@@ -21,14 +21,17 @@ pub enum Input {
         /// `[T, hidden]`
         hidden: Array,
     },
-    /// Token ids, `[T]`, and rows `[R, hidden]` that stand in for the embeddings of the tokens at these places of the pass, which rise.
+    /// Token ids, `[T]`, and rows of pictures at these places of the pass, which rise. The first `hidden` numbers of a row stand in for the
+    /// embedding of its token; if there are more, each further `hidden` are added behind one of the first layers.
     Pictured {
         /// `[T]`
         tokens: Array,
-        /// `[R, hidden]`
+        /// `[R, hidden * n]`
         rows: Array,
         /// `R` of them.
         places: Vec<usize>,
+        /// Where each row of the pass is in time, height and width; empty where places are positions.
+        positions: Vec<[i32; 3]>,
     },
     /// Hidden states before the first layer, `[T, hidden]`, as an image encoder gives them.
     Embeddings(Array),
@@ -83,7 +86,10 @@ impl Batch {
     /// Spans of these rows. At least one span.
     pub fn new(input: Input, spans: Vec<Span>) -> Self {
         let width = spans.iter().map(|span| span.len).sum();
-        let positions = Positions::of_text(spans.iter().map(Span::range), width);
+        let positions = match &input {
+            Input::Pictured { positions, .. } if !positions.is_empty() => Positions::of_grid(positions),
+            _ => Positions::of_text(spans.iter().map(Span::range), width),
+        };
         Self { input, positions, spans, width, per_span: false }
     }
 
@@ -114,9 +120,12 @@ impl Batch {
         let input = match &self.input {
             Input::Tokens(tokens) => Input::Tokens(pad(tokens)?),
             Input::Behind { tokens, hidden } => Input::Behind { tokens: pad(tokens)?, hidden: pad(hidden)? },
-            Input::Pictured { tokens, rows, places } => {
-                Input::Pictured { tokens: pad(tokens)?, rows: rows.clone(), places: places.clone() }
-            }
+            Input::Pictured { tokens, rows, places, positions } => Input::Pictured {
+                tokens: pad(tokens)?,
+                rows: rows.clone(),
+                places: places.clone(),
+                positions: positions.clone(),
+            },
             Input::Embeddings(rows) => Input::Embeddings(pad(rows)?),
         };
         let positions = Positions::of_text(self.spans.iter().map(Span::range), width);
@@ -140,6 +149,15 @@ impl Batch {
 
     pub(super) fn positions(&self) -> &Positions {
         &self.positions
+    }
+
+    /// The same where the positions of each state are so far behind its places; those in height and width say it themselves.
+    pub(super) fn shifted(&self, shifts: &[i32]) -> Result<Array> {
+        if self.positions.have_axes() || shifts.iter().all(|shift| *shift == 0) {
+            return self.positions.all();
+        }
+        let ranges = self.spans.iter().map(|span| (span.range(), shifts[span.state]));
+        Positions::of_shifted(ranges, self.width).all()
     }
 
     /// The number of rows, with padding.

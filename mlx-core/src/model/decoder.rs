@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mlx_rs::ops::{concatenate, multiply};
+use mlx_rs::ops::{add, concatenate, multiply, zeros_dtype};
 use mlx_rs::{Array, Dtype};
 
 use super::batch::{Batch, Input};
@@ -16,7 +16,7 @@ use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
 use super::rope::Ropes;
 use super::{Model, ModelSpec};
-use crate::array::scalar_like;
+use crate::array::{scalar_like, slice_axis};
 use crate::cache::{LayerState, SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
@@ -161,6 +161,7 @@ impl Model for Decoder {
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
+        let mut deep = Vec::new();
         let (hidden, per_layer_inputs) = match batch.input() {
             Input::Tokens(tokens) => {
                 let hidden = self.embedded(tokens)?;
@@ -168,8 +169,14 @@ impl Model for Decoder {
                 let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
                 (hidden, inputs)
             }
-            Input::Pictured { tokens, rows, places } => {
-                let hidden = with_rows(&self.embedded(tokens)?, rows, places)?;
+            Input::Pictured { tokens, rows, places, .. } => {
+                let width = self.config.hidden_size as i32;
+                let part = |index: i32| slice_axis(rows, 1, index * width, (index + 1) * width);
+                let hidden = with_rows(&self.embedded(tokens)?, &part(0)?, places)?;
+                for index in 1..rows.dim(1) / width {
+                    let nothing = zeros_dtype(hidden.shape(), hidden.dtype())?;
+                    deep.push(with_rows(&nothing, &part(index)?, places)?);
+                }
                 let inputs = self.per_layer_inputs.as_ref();
                 let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
                 (hidden, inputs)
@@ -188,13 +195,14 @@ impl Model for Decoder {
             // What an encoder gives is not scaled, and has no tokens.
             Input::Embeddings(rows) => (rows.as_dtype(self.dtype)?, None),
         };
-        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, hidden, layer: 0 })
+        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deep, hidden, layer: 0 })
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
         if pass.rotary.is_empty() {
             let long = pass.long_rows(states);
-            pass.rotary = self.ropes.rotary(&pass.batch.positions().rows()?, &long)?;
+            let shifts: Vec<i32> = states.iter().map(|state| state.position_shift()).collect();
+            pass.rotary = self.ropes.rotary(&pass.batch.shifted(&shifts)?, &long)?;
         }
         let mut end = pass.layer.saturating_add(layers);
         // Layers without states of their own follow at once: a state whose layers are done looks like one whose pass is.
@@ -209,6 +217,9 @@ impl Model for Decoder {
             let tokens = tokens.map(|all| PerLayerInputs::of_layer(all, layer)).transpose()?;
             let block = &self.blocks[layer];
             pass.hidden = block.forward(&pass.hidden, &pass.batch, rotary, tokens.as_ref(), &mut of_layer)?;
+            if let Some(rows) = pass.deep.get(layer) {
+                pass.hidden = add(&pass.hidden, rows)?;
+            }
         }
         pass.layer = end;
         Ok(())

@@ -72,7 +72,7 @@ pub(crate) use pass::Issued;
 pub use pass::Pass;
 pub use per_layer_input::PerLayerInputConfig;
 use rope::LONG;
-pub use rope::{RopeConfig, RopeDefaults, RopeScaling};
+pub use rope::{MropeSection, RopeConfig, RopeDefaults, RopeScaling};
 pub use short_conv::ShortConvConfig;
 pub use tensors::TensorNames;
 pub use vision::{Vision, VisionFootprint};

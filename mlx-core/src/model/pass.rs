@@ -16,6 +16,8 @@ pub struct Pass {
     pub(super) rotary: Vec<Rotary>,
     /// What layers get from the tokens themselves, `[T, layers, width]`.
     pub(super) per_layer_inputs: Option<Array>,
+    /// What is added behind the first layers, `[T, hidden]` each: features of pictures.
+    pub(super) deep: Vec<Array>,
     /// `[T, hidden]` after `layer` layers.
     pub(super) hidden: Array,
     pub(super) layer: usize,

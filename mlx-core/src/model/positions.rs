@@ -7,15 +7,38 @@ use mlx_rs::{Array, Dtype};
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// Positions, `[axes, T]` of i32. Text has one axis; a model that places pictures in height and width will have three.
+/// Positions, `[axes, T]` of i32. Text has one axis; where a model places pictures in height and width there are three.
 pub(super) struct Positions(Array);
 
 impl Positions {
     /// Those of text in `width` rows, from ranges of positions; padding is at 0.
     pub(super) fn of_text(ranges: impl Iterator<Item = Range<usize>>, width: usize) -> Self {
-        let mut positions: Vec<i32> = ranges.flatten().map(|position| position as i32).collect();
+        Self::of_shifted(ranges.map(|range| (range, 0)), width)
+    }
+
+    /// The same, each range so far from its places.
+    pub(super) fn of_shifted(ranges: impl Iterator<Item = (Range<usize>, i32)>, width: usize) -> Self {
+        let shifted = ranges.flat_map(|(range, shift)| range.map(move |position| position as i32 + shift));
+        let mut positions: Vec<i32> = shifted.collect();
         positions.resize(width, 0);
         Self(Array::from_slice(&positions, &[1, width as i32]))
+    }
+
+    /// Those of rows in time, height and width.
+    pub(super) fn of_grid(rows: &[[i32; 3]]) -> Self {
+        let axis = |axis: usize| rows.iter().map(move |row| row[axis]);
+        let positions: Vec<i32> = (0..3).flat_map(axis).collect();
+        Self(Array::from_slice(&positions, &[3, rows.len() as i32]))
+    }
+
+    /// Whether rows have positions in height and width.
+    pub(super) fn have_axes(&self) -> bool {
+        self.0.dim(0) > 1
+    }
+
+    /// `[T]` of i32, or `[3, T]`.
+    pub(super) fn all(&self) -> Result<Array> {
+        if self.have_axes() { Ok(self.0.clone()) } else { self.rows() }
     }
 
     /// `[T]` of i32, along the first axis.

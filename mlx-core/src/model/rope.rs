@@ -7,6 +7,6 @@ mod layers;
 mod rotary;
 
 pub(super) use config::LONG;
-pub use config::{RopeConfig, RopeDefaults, RopeScaling};
+pub use config::{MropeSection, RopeConfig, RopeDefaults, RopeScaling};
 pub(super) use layers::Ropes;
 pub(super) use rotary::{LongRows, Rotary};

@@ -8,6 +8,7 @@ mod footprint;
 mod merger;
 mod patches;
 mod pixtral;
+mod qwen;
 
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use self::config::{Normalization, PixtralConfig};
 pub use self::footprint::VisionFootprint;
 use self::merger::Projector;
 use self::pixtral::PixtralTower;
+use self::qwen::{QwenConfig, QwenTower};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::image::Pixels;
@@ -31,40 +33,98 @@ pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Resul
 
 /// A tower with its projector. Its weights never change.
 pub struct Vision {
-    config: PixtralConfig,
+    tower: Tower,
     normalization: Normalization,
-    tower: PixtralTower,
-    projector: Projector,
+    /// Pixels of a side.
+    patch_size: usize,
+    /// Pixels of a side of what becomes one row.
+    merged_patch: usize,
     footprint: VisionFootprint,
 }
+
+enum Tower {
+    Pixtral(PixtralTower, Projector),
+    Qwen(QwenTower),
+}
+
+/// What a tower's tensors may be called: a part of names that tells, and what the names here become.
+type Place = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// mlx-vlm leaves out the first part of the names, and has another one behind it.
+const PIXTRAL: [Place; 3] = [
+    ("model.vision_tower.", &[]),
+    (
+        "vision_tower.vision_model.",
+        &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi", "multi")],
+    ),
+    ("vision_tower.", &[("model.vision_tower.", "vision_tower."), ("model.multi", "multi")]),
+];
+
+const QWEN: [Place; 3] = [
+    ("model.visual.", &[]),
+    ("visual.", &[("model.visual.", "visual.")]),
+    ("vision_tower.", &[("model.visual.", "vision_tower.")]),
+];
 
 impl Vision {
     /// Loads the tower of the model in `folder`; an error names the family if its tower is not supported.
     pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Self> {
         let fields = Fields::read(&folder.join("config.json"))?;
-        let config = PixtralConfig::read(&fields)?;
-        let normalization = Normalization::read(folder)?;
-        let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
-        // mlx-vlm leaves out the first part of the names, and has another one behind it.
-        let places: [(&str, &[(&'static str, &'static str)]); 3] = [
-            ("model.vision_tower.", &[]),
-            (
-                "vision_tower.vision_model.",
-                &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi", "multi")],
-            ),
-            ("vision_tower.", &[("model.vision_tower.", "vision_tower."), ("model.multi", "multi")]),
-        ];
-        let has = |part: &str| weights.names().any(|name| name.starts_with(part));
-        let Some((_, names)) = places.into_iter().find(|(part, _)| has(part)) else {
-            return Err(Error::file(folder, "has no tensors of a vision tower"));
-        };
-        weights.rename(names);
-        weights.skip_all(|name| !name.contains("vision_tower.") && !name.contains("multi_modal_projector."));
+        let family = fields.optional_text("model_type")?.unwrap_or_default();
+        let vision = fields.section("vision_config")?;
+        let kind = vision.as_ref().map(|it| it.optional_text("model_type")).transpose()?.flatten();
+        match (family, kind) {
+            (_, _) if vision.is_none() => {
+                Err(fields.error("vision_config", "is missing; the model cannot be given images"))
+            }
+            ("mistral3", Some("pixtral")) => Self::load_pixtral(folder, &fields, policy, progress),
+            (family, _) if qwen::FAMILIES.contains(&family) => {
+                Self::load_qwen(folder, &fields, policy, progress)
+            }
+            (family, kind) => {
+                let kind = kind.unwrap_or_default();
+                let message =
+                    format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
+                Err(fields.error("model_type", message))
+            }
+        }
+    }
+
+    fn load_pixtral(
+        folder: &Path,
+        fields: &Fields,
+        policy: WeightPolicy,
+        progress: Progress,
+    ) -> Result<Self> {
+        let config = PixtralConfig::read(fields)?;
+        let mut weights = open(folder, fields, policy, progress, &PIXTRAL)?;
         let tower = PixtralTower::load(&mut weights, "model.vision_tower", &config)?;
         let projector = Projector::load(&mut weights, "model.multi_modal_projector", &config)?;
+        let tower = Tower::Pixtral(tower, projector);
+        Self::of(tower, weights, &config.shape(), Normalization::read(folder, Normalization::CLIP)?)
+    }
+
+    fn load_qwen(folder: &Path, fields: &Fields, policy: WeightPolicy, progress: Progress) -> Result<Self> {
+        let config = QwenConfig::read(fields)?;
+        let mut weights = open(folder, fields, policy, progress, &QWEN)?;
+        let tower = Tower::Qwen(QwenTower::load(&mut weights, "model.visual", &config)?);
+        Self::of(tower, weights, &config.shape(), Normalization::read(folder, Normalization::HALVES)?)
+    }
+
+    fn of(
+        tower: Tower,
+        weights: Weights,
+        shape: &footprint::Shape,
+        normalization: Normalization,
+    ) -> Result<Self> {
         let tally = weights.finish()?;
-        let footprint = VisionFootprint::new(&config, tally.device_bytes, tally.float_bytes());
-        Ok(Self { config, normalization, tower, projector, footprint })
+        Ok(Self {
+            tower,
+            normalization,
+            patch_size: shape.patch_size,
+            merged_patch: shape.patch_size * shape.spatial_merge_size,
+            footprint: VisionFootprint::new(shape, tally.device_bytes, tally.float_bytes()),
+        })
     }
 
     /// What it takes on the device.
@@ -72,18 +132,39 @@ impl Vision {
         self.footprint
     }
 
-    /// What a picture is to the text: `[rows, hidden]`, a row for each merged patch, from the top left in reading order. Its sides must be
-    /// multiples of a merged patch.
+    /// What a picture is to the text: `[rows, width]`, a row for each merged patch, from the top left in reading order. The first numbers of
+    /// a row, as many as the text's embeddings have, stand in for one; others are added behind the first layers of the text, layer by layer.
+    /// The sides of the picture must be multiples of a merged patch.
     pub fn features(&self, image: &Pixels) -> Result<Array> {
         let (columns, rows) = (image.width() as usize, image.height() as usize);
-        let (patch, merged) = (self.config.patch_size, self.config.merged_patch());
+        let (patch, merged) = (self.patch_size, self.merged_patch);
         if !columns.is_multiple_of(merged) || !rows.is_multiple_of(merged) {
             let message = format!("is {columns} x {rows} pixels; both must be multiples of {merged}");
             return Err(Error::request("image", message));
         }
         let grid = (rows / patch, columns / patch);
         let patches = patches::of(image, patch, &self.normalization);
-        let hidden = self.tower.forward(&patches, grid)?;
-        self.projector.forward(&hidden, grid)
+        match &self.tower {
+            Tower::Pixtral(tower, projector) => projector.forward(&tower.forward(&patches, grid)?, grid),
+            Tower::Qwen(tower) => tower.forward(&patches, grid),
+        }
     }
+}
+
+/// The weights of a tower that is at one of these places.
+fn open<'a>(
+    folder: &Path,
+    fields: &Fields,
+    policy: WeightPolicy,
+    progress: Progress<'a>,
+    places: &[Place],
+) -> Result<Weights<'a>> {
+    let mut weights = Weights::open(folder, QuantizationConfig::read(fields)?, policy, progress)?;
+    let has = |part: &str| weights.names().any(|name| name.starts_with(part));
+    let Some((part, names)) = places.iter().find(|(part, _)| has(part)) else {
+        return Err(Error::file(folder, "has no tensors of a vision tower"));
+    };
+    weights.rename(names);
+    weights.skip_all(|name| !name.starts_with(part) && !name.contains("multi_modal_projector."));
+    Ok(weights)
 }

@@ -2,13 +2,11 @@
 
 use mlx_image::sizes::{self, Size};
 
+use super::grid;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::image::Pixels;
 use crate::text::Tokenizer;
-
-/// The most pixels of a side of what becomes one row.
-const MOST: usize = 4096;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pixtral {
@@ -26,15 +24,6 @@ impl Pixtral {
         settings: Option<&Fields>,
         tokenizer: &Tokenizer,
     ) -> Result<Self> {
-        let patch = vision.optional_size("patch_size")?.unwrap_or(16);
-        let merge = config.optional_size("spatial_merge_size")?.unwrap_or(2);
-        let merged_patch = patch.saturating_mul(merge);
-        if merged_patch > MOST {
-            let message = format_args!(
-                "with patches of {patch} pixels makes {merged_patch}; at most {MOST} are supported"
-            );
-            return Err(config.error("spatial_merge_size", message));
-        }
         let size = settings.map(|settings| settings.section("size")).transpose()?.flatten();
         let longest_edge = size.map(|size| size.optional_size("longest_edge")).transpose()?.flatten();
         let token = |text: &str| {
@@ -44,7 +33,7 @@ impl Pixtral {
         };
         Ok(Self {
             longest_edge: longest_edge.unwrap_or(1024) as u32,
-            merged_patch: merged_patch as u32,
+            merged_patch: grid::side(vision, config)?,
             image_break_token: token("[IMG_BREAK]")?,
             image_end_token: token("[IMG_END]")?,
         })
@@ -56,12 +45,7 @@ impl Pixtral {
 
     /// Rows and columns of a picture.
     pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
-        let (width, height, side) = (image.width(), image.height(), self.merged_patch);
-        if !width.is_multiple_of(side) || !height.is_multiple_of(side) {
-            let message = format!("is {width} x {height} pixels; both must be multiples of {side}");
-            return Err(Error::request("image", message));
-        }
-        Ok(((height / side) as usize, (width / side) as usize))
+        grid::of(image, self.merged_patch)
     }
 
     pub(super) fn tokens(&self, image: &Pixels, image_token: u32) -> Result<Vec<u32>> {

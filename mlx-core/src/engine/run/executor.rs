@@ -193,7 +193,9 @@ impl Device {
             let drafted = plan.drafted(*id);
             let draft = sequence.drafts.iter().flat_map(|it| &it.draft.tokens).take(drafted).copied();
             let rows = std::iter::once(newest).chain(draft).collect();
+            let shift = sequence.pictures.shift_at(sequence.history.len());
             let state = &mut sequence.running().state;
+            state.set_position_shift(shift);
             if drafted > 0 {
                 state.trace(true);
             }
@@ -286,13 +288,19 @@ impl Device {
             let keep = sequence.limits.keep;
             self.shift_if_full(&mut sequence.running().state, keep)?;
         }
+        for (chunk, sequence) in chunks.iter().zip(running.iter_mut()) {
+            let shift = sequence.pictures.shift_at(chunk.range.start);
+            sequence.running().state.set_position_shift(shift);
+        }
         let mut spans = Vec::with_capacity(chunks.len());
         for (chunk, sequence) in chunks.iter().zip(running) {
             let start = sequence.running().state.offset();
             let logits = if chunk.ends_prompt { LogitRows::Last } else { LogitRows::None };
             let tokens = &sequence.history.tokens()[chunk.range.clone()];
             let pictures = sequence.features_within(&chunk.range)?;
-            spans.push(PrefillChunk { tokens, start, logits, pictures });
+            let positions = sequence.pictures.positions(&chunk.range);
+            let shift = sequence.pictures.shift_at(chunk.range.start);
+            spans.push(PrefillChunk { tokens, start, logits, pictures, positions, shift });
         }
         match spans.as_slice() {
             [only] if chunks[0].replay => self.begin_replay(adapter, only.tokens, only.start),

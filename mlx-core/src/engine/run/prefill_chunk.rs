@@ -12,12 +12,16 @@ pub(in crate::engine) struct PrefillChunk<'a> {
     pub(in crate::engine) logits: LogitRows,
     /// Rows of pictures, and their places among these tokens.
     pub(in crate::engine) pictures: Vec<(Hidden, Vec<usize>)>,
+    /// Where each token is in time, height and width, if that is not the same.
+    pub(in crate::engine) positions: Vec<[i32; 3]>,
+    /// How far positions are from places where they are.
+    pub(in crate::engine) shift: i32,
 }
 
 impl<'a> PrefillChunk<'a> {
     /// A chunk without pictures.
     pub(in crate::engine) fn of_text(tokens: &'a [u32], start: usize, logits: LogitRows) -> Self {
-        Self { tokens, start, logits, pictures: Vec::new() }
+        Self { tokens, start, logits, pictures: Vec::new(), positions: Vec::new(), shift: 0 }
     }
 }
 
@@ -35,7 +39,17 @@ pub(super) fn input_of(chunks: &[PrefillChunk]) -> Result<Input> {
     if rows.is_empty() {
         return Ok(Input::Tokens(tokens));
     }
-    Ok(Input::Pictured { tokens, rows: Hidden::joined(rows)?.into_array(), places })
+    let has_grids = chunks.iter().any(|chunk| !chunk.positions.is_empty());
+    let positions = if has_grids { chunks.iter().flat_map(positions_of).collect() } else { Vec::new() };
+    Ok(Input::Pictured { tokens, rows: Hidden::joined(rows)?.into_array(), places, positions })
+}
+
+fn positions_of(chunk: &PrefillChunk) -> Vec<[i32; 3]> {
+    if !chunk.positions.is_empty() {
+        return chunk.positions.clone();
+    }
+    let first = chunk.start as i32 + chunk.shift;
+    (first..first + chunk.tokens.len() as i32).map(|position| [position; 3]).collect()
 }
 
 /// The spans of the same pass, a state for each chunk.

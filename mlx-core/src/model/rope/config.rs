@@ -70,6 +70,31 @@ pub struct RopeConfig {
     pub scaling: RopeScaling,
     /// A factor of rotated queries and keys.
     pub attention_factor: Option<f64>,
+    /// Which pairs turn with time, height and width, where rows have such positions.
+    pub mrope: Option<MropeSection>,
+}
+
+/// How many pairs turn with time, height and width (Bai et al., 2025, arXiv:2502.13923).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MropeSection {
+    /// Pairs of each axis.
+    pub section: [usize; 3],
+    /// Whether they take turns, as far as there are pairs for height and width, and not one axis after the other.
+    pub interleaved: bool,
+}
+
+impl MropeSection {
+    /// The axis of each of so many pairs.
+    pub(super) fn axes(self, pairs: usize) -> Vec<usize> {
+        let [time, height, width] = self.section;
+        let axis = |pair: usize| match (self.interleaved, pair % 3) {
+            (true, 1) if pair < 3 * height => 1,
+            (true, 2) if pair < 3 * width => 2,
+            (true, _) => 0,
+            (false, _) => usize::from(pair >= time) + usize::from(pair >= time + height),
+        };
+        (0..pairs).map(axis).collect()
+    }
 }
 
 /// What holds for a family where config.json says nothing.
@@ -180,6 +205,7 @@ impl Section<'_> {
             interleaved: self.defaults.interleaved,
             scaling: RopeScaling::None,
             attention_factor: None,
+            mrope: self.inner.as_ref().map(mrope).transpose()?.flatten(),
         };
         if let Some(inner) = &self.inner {
             self.read_scaling(&mut config, inner, head_dim)?;
@@ -285,6 +311,21 @@ impl Section<'_> {
         let original_max_position_embeddings = original as usize;
         Ok((RopeScaling::Long { short, long, original_max_position_embeddings }, Some(attention_factor)))
     }
+}
+
+fn mrope(inner: &Fields) -> Result<Option<MropeSection>> {
+    let given = inner.numbers("mrope_section")?;
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let whole = |number: &f64| {
+        (number.fract() == 0.0 && (0.0..65_536.0).contains(number)).then_some(*number as usize)
+    };
+    let section: Option<Vec<usize>> = given.iter().map(whole).collect();
+    let section = section.and_then(|section| <[usize; 3]>::try_from(section).ok());
+    let section = section.ok_or_else(|| inner.error("mrope_section", "must be three counts of pairs"))?;
+    let interleaved = inner.optional_flag("mrope_interleaved")?.unwrap_or(false);
+    Ok(Some(MropeSection { section, interleaved }))
 }
 
 /// The key of the kind of scaling, which has two names.

@@ -20,6 +20,8 @@ pub(in crate::model) struct Rope {
     pub(super) long: Option<Array>,
     /// A factor of the rotated dims.
     pub(super) attention_factor: Option<f32>,
+    /// The axis of each pair, `[dims / 2]`, where rows have positions in time, height and width.
+    pub(super) axes: Option<Array>,
     /// Whether the rotation is one operation.
     pub(super) fused: bool,
 }
@@ -46,6 +48,10 @@ impl Rope {
                 .attention_factor
                 .filter(|factor| (factor - 1.0).abs() > f64::EPSILON)
                 .map(|factor| factor as f32),
+            axes: config.mrope.map(|mrope| {
+                let axes = mrope.axes(dims / 2).into_iter().map(|axis| axis as i32);
+                Array::from_slice(&axes.collect::<Vec<_>>(), &[(dims / 2) as i32])
+            }),
             fused,
         }
     }

@@ -27,13 +27,19 @@ pub(in crate::model) enum Rotary {
 }
 
 impl Rotary {
-    /// For rows at `positions`, `[T]` of i32.
+    /// For rows at `positions`, `[T]` of i32, or `[3, T]` in time, height and width.
     pub(super) fn new(rope: &Rope, positions: &Array, long: &LongRows) -> Result<Self> {
-        if rope.fused {
+        let has_axes = positions.ndim() > 1;
+        if rope.fused && !has_axes {
             return Ok(Self::Fused { rope: rope.clone(), positions: positions.clone(), long: long.clone() });
         }
         // Once a pass; the fused operation of MLX's CPU backend would compute them in every layer.
-        let column = positions.as_dtype(Dtype::Float32)?.reshape(&[-1, 1, 1])?;
+        let column = match &rope.axes {
+            Some(axes) if has_axes => positions.take_axis(axes, 0)?.swap_axes(0, 1)?.expand_dims(1)?,
+            _ if has_axes => slice_axis(positions, 0, 0, 1)?.reshape(&[-1, 1, 1])?,
+            _ => positions.reshape(&[-1, 1, 1])?,
+        };
+        let column = column.as_dtype(Dtype::Float32)?;
         let column = multiply(column, Array::from_f32(rope.scale))?;
         let angles =
             |inverse: Option<&Array>| -> Result<Array> { Ok(multiply(&column, rope.frequencies(inverse)?)?) };
@@ -145,6 +151,7 @@ mod tests {
                 interleaved: *interleaved,
                 scaling: scaling.clone(),
                 attention_factor: *attention_factor,
+                mrope: None,
             };
             let rope = Rope::new(&config, fused);
             let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();

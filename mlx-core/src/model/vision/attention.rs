@@ -5,39 +5,28 @@ use mlx_rs::fast::scaled_dot_product_attention;
 use mlx_rs::ops::concatenate;
 
 use super::axial_rope::AxialRope;
-use super::config::PixtralConfig;
 use crate::array::slice_axis;
 use crate::error::Result;
-use crate::model::linear::{Linear, Part};
-use crate::weights::Weights;
+use crate::model::linear::Linear;
 
-/// Patches that attend at once, which bounds the memory of their scores.
-pub(super) const QUERIES: i32 = 512;
+/// The most scores that are there at once, of all heads: 256 MB of f32.
+const SCORES: usize = 64 << 20;
 
-/// Attention without biases.
+/// How many of so many patches attend at once, which bounds the memory of their scores.
+pub(super) fn queries_at_once(patches: usize, heads: usize) -> usize {
+    (SCORES / (patches * heads).max(1)).clamp(32, 512)
+}
+
+/// Attention with its matrices.
 pub(super) struct Attention {
     /// Queries, keys and values.
-    projection: Linear,
-    output: Linear,
-    heads: i32,
-    head_dim: i32,
+    pub(super) projection: Linear,
+    pub(super) output: Linear,
+    pub(super) heads: i32,
+    pub(super) head_dim: i32,
 }
 
 impl Attention {
-    /// Takes `{name}.q_proj` and its like.
-    pub(super) fn load(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Self> {
-        let width = config.hidden_size;
-        let names = ["q_proj", "k_proj", "v_proj"].map(|part| format!("{name}.{part}"));
-        let parts = names.each_ref().map(|name| Part { name, outputs: width });
-        let output = Part { name: &format!("{name}.o_proj"), outputs: width };
-        Ok(Self {
-            projection: Linear::load(weights, &parts, width, false)?,
-            output: Linear::load(weights, &[output], width, false)?,
-            heads: config.num_attention_heads as i32,
-            head_dim: config.head_dim as i32,
-        })
-    }
-
     /// `[patches, width]` to the same shape.
     pub(super) fn forward(&self, input: &Array, rope: &AxialRope) -> Result<Array> {
         let (patches, width) = (input.dim(0), self.heads * self.head_dim);
@@ -49,8 +38,9 @@ impl Attention {
         let (queries, keys, values) = (rope.rotate(&part(0)?)?, rope.rotate(&part(1)?)?, part(2)?);
         let scale = (self.head_dim as f32).sqrt().recip();
         let mut mixed = Vec::new();
-        for start in (0..patches).step_by(QUERIES as usize) {
-            let some = slice_axis(&queries, 2, start, patches.min(start + QUERIES))?;
+        let at_once = queries_at_once(patches as usize, self.heads as usize);
+        for start in (0..patches).step_by(at_once) {
+            let some = slice_axis(&queries, 2, start, patches.min(start + at_once as i32))?;
             mixed.push(scaled_dot_product_attention(&some, &keys, &values, scale, None, None)?);
         }
         let mixed = concatenate(&mixed.iter().collect::<Vec<_>>(), 2)?;

@@ -6,7 +6,8 @@ use mlx_rs::{Array, Dtype};
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// The turns of all patches of a picture.
+/// The turns of all patches of a picture. Rows take the frequencies of even index; columns the same, or those of odd index, which lie
+/// between.
 pub(super) struct AxialRope {
     /// `[patches, head_dim]`
     cos: Array,
@@ -14,12 +15,12 @@ pub(super) struct AxialRope {
 }
 
 impl AxialRope {
-    /// Of a grid of rows and columns, for heads of this width, which is a multiple of 4. Rows take the frequencies of even index and
-    /// columns those of odd index.
+    /// Of a grid of rows and columns, for heads of this width, which is a multiple of 4.
     pub(super) fn new(
         (rows, columns): (usize, usize),
         head_dim: usize,
         theta: f32,
+        columns_between: bool,
         dtype: Dtype,
     ) -> Result<Self> {
         let frequency = |index: usize| theta.powf((2 * index) as f32 / head_dim as f32).recip();
@@ -27,7 +28,7 @@ impl AxialRope {
             let of = move |place: usize, odd: usize| {
                 (0..head_dim / 4).map(move |index| place as f32 * frequency(2 * index + odd))
             };
-            let both: Vec<f32> = of(row, 0).chain(of(column, 1)).collect();
+            let both: Vec<f32> = of(row, 0).chain(of(column, usize::from(columns_between))).collect();
             [both.clone(), both].concat()
         };
         let turns: Vec<f32> = (0..rows)

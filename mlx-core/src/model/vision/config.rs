@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::footprint::Shape;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
@@ -38,14 +39,8 @@ pub(super) struct PixtralConfig {
 impl PixtralConfig {
     /// Reads `vision_config` and what stands beside it.
     pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let family = fields.optional_text("model_type")?.unwrap_or_default();
         let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
         let vision = fields.section("vision_config")?.ok_or_else(missing)?;
-        let kind = vision.optional_text("model_type")?.unwrap_or_default();
-        if (family, kind) != ("mistral3", "pixtral") {
-            let message = format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
-            return Err(fields.error("model_type", message));
-        }
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
         let size =
             |key: &str, usual: usize| Ok::<_, crate::Error>(vision.optional_size(key)?.unwrap_or(usual));
@@ -75,20 +70,27 @@ impl PixtralConfig {
         })
     }
 
-    /// Pixels of a side of what becomes one row.
-    pub(super) fn merged_patch(&self) -> usize {
-        self.patch_size * self.spatial_merge_size
+    /// The sizes of the tower.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            patch_size: self.patch_size,
+            spatial_merge_size: self.spatial_merge_size,
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            num_heads: self.num_attention_heads,
+            row_width: self.text_hidden_size,
+        }
     }
 }
 
-fn bounded(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
+pub(super) fn bounded(fields: &Fields, key: &str, usual: usize) -> Result<usize> {
     match fields.optional_size(key)?.unwrap_or(usual) {
         size if size <= MOST => Ok(size),
         size => Err(fields.error(key, format_args!("is {size}; at most {MOST} are supported"))),
     }
 }
 
-fn activation(fields: &Fields, key: &str) -> Result<Activation> {
+pub(super) fn activation(fields: &Fields, key: &str) -> Result<Activation> {
     let name = fields.optional_text(key)?.unwrap_or("gelu");
     let known = Activation::named(name).filter(|it| *it != Activation::Xielu);
     known.ok_or_else(|| fields.error(key, format_args!("{name:?} is not supported")))
@@ -121,23 +123,26 @@ pub(super) struct Normalization {
 
 impl Normalization {
     /// CLIP's (Radford et al., 2021, arXiv:2103.00020).
-    const CLIP: Self = Self {
+    pub(super) const CLIP: Self = Self {
         image_mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
         image_std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
     };
 
-    /// Reads preprocessor_config.json, or the section of processor_config.json; CLIP's where neither says anything.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
-        let Some(fields) = image_processor(folder)? else { return Ok(Self::CLIP) };
+    /// From -1 to 1.
+    pub(super) const HALVES: Self = Self { image_mean: [0.5; 3], image_std: [0.5; 3] };
+
+    /// Reads preprocessor_config.json, or the section of processor_config.json; the `usual` one where neither says anything.
+    pub(super) fn read(folder: &Path, usual: Self) -> Result<Self> {
+        let Some(fields) = image_processor(folder)? else { return Ok(usual) };
         let three = |key: &str, usual: [f64; 3]| match fields.numbers(key)?.as_slice() {
             [] => Ok(usual),
             &[red, green, blue] => Ok([red, green, blue]),
             other => Err(fields.error(key, format_args!("has {} numbers; 3 are needed", other.len()))),
         };
-        let image_std = three("image_std", Self::CLIP.image_std)?;
+        let image_std = three("image_std", usual.image_std)?;
         if image_std.contains(&0.0) {
             return Err(fields.error("image_std", "holds 0; pixels are divided by it"));
         }
-        Ok(Self { image_mean: three("image_mean", Self::CLIP.image_mean)?, image_std })
+        Ok(Self { image_mean: three("image_mean", usual.image_mean)?, image_std })
     }
 }

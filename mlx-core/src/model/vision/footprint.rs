@@ -1,8 +1,20 @@
 //! Bytes that pictures take on the device, from the shape of the tower alone.
 
-use super::attention::QUERIES;
-use super::config::PixtralConfig;
+use super::attention::queries_at_once;
 use crate::image::Pixels;
+
+/// The sizes of a tower.
+pub(super) struct Shape {
+    /// Pixels of a side.
+    pub(super) patch_size: usize,
+    /// Patches of a side that become one row.
+    pub(super) spatial_merge_size: usize,
+    pub(super) hidden_size: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) num_heads: usize,
+    /// Numbers of a row of features.
+    pub(super) row_width: usize,
+}
 
 /// What a tower takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +31,12 @@ pub struct VisionFootprint {
     bytes_per_score: u64,
     /// Bytes of a row of features.
     bytes_per_row: u64,
+    heads: usize,
 }
 
 impl VisionFootprint {
     /// For activations of `size` bytes.
-    pub(super) fn new(config: &PixtralConfig, weight_bytes: u64, size: u64) -> Self {
+    pub(super) fn new(config: &Shape, weight_bytes: u64, size: u64) -> Self {
         let patch = (config.patch_size * config.patch_size) as u64;
         let merged = (config.spatial_merge_size * config.spatial_merge_size) as u64;
         let (hidden, inner) = (config.hidden_size as u64, config.intermediate_size as u64);
@@ -31,12 +44,20 @@ impl VisionFootprint {
         // computed and turned, the answers; the gate, what it multiplies and both together; turns as f32 and in the type of the weights.
         let pixels = 3 * patch * (8 + size);
         let layer = (18 * hidden + 5 * inner) * size;
-        let turns = 6 * config.head_dim as u64 * size.max(4);
+        let turns = 6 * (config.hidden_size / config.num_heads) as u64 * size.max(4);
         // The scores, their softmax and a copy.
-        let bytes_per_score = 4 * config.num_attention_heads as u64 * 4;
-        let bytes_per_row = config.text_hidden_size as u64 * size;
+        let bytes_per_score = 4 * config.num_heads as u64 * 4;
+        let bytes_per_row = config.row_width as u64 * size;
         let bytes_per_patch = pixels + layer + turns + 4 * bytes_per_row;
-        Self { weight_bytes, patch, merged, bytes_per_patch, bytes_per_score, bytes_per_row }
+        Self {
+            weight_bytes,
+            patch,
+            merged,
+            bytes_per_patch,
+            bytes_per_score,
+            bytes_per_row,
+            heads: config.num_heads,
+        }
     }
 
     /// Bytes of the features of a picture.
@@ -47,7 +68,8 @@ impl VisionFootprint {
     /// Bytes that the tower takes beside its weights while it sees a picture, with the features.
     pub fn pass(&self, image: &Pixels) -> u64 {
         let patches = self.patches(image);
-        patches * (self.bytes_per_patch + self.bytes_per_score * patches.min(QUERIES as u64))
+        let at_once = queries_at_once(patches as usize, self.heads).min(patches as usize);
+        patches * (self.bytes_per_patch + self.bytes_per_score * at_once as u64)
     }
 
     /// Bytes of the pictures of a request: their features, and the tower's work on the largest. It sees one at a time.

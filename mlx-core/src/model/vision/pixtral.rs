@@ -55,7 +55,7 @@ impl PixtralTower {
     /// The patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[patches, hidden]`.
     pub(super) fn forward(&self, patches: &Array, grid: (usize, usize)) -> Result<Array> {
         let dtype = self.patch_conv.dtype();
-        let rope = AxialRope::new(grid, self.head_dim, self.rope_theta, dtype)?;
+        let rope = AxialRope::new(grid, self.head_dim, self.rope_theta, true, dtype)?;
         let mut hidden = self.ln_pre.forward(&matmul(patches.as_dtype(dtype)?, &self.patch_conv)?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden, &rope)?;
@@ -64,6 +64,20 @@ impl PixtralTower {
         }
         Ok(hidden)
     }
+}
+
+/// Without biases.
+fn attention(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Attention> {
+    let width = config.hidden_size;
+    let names = ["q_proj", "k_proj", "v_proj"].map(|part| format!("{name}.{part}"));
+    let parts = names.each_ref().map(|name| Part { name, outputs: width });
+    let output = Part { name: &format!("{name}.o_proj"), outputs: width };
+    Ok(Attention {
+        projection: Linear::load(weights, &parts, width, false)?,
+        output: Linear::load(weights, &[output], width, false)?,
+        heads: config.num_attention_heads as i32,
+        head_dim: config.head_dim as i32,
+    })
 }
 
 /// PyTorch has the colors before rows and columns, MLX behind them.
@@ -87,7 +101,7 @@ impl Layer {
         let down = Part { name: &format!("{feed}.down_proj"), outputs: width };
         Ok(Self {
             attention_norm: Norm::load(weights, &format!("{name}.attention_norm"), width, NORM)?,
-            attention: Attention::load(weights, &format!("{name}.attention"), config)?,
+            attention: attention(weights, &format!("{name}.attention"), config)?,
             ffn_norm: Norm::load(weights, &format!("{name}.ffn_norm"), width, NORM)?,
             gate_up: Linear::load(weights, &parts, width, false)?,
             activation: Activated::load(weights, &feed, config.hidden_act)?,

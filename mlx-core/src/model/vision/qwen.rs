@@ -1,0 +1,306 @@
+//! Qwen's tower (Bai et al., 2025, arXiv:2511.21631), of Qwen3-VL and Qwen 3.5: learned positions, rope over rows and columns, and squares
+//! of patches that become one row. In Qwen3-VL features of middle layers follow the first layers of the text.
+
+use mlx_rs::Array;
+use mlx_rs::ops::{add, concatenate, matmul, multiply};
+
+use super::attention::Attention;
+use super::axial_rope::AxialRope;
+use super::config::{activation, bounded};
+use super::footprint::Shape;
+use crate::config::Fields;
+use crate::error::Result;
+use crate::model::activation::{Activated, Activation};
+use crate::model::linear::{Linear, Part};
+use crate::model::norm::{Norm, NormConfig, NormKind};
+use crate::weights::Weights;
+
+/// Those with such a tower.
+pub(super) const FAMILIES: [&str; 4] = ["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
+
+/// Of all norms of the tower, whatever config.json says.
+const NORM: NormConfig = NormConfig { kind: NormKind::LayerWithBias, eps: 1e-6 };
+
+/// Of the rope, whatever config.json says.
+const THETA: f32 = 10_000.0;
+
+/// What config.json says about the tower.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct QwenConfig {
+    depth: usize,
+    hidden_size: usize,
+    intermediate_size: usize,
+    num_heads: usize,
+    patch_size: usize,
+    spatial_merge_size: usize,
+    temporal_patch_size: usize,
+    /// Learned positions of a side of their square.
+    positions: usize,
+    hidden_act: Activation,
+    /// The width of the text's embeddings.
+    out_hidden_size: usize,
+    /// The layers whose features are added behind the first layers of the text.
+    deepstack_visual_indexes: Vec<usize>,
+}
+
+impl QwenConfig {
+    /// Reads `vision_config`.
+    pub(super) fn read(fields: &Fields) -> Result<Self> {
+        let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
+        let vision = fields.section("vision_config")?.ok_or_else(missing)?;
+        let (hidden_size, num_heads) =
+            (bounded(&vision, "hidden_size", 1152)?, bounded(&vision, "num_heads", 16)?);
+        if !hidden_size.is_multiple_of(4 * num_heads) {
+            let message = "must divide hidden_size into heads whose width is a multiple of 4";
+            return Err(vision.error("num_heads", message));
+        }
+        let learned = bounded(&vision, "num_position_embeddings", 2304)?;
+        let positions = learned.isqrt();
+        if positions * positions != learned {
+            return Err(
+                vision.error("num_position_embeddings", format_args!("is {learned}, which is no square"))
+            );
+        }
+        let depth = bounded(&vision, "depth", 27)?;
+        let mut deep = vision.numbers("deepstack_visual_indexes")?;
+        let family = fields.optional_text("model_type")?.unwrap_or_default();
+        if family.starts_with("qwen3_vl") && !vision.has("deepstack_visual_indexes") {
+            deep = vec![8.0, 16.0, 24.0];
+        }
+        if let Some(layer) =
+            deep.iter().find(|layer| layer.fract() != 0.0 || !(0.0..depth as f64).contains(*layer))
+        {
+            let message = format_args!("names layer {layer}; there are {depth}");
+            return Err(vision.error("deepstack_visual_indexes", message));
+        }
+        Ok(Self {
+            depth,
+            hidden_size,
+            intermediate_size: vision.optional_size("intermediate_size")?.unwrap_or(4304),
+            num_heads,
+            patch_size: bounded(&vision, "patch_size", 16)?,
+            spatial_merge_size: bounded(&vision, "spatial_merge_size", 2)?,
+            temporal_patch_size: bounded(&vision, "temporal_patch_size", 2)?,
+            positions,
+            hidden_act: if vision.has("hidden_act") {
+                activation(&vision, "hidden_act")?
+            } else {
+                Activation::GeluTanh
+            },
+            out_hidden_size: bounded(&vision, "out_hidden_size", 3584)?,
+            deepstack_visual_indexes: deep.into_iter().map(|layer| layer as usize).collect(),
+        })
+    }
+
+    /// The sizes of the tower.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            patch_size: self.patch_size,
+            spatial_merge_size: self.spatial_merge_size,
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            num_heads: self.num_heads,
+            row_width: self.out_hidden_size * (1 + self.deepstack_visual_indexes.len()),
+        }
+    }
+}
+
+/// The tower.
+pub(super) struct QwenTower {
+    /// `[3 * patch_size^2, hidden]`, and a bias.
+    patch_embed: (Array, Array),
+    /// `[positions^2, hidden]`
+    pos_embed: Array,
+    positions: usize,
+    blocks: Vec<Block>,
+    merger: Merger,
+    /// Behind these layers.
+    deepstack: Vec<(usize, Merger)>,
+    head_dim: usize,
+}
+
+impl QwenTower {
+    /// Takes `{name}.patch_embed` and its like.
+    pub(super) fn load(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<Self> {
+        let hidden = config.hidden_size;
+        let block = |weights: &mut Weights, index: usize| {
+            Block::load(weights, &format!("{name}.blocks.{index}"), config)
+        };
+        let deep = config.deepstack_visual_indexes.iter().enumerate();
+        Ok(Self {
+            patch_embed: patch_embed(weights, &format!("{name}.patch_embed.proj"), config)?,
+            pos_embed: weights
+                .take(&format!("{name}.pos_embed.weight"), &[config.positions * config.positions, hidden])?,
+            positions: config.positions,
+            blocks: (0..config.depth).map(|index| block(weights, index)).collect::<Result<_>>()?,
+            merger: Merger::load(weights, &format!("{name}.merger"), config, false)?,
+            deepstack: deep
+                .map(|(index, layer)| {
+                    let name = format!("{name}.deepstack_merger_list.{index}");
+                    Ok((*layer, Merger::load(weights, &name, config, true)?))
+                })
+                .collect::<Result<_>>()?,
+            head_dim: hidden / config.num_heads,
+        })
+    }
+
+    /// The patches of one picture, `[patches, 3 * patch_size^2]`, in a grid of rows and columns, to `[squares, width]`.
+    pub(super) fn forward(&self, patches: &Array, grid: (usize, usize)) -> Result<Array> {
+        let (kernel, bias) = &self.patch_embed;
+        let dtype = kernel.dtype();
+        let rope = AxialRope::new(grid, self.head_dim, THETA, false, dtype)?;
+        let mut hidden = add(matmul(patches.as_dtype(dtype)?, kernel)?, bias)?;
+        hidden = add(hidden, self.positions(grid)?.as_dtype(dtype)?)?;
+        let mut deep = Vec::new();
+        for (index, block) in self.blocks.iter().enumerate() {
+            hidden = block.forward(&hidden, &rope)?;
+            // What is in flight is one layer, whose memory is known.
+            hidden.eval()?;
+            for (_, merger) in self.deepstack.iter().filter(|(layer, _)| *layer == index) {
+                let features = merger.forward(&hidden, grid)?;
+                features.eval()?;
+                deep.push(features);
+            }
+        }
+        let first = self.merger.forward(&hidden, grid)?;
+        let all: Vec<&Array> = std::iter::once(&first).chain(&deep).collect();
+        Ok(if let [only] = all[..] { only.clone() } else { concatenate(&all, 1)? })
+    }
+
+    /// The learned positions between which each patch lies, `[patches, hidden]`: the corners of the picture are those of the square.
+    fn positions(&self, (rows, columns): (usize, usize)) -> Result<Array> {
+        let side = self.positions;
+        // The two that are next to a place, and the share of the second.
+        let between = |place: usize, count: usize| {
+            let at = if count > 1 { place as f32 * ((side - 1) as f32 / (count - 1) as f32) } else { 0.0 };
+            let first = (at.floor() as usize).min(side - 1);
+            ([first, (first + 1).min(side - 1)], at - first as f32)
+        };
+        let (mut indices, mut shares): ([Vec<i32>; 4], [Vec<f32>; 4]) = Default::default();
+        for row in 0..rows {
+            let (tops, down) = between(row, rows);
+            for column in 0..columns {
+                let (lefts, across) = between(column, columns);
+                for corner in 0..4 {
+                    let (below, right) = (corner / 2, corner % 2);
+                    indices[corner].push((tops[below] * side + lefts[right]) as i32);
+                    let share = |second: usize, share: f32| if second == 1 { share } else { 1.0 - share };
+                    shares[corner].push(share(below, down) * share(right, across));
+                }
+            }
+        }
+        let count = (rows * columns) as i32;
+        let corners = indices.iter().zip(&shares).map(|(indices, shares)| -> Result<Array> {
+            let rows = self.pos_embed.take_axis(Array::from_slice(indices, &[count]), 0)?;
+            Ok(multiply(rows, Array::from_slice(shares, &[count, 1]))?)
+        });
+        let corners = corners.collect::<Result<Vec<_>>>()?;
+        Ok(concatenate(&corners.iter().collect::<Vec<_>>(), 0)?
+            .reshape(&[4, count, -1])?
+            .sum_axis(0, false)?)
+    }
+}
+
+/// The frame of a picture is seen twice, so the kernels of the frames are added. PyTorch has the colors before frames, rows and columns, MLX
+/// behind them.
+fn patch_embed(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<(Array, Array)> {
+    let QwenConfig { hidden_size: hidden, patch_size: size, temporal_patch_size: frames, .. } = *config;
+    let (first, weight) = ([hidden, 3, frames, size, size], format!("{name}.weight"));
+    let kernel = if weights.shape(&weight) == Some(&first[..]) {
+        weights.take(&weight, &first)?
+    } else {
+        weights.take(&weight, &[hidden, frames, size, size, 3])?.transpose_axes(&[0, 4, 1, 2, 3])?
+    };
+    let kernel = kernel.sum_axis(2, false)?.reshape(&[hidden as i32, -1])?.swap_axes(0, 1)?;
+    kernel.eval()?;
+    Ok((kernel, weights.take(&format!("{name}.bias"), &[hidden])?))
+}
+
+struct Block {
+    norm1: Norm,
+    attention: Attention,
+    norm2: Norm,
+    linear_fc1: Linear,
+    activation: Activated,
+    linear_fc2: Linear,
+}
+
+impl Block {
+    fn load(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<Self> {
+        let (width, inner) = (config.hidden_size, config.intermediate_size);
+        let mut linear = |part: &str, outputs: usize, inputs: usize| {
+            Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], inputs, true)
+        };
+        Ok(Self {
+            attention: Attention {
+                projection: linear("attn.qkv", 3 * width, width)?,
+                output: linear("attn.proj", width, width)?,
+                heads: config.num_heads as i32,
+                head_dim: (width / config.num_heads) as i32,
+            },
+            linear_fc1: linear("mlp.linear_fc1", inner, width)?,
+            linear_fc2: linear("mlp.linear_fc2", width, inner)?,
+            norm1: Norm::load(weights, &format!("{name}.norm1"), width, NORM)?,
+            norm2: Norm::load(weights, &format!("{name}.norm2"), width, NORM)?,
+            activation: Activated::load(weights, &format!("{name}.mlp"), config.hidden_act)?,
+        })
+    }
+
+    /// `[patches, hidden]` to the same shape.
+    fn forward(&self, input: &Array, rope: &AxialRope) -> Result<Array> {
+        let hidden = add(input, self.attention.forward(&self.norm1.forward(input)?, rope)?)?;
+        let inner = self.activation.forward(&self.linear_fc1.forward(&self.norm2.forward(&hidden)?)?)?;
+        Ok(add(&hidden, self.linear_fc2.forward(&inner)?)?)
+    }
+}
+
+/// Squares of patches to rows of the text's width.
+struct Merger {
+    norm: Norm,
+    /// Whether whole squares are normalized, and not each patch.
+    norm_squares: bool,
+    linear_fc1: Linear,
+    activation: Activated,
+    linear_fc2: Linear,
+    /// Patches of a side of a square.
+    side: i32,
+}
+
+impl Merger {
+    fn load(weights: &mut Weights, name: &str, config: &QwenConfig, norm_squares: bool) -> Result<Self> {
+        let side = config.spatial_merge_size;
+        let square = config.hidden_size * side * side;
+        let mut linear = |part: &str, outputs: usize| {
+            Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], square, true)
+        };
+        Ok(Self {
+            linear_fc1: linear("linear_fc1", square)?,
+            linear_fc2: linear("linear_fc2", config.out_hidden_size)?,
+            norm: Norm::load(
+                weights,
+                &format!("{name}.norm"),
+                if norm_squares { square } else { config.hidden_size },
+                NORM,
+            )?,
+            norm_squares,
+            activation: Activated::load(weights, name, Activation::Gelu)?,
+            side: side as i32,
+        })
+    }
+
+    /// `[patches, hidden]` of a grid of rows and columns to `[squares, text]`.
+    fn forward(&self, input: &Array, (rows, columns): (usize, usize)) -> Result<Array> {
+        let (side, width) = (self.side, input.dim(1));
+        let (rows, columns) = (rows as i32 / side, columns as i32 / side);
+        let squares = |patches: &Array| -> Result<Array> {
+            let grid = patches.reshape(&[rows, side, columns, side, width])?;
+            Ok(grid.transpose_axes(&[0, 2, 1, 3, 4])?.reshape(&[rows * columns, width * side * side])?)
+        };
+        let squares = if self.norm_squares {
+            self.norm.forward(&squares(input)?)?
+        } else {
+            squares(&self.norm.forward(input)?)?
+        };
+        self.linear_fc2.forward(&self.activation.forward(&self.linear_fc1.forward(&squares)?)?)
+    }
+}

@@ -1,0 +1,31 @@
+//! The squares of pixels that a picture is divided into, each of which becomes one row.
+
+use crate::config::Fields;
+use crate::error::{Error, Result};
+use crate::image::Pixels;
+
+/// The most pixels of a side of a square.
+const MOST: usize = 4096;
+
+/// Pixels of a side of a square: a patch of `vision`, times those of a side that are merged, which `merging` says.
+pub(super) fn side(vision: &Fields, merging: &Fields) -> Result<u32> {
+    let patch = vision.optional_size("patch_size")?.unwrap_or(16);
+    let merge = merging.optional_size("spatial_merge_size")?.unwrap_or(2);
+    let side = patch.saturating_mul(merge);
+    if side > MOST {
+        let message =
+            format_args!("with patches of {patch} pixels makes {side}; at most {MOST} are supported");
+        return Err(merging.error("spatial_merge_size", message));
+    }
+    Ok(side as u32)
+}
+
+/// Rows and columns of a picture in squares with sides of so many pixels.
+pub(super) fn of(image: &Pixels, side: u32) -> Result<(usize, usize)> {
+    let (width, height) = (image.width(), image.height());
+    if !width.is_multiple_of(side) || !height.is_multiple_of(side) {
+        let message = format!("is {width} x {height} pixels; both must be multiples of {side}");
+        return Err(Error::request("image", message));
+    }
+    Ok(((height / side) as usize, (width / side) as usize))
+}
