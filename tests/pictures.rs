@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use mlx_core::array::{self, peak_memory, reset_peak_memory};
 use mlx_core::backend::Backend;
 use mlx_core::cache::{DiskOptions, Variant};
-use mlx_core::chat::{ChatPrompt, Message, Part, chat_prompt};
+use mlx_core::chat::{ChatPrompt, ChatSession, Message, Part, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, Generation, RequestOptions};
+use mlx_core::inspect::inspect;
 use mlx_core::model::{self, Batch, Input, LogitRows, Model, Span, Vision};
 use mlx_core::text::{NO_PAUSE, TemplateInput};
 use mlx_core::weights::WeightPolicy;
@@ -372,6 +373,51 @@ fn the_memory_of_pictures_is_promised_before_they_are_seen() {
             assert!(promised <= 8 * taken, "{model}, {width} x {height}: {taken} bytes, {promised} promised");
         }
     }
+}
+
+/// Turns with pictures are dropped as others are, and what does not fit is refused with the number of tokens.
+#[test]
+fn a_chat_with_pictures_outgrows_the_context() {
+    let _turn = device();
+    for model in MODELS {
+        let engine = start(model, &EngineOptions { context: Some(300), ..EngineOptions::default() });
+        let options = RequestOptions { max_tokens: Some(8), ..greedy(8) };
+        let mut session = ChatSession::new(engine, options);
+        for turn in 0..12 {
+            let answer = session.ask_about(vec![noise(96, 96, turn)], "What is it?").expect("it fits");
+            answer.for_each(drop);
+        }
+        assert!(!session.dropped().is_empty(), "{model}: {:?}", session.dropped());
+        assert_eq!(session.messages().len(), 24);
+        let many = (0..12).map(|seed| noise(96, 96, seed)).collect();
+        let refused = session.ask_about(many, "Which?").map(drop).expect_err("they do not fit").to_string();
+        assert!(
+            refused.contains("tokens") && refused.contains("300") || refused.contains("fit"),
+            "{refused}"
+        );
+        assert_eq!(session.messages().len(), 24, "nothing was added");
+    }
+}
+
+/// What `mlx inspect` says of a tower is what an engine takes for it.
+#[test]
+fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
+    let _turn = device();
+    for (model, tokens) in [("mistral3-f32", 6 * (6 + 1)), ("qwen3_5-f32", 6 * 6), ("qwen3_vl-f32", 6 * 6)] {
+        let options = EngineOptions::default();
+        let found = inspect(&folder(model), &options).expect("it can be read");
+        let vision = found.vision.expect("it has a tower").expect("it sees");
+        assert_eq!(
+            (vision.weight_bytes, vision.picture_tokens),
+            (load(model).footprint().weight_bytes, tokens)
+        );
+        let resting = start(model, &options).stats();
+        assert_eq!(found.room.shared, resting.budget_bytes - resting.reserved_bytes, "{model}");
+    }
+    let blind = inspect(&model_folder("gemma4-f32"), &EngineOptions::default()).expect("it can be read");
+    assert!(blind.vision.expect("it has a tower").is_err_and(|why| why.contains("gemma4")));
+    let text = inspect(&model_folder("llama-f32"), &EngineOptions::default()).expect("it can be read");
+    assert_eq!(text.vision, None);
 }
 
 /// A budget for a few of forty requests with pictures.

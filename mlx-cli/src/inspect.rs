@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
-use mlx_core::inspect::{Inspection, inspect};
+use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
 use mlx_core::size;
 use mlx_options::LoadArgs;
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection) -> Value {
-    let Inspection { spec, kinds, adapters, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, device, room } = found;
     let adapter = |adapter: &AdapterSummary| {
         json!({
             "type": adapter.config.kind.as_str(),
@@ -66,6 +66,12 @@ fn to_json(found: &Inspection) -> Value {
             "device_bytes": kind.device_bytes,
         })
     };
+    let seen = vision.as_ref().map(|vision| match vision {
+        Ok(VisionSummary { weight_bytes, picture_tokens, picture_bytes }) => json!({
+            "device_bytes": weight_bytes, "picture_tokens": picture_tokens, "picture_bytes": picture_bytes,
+        }),
+        Err(why) => json!({ "refusal": why }),
+    });
     json!({
         "family": spec.family,
         "parameters": spec.parameters,
@@ -76,6 +82,7 @@ fn to_json(found: &Inspection) -> Value {
         "weights": kinds.iter().map(kind).collect::<Vec<_>>(),
         "adapters": adapters.iter().map(adapter).collect::<Vec<_>>(),
         "file_bytes": spec.file_bytes,
+        "vision": seen,
         "device": device,
         "device_dtype": spec.dtype,
         "device_bytes": spec.weight_bytes,
@@ -100,8 +107,19 @@ fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
     format!("{what}, {} parameters, {files} in files, {memory} on the device", count(*parameters))
 }
 
+fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
+    match vision {
+        Ok(VisionSummary { weight_bytes, picture_tokens, picture_bytes }) => format!(
+            "one of {EXAMPLE} x {EXAMPLE} takes {picture_tokens} tokens and {} to see it; the tower takes {}",
+            size(*picture_bytes),
+            size(*weight_bytes)
+        ),
+        Err(why) => format!("none: {why}"),
+    }
+}
+
 fn to_text(found: &Inspection) -> String {
-    let Inspection { spec, kinds, adapters, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, device, room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),
         ("parameters", count(spec.parameters)),
@@ -120,6 +138,7 @@ fn to_text(found: &Inspection) -> String {
         lines.push(("weights", about));
     }
     lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
+    lines.extend(vision.as_ref().map(|vision| ("pictures", about_pictures(vision))));
     let fits = match &room.refusal {
         Some(refusal) => format!("nothing: {refusal}"),
         None if room.full_contexts > 0 => format!("{} sequences of the whole context", room.full_contexts),

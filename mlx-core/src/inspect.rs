@@ -8,7 +8,10 @@ use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
 use crate::folder::expect_folder;
 use crate::hub;
-use crate::model::{self, ModelSpec};
+use crate::image::Image;
+use crate::model::{self, ModelSpec, VisionFootprint};
+use crate::processor::Processor;
+use crate::text::Tokenizer;
 use crate::weights::Kinds;
 
 /// A model folder, described without loading it.
@@ -20,10 +23,26 @@ pub struct Inspection {
     pub kinds: Kinds,
     /// Its adapters.
     pub adapters: Vec<AdapterSummary>,
+    /// Its vision tower, or why it cannot be given pictures; `None` if it has none.
+    pub vision: Option<Result<VisionSummary, String>>,
     /// The device it would run on.
     pub device: &'static str,
     /// How much would fit into memory beside the weights.
     pub room: MemoryFit,
+}
+
+/// Pixels of each side of a picture whose tokens are counted.
+pub const EXAMPLE: u32 = 1024;
+
+/// A vision tower, and what a picture of [`EXAMPLE`] pixels a side takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisionSummary {
+    /// Bytes of the tower on the device.
+    pub weight_bytes: u64,
+    /// Tokens of the picture in a prompt.
+    pub picture_tokens: usize,
+    /// Bytes that a request is promised for it, beside those of its tokens.
+    pub picture_bytes: u64,
 }
 
 /// Inspects `folder` for an engine with these options.
@@ -38,6 +57,27 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
         }
         None => None,
     };
-    let room = MemoryFit::of(&spec, draft.as_ref(), options)?;
-    Ok(Inspection { spec, kinds, adapters, device: backend::device_name()?, room })
+    let tower = model::survey_vision(folder, options.weights()?).transpose();
+    let room = MemoryFit::of(&spec, draft.as_ref(), tower.as_ref().ok().copied().flatten(), options)?;
+    let vision = match tower {
+        Ok(None) => None,
+        Ok(Some(tower)) => Some(VisionSummary::of(folder, tower)),
+        Err(error) => Some(Err(error.to_string())),
+    };
+    Ok(Inspection { spec, kinds, adapters, vision, device: backend::device_name()?, room })
+}
+
+impl VisionSummary {
+    fn of(folder: &Path, tower: VisionFootprint) -> Result<Self, String> {
+        let tokenizer = Tokenizer::load(folder).map_err(|error| error.to_string())?;
+        let processor = Processor::load(folder, &tokenizer)?;
+        let side = EXAMPLE as usize;
+        let example = Image::new(EXAMPLE, EXAMPLE, vec![0; 3 * side * side]);
+        let example = example.map_err(|error| error.to_string())?;
+        let pixels = processor.resized(&example).map_err(|error| error.to_string())?;
+        let picture_bytes = tower.request(std::slice::from_ref(&pixels)) + pixels.rgb().len() as u64;
+        let tokens = processor.expanded(vec![processor.image_token()], &[pixels]);
+        let picture_tokens = tokens.map_err(|error| error.to_string())?.len();
+        Ok(Self { weight_bytes: tower.weight_bytes, picture_tokens, picture_bytes })
+    }
 }

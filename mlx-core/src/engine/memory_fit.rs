@@ -5,7 +5,7 @@ use super::run::room;
 use super::schedule::capacity::last_that_fits;
 use super::speculate::Speculate;
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, VisionFootprint};
 
 /// The tokens of a short chat, a long one and one about files.
 const LENGTHS: [usize; 3] = [2048, 8192, 32768];
@@ -28,9 +28,14 @@ pub struct MemoryFit {
 }
 
 impl MemoryFit {
-    /// The room that an engine with these options would have, beside a model that drafts. Where that one is not asked for by name, it may
-    /// be left out.
-    pub fn of(spec: &ModelSpec, draft: Option<&ModelSpec>, options: &EngineOptions) -> Result<Self> {
+    /// The room that an engine with these options would have, beside a model that drafts and a vision tower. The latter may be left out, and
+    /// so may the former where it is not asked for by name.
+    pub fn of(
+        spec: &ModelSpec,
+        draft: Option<&ModelSpec>,
+        vision: Option<VisionFootprint>,
+        options: &EngineOptions,
+    ) -> Result<Self> {
         let budget = room::budget(options)?;
         let mut capacity = room::capacity(spec, draft, options);
         if capacity.is_err() && options.draft_model.is_none() && options.speculate == Speculate::Auto {
@@ -51,6 +56,7 @@ impl MemoryFit {
             }
             Err(other) => return Err(other),
         };
+        let capacity = vision.and_then(|vision| capacity.with_vision(vision)).unwrap_or(capacity);
         let shared = capacity.shared();
         let longest = last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens) <= shared);
         let full_contexts = shared / capacity.sequence(spec.context_length).max(1);

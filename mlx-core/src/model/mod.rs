@@ -303,6 +303,11 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     Ok((ModelSpec::new(&family, &config, &tally), kinds))
 }
 
+/// What the tower of [`Loaded::vision`] would take, from the headers of the files alone; or why it cannot be loaded. `None` if there is none.
+pub fn survey_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
+    vision::survey(folder, policy)
+}
+
 /// What the head of [`Loaded::mtp`] would be, from the headers of the files alone; `None` if there is none.
 pub fn survey_mtp(folder: &Path, policy: WeightPolicy) -> Result<Option<ModelSpec>> {
     let fields = Fields::read(&folder.join("config.json"))?;

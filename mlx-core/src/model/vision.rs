@@ -31,6 +31,19 @@ pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Resul
     is_there.then(|| Vision::load(folder, policy, &mut |_, _| {}))
 }
 
+/// What the tower of the model in `folder` would take, from the headers of the files alone; or why it cannot be loaded. `None` if the model
+/// has none.
+pub(super) fn survey(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
+    let fields = Fields::read(&folder.join("config.json")).ok().filter(|it| it.has("vision_config"))?;
+    let footprint = || {
+        let config = Config::read(&fields)?;
+        let silent = &mut |_, _| {};
+        let tally = open(folder, &fields, policy, silent, config.places())?.survey().0;
+        Ok(VisionFootprint::new(&config.shape(), tally.device_bytes, tally.float_bytes()))
+    };
+    Some(footprint())
+}
+
 /// A tower with its projector. Its weights never change.
 pub struct Vision {
     tower: Tower,
@@ -45,6 +58,43 @@ pub struct Vision {
 enum Tower {
     Pixtral(PixtralTower, Projector),
     Qwen(QwenTower),
+}
+
+/// What config.json says about a tower.
+enum Config {
+    Pixtral(PixtralConfig),
+    Qwen(QwenConfig),
+}
+
+impl Config {
+    fn read(fields: &Fields) -> Result<Self> {
+        let family = fields.optional_text("model_type")?.unwrap_or_default();
+        let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
+        let vision = fields.section("vision_config")?.ok_or_else(missing)?;
+        let kind = vision.optional_text("model_type")?.unwrap_or_default();
+        if (family, kind) == ("mistral3", "pixtral") {
+            return PixtralConfig::read(fields).map(Self::Pixtral);
+        }
+        if qwen::FAMILIES.contains(&family) {
+            return QwenConfig::read(fields).map(Self::Qwen);
+        }
+        let message = format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
+        Err(fields.error("model_type", message))
+    }
+
+    fn shape(&self) -> footprint::Shape {
+        match self {
+            Self::Pixtral(config) => config.shape(),
+            Self::Qwen(config) => config.shape(),
+        }
+    }
+
+    fn places(&self) -> &'static [Place] {
+        match self {
+            Self::Pixtral(_) => &PIXTRAL,
+            Self::Qwen(_) => &QWEN,
+        }
+    }
 }
 
 /// What a tower's tensors may be called: a part of names that tells, and what the names here become.
@@ -70,60 +120,26 @@ impl Vision {
     /// Loads the tower of the model in `folder`; an error names the family if its tower is not supported.
     pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Self> {
         let fields = Fields::read(&folder.join("config.json"))?;
-        let family = fields.optional_text("model_type")?.unwrap_or_default();
-        let vision = fields.section("vision_config")?;
-        let kind = vision.as_ref().map(|it| it.optional_text("model_type")).transpose()?.flatten();
-        match (family, kind) {
-            (_, _) if vision.is_none() => {
-                Err(fields.error("vision_config", "is missing; the model cannot be given images"))
+        let config = Config::read(&fields)?;
+        let mut weights = open(folder, &fields, policy, progress, config.places())?;
+        let (tower, usual) = match &config {
+            Config::Pixtral(config) => {
+                let tower = PixtralTower::load(&mut weights, "model.vision_tower", config)?;
+                let projector = Projector::load(&mut weights, "model.multi_modal_projector", config)?;
+                (Tower::Pixtral(tower, projector), Normalization::CLIP)
             }
-            ("mistral3", Some("pixtral")) => Self::load_pixtral(folder, &fields, policy, progress),
-            (family, _) if qwen::FAMILIES.contains(&family) => {
-                Self::load_qwen(folder, &fields, policy, progress)
+            Config::Qwen(config) => {
+                (Tower::Qwen(QwenTower::load(&mut weights, "model.visual", config)?), Normalization::HALVES)
             }
-            (family, kind) => {
-                let kind = kind.unwrap_or_default();
-                let message =
-                    format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
-                Err(fields.error("model_type", message))
-            }
-        }
-    }
-
-    fn load_pixtral(
-        folder: &Path,
-        fields: &Fields,
-        policy: WeightPolicy,
-        progress: Progress,
-    ) -> Result<Self> {
-        let config = PixtralConfig::read(fields)?;
-        let mut weights = open(folder, fields, policy, progress, &PIXTRAL)?;
-        let tower = PixtralTower::load(&mut weights, "model.vision_tower", &config)?;
-        let projector = Projector::load(&mut weights, "model.multi_modal_projector", &config)?;
-        let tower = Tower::Pixtral(tower, projector);
-        Self::of(tower, weights, &config.shape(), Normalization::read(folder, Normalization::CLIP)?)
-    }
-
-    fn load_qwen(folder: &Path, fields: &Fields, policy: WeightPolicy, progress: Progress) -> Result<Self> {
-        let config = QwenConfig::read(fields)?;
-        let mut weights = open(folder, fields, policy, progress, &QWEN)?;
-        let tower = Tower::Qwen(QwenTower::load(&mut weights, "model.visual", &config)?);
-        Self::of(tower, weights, &config.shape(), Normalization::read(folder, Normalization::HALVES)?)
-    }
-
-    fn of(
-        tower: Tower,
-        weights: Weights,
-        shape: &footprint::Shape,
-        normalization: Normalization,
-    ) -> Result<Self> {
-        let tally = weights.finish()?;
+        };
+        let (tally, shape) = (weights.finish()?, config.shape());
+        let normalization = Normalization::read(folder, usual)?;
         Ok(Self {
             tower,
             normalization,
             patch_size: shape.patch_size,
             merged_patch: shape.patch_size * shape.spatial_merge_size,
-            footprint: VisionFootprint::new(shape, tally.device_bytes, tally.float_bytes()),
+            footprint: VisionFootprint::new(&shape, tally.device_bytes, tally.float_bytes()),
         })
     }
 
