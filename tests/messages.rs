@@ -278,9 +278,11 @@ fn errors_have_the_form_that_clients_read() {
 
     let no_model = json!({"model": "none"});
     error(&server.post(PATH, &request(&no_model)), 404, "not_found_error");
-    let image = json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]});
+    let source = json!({"type": "base64", "media_type": "image/png", "data": "AQID"});
+    let content = json!([{"type": "image", "source": source}]);
+    let image = json!({"messages": [{"role": "user", "content": content}]});
     let message = error(&server.post(PATH, &request(&image)), 400, "invalid_request_error");
-    assert!(message.contains("messages.0.content.0.type") && message.contains("images"), "{message}");
+    assert!(message.contains("holds an image") && message.contains("cannot be given to"), "{message}");
     let limit = json!({"messages": [{"role": "user", "content": "Go"}]});
     assert!(error(&server.post(PATH, &limit), 400, "invalid_request_error").starts_with("max_tokens"));
 

@@ -6,7 +6,9 @@ use mlx_core::array::{self, peak_memory, reset_peak_memory};
 use mlx_core::backend::Backend;
 use mlx_core::cache::{DiskOptions, Variant};
 use mlx_core::chat::{ChatPrompt, ChatSession, Message, Part, chat_prompt};
-use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, Generation, RequestOptions};
+use mlx_core::engine::{
+    Engine, EngineOptions, Event, Exactness, FinishReason, Generation, Priority, RequestOptions, Speculate,
+};
 use mlx_core::inspect::inspect;
 use mlx_core::model::{self, Batch, Input, LogitRows, Model, Span, Vision};
 use mlx_core::text::{NO_PAUSE, TemplateInput};
@@ -327,6 +329,33 @@ fn pictures_in_flight_are_not_mixed_up() {
         for (which, generation) in running {
             assert_eq!(bits(&collect(generation)), expected[which], "picture {which}");
         }
+    }
+}
+
+/// Its prompt is seen again, and its answer goes on at the positions that it had.
+#[test]
+fn a_preempted_answer_about_pictures_resumes_with_the_same_bits() {
+    let _turn = cpu();
+    for model in MODELS {
+        // With its own answer as a draft the low one would have ended before the high one comes.
+        let speculate = Speculate::Off;
+        let engine = start(model, &EngineOptions { max_running: 1, speculate, ..exact() });
+        let (one, other) = (noise(96, 80, 1), noise(64, 96, 2));
+        let (low, high) = (question(&engine, &[&one, &other], "Why?"), question(&engine, &[&other], "And?"));
+        let with = |prompt: &ChatPrompt, priority, tokens| {
+            let options = RequestOptions { priority, ..options(prompt, tokens) };
+            let request = engine.request(prompt.tokens.clone(), &options).expect("it is valid");
+            engine.submit(request).expect("it runs")
+        };
+        let alone = collect(with(&low, Priority::Low, 100));
+        let mut preempted = with(&low, Priority::Low, 100);
+        let first = preempted.next().expect("it runs");
+        assert_eq!(bits(&collect(with(&high, Priority::High, 4))).len(), 4);
+        let rest = collect(preempted);
+        let Event::Token(first) = first else { panic!("a token comes first") };
+        let tokens: Vec<_> = std::iter::once(first).chain(rest.tokens).collect();
+        assert_eq!(tokens, alone.tokens, "{model}");
+        assert!(engine.stats().preemptions > 0, "{model}");
     }
 }
 

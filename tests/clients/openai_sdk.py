@@ -169,7 +169,7 @@ def test_errors():
     image = [{"type": "image_url", "image_url": {"url": "x"}}]
     message = [{"role": "user", "content": image}]
     create = CLIENT.chat.completions.create
-    error(bad, lambda: create(model=MODEL, messages=message), "messages[0].content[0].type")
+    error(bad, lambda: create(model=MODEL, messages=message), "messages[0].content[0].image_url.url")
     error(bad, lambda: CLIENT.embeddings.create(model=MODEL, input="a", dimensions=10**6), "dimensions")
     error(openai.NotFoundError, lambda: create(model="nobody", messages=USER), "model")
     error(bad, lambda: CLIENT.completions.create(model=MODEL, prompt="waves " * 5000), "prompt")
