@@ -527,6 +527,47 @@ fn what_cannot_be_seen_is_refused_by_name() {
     assert_eq!(mlx_tests::run(&small, &[5, 6], &greedy(2)).ids().len(), 2);
 }
 
+/// The bytes of f32 of this shape, with the second axis behind the last.
+fn colors_last(shape: &[usize], bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
+    let (outer, colors, inner) = (shape[0], shape[1], shape[2..].iter().product::<usize>());
+    let places = (0..outer)
+        .flat_map(|row| (0..inner).flat_map(move |at| (0..colors).map(move |color| (row, color, at))));
+    let starts = places.map(|(row, color, at)| 4 * ((row * colors + color) * inner + at));
+    let moved = starts.flat_map(|start| bytes[start..start + 4].to_vec()).collect();
+    ([&shape[..1], &shape[2..], &[colors]].concat(), moved)
+}
+
+/// mlx-vlm gives towers other names, and kernels with the colors behind rows and columns.
+#[test]
+fn towers_are_found_under_the_names_of_mlx_vlm() {
+    let _turn = device();
+    for (model, from, to) in [
+        ("mistral3-f32", "model.vision_tower.", "vision_tower.vision_model."),
+        ("qwen3_5-f32", "model.visual.", "vision_tower."),
+        ("qwen3_vl-f32", "model.visual.", "vision_tower."),
+    ] {
+        let copy = tempfile::tempdir().expect("a folder");
+        for name in ["config.json", "preprocessor_config.json"] {
+            std::fs::copy(folder(model).join(name), copy.path().join(name)).expect("it can be copied");
+        }
+        let tensors = tensors::read(&folder(model).join("model.safetensors"));
+        let renamed = tensors.into_iter().map(|(name, (dtype, shape, bytes))| {
+            let (shape, bytes) = if shape.len() > 3 { colors_last(&shape, &bytes) } else { (shape, bytes) };
+            let name = name.replace(from, to).replace("model.multi", "multi");
+            (name.replace("model.language_model.", "language_model.model."), (dtype, shape, bytes))
+        });
+        tensors::write(&copy.path().join("model.safetensors"), &renamed.collect());
+        let policy = WeightPolicy::new(Backend::CPU, false);
+        let moved = Vision::load(copy.path(), policy, &mut |_, _| {}).expect("it loads");
+        let image = noise(96, 80, 3).pixels().expect("they are there");
+        let features = |vision: &Vision| {
+            let features = vision.features(&image).expect("it is seen");
+            array::host::<f32>(&features).expect("numbers").to_vec()
+        };
+        assert_eq!(features(&moved), features(&load(model)), "{model}");
+    }
+}
+
 #[test]
 fn a_tower_that_is_not_supported_is_named() {
     let _turn = device();
