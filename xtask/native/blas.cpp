@@ -2,9 +2,10 @@
 // of it in the search order, because a program links libmlxc.so and libmlxc.so links libmlx.so.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "blas.h"
-#include "few_rows.h"
+#include "by_columns.h"
 #include "tiles.h"
 #include "workers.h"
 
@@ -41,12 +42,19 @@ extern "C" void cblas_sgemm(int order, int trans_a, int trans_b, int m, int n, i
     std::swap(lda, ldb);
   }
   if (m <= 0 || n <= 0) return;
+  if (m > kFewRows && !(m <= kTileRows && k > 0 && trans_b != kNoTrans && tiles_pay())) {
+    return many_rows(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  }
+  thread_local std::vector<float> contiguous;
   const int stride = trans_a == kNoTrans ? lda : 1, step = trans_a == kNoTrans ? 1 : lda;
-  if (k > 0 && m > kVeryFewRows && m <= kTileRows && trans_b != kNoTrans && tiles_pay()) {
-    tiles(m, n, k, alpha, a, stride, step, b, ldb, beta, c, ldc);
-  } else if (m <= kFewRows) {
-    few_rows(trans_b != kNoTrans, m, n, k, alpha, a, stride, step, b, ldb, beta, c, ldc);
+  const float* rows = by_row(contiguous, m, k, a, stride, step);
+  const Product product{m, n, k, alpha, beta, rows, step == 1 ? stride : k, c, ldc};
+  const Dense<float> right{b, ldb};
+  if (trans_b == kNoTrans) {
+    few_rows_by_columns(product, right);
+  } else if (k > 0 && m > kVeryFewRows && tiles_pay()) {
+    tiles(product, right);
   } else {
-    many_rows(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    few_rows(product, right);
   }
 }

@@ -1,10 +1,146 @@
-// Products with a few rows on the left: a decode step's. See few_rows.cpp.
+// Products with a few rows on the left: a decode step's. A general product first copies the whole of b into a packed layout, which takes longer
+// than the product itself when a has few rows. Here b is read once, where it lies. Every element of c is summed in an order of
+// its own length alone, so a row's bits do not depend on its neighbours: the row kernel of docs/exactness.md.
 #pragma once
 
-// c = alpha * a * op(b) + beta * c, row-major. a is [m, k] with stride_a between rows and step_a between columns. b is [n, k]
-// if transposed, else [k, n]. What a row of c becomes does not depend on the other rows of a, nor on how many there are.
-void few_rows(bool transposed, int m, int n, int k, float alpha, const float* a, int stride_a, int step_a, const float* b, int ldb,
-              float beta, float* c, int ldc);
+#include <algorithm>
+#include <vector>
+
+#include "formats.h"
+#include "workers.h"
+
+namespace {
+
+// The sums of four vectors: the additions of sum_of, four at a time.
+template <int W>
+INLINE Quarter sums_of(const Sixteen<W>& w, const Sixteen<W>& x, const Sixteen<W>& y, const Sixteen<W>& z) {
+  const Quarter a = fold(w), b = fold(x), c = fold(y), d = fold(z);
+  const Quarter left = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Quarter right = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(left, right, 0, 1, 4, 5) + __builtin_shufflevector(left, right, 2, 3, 6, 7);
+}
+
+// Of each sixteen numbers, the first eight at the even places and the others at the odd ones; and back.
+inline const float* spread(std::vector<float>& memory, const Product& p) {
+  memory.resize(static_cast<std::size_t>(p.m) * p.k);
+  for (int row = 0; row < p.m; ++row)
+    for (int i = 0; i < p.k; ++i)
+      memory[static_cast<std::size_t>(row) * p.k + i / kLanes * kLanes + i % 8 * 2 + i / 8 % 2] = p.a[static_cast<std::ptrdiff_t>(row) * p.lda + i];
+  return memory.data();
+}
+
+INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
+  const auto& x = lanes.parts[0];
+  return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
+}
+
+// Rows of b that will be needed soon: `lines` vectors of them are fetched with every vector that is multiplied. While several
+// groups of rows of a use what is in the cache, the memory would have nothing to do otherwise.
+struct Ahead {
+  const char* from;
+  int lines;
+};
+
+// R rows of a times the C rows of b that `panel` reads.
+template <int W, int R, int C, class Format>
+INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, Ahead ahead = {}) {
+  Sixteen<W> sums[R * C] = {};
+  const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
+  const auto add = [&](int i, int count) INLINE_LAMBDA {
+    Sixteen<W> right[C];
+    UNROLL for (int j = 0; j < C; ++j) {
+      if constexpr (Format::template kSpread<W>) {
+        right[j] = panel.read_spread(j, i);
+      } else {
+        right[j] = panel.read(j, i, count);
+      }
+    }
+    UNROLL for (int r = 0; r < R; ++r) {
+      const Sixteen<W> left = sixteen<W>(a + static_cast<std::ptrdiff_t>(r) * p.lda + i, count);
+      UNROLL for (int j = 0; j < C; ++j) sums[r * C + j].add_product(left, right[j]);
+    }
+  };
+  if constexpr (Format::kGrouped) {
+    for (int group = 0; group < panel.groups; ++group) {
+      panel.enter(group);
+      for (int i = group * panel.group; i < (group + 1) * panel.group; i += kLanes) add(i, kLanes);
+    }
+  } else {
+    int i = 0;
+    for (; i + kLanes <= p.k; i += kLanes) {
+      for (int line = 0; line < ahead.lines; ++line, ahead.from += Format::kBytes) __builtin_prefetch(ahead.from);
+      add(i, kLanes);
+    }
+    if (i < p.k) add(i, p.k - i);
+  }
+  if constexpr (Format::template kSpread<W>)
+    UNROLL for (Sixteen<W>& sum : sums) sum = gathered(sum);
+  constexpr int last = R * C - 1;
+  UNROLL for (int sum = 0; sum <= last; sum += 4) {
+    const Quarter four = sums_of(sums[sum], sums[std::min(sum + 1, last)], sums[std::min(sum + 2, last)], sums[std::min(sum + 3, last)]);
+    if constexpr (C == 4) {
+      p.put(row + sum / C, column, four);
+    } else {
+      UNROLL for (int j = sum; j <= std::min(sum + 3, last); ++j) p.put(row + j / C, column + j % C, four[j - sum]);
+    }
+  }
+}
+
+// How many rows of a and of b are multiplied at a time: as many as the registers hold the sums of.
+template <int W, class Format>
+struct Tile {
+  static constexpr int kRows = W == 16 ? 4 : 2, kColumns = W == 16 ? 4 : Format::kGrouped ? 2 : 3;
+};
+
+template <int W, int C, class Format>
+INLINE void dots_of_all_rows(const Product& p, const Format& b, int column) {
+  constexpr int rows = Tile<W, Format>::kRows;
+  typename Format::template Panel<W, C> panel(b, column);
+  // The groups share the work of fetching the next C rows of b. A single group has to wait for its own.
+  const int groups = p.m / rows;
+  const int each = groups < 2 || !b.is_gapless(p.k) ? 0 : (C + groups - 1) / groups;
+  const char* next = b.ahead(column + C);
+  int row = 0, fetched = 0;
+  for (; row + rows <= p.m; row += rows) {
+    const Ahead ahead{next + fetched * b.bytes(), std::min(each, C - fetched)};
+    dots<W, rows, C, Format>(p, panel, row, column, ahead);
+    fetched = std::min(C, fetched + each);
+  }
+  if constexpr (rows > 2)
+    for (; row + 2 <= p.m; row += 2) dots<W, 2, C, Format>(p, panel, row, column);
+  if (row < p.m) dots<W, 1, C, Format>(p, panel, row, column);
+}
+
+template <class Format>
+struct Columns {
+  template <int W>
+  INLINE static void run(const Product& p, const Format& b, int begin, int end) {
+    constexpr int columns = Tile<W, Format>::kColumns;
+    int column = begin;
+    for (; column + columns <= end; column += columns) dots_of_all_rows<W, columns>(p, b, column);
+    for (; column < end; ++column) dots_of_all_rows<W, 1>(p, b, column);
+  }
+};
+
+}  // namespace
 
 // The most rows for which this is faster than a general product, and the most for which it is faster than tiles.
 constexpr int kFewRows = 32, kVeryFewRows = 16;
+
+// Calls `block(begin, end)` for blocks of the columns of c, on all processors.
+template <class Block>
+void in_blocks(int n, int k, const Block& block) {
+  // A block is worth handing to another thread from some tens of microseconds on.
+  const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(n) * k;
+  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 65536, 1, 64));
+  const int width = std::max(1, ((n + blocks - 1) / blocks + 63) / 64 * 64);
+  in_parallel((n + width - 1) / width, [&](int index) { block(index * width, std::min(n, index * width + width)); });
+}
+
+// c = alpha * a * b^T + beta * c. What a row of c becomes does not depend on the other rows of a, nor on how many there are.
+template <class Format>
+void few_rows(Product p, const Format& b) {
+  thread_local std::vector<float> memory;
+  if (Format::template kSpread<16> && register_width() == 16) p.a = spread(memory, p), p.lda = p.k;
+  in_blocks(p.n, p.k, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
+}

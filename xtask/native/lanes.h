@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -14,13 +15,12 @@ constexpr int kLanes = 16;
 typedef float Lanes __attribute__((vector_size(4 * kLanes)));
 typedef float Quarter __attribute__((vector_size(16)));
 
+// All of a product but the right side: c = alpha * a * (the right side) + beta * c, where a is [m, k] and c is [m, n], row-major.
 struct Product {
   int m, n, k;
   float alpha, beta;
   const float* a;
   int lda;
-  const float* b;
-  int ldb;
   float* c;
   int ldc;
 
@@ -54,6 +54,8 @@ INLINE void load(Lanes& lanes, const float* from, int count) {
 template <int W>
 struct Sixteen {
   typedef float Register __attribute__((vector_size(4 * W)));
+  typedef std::uint32_t Word __attribute__((vector_size(4 * W)));
+  typedef std::int32_t Signed __attribute__((vector_size(4 * W)));
   static constexpr int kParts = kLanes / W;
   Register parts[kParts];
 

@@ -1,7 +1,5 @@
 // MLX operations that run on the functions of pointwise.cpp and on all cores. As with the product, these definitions stand ahead of
 // libmlx.so's in the search order; what they do not do themselves, they hand on to those.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -16,7 +14,7 @@
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "mlx/utils.h"
-#include "packed.h"
+#include "operations.h"
 #include "pointwise.h"
 #include "workers.h"
 
@@ -109,54 +107,8 @@ class Norm : public RowOperation {
   float epsilon_;
 };
 
-// The product of rows with the transpose of a packed matrix: words, scales and biases.
-class PackedProduct : public UnaryPrimitive {
- public:
-  PackedProduct(Stream stream, int bits, int group) : UnaryPrimitive(stream), bits_(bits), group_(group) {}
-
-  void eval_cpu(const std::vector<array>& inputs, array& out) override {
-    out.set_data(allocator::malloc(out.nbytes()));
-    auto& encoder = cpu::get_command_encoder(stream());
-    for (const array& input : inputs) encoder.set_input_array(input);
-    encoder.set_output_array(out);
-    std::vector<array> kept;
-    for (const array& input : inputs) kept.push_back(array::unsafe_weak_copy(input));
-    encoder.dispatch([kept = std::move(kept), bits = bits_, group = group_, out = array::unsafe_weak_copy(out)]() mutable {
-      const int k = kept[0].shape().back(), n = kept[1].shape(0);
-      const PackedMatrix matrix{n, k, bits, group, kept[1].data<std::uint32_t>(), kept[2].data<float>(), kept[3].data<float>()};
-      packed_product(static_cast<int>(kept[0].size() / k), kept[0].data<float>(), matrix, out.data<float>());
-    });
-  }
-
-  void eval_gpu(const std::vector<array>&, array&) override { throw std::runtime_error("this operation is one of the CPU"); }
-
-  const char* name() const override { return "QuantizedMatmul"; }
-
-  std::vector<Shape> output_shapes(const std::vector<array>& inputs) override {
-    Shape shape = inputs[0].shape();
-    shape.back() = inputs[1].shape(0);
-    return {shape};
-  }
-
- private:
-  int bits_, group_;
-};
-
-bool is_ours(const array& a, const StreamOrDevice& s) {
-  return a.dtype() == float32 && a.ndim() > 0 && a.size() > 0 && to_stream(s).device == Device::cpu;
-}
-
 array row_operation(const array& a, const StreamOrDevice& s, const char* name, RowFunction function) {
   return array(a.shape(), float32, std::make_shared<RowOperation>(to_stream(s), name, std::move(function)), {a});
-}
-
-// The definition behind ours.
-template <class Function>
-Function* next(Function* ours) {
-  Dl_info info{};
-  void* found = dladdr(reinterpret_cast<void*>(ours), &info) == 0 ? nullptr : dlsym(RTLD_NEXT, info.dli_sname);
-  if (found == nullptr) throw std::runtime_error("libmlx.so lacks an operation that it is known to have");
-  return reinterpret_cast<Function*>(found);
 }
 
 }  // namespace
@@ -188,22 +140,6 @@ array fast::rms_norm(const array& x, const std::optional<array>& weight, float e
   }
   static const auto others = next(&fast::rms_norm);
   return others(x, weight, epsilon, s);
-}
-
-array quantized_matmul(const array& x, const array& w, const array& scales, const std::optional<array>& biases, bool transpose,
-                       std::optional<int> group_size, std::optional<int> bits, const std::string& mode, StreamOrDevice s) {
-  const int group = group_size.value_or(64), width = bits.value_or(4);
-  const auto is_float = [](const array& a) { return a.dtype() == float32; };
-  if (is_ours(x, s) && transpose && mode == "affine" && biases && is_float(scales) && is_float(*biases) && w.ndim() == 2 &&
-      packed_product_takes(width, group, x.shape().back()) && w.shape(1) * (32 / width) == x.shape().back()) {
-    Shape shape = x.shape();
-    shape.back() = w.shape(0);
-    std::vector<array> inputs;
-    for (const array& input : {x, w, scales, *biases}) inputs.push_back(contiguous(input, false, s));
-    return array(std::move(shape), float32, std::make_shared<PackedProduct>(to_stream(s), width, group), std::move(inputs));
-  }
-  static const auto others = next(&quantized_matmul);
-  return others(x, w, scales, biases, transpose, group_size, bits, mode, s);
 }
 
 }  // namespace mlx::core

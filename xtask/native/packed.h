@@ -1,21 +1,20 @@
-// Products with a matrix in MLX's affine packing, as it lies in memory. See packed.cpp.
+// A matrix in one of MLX's packed formats, as it lies in memory.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
-// A matrix [n, k] of `bits` bits a number in words of 32, the first number in the lowest bits: `scale * number + bias`, with a scale and a
-// bias for each `group` numbers of a row.
+enum class Packing { kAffine, kMxfp4, kMxfp8, kNvfp4 };
+
+// What scales and biases are: floats, an exponent of two, or a float of 8 bits.
+enum class Scale { kF32, kF16, kBf16, kExponent, kE4m3 };
+
+// [n, k], `bits` bits a number, without gaps, the first number in the lowest bits of the first word. Each `group` numbers of a row share a
+// scale, which they are multiplied with, and in affine packing a bias, which is added.
 struct PackedMatrix {
   int n, k, bits, group;
-  const std::uint32_t* words;
-  const float* scales;
-  const float* biases;
+  Packing packing;
+  Scale scale;
+  const std::uint8_t* words;
+  const void* scales;
+  const void* biases;
 };
-
-// Whether packed_product takes such a matrix.
-bool packed_product_takes(int bits, int group, int k);
-
-// c = a * b^T, row-major and contiguous: a is [m, k], c is [m, n]. What a row of c becomes does not depend on the other rows of a, nor on how
-// many there are.
-void packed_product(int m, const float* a, const PackedMatrix& b, float* c);

@@ -5,17 +5,18 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include "blas.h"
-#include "few_rows.h"
 #include "mlx/fast.h"
 #include "mlx/ops.h"
-#include "packed.h"
+#include "mlx/transforms.h"
 #include "pointwise.h"
-#include "tiles.h"
+#include "products.h"
+#include "weights.h"
 
 namespace {
 
@@ -131,48 +132,132 @@ bool all_rows_are_alone() {
   return true;
 }
 
-// Every number of a packed matrix as double, and rows that do not depend on each other.
-bool packed_case(int bits, int group, int m, int n, int k) {
-  const int each = 32 / bits, groups = k / group;
-  std::vector<std::uint32_t> words(static_cast<std::size_t>(n) * k / each);
-  for (std::uint32_t& word : words) word = generator();
-  std::vector<float> scales(static_cast<std::size_t>(n) * groups), biases(scales.size()), a(static_cast<std::size_t>(m) * k);
-  for (std::vector<float>* numbers : {&scales, &biases, &a})
-    for (float& number : *numbers) number = draw();
-  const PackedMatrix matrix{n, k, bits, group, words.data(), scales.data(), biases.data()};
-  std::vector<float> together(static_cast<std::size_t>(m) * n), alone(n);
-  packed_product(m, a.data(), matrix, together.data());
+// A product has the bits of the one with these weights in f32, and each row those that it has alone.
+bool weights_case(const char* name, int m, int n, int k, const std::vector<float>& weights, const std::function<void(int, const float*, float*)>& multiply) {
+  std::vector<float> a(static_cast<std::size_t>(m) * k), together(static_cast<std::size_t>(m) * n), as_f32(together.size()), alone(n);
+  for (float& number : a) number = draw();
+  multiply(m, a.data(), together.data());
+  cblas_sgemm(kRowMajor, kNoTrans, kTrans, m, n, k, 1.0f, a.data(), k, weights.data(), k, 0.0f, as_f32.data(), n);
+  const bool is_fixed = m <= (tiles_pay() ? kTileRows : kFewRows);
+  if (is_fixed && together != as_f32) {
+    std::printf("%s, m %d, n %d, k %d: not the bits of the product in f32\n", name, m, n, k);
+    return false;
+  }
   for (int row = 0; row < m; ++row) {
     const float* left = a.data() + static_cast<std::size_t>(row) * k;
     const float* got = together.data() + static_cast<std::size_t>(row) * n;
-    packed_product(1, left, matrix, alone.data());
-    bool right = std::memcmp(alone.data(), got, alone.size() * sizeof(float)) == 0;
+    multiply(1, left, alone.data());
+    bool right = !is_fixed || std::memcmp(alone.data(), got, alone.size() * sizeof(float)) == 0;
     for (int j = 0; j < n && right; ++j) {
       double sum = 0, size = 0;
       for (int i = 0; i < k; ++i) {
-        const std::size_t place = static_cast<std::size_t>(j) * k + i, of_group = static_cast<std::size_t>(j) * groups + i / group;
-        const std::uint32_t number = words[place / each] >> (bits * (place % each)) & ((1u << bits) - 1);
-        const double term = (static_cast<double>(scales[of_group]) * number + biases[of_group]) * left[i];
+        const double term = static_cast<double>(weights[static_cast<std::size_t>(j) * k + i]) * left[i];
         sum += term;
         size += std::abs(term);
       }
       right = std::abs(sum - got[j]) <= 2e-6 * size;
     }
     if (!right) {
-      std::printf("%d bits, groups of %d, m %d, n %d, k %d: row %d is wrong, or depends on others\n", bits, group, m, n, k, row);
+      std::printf("%s, m %d, n %d, k %d: row %d is wrong, or depends on others\n", name, m, n, k, row);
       return false;
     }
   }
   return true;
 }
 
+// More rows than tiles take.
+constexpr int kManyRows = kTileRows + 5;
+
+bool products_of_halves_are_right() {
+  using namespace mlx::core;
+  for (Dtype type : {float16, bfloat16})
+    for (int k : {3, 64, 777})
+      for (int n : {1, 5, 131})
+        for (int m : {1, 2, 5, 33, kManyRows}) {
+          std::vector<float> numbers(static_cast<std::size_t>(n) * k);
+          // The smallest of some are below the smallest exponent of f16.
+          for (float& number : numbers) number = draw() * (below(8) == 0 ? 1e-5f : 1.0f);
+          array halves = contiguous(astype(array(numbers.data(), {n, k}, float32), type)), back = astype(halves, float32);
+          eval(halves, back);
+          const std::vector<float> weights(back.data<float>(), back.data<float>() + back.size());
+          const HalfMatrix matrix{n, k, type == bfloat16, halves.data<void>()};
+          const auto multiply = [&](int m, const float* a, float* c) { product_of_halves(m, a, matrix, c); };
+          if (!weights_case(type == bfloat16 ? "bf16" : "f16", m, n, k, weights, multiply)) return false;
+        }
+  return true;
+}
+
+struct PackedKind {
+  const char* mode;
+  Packing packing;
+  int bits, group;
+};
+
+// The numbers of a packed matrix as libmlx.so has them, in f32.
+mlx::core::array theirs_dequantized(const mlx::core::array& words, const mlx::core::array& scales, const mlx::core::array& biases, const PackedKind& kind) {
+  using namespace mlx::core;
+  const bool is_affine = kind.packing == Packing::kAffine;
+  const auto wide = [&](const array& floats) { return is_affine ? astype(floats, float32) : floats; };
+  const auto ours = &dequantize;
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(ours), &info);
+  static void* const library = dlopen("libmlx.so", RTLD_NOW | RTLD_NOLOAD);
+  const auto theirs = reinterpret_cast<decltype(ours)>(dlsym(library, info.dli_sname));
+  array numbers = theirs(words, wide(scales), is_affine ? std::optional(wide(biases)) : std::nullopt, kind.group, kind.bits, kind.mode, std::nullopt, float32, {});
+  eval(numbers);
+  return numbers;
+}
+
+// Every number of a packed matrix is the one that MLX's own operation finds, which ours does not take with scales of another type than the result's.
+bool packed_case(const PackedKind& kind, mlx::core::Dtype type, int m, int n, int k) {
+  using namespace mlx::core;
+  std::vector<std::uint32_t> words(static_cast<std::size_t>(n) * k * kind.bits / 32);
+  for (std::uint32_t& word : words) word = kind.packing == Packing::kMxfp8 ? generator() & 0xf7f7f7f7 : generator();
+  const int groups = k / kind.group;
+  const bool is_affine = kind.packing == Packing::kAffine;
+  const auto of_groups = [&] {
+    if (is_affine) {
+      std::vector<float> numbers(static_cast<std::size_t>(n) * groups);
+      for (float& number : numbers) number = draw();
+      return contiguous(astype(array(numbers.data(), {n, groups}, float32), type));
+    }
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(n) * groups);
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(kind.packing == Packing::kNvfp4 ? below(127) : 110 + below(20));
+    return array(codes.data(), {n, groups}, uint8);
+  };
+  array scales = of_groups(), biases = of_groups();
+  eval(scales, biases);
+  const Scale scale = kind.packing == Packing::kNvfp4 ? Scale::kE4m3
+                      : !is_affine                     ? Scale::kExponent
+                      : type == float32                ? Scale::kF32
+                      : type == float16                ? Scale::kF16
+                                                       : Scale::kBf16;
+  const PackedMatrix matrix{n, k, kind.bits, kind.group, kind.packing, scale, reinterpret_cast<const std::uint8_t*>(words.data()),
+                            scales.data<void>(), is_affine ? biases.data<void>() : nullptr};
+  std::vector<float> weights(static_cast<std::size_t>(n) * k);
+  unpack(matrix, weights.data());
+  const array of_mlx = theirs_dequantized(array(words.data(), {n, k * kind.bits / 32}, uint32), scales, biases, kind);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const float want = of_mlx.data<float>()[i];
+    if (weights[i] != want) {
+      std::printf("%s with %d bits: number %zu is %g instead of %g\n", kind.mode, kind.bits, i, weights[i], want);
+      return false;
+    }
+  }
+  const auto multiply = [&](int m, const float* a, float* c) { packed_product(m, a, matrix, c); };
+  return packed_product_takes(kind.packing, kind.bits, kind.group, k) && weights_case(kind.mode, m, n, k, weights, multiply);
+}
+
 bool packed_products_are_right() {
-  for (int bits : {2, 4, 8})
-    for (int group : {32, 64, 128})
-      for (int k : {128, 640, 1152})
-        for (int n : {1, 5, 131})
-          for (int m : {1, 2, 5, 9})
-            if (!packed_product_takes(bits, group, k) || !packed_case(bits, group, m, n, k)) return false;
+  std::vector<PackedKind> kinds{{"mxfp4", Packing::kMxfp4, 4, 32}, {"mxfp8", Packing::kMxfp8, 8, 32}, {"nvfp4", Packing::kNvfp4, 4, 16}};
+  for (int bits : {2, 3, 4, 5, 6, 8})
+    for (int group : {32, 64, 128}) kinds.push_back({"affine", Packing::kAffine, bits, group});
+  for (const PackedKind& kind : kinds)
+    for (auto type : {mlx::core::float32, mlx::core::float16, mlx::core::bfloat16})
+      for (int k : {128, 640})
+        for (int n : {1, 5, 67})
+          for (int m : {1, 2, 5, 33, kManyRows})
+            if (!packed_case(kind, type, m, n, k)) return false;
   return true;
 }
 
@@ -257,12 +342,15 @@ bool all_are_ours() {
   return is_ours("cblas_sgemm", dlsym(RTLD_DEFAULT, "cblas_sgemm")) && is_ours("softmax", address(softmax)) &&
          is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
          is_ours("rms_norm", address(&mlx::core::fast::rms_norm)) &&
-         is_ours("quantized_matmul", address(&mlx::core::quantized_matmul));
+         is_ours("quantized_matmul", address(&mlx::core::quantized_matmul)) && is_ours("matmul", address(&mlx::core::matmul)) &&
+         is_ours("addmm", address(&mlx::core::addmm)) && is_ours("gather_qmm", address(&mlx::core::gather_qmm)) &&
+         is_ours("dequantize", address(&mlx::core::dequantize));
 }
 
 }  // namespace
 
 int main() {
-  const bool right = products_are_right() && all_rows_are_alone() && packed_products_are_right() && functions_are_right() && edges_are_right() && all_are_ours();
+  const bool right = products_are_right() && all_rows_are_alone() && products_of_halves_are_right() &&
+                     packed_products_are_right() && functions_are_right() && edges_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

@@ -1,13 +1,183 @@
-// Products with many rows on the left: a prompt's, and those of many sequences at once. See tiles.cpp.
+// Products with many rows on the left, on processors with vectors of sixteen numbers. Every element of c is summed in the order of
+// few_rows.cpp, so a row has the same bits whichever of the two computes it. What lies in memory as it comes, across the borders of
+// cache lines, is copied to where a load takes one step: a once for each product, b a few rows at a time, small enough to stay in the
+// fastest cache while all rows of a are multiplied with them.
 #pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats.h"
+#include "workers.h"
 
 // The most rows for which this is faster than a general product.
 constexpr int kTileRows = 128;
 
 // Whether this processor has the registers for it.
-bool tiles_pay();
+inline bool tiles_pay() { return register_width() == 16; }
 
-// c = alpha * a * b^T + beta * c, row-major, with the bits that few_rows gives. a is [m, k] with stride_a between rows and step_a
-// between columns; b is [n, k].
-void tiles(int m, int n, int k, float alpha, const float* a, int stride_a, int step_a, const float* b, int ldb, float beta, float* c,
-           int ldc);
+namespace {
+
+// A tile is so many rows of a times so many of b: its sums and what is multiplied fill the 32 registers.
+constexpr int kRows = 4, kColumns = 6;
+// Vectors along k that are multiplied in one go.
+constexpr int kSteps = 64;
+
+// Memory that begins at a cache line.
+inline float* aligned(std::vector<float>& memory, std::size_t count) {
+  if (memory.size() < count + kLanes) memory.resize(count + kLanes);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  return memory.data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+// A vector of each of R rows, then the next of each; zeros behind the last row and behind k.
+template <int R>
+INLINE void interleave(float* to, const float* from, std::ptrdiff_t stride, int rows, int k, int begin, int end) {
+  for (int step = begin; step < end; ++step)
+    for (int row = 0; row < R; ++row, to += kLanes) {
+      Lanes lanes{};
+      if (row < rows) load(lanes, from + row * stride + static_cast<std::ptrdiff_t>(step) * kLanes, k - step * kLanes);
+      std::memcpy(to, &lanes, sizeof lanes);
+    }
+}
+
+// The rows of a as tiles take them: group after group, step after step.
+struct Left {
+  const float* data;
+  int groups, steps;
+
+  INLINE const float* at(int group, int step) const {
+    return data + (static_cast<std::ptrdiff_t>(group) * steps + step) * kRows * kLanes;
+  }
+};
+
+// The steps of the sum that few_rows.cpp takes, for many vectors at once: what fold makes of each of four vectors, side by side,
+INLINE Lanes folds(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes& d) {
+  const Lanes ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                   __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  const Lanes cd = __builtin_shufflevector(c, d, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                   __builtin_shufflevector(c, d, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  return __builtin_shufflevector(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         __builtin_shufflevector(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+
+// then the first and the second half of each four,
+INLINE Lanes halves(const Lanes& a, const Lanes& b) {
+  return __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+         __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+}
+
+// then what is left, two by two: lanes 4i to 4i + 3 hold the sums of row i.
+INLINE Lanes pairs(const Lanes& a, const Lanes& b) {
+  return __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30) +
+         __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+}
+
+// Writes the sums of the first `rows` rows of a tile.
+template <int C>
+INLINE void put(const Product& p, int row, int rows, int column, const Lanes (&sums)[kRows][C]) {
+  Lanes folded[C];
+  UNROLL for (int j = 0; j < C; ++j) folded[j] = folds(sums[0][j], sums[1][j], sums[2][j], sums[3][j]);
+  if constexpr (C >= 4) {
+    const Lanes four = pairs(halves(folded[0], folded[1]), halves(folded[2], folded[3]));
+    Quarter quarters[kRows];
+    std::memcpy(quarters, &four, sizeof four);
+    for (int i = 0; i < rows; ++i) p.put(row + i, column, quarters[i]);
+  }
+  constexpr int rest = C % 4, first = C - rest;
+  if constexpr (rest > 0) {
+    const Lanes half = halves(folded[first], folded[C - 1]);
+    const Lanes last = pairs(half, half);
+    for (int i = 0; i < rows; ++i)
+      for (int j = 0; j < rest; ++j) p.put(row + i, column + first + j, last[4 * i + j]);
+  }
+}
+
+// The same of C rows of b.
+template <int C, class Panel>
+INLINE void interleave(float* to, Panel& panel, int k, int begin, int end) {
+  const auto copy = [&](int step) INLINE_LAMBDA {
+    UNROLL for (int j = 0; j < C; ++j, to += kLanes) panel.read(j, step * kLanes, k - step * kLanes).store(to, kLanes);
+  };
+  if constexpr (requires { panel.group; }) {
+    const int each = panel.group / kLanes;
+    for (int step = begin; step < end; step += each) {
+      panel.enter(step / each);
+      for (int i = step; i < step + each; ++i) copy(i);
+    }
+  } else {
+    for (int step = begin; step < end; ++step) copy(step);
+  }
+}
+
+// All rows of a times C rows of b. `right` has room for these rows' vectors of a go, `kept` for the sums between two goes.
+template <int C, class Format>
+INLINE void column_of_tiles(const Product& p, const Format& b, const Left& left, int column, float* right, Lanes* kept) {
+  typename Format::template Panel<kLanes, C> panel(b, column);
+  // The groups share the work of fetching the next C rows of b.
+  const char* next = b.ahead(column + C);
+  const int each = (C + left.groups - 1) / left.groups;
+  for (int begin = 0; begin < left.steps; begin += kSteps) {
+    const int end = std::min(left.steps, begin + kSteps);
+    interleave<C>(right, panel, p.k, begin, end);
+    for (int group = 0; group < left.groups; ++group) {
+      Lanes sums[kRows][C] = {};
+      Lanes* mine = kept + static_cast<std::ptrdiff_t>(group) * kRows * C;
+      if (begin > 0) {
+        UNROLL for (int i = 0; i < kRows; ++i)
+          UNROLL for (int j = 0; j < C; ++j) sums[i][j] = mine[i * C + j];
+      }
+      const float *from = left.at(group, begin), *with = right;
+      const int fetch = std::min(C, group * each), fetched = std::min(C, fetch + each);
+      for (int step = begin; step < end; ++step, from += kRows * kLanes, with += C * kLanes) {
+        if (next != nullptr)
+          for (int row = fetch; row < fetched; ++row) __builtin_prefetch(next + row * b.bytes() + step * Format::kBytes, 0, 2);
+        Lanes columns[C];
+        UNROLL for (int j = 0; j < C; ++j) columns[j] = *reinterpret_cast<const Lanes*>(with + j * kLanes);
+        UNROLL for (int i = 0; i < kRows; ++i) {
+          const Lanes row = *reinterpret_cast<const Lanes*>(from + i * kLanes);
+          UNROLL for (int j = 0; j < C; ++j) sums[i][j] += row * columns[j];
+        }
+      }
+      if (end < left.steps) {
+        UNROLL for (int i = 0; i < kRows; ++i)
+          UNROLL for (int j = 0; j < C; ++j) mine[i * C + j] = sums[i][j];
+      } else {
+        put<C>(p, group * kRows, std::min(kRows, p.m - group * kRows), column, sums);
+      }
+    }
+  }
+}
+
+template <class Format>
+V4 void block_of_tiles(const Product& p, const Format& b, const Left& left, int begin, int end) {
+  thread_local std::vector<float> right_memory, kept_memory;
+  float* right = aligned(right_memory, kColumns * kSteps * kLanes);
+  Lanes* kept = reinterpret_cast<Lanes*>(aligned(kept_memory, static_cast<std::size_t>(left.groups) * kRows * kColumns * kLanes));
+  int column = begin;
+  for (; column + kColumns <= end; column += kColumns) column_of_tiles<kColumns>(p, b, left, column, right, kept);
+  for (; column + 4 <= end; column += 4) column_of_tiles<4>(p, b, left, column, right, kept);
+  for (; column < end; ++column) column_of_tiles<1>(p, b, left, column, right, kept);
+}
+
+V4 inline void copy_group(const Product& p, float* to, int group, int steps) {
+  const std::ptrdiff_t row = static_cast<std::ptrdiff_t>(group) * kRows;
+  interleave<kRows>(to + row * steps * kLanes, p.a + row * p.lda, p.lda, p.m - static_cast<int>(row), p.k, 0, steps);
+}
+
+}  // namespace
+
+// c = alpha * a * b^T + beta * c with the bits that few_rows gives.
+template <class Format>
+void tiles(const Product& p, const Format& b) {
+  thread_local std::vector<float> memory;
+  const int groups = (p.m + kRows - 1) / kRows, steps = (p.k + kLanes - 1) / kLanes;
+  float* to = aligned(memory, static_cast<std::size_t>(groups) * steps * kRows * kLanes);
+  in_parallel(groups, [&](int group) { copy_group(p, to, group, steps); });
+  const Left left{to, groups, steps};
+  const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(p.n) * p.k;
+  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 16384, 1, 64));
+  const int width = ((p.n + blocks - 1) / blocks + 47) / 48 * 48;
+  in_parallel((p.n + width - 1) / width,
+              [&](int block) { block_of_tiles(p, b, left, block * width, std::min(p.n, block * width + width)); });
+}

@@ -18,23 +18,29 @@ use crate::workspace;
 const VERSION: u32 = 1;
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 18] = [
+pub(super) const HELPERS: [(&str, &str); 24] = [
     ("portability.h", include_str!("../../native/portability.h")),
-    ("blas.h", include_str!("../../native/blas.h")),
-    ("blas.cpp", include_str!("../../native/blas.cpp")),
-    ("few_rows.h", include_str!("../../native/few_rows.h")),
-    ("few_rows.cpp", include_str!("../../native/few_rows.cpp")),
     ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
-    ("tiles.h", include_str!("../../native/tiles.h")),
-    ("tiles.cpp", include_str!("../../native/tiles.cpp")),
     ("processors.h", include_str!("../../native/processors.h")),
     ("workers.h", include_str!("../../native/workers.h")),
+    ("blas.h", include_str!("../../native/blas.h")),
+    ("blas.cpp", include_str!("../../native/blas.cpp")),
+    ("by_columns.h", include_str!("../../native/by_columns.h")),
+    ("few_rows.h", include_str!("../../native/few_rows.h")),
+    ("tiles.h", include_str!("../../native/tiles.h")),
+    ("formats.h", include_str!("../../native/formats.h")),
     ("packed.h", include_str!("../../native/packed.h")),
+    ("packed_formats.h", include_str!("../../native/packed_formats.h")),
+    ("products.h", include_str!("../../native/products.h")),
+    ("weights.h", include_str!("../../native/weights.h")),
+    ("halves.cpp", include_str!("../../native/halves.cpp")),
     ("packed.cpp", include_str!("../../native/packed.cpp")),
     ("pointwise.h", include_str!("../../native/pointwise.h")),
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
+    ("operations.h", include_str!("../../native/operations.h")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
+    ("weight_operations.cpp", include_str!("../../native/weight_operations.cpp")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];

@@ -78,11 +78,11 @@ impl System {
     pub(super) fn sources(self) -> &'static [&'static str] {
         match self {
             Self::Linux => &[
-                "operations.cpp",
-                "blas.cpp",
-                "few_rows.cpp",
-                "tiles.cpp",
                 "packed.cpp",
+                "halves.cpp",
+                "blas.cpp",
+                "operations.cpp",
+                "weight_operations.cpp",
                 "pointwise.cpp",
                 "clock.cpp",
             ],

@@ -1,0 +1,58 @@
+// A matrix of weights in any format on the right of a product: the way for few rows, for some, and for many.
+#pragma once
+
+#include "blas.h"
+#include "few_rows.h"
+#include "tiles.h"
+
+namespace {
+
+// So many numbers of b are unpacked at a time where a has many rows: the cache holds them while they are multiplied.
+constexpr int kUnpacked = 1 << 18;
+
+template <class Format>
+struct Unpack {
+  // The rows from `begin` to `end` as f32, one behind the other.
+  template <int W>
+  INLINE static void run(const Format& b, int k, int begin, int end, float* to) {
+    for (int row = begin; row < end; ++row, to += k) {
+      typename Format::template Panel<W, 1> panel(b, row);
+      if constexpr (Format::kGrouped) {
+        for (int group = 0; group < panel.groups; ++group) {
+          panel.enter(group);
+          for (int i = group * panel.group; i < (group + 1) * panel.group; i += kLanes) panel.read(0, i, kLanes).store(to + i, kLanes);
+        }
+      } else {
+        for (int i = 0; i < k; i += kLanes) panel.read(0, i, k - i).store(to + i, k - i);
+      }
+    }
+  }
+};
+
+// How the columns are cut depends on the shape alone, and so do the bits.
+template <class Format>
+void many_rows(const Product& p, const Format& b) {
+  const int most = std::max(1, kUnpacked / p.k / 64) * 64, blocks = std::max(1, std::min((p.n + most - 1) / most, p.n / 64));
+  const int width = std::min(most, ((p.n + blocks - 1) / blocks + 15) / 16 * 16);
+  in_parallel((p.n + width - 1) / width, [&](int block) {
+    thread_local std::vector<float> memory;
+    const int begin = block * width, end = std::min(p.n, begin + width);
+    memory.resize(static_cast<std::size_t>(width) * p.k);
+    for_this_cpu<Unpack<Format>>(b, p.k, begin, end, memory.data());
+    scipy_cblas_sgemm(kRowMajor, kNoTrans, kTrans, p.m, end - begin, p.k, p.alpha, p.a, p.lda, memory.data(), p.k, p.beta, p.c + begin, p.ldc);
+  });
+}
+
+// c = alpha * a * b^T + beta * c.
+template <class Format>
+void product(const Product& p, const Format& b) {
+  if (p.m > kVeryFewRows && p.m <= kTileRows && tiles_pay()) {
+    tiles(p, b);
+  } else if (p.m <= kFewRows) {
+    few_rows(p, b);
+  } else {
+    many_rows(p, b);
+  }
+}
+
+}  // namespace

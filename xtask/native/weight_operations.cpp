@@ -1,0 +1,236 @@
+// MLX's products of f32 with weights that are not: halves, and packed matrices. MLX would make f32 of halves first, and multiplies with packed
+// numbers one by one.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/ops.h"
+#include "mlx/primitives.h"
+#include "operations.h"
+#include "weights.h"
+
+namespace mlx::core {
+
+namespace {
+
+// Computes the last argument from the inputs.
+using Evaluation = std::function<void(const std::vector<array>&, array&)>;
+
+// An operation on inputs that lie in memory as the evaluation takes them.
+class WeightOperation : public UnaryPrimitive {
+ public:
+  WeightOperation(Stream stream, const char* name, Shape shape, Evaluation evaluation)
+      : UnaryPrimitive(stream), name_(name), shape_(std::move(shape)), evaluation_(std::move(evaluation)) {}
+
+  void eval_cpu(const std::vector<array>& inputs, array& out) override {
+    out.set_data(allocator::malloc(out.nbytes()));
+    auto& encoder = cpu::get_command_encoder(stream());
+    std::vector<array> kept;
+    for (const array& input : inputs) {
+      encoder.set_input_array(input);
+      kept.push_back(array::unsafe_weak_copy(input));
+    }
+    encoder.set_output_array(out);
+    encoder.dispatch([evaluation = evaluation_, kept = std::move(kept), out = array::unsafe_weak_copy(out)]() mutable {
+      evaluation(kept, out);
+    });
+  }
+
+  void eval_gpu(const std::vector<array>&, array&) override { throw std::runtime_error("this operation is one of the CPU"); }
+
+  const char* name() const override { return name_; }
+
+  std::vector<Shape> output_shapes(const std::vector<array>&) override { return {shape_}; }
+
+ private:
+  const char* name_;
+  Shape shape_;
+  Evaluation evaluation_;
+};
+
+array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation) {
+  auto primitive = std::make_shared<WeightOperation>(to_stream(s), name, shape, std::move(evaluation));
+  return array(std::move(shape), float32, std::move(primitive), std::move(inputs));
+}
+
+// Row by row without gaps. Weights are so, and cost no operation.
+array by_rows(const array& a, const StreamOrDevice& s) {
+  return a.is_available() && a.flags().row_contiguous ? a : contiguous(a, false, s);
+}
+
+Shape with_last(Shape shape, int last) {
+  shape.back() = last;
+  return shape;
+}
+
+bool is_half(const array& a) { return a.dtype() == float16 || a.dtype() == bfloat16; }
+
+// [.., k] times a matrix [k, n] of halves, which is the transpose of what lies row by row in memory.
+array product_with_halves(const array& a, const array& b, const StreamOrDevice& s) {
+  const int k = b.shape(0), n = b.shape(1);
+  const bool lies_transposed = b.is_available() && b.strides(0) == 1 && b.strides(1) == k;
+  const array rows = lies_transposed ? b : by_rows(transpose(b, s), s);
+  const bool is_bf16 = b.dtype() == bfloat16;
+  return operation("Matmul", with_last(a.shape(), n), {by_rows(a, s), rows}, s, [=](const std::vector<array>& inputs, array& out) {
+    const HalfMatrix matrix{n, k, is_bf16, inputs[1].data<void>()};
+    product_of_halves(static_cast<int>(inputs[0].size() / k), inputs[0].data<float>(), matrix, out.data<float>());
+  });
+}
+
+bool takes_halves(const array& a, const array& b, const StreamOrDevice& s) {
+  return is_ours(a, s) && is_half(b) && b.ndim() == 2 && b.size() > 0 && a.shape().back() == b.shape(0);
+}
+
+// A packed matrix or a stack of them, `[.., n, words]`.
+struct PackedArrays {
+  const array &words, &scales;
+  const std::optional<array>& biases;
+  int bits, group;
+  Packing packing;
+  Scale scale;
+
+  static std::optional<PackedArrays> of(const array& words, const array& scales, const std::optional<array>& biases, std::optional<int> group,
+                                        std::optional<int> bits, const std::string& mode) {
+    const auto known = [&](Packing packing, Scale scale, int group_of_mode, int bits_of_mode) {
+      return PackedArrays{words, scales, biases, bits.value_or(bits_of_mode), group.value_or(group_of_mode), packing, scale};
+    };
+    if (mode == "mxfp4" && scales.dtype() == uint8) return known(Packing::kMxfp4, Scale::kExponent, 32, 4);
+    if (mode == "mxfp8" && scales.dtype() == uint8) return known(Packing::kMxfp8, Scale::kExponent, 32, 8);
+    if (mode == "nvfp4" && scales.dtype() == uint8) return known(Packing::kNvfp4, Scale::kE4m3, 16, 4);
+    if (mode != "affine" || !biases || biases->dtype() != scales.dtype()) return std::nullopt;
+    if (scales.dtype() == float32) return known(Packing::kAffine, Scale::kF32, 64, 4);
+    if (scales.dtype() == float16) return known(Packing::kAffine, Scale::kF16, 64, 4);
+    if (scales.dtype() == bfloat16) return known(Packing::kAffine, Scale::kBf16, 64, 4);
+    return std::nullopt;
+  }
+
+  int k() const { return words.shape().back() * 32 / bits; }
+  int n() const { return words.shape(-2); }
+
+  bool fits(int row, int axes) const {
+    return packed_product_takes(packing, bits, group, row) && words.dtype() == uint32 && static_cast<int>(words.ndim()) == axes &&
+           k() == row && words.size() > 0 && static_cast<std::int64_t>(scales.size()) * group == static_cast<std::int64_t>(words.size()) * 32 / bits;
+  }
+
+  std::vector<array> inputs(const StreamOrDevice& s) const {
+    std::vector<array> all{by_rows(words, s), by_rows(scales, s)};
+    if (biases) all.push_back(by_rows(*biases, s));
+    return all;
+  }
+
+  // Makes a matrix of the stack from the inputs, which begin at `first`.
+  auto matrix(int first) const {
+    return [first, n = n(), k = k(), bits = bits, group = group, packing = packing, scale = scale,
+            biased = biases.has_value()](const std::vector<array>& inputs, std::ptrdiff_t index) {
+      const std::ptrdiff_t numbers = static_cast<std::ptrdiff_t>(n) * k * index, groups = numbers / group;
+      const auto at = [&](int input) {
+        return static_cast<const void*>(inputs[input].data<char>() + groups * static_cast<std::ptrdiff_t>(inputs[input].itemsize()));
+      };
+      const std::uint8_t* words = inputs[first].data<std::uint8_t>() + numbers * bits / 8;
+      return PackedMatrix{n, k, bits, group, packing, scale, words, at(first + 1), biased ? at(first + 2) : nullptr};
+    };
+  }
+};
+
+// Rows `[.., 1, k]` times one matrix each of a stack: which row and which matrix, `[..]`.
+struct Chosen {
+  array rows, matrices;
+
+  static Chosen of(const array& x, const std::optional<array>& left, const std::optional<array>& right, int stack, const StreamOrDevice& s) {
+    const auto counted = [&](Shape shape, int count) { return reshape(arange(0, count, uint32, s), std::move(shape), s); };
+    const Shape outer(x.shape().begin(), x.shape().end() - 2);
+    const int count = static_cast<int>(x.size()) / x.shape().back();
+    const auto both = broadcast_arrays({left ? astype(*left, uint32, s) : counted(outer, count), right ? astype(*right, uint32, s) : counted({stack}, stack)}, s);
+    return {contiguous(both[0], false, s), contiguous(both[1], false, s)};
+  }
+};
+
+// Calls `multiply(matrix, m, from, to)` for each matrix that is chosen, with all rows that chose it.
+template <class Multiply>
+void by_matrix(const array& x, const array& rows, const array& matrices, int count, int k, int n, float* out, const Multiply& multiply) {
+  const std::uint32_t *row = rows.data<std::uint32_t>(), *matrix = matrices.data<std::uint32_t>();
+  std::vector<std::vector<std::ptrdiff_t>> places(count);
+  for (std::ptrdiff_t place = 0; place < static_cast<std::ptrdiff_t>(matrices.size()); ++place) places.at(matrix[place]).push_back(place);
+  std::vector<float> from, to;
+  for (int index = 0; index < count; ++index) {
+    const auto& mine = places[index];
+    if (mine.empty()) continue;
+    from.resize(mine.size() * k);
+    to.resize(mine.size() * n);
+    for (std::size_t i = 0; i < mine.size(); ++i) std::copy_n(x.data<float>() + static_cast<std::ptrdiff_t>(row[mine[i]]) * k, k, from.data() + i * k);
+    multiply(index, static_cast<int>(mine.size()), from.data(), to.data());
+    for (std::size_t i = 0; i < mine.size(); ++i) std::copy_n(to.data() + i * n, n, out + mine[i] * n);
+  }
+}
+
+}  // namespace
+
+array matmul(const array& a, const array& b, StreamOrDevice s) {
+  if (takes_halves(a, b, s)) return product_with_halves(a, b, s);
+  static const auto others = next(&matmul);
+  return others(a, b, s);
+}
+
+array addmm(array c, array a, array b, const float& alpha, const float& beta, StreamOrDevice s) {
+  if (takes_halves(a, b, s) && c.dtype() == float32 && alpha == 1.0f && beta == 1.0f) return add(product_with_halves(a, b, s), c, s);
+  static const auto others = next(&addmm);
+  return others(c, a, b, alpha, beta, s);
+}
+
+array quantized_matmul(const array& x, const array& w, const array& scales, const std::optional<array>& biases, bool transpose,
+                       std::optional<int> group_size, std::optional<int> bits, const std::string& mode, StreamOrDevice s) {
+  const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
+  if (is_ours(x, s) && transpose && packed && packed->fits(x.shape().back(), 2)) {
+    std::vector<array> inputs = packed->inputs(s);
+    inputs.push_back(by_rows(x, s));
+    return operation("QuantizedMatmul", with_last(x.shape(), packed->n()), std::move(inputs), s,
+                     [matrix = packed->matrix(0)](const std::vector<array>& inputs, array& out) {
+                       const PackedMatrix b = matrix(inputs, 0);
+                       const array& x = inputs.back();
+                       packed_product(static_cast<int>(x.size() / b.k), x.data<float>(), b, out.data<float>());
+                     });
+  }
+  static const auto others = next(&quantized_matmul);
+  return others(x, w, scales, biases, transpose, group_size, bits, mode, s);
+}
+
+array gather_qmm(const array& x, const array& w, const array& scales, const std::optional<array>& biases, std::optional<array> lhs_indices,
+                 std::optional<array> rhs_indices, bool transpose, std::optional<int> group_size, std::optional<int> bits,
+                 const std::string& mode, bool sorted_indices, StreamOrDevice s) {
+  const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
+  if (is_ours(x, s) && transpose && packed && x.ndim() >= 2 && x.shape(-2) == 1 && packed->fits(x.shape().back(), 3)) {
+    const int k = packed->k(), n = packed->n(), count = w.shape(0);
+    const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, count, s);
+    std::vector<array> inputs{by_rows(x, s), chosen.rows, chosen.matrices};
+    for (const array& input : packed->inputs(s)) inputs.push_back(input);
+    Shape shape = chosen.matrices.shape();
+    shape.insert(shape.end(), {1, n});
+    return operation("GatherQMM", std::move(shape), std::move(inputs), s, [=, matrix = packed->matrix(3)](const std::vector<array>& inputs, array& out) {
+      by_matrix(inputs[0], inputs[1], inputs[2], count, k, n, out.data<float>(), [&](int index, int m, const float* from, float* to) {
+        packed_product(m, from, matrix(inputs, index), to);
+      });
+    });
+  }
+  static const auto others = next(&gather_qmm);
+  return others(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode, sorted_indices, s);
+}
+
+array dequantize(const array& w, const array& scales, const std::optional<array>& biases, std::optional<int> group_size, std::optional<int> bits,
+                 const std::string& mode, const std::optional<array>& global_scale, std::optional<Dtype> dtype, StreamOrDevice s) {
+  const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
+  if (packed && dtype == float32 && !global_scale && w.ndim() == 2 && to_stream(s).device == Device::cpu && packed->fits(packed->k(), 2)) {
+    return operation("Dequantize", with_last(w.shape(), packed->k()), packed->inputs(s), s,
+                     [matrix = packed->matrix(0)](const std::vector<array>& inputs, array& out) {
+                       unpack(matrix(inputs, 0), out.data<float>());
+                     });
+  }
+  static const auto others = next(&dequantize);
+  return others(w, scales, biases, group_size, bits, mode, global_scale, dtype, s);
+}
+
+}  // namespace mlx::core
