@@ -26,6 +26,24 @@ fn load(name: &str, floats: FloatPolicy) -> Option<Box<dyn Model>> {
     Some(loaded.unwrap_or_else(|error| panic!("{name}: {error}")))
 }
 
+#[test]
+fn weights_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
+    let _turn = device();
+    for name in ["llama-f16", "llama-bf16"] {
+        let expected = golden::logits(name, true);
+        let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
+        let [single, mixed] = [FloatPolicy::F32, FloatPolicy::Mixed]
+            .map(|floats| load(name, floats).expect("it has no experts"));
+        assert!(mixed.spec().weight_bytes < single.spec().weight_bytes * 6 / 10, "{name}");
+        assert_eq!(mixed.spec().footprint, single.spec().footprint, "{name}: activations and states are f32");
+        for cuts in [&[][..], &[7, 8, 31, 40], &one_by_one] {
+            let values = logits_in_passes(mixed.as_ref(), &expected.tokens, cuts);
+            let worst = worst_difference(&values, &expected.values, expected.vocabulary);
+            assert!(worst < tolerance("f32"), "{name}: {worst:e} of the spread");
+        }
+    }
+}
+
 /// Runs three tokens, then one; returns the bytes of the cache.
 fn expect_type_in_every_layer(name: &str, model: &dyn Model, dtype: Dtype) -> usize {
     let mut cache = model.new_state(Variant::default());

@@ -23,6 +23,9 @@ const KEPT: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::F32, keep_packed: true, backend: Backend::CPU };
 const UNPACKED: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::F32, keep_packed: false, backend: Backend::CPU };
+/// The default on a CPU.
+const MIXED: WeightPolicy =
+    WeightPolicy { floats: FloatPolicy::Mixed, keep_packed: true, backend: Backend::CPU };
 const AS_IN_FILES: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::Checkpoint, keep_packed: true, backend: Backend::CPU };
 
@@ -38,13 +41,17 @@ fn keeping() -> EngineOptions {
 fn quantized_weights_give_the_logits_of_the_reference() {
     let _turn = device();
     for name in QUANTIZED {
-        let model = load(name, KEPT);
         let expected = golden::logits(name, true);
         let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
-        for (way, cuts) in [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)] {
-            let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);
-            let worst = worst_difference(&values, &expected.values, expected.vocabulary);
-            assert!(worst < tolerance("f32"), "{name}, {way}: {worst:e} of the spread");
+        for policy in [KEPT, MIXED] {
+            let model = load(name, policy);
+            for (way, cuts) in
+                [("one pass", &[][..]), ("chunks", &[7, 8, 31, 40]), ("one by one", &one_by_one)]
+            {
+                let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);
+                let worst = worst_difference(&values, &expected.values, expected.vocabulary);
+                assert!(worst < tolerance("f32"), "{name}, {policy:?}, {way}: {worst:e} of the spread");
+            }
         }
     }
 }
@@ -71,7 +78,7 @@ fn greedy_tokens_with_quantized_weights_equal_the_reference() {
 fn inspect_reports_what_loading_takes() {
     let _turn = device();
     for name in MODELS.into_iter().chain(QUANTIZED) {
-        for policy in [KEPT, UNPACKED, AS_IN_FILES] {
+        for policy in [KEPT, UNPACKED, MIXED, AS_IN_FILES] {
             let loaded = load(name, policy);
             let (spec, kinds) = model::survey(&model_folder(name), policy).expect("it can be read");
             // Only loading computes a hash of the weights.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantization::{Mode, QuantScheme};
+use mlx_core::size;
 use mlx_core::weights::FloatPolicy;
-use mlx_core::{backend, size};
 use mlx_options::ByteSize;
 use safetensors::Dtype;
 
@@ -115,8 +115,6 @@ impl ConvertArgs {
     }
 }
 
-const ON_CPU: &str = "this machine computes on the CPU, where quantized weights are unpacked in memory; --keep-quantized keeps them small\n";
-
 fn text(args: &ConvertArgs, report: &Report) -> String {
     let Report { quantized, skipped, shards, parameters, bytes_before, bytes_after } = report;
     let skipped = match skipped.as_slice() {
@@ -129,16 +127,11 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
         }
     };
     format!(
-        "{}: {} instead of {}, {:.3} bits a weight with their scales, {quantized} matrices quantized, weight files: {shards}\n{skipped}{}",
+        "{}: {} instead of {}, {:.3} bits a weight with their scales, {quantized} matrices quantized, weight files: {shards}\n{skipped}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),
         *bytes_after as f64 * 8.0 / *parameters as f64,
-        if *quantized > 0 && backend::device_name().is_ok_and(|device| device == "cpu") {
-            ON_CPU
-        } else {
-            ""
-        },
     )
 }
 

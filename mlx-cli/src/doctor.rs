@@ -156,14 +156,14 @@ impl Findings {
             slow.push("no Metal GPU: everything runs on the CPU".to_owned());
             for (what, rate, remedy) in [
                 (
-                    "halves",
+                    "f32 with halves",
                     rates.half,
-                    "models in f16 and bf16 become f32, which takes twice their memory, unless --dtype checkpoint puts memory first",
+                    "models in f16 and bf16 are faster with --dtype f32, which takes twice their memory",
                 ),
                 (
                     "packed weights of 4 bits",
                     rates.packed,
-                    "quantized ones become f32, unless --keep-quantized keeps them packed",
+                    "quantized models are faster with --dtype f32, which takes up to eight times their memory",
                 ),
             ] {
                 if rate < rates.single / 2.0 {

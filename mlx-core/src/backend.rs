@@ -16,9 +16,9 @@ pub struct Backend {
     pub fused_attention: bool,
     /// Rotary embedding is one operation, too.
     pub fused_rope: bool,
-    /// Packed weights stay packed. On a CPU products with them are slow.
+    /// Packed weights stay packed.
     pub keeps_packed: bool,
-    /// Floats keep the checkpoint's type. On a CPU MLX has no fast kernels for halves.
+    /// A model computes in the checkpoint's type. On a CPU MLX has no fast kernels for halves: models compute in f32 there.
     pub keeps_floats: bool,
     /// Experts of halves can be multiplied with. MLX's CPU backend does so in f32 alone.
     pub half_experts: bool,
@@ -38,7 +38,7 @@ impl Backend {
     pub const CPU: Self = Self {
         fused_attention: false,
         fused_rope: false,
-        keeps_packed: false,
+        keeps_packed: true,
         keeps_floats: false,
         half_experts: false,
         pipelined: false,

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use mlx_rs::ops::{arange, matmul};
+use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
+use crate::backend::Backend;
 use crate::error::Result;
 use crate::macos;
 use crate::mlx_sys;
@@ -124,7 +126,7 @@ pub fn footprint() -> Option<u64> {
 pub struct ProductRates {
     /// In f32.
     pub single: f64,
-    /// In f16.
+    /// With f16 weights, in the type that the backend computes in with them.
     pub half: f64,
     /// With 4-bit quantized weights.
     pub packed: f64,
@@ -140,13 +142,16 @@ impl ProductRates {
         let count = WIDTH * WIDTH;
         let numbers = arange::<_, f32>(None, count, None)?.sin()?;
         let matrix = numbers.reshape(&[WIDTH, WIDTH])?;
-        let rows = array::slice_axis(&matrix, 0, 0, ROWS)?;
+        let rows = array::slice_axis(&matrix, 0, 0, ROWS)?.contiguous()?;
         let packing = QuantScheme { mode: Mode::Affine, bits: 4, group_size: 64 };
         let packed = QuantizedMatrix::quantize(&matrix, packing)?.computed()?;
-        let [half_rows, half] = [&rows, &matrix].map(|array| array.as_dtype(Dtype::Float16));
-        let (half_rows, half) = (half_rows?, half?);
+        let dtype = if Backend::detect()?.keeps_floats { Dtype::Float16 } else { Dtype::Float32 };
+        let half_rows = rows.as_dtype(dtype)?;
+        // As a model has them.
+        let [single, half] = [matrix.swap_axes(0, 1)?, matrix.as_dtype(Dtype::Float16)?.swap_axes(0, 1)?];
+        eval([&rows, &half_rows, &single, &half])?;
         Ok(Self {
-            single: rate(|| Ok(matmul(&rows, &matrix)?))?,
+            single: rate(|| Ok(matmul(&rows, &single)?))?,
             half: rate(|| Ok(matmul(&half_rows, &half)?))?,
             packed: rate(|| packed.multiply(&rows))?,
         })

@@ -67,8 +67,8 @@ impl<'a> Weights<'a> {
         let tally = Tally::new(&checkpoint, policy.floats);
         let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
         let mut hash = Xxh3::new();
-        // Packed and dequantized weights give different sums.
-        hash.update(&[u8::from(policy.keep_packed)]);
+        // Weights as they are in the files may give other sums than the same ones as floats of the model's type.
+        hash.update(&[u8::from(policy.keep_packed), u8::from(policy.floats == FloatPolicy::Mixed)]);
         Ok(Self {
             checkpoint,
             renamed: Vec::new(),
@@ -171,8 +171,23 @@ impl<'a> Weights<'a> {
                 self.tally.unpacked_bytes += self.read - before;
                 packed.dequantize(self.dtype)?
             }
-            None => self.take_floats(&name, shape, "config.json")?,
+            None => self.take_floats(&name, shape, "config.json", false)?,
         };
+        self.count(shape, array.nbytes());
+        Ok(array)
+    }
+
+    /// The same for the matrix `{module}.weight`, `[output, input]`, of a product, which stays in halves if it is so in the files and the
+    /// policy keeps it.
+    pub fn take_matrix(&mut self, module: &str, shape: &[usize]) -> Result<Array> {
+        let name = format!("{module}.weight");
+        let in_files = self.in_files(&name);
+        if self.scheme(&in_files).is_some() {
+            return self.take(&name, shape);
+        }
+        let keeps = |entry: &Entry| self.policy.keeps_half(&in_files, entry.dtype, &entry.shape);
+        let as_in_files = self.checkpoint.entries().get(&in_files).is_some_and(keeps);
+        let array = self.take_floats(&in_files, shape, "config.json", as_in_files)?;
         self.count(shape, array.nbytes());
         Ok(array)
     }
@@ -211,6 +226,11 @@ impl<'a> Weights<'a> {
     /// Whether quantized weights stay packed.
     pub fn keeps_packed(&self) -> bool {
         self.policy.keep_packed
+    }
+
+    /// Whether there are quantized weights that stay packed.
+    pub(crate) fn has_packed(&self) -> bool {
+        self.policy.keep_packed && self.names().any(|name| name.ends_with("scales"))
     }
 
     /// The totals of all remaining tensors, from the headers alone.
@@ -293,18 +313,19 @@ impl<'a> Weights<'a> {
         let reason = format!("a matrix {shape:?} in {scheme}");
         let row = |width: usize| [rows, &[width]].concat();
         let (packed, grouped) = (row(words), row(inputs / scheme.group_size));
+        let as_in_files = self.policy.floats == FloatPolicy::Mixed;
         let (scale, bias) = (format!("{module}.scales"), format!("{module}.biases"));
         let weight = self.take_words(&name, &packed, &reason, safetensors::Dtype::U32)?;
         let (scales, biases) = if scheme.has_biases() {
-            let scales = self.take_floats(&scale, &grouped, &reason)?;
-            (scales, Some(self.take_floats(&bias, &grouped, &reason)?))
+            let scales = self.take_floats(&scale, &grouped, &reason, as_in_files)?;
+            (scales, Some(self.take_floats(&bias, &grouped, &reason, as_in_files)?))
         } else {
             (self.take_words(&scale, &grouped, &reason, safetensors::Dtype::U8)?, None)
         };
         Ok(QuantizedMatrix::new(scheme, weight, scales, biases))
     }
 
-    fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Array> {
+    fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str, as_in_files: bool) -> Result<Array> {
         // Check the type before the shape, because the shape of packed words is wrong, too.
         if let Some(entry) = self.checkpoint.entries().get(name)
             && entry.dtype == safetensors::Dtype::U32
@@ -321,7 +342,11 @@ impl<'a> Weights<'a> {
             return Err(self.checkpoint.error(&entry, message));
         };
         let wide = self.wide.iter().any(|end| name.ends_with(end));
-        let held = if wide { Dtype::Float32 } else { self.dtype };
+        let held = match () {
+            () if wide => Dtype::Float32,
+            () if as_in_files => dtype,
+            () => self.dtype,
+        };
         let array = self.read_array(&entry, dtype)?.as_dtype(held)?;
         array.eval()?;
         Ok(array)

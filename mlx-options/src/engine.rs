@@ -71,8 +71,8 @@ pub struct LoadArgs {
     #[arg(short, long, value_name = "N", env = "MLX_CTX_SIZE")]
     pub ctx_size: Option<usize>,
 
-    /// Float type to compute in: f32, f16, bf16, or checkpoint for that of the files; f16 and bf16 are slow on a CPU
-    /// [default: checkpoint on a GPU, f32 on a CPU]
+    /// Float type to compute in: f32, f16, bf16, checkpoint for that of the files, or mixed for f32 with matrices as they are in the files; on a
+    /// CPU f16 and bf16 are slow, and f32 makes floats of quantized weights [default: checkpoint on a GPU, mixed on a CPU]
     #[arg(long, value_name = "TYPE", env = "MLX_DTYPE")]
     pub dtype: Option<FloatPolicy>,
 
@@ -81,8 +81,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "WHEN", env = "MLX_PIPELINE")]
     pub pipeline: Option<Pipeline>,
 
-    /// Keep quantized weights packed on a CPU too: a fifth of the memory; with 2, 4 and 8 bits faster answers and slower prompts, with
-    /// others slower by far; a GPU always does [default: false]
+    /// Keep quantized weights packed on a CPU with --dtype f32, too; otherwise they stay packed anyway [default: false]
     #[arg(long, value_name = "BOOL", env = "MLX_KEEP_QUANTIZED", num_args = 0..=1, default_missing_value = "true")]
     pub keep_quantized: Option<bool>,
 }

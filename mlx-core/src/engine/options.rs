@@ -24,9 +24,9 @@ pub struct EngineOptions {
     pub memory_budget: Option<u64>,
     /// The longest sequence, in tokens, where that is less than the model's context. `None`: the model's context.
     pub context: Option<usize>,
-    /// The float type to compute in. `None`: the device's default.
+    /// The float type to compute in. `None`: the device's default, which leaves matrices as they are in the files.
     pub dtype: Option<FloatPolicy>,
-    /// Keep quantized weights packed on devices that compute faster with floats.
+    /// Keep quantized weights packed with `dtype` f32, too, which makes floats of them on a CPU.
     pub keep_quantized: bool,
     /// Bytes of the prefix cache; 0 turns it off. Reservations of running requests take precedence. `None`: a quarter of the memory of
     /// requests.
@@ -94,7 +94,11 @@ impl EngineOptions {
 
     /// How weights are stored on the device.
     pub fn weights(&self) -> Result<WeightPolicy> {
-        Ok(WeightPolicy::new(self.backend()?, self.keep_quantized).with_floats(self.dtype))
+        let backend = self.backend()?;
+        let policy = WeightPolicy::new(backend, self.keep_quantized).with_floats(self.dtype);
+        // Who asks for the type in which a CPU computes anyway asks for it in memory, too.
+        let unpacks = self.dtype == Some(FloatPolicy::F32) && !backend.keeps_floats && !self.keep_quantized;
+        Ok(WeightPolicy { keep_packed: policy.keep_packed && !unpacks, ..policy })
     }
 
     /// What is known about a model, with the context of these options.

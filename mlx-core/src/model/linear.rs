@@ -25,21 +25,24 @@ impl Matrix {
         if let Some(packed) = weights.take_quantized(name, &shape)? {
             return Ok(Self::QuantizedMatrix(packed));
         }
-        Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(0, 1)?))
+        let matrix = weights.take_matrix(name, &shape)?.swap_axes(0, 1)?;
+        // As a view that is known to be one, it is multiplied with where it lies.
+        matrix.eval()?;
+        Ok(Self::Dense(matrix))
     }
 
     /// As floats, `[output, input]`.
     fn floats(&self, dtype: Dtype) -> Result<Array> {
         match self {
-            Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?),
+            Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.as_dtype(dtype)?),
             Self::QuantizedMatrix(packed) => packed.dequantize(dtype),
         }
     }
 
-    /// The rows with these indices as `dtype`, which that of dense weights is: `[R]` to `[R, input]`.
+    /// The rows with these indices as `dtype`: `[R]` to `[R, input]`.
     pub(crate) fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
         match self {
-            Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.take_axis(indices, 0)?),
+            Self::Dense(weight) => Ok(weight.swap_axes(0, 1)?.take_axis(indices, 0)?.as_dtype(dtype)?),
             Self::QuantizedMatrix(packed) => packed.rows(indices, dtype),
         }
     }
@@ -56,9 +59,9 @@ impl Matrix {
     fn reordered(&self, order: &Array) -> Result<Self> {
         Ok(match self {
             Self::Dense(weight) => {
-                let matrix = weight.swap_axes(0, 1)?.take_axis(order, 0)?;
+                let matrix = weight.swap_axes(0, 1)?.take_axis(order, 0)?.swap_axes(0, 1)?;
                 matrix.eval()?;
-                Self::Dense(matrix.swap_axes(0, 1)?)
+                Self::Dense(matrix)
             }
             Self::QuantizedMatrix(packed) => Self::QuantizedMatrix(packed.select_rows(order)?.computed()?),
         })
@@ -66,7 +69,7 @@ impl Matrix {
 
     fn has_same_scheme(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dense(_), Self::Dense(_)) => true,
+            (Self::Dense(one), Self::Dense(other)) => one.dtype() == other.dtype(),
             (Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)) => one.has_same_scheme(other),
             _ => false,
         }
@@ -83,7 +86,9 @@ impl Matrix {
         }
         if packed.is_empty() {
             let dense: Vec<&Array> = dense.iter().collect();
-            return Ok(Self::Dense(array::stacked(&dense)?.swap_axes(0, 1)?));
+            let matrix = array::stacked(&dense)?.swap_axes(0, 1)?;
+            matrix.eval()?;
+            return Ok(Self::Dense(matrix));
         }
         QuantizedMatrix::stack(&packed).map(Self::QuantizedMatrix)
     }

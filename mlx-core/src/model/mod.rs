@@ -257,7 +257,7 @@ pub fn load_adapted(
 
 /// Refuses some types before anything is read.
 fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
-    if config.experts.is_none() || weights.keeps_packed() {
+    if config.experts.is_none() || weights.has_packed() {
         return Ok(());
     }
     moe::expect_type_of_floats(weights.label(), weights.backend())

@@ -71,7 +71,13 @@ impl QuantizedMatrix {
 
     /// The rows with these indices, `[R, input]`, of a single matrix.
     pub fn rows(&self, indices: &Array, dtype: Dtype) -> Result<Array> {
-        mlx_sys::dequantize(self.select_rows(indices)?.operand(), dtype)
+        let mut rows = self.select_rows(indices)?;
+        if self.scheme.has_biases() {
+            // MLX rounds to the type of the scales.
+            rows.scales = rows.scales.as_dtype(dtype)?;
+            rows.biases = rows.biases.map(|biases| biases.as_dtype(dtype)).transpose()?;
+        }
+        mlx_sys::dequantize(rows.operand(), dtype)
     }
 
     /// A matrix of the selected rows; of a stack, the selected rows of each matrix.

@@ -1,4 +1,4 @@
-//! How weights are held on the device: the float type, that of the checkpoint or a chosen one, and whether packed ones stay so.
+//! How weights are held on the device: the float type, that of the checkpoint or a chosen one, and whether halves and packed ones stay so.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +16,9 @@ pub enum FloatPolicy {
     /// The type of the checkpoint.
     #[serde(rename = "checkpoint")]
     Checkpoint,
+    /// 32 bits, but matrices of halves stay as they are in the files: products read them, and sum in 32 bits.
+    #[serde(rename = "mixed")]
+    Mixed,
     /// 32 bits.
     #[serde(rename = "f32", alias = "float32")]
     F32,
@@ -28,16 +31,16 @@ pub enum FloatPolicy {
 }
 
 impl FloatPolicy {
-    /// The checkpoint's type where the backend keeps it, else f32.
+    /// The checkpoint's type where the backend computes in it, else f32 with the checkpoint's matrices.
     pub fn of(backend: Backend) -> Self {
-        if backend.keeps_floats { Self::Checkpoint } else { Self::F32 }
+        if backend.keeps_floats { Self::Checkpoint } else { Self::Mixed }
     }
 
     /// The chosen type; `None` for that of the checkpoint.
     pub fn dtype(self) -> Option<Dtype> {
         match self {
             Self::Checkpoint => None,
-            Self::F32 => Some(Dtype::F32),
+            Self::F32 | Self::Mixed => Some(Dtype::F32),
             Self::F16 => Some(Dtype::F16),
             Self::Bf16 => Some(Dtype::BF16),
         }
@@ -50,7 +53,7 @@ impl FromStr for FloatPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let name = StrDeserializer::<ValueError>::new(text);
         Self::deserialize(name)
-            .map_err(|_| format!("{text:?} is not a float type; use f32, f16, bf16 or checkpoint"))
+            .map_err(|_| format!("{text:?} is not a float type; use f32, mixed, f16, bf16 or checkpoint"))
     }
 }
 
@@ -87,5 +90,16 @@ impl WeightPolicy {
     #[must_use]
     pub fn with_floats(self, floats: Option<FloatPolicy>) -> Self {
         Self { floats: floats.unwrap_or(self.floats), ..self }
+    }
+
+    /// Whether the tensor of this name in the files, type and shape stays as it is there although the model computes in another type. The
+    /// matrices of experts and of the latents of keys and values are multiplied in other ways.
+    pub(super) fn keeps_half(&self, name: &str, dtype: Dtype, shape: &[usize]) -> bool {
+        self.floats == FloatPolicy::Mixed
+            && matches!(dtype, Dtype::F16 | Dtype::BF16)
+            && shape.len() == 2
+            && name.ends_with(".weight")
+            && !name.contains(".experts.")
+            && !name.contains(".kv_b_proj.")
     }
 }

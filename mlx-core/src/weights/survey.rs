@@ -64,14 +64,13 @@ impl Tally {
                 files,
                 packed = size(self.unpacked_bytes),
                 memory,
-                "quantized weights are dequantized on this backend, which multiplies packed weights slowly; \
-                 keep_quantized keeps them packed"
+                "quantized weights are dequantized, as dtype f32 says; keep_quantized keeps them packed"
             );
         } else if self.device_bytes > self.file_bytes {
             tracing::info!(
                 files,
                 memory,
-                "weights are cast to f32, the fastest type on a CPU; dtype chooses another"
+                "weights take more memory than in the files; dtype mixed leaves matrices as they are there"
             );
         }
     }
@@ -107,7 +106,7 @@ pub(super) fn survey(
         let label = scheme.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
         let is_wide = wide.iter().any(|end| name.ends_with(end));
         let float = if is_wide { 4 } else { tally.float_bytes() };
-        let found = sizes(entry, part, scheme, policy, float);
+        let found = sizes(name, entry, part, scheme, policy, float);
         let kind = kinds.entry(label).or_default();
         for (sum, add) in [
             (&mut kind.tensors, found.tensors),
@@ -146,14 +145,23 @@ fn scheme<'n>(
 }
 
 /// The contribution of one tensor.
-fn sizes(entry: &Entry, part: &str, scheme: Option<QuantScheme>, policy: WeightPolicy, float: u64) -> Kind {
+fn sizes(
+    name: &str,
+    entry: &Entry,
+    part: &str,
+    scheme: Option<QuantScheme>,
+    policy: WeightPolicy,
+    float: u64,
+) -> Kind {
     let elements = entry.shape.iter().product::<usize>() as u64;
     let file_bytes = entry.length as u64;
     let Some(scheme) = scheme else {
+        let float = if policy.keeps_half(name, entry.dtype, &entry.shape) { 2 } else { float };
         return Kind { tensors: 1, parameters: elements, file_bytes, device_bytes: elements * float };
     };
     if part != "weight" && part != "blocks" {
-        let packed_bytes = if scheme.has_biases() { elements * float } else { file_bytes };
+        let as_in_files = policy.floats == FloatPolicy::Mixed || !scheme.has_biases();
+        let packed_bytes = if as_in_files { file_bytes } else { elements * float };
         let device_bytes = if policy.keep_packed { packed_bytes } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
