@@ -10,7 +10,7 @@ use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
 
 /// The texts that requests are known to give.
-type Texts = Arc<Mutex<Vec<Vec<u32>>>>;
+pub(super) type Texts = Arc<Mutex<Vec<Vec<u32>>>>;
 
 /// Knows what will come, and lies at random.
 struct Liar {
@@ -33,7 +33,7 @@ impl Drafter for Liar {
     }
 }
 
-fn liar(texts: &Texts) -> CustomDrafter {
+pub(super) fn liar(texts: &Texts) -> CustomDrafter {
     let (texts, count) = (Arc::clone(texts), Arc::new(Mutex::new(0)));
     let make = move || -> Box<dyn Drafter> {
         let mut count = count.lock().expect("no drafter panics");

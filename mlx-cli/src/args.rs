@@ -24,6 +24,7 @@ use crate::pull::PullArgs;
 use crate::replay::{self, ReplayArgs};
 use crate::score::ScoreArgs;
 use crate::serve::ServeCommand;
+use crate::worker::{self, WorkerArgs};
 
 /// Run language models on your own machine: chat, script, serve.
 #[derive(Debug, Parser)]
@@ -95,6 +96,9 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Check this machine: device, speed, correctness
     Doctor(DoctorArgs),
+    /// Hold some layers of a model for a command on another machine, see --hostfile of `mlx serve`
+    #[command(after_help = worker::EXAMPLES)]
+    Worker(WorkerArgs),
     /// Manage prompts saved on disk
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -165,12 +169,13 @@ Examples:
   mlx serve MODEL --print-config > server.toml && mlx serve --config server.toml";
 
 /// Flags under these headings are in `--help`, not in `-h`.
-const LONG_HELP: [&str; 7] = [
+const LONG_HELP: [&str; 8] = [
     "Penalties",
     "DRY, against repeated sequences",
     "Cache",
     "Engine",
     "Stored responses",
+    "Several machines",
     "Limits",
     "What the answer must be",
 ];

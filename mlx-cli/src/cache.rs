@@ -22,7 +22,7 @@ pub(crate) enum CacheCommand {
     /// List saved prompts
     List(FolderArgs),
     /// Compute a prompt and save it, such as instructions that many conversations begin with
-    Save(SaveArgs),
+    Save(Box<SaveArgs>),
     /// Remove saved prompts
     Rm(RemoveArgs),
 }

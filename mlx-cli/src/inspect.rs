@@ -1,11 +1,13 @@
 //! `mlx inspect`: what a model is and what it would take, without loading it.
 
+mod distributed;
+
 use std::path::PathBuf;
 
 use clap::Args;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
-use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
+use mlx_core::inspect::{Division, EXAMPLE, Inspection, VisionSummary, divide, inspect};
 use mlx_core::size;
 use mlx_options::LoadArgs;
 use serde_json::{Map, Value, json};
@@ -27,6 +29,10 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     load: LoadArgs,
 
+    /// Show what each of N machines like this one would hold of the model, and what a token would cost
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
+
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -38,13 +44,19 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     let mut options = EngineOptions::single();
     args.load.apply(&mut options);
     options.adapters = adapters(args.adapter.as_deref())?;
-    let found = inspect(&args.model.folder()?, &options)?;
-    let text = if args.json { format!("{}\n", to_json(&found)) } else { to_text(&found) };
+    let folder = args.model.folder()?;
+    let found = inspect(&folder, &options)?;
+    let division = args.ranks.map(|ranks| divide(&folder, &options, ranks)).transpose()?;
+    let text = if args.json {
+        format!("{}\n", to_json(&found, division.as_ref()))
+    } else {
+        to_text(&found, division.as_ref())
+    };
     terminal::show(&text)
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
-fn to_json(found: &Inspection) -> Value {
+fn to_json(found: &Inspection, division: Option<&Division>) -> Value {
     let Inspection { spec, kinds, adapters, vision, device, room } = found;
     let adapter = |adapter: &AdapterSummary| {
         json!({
@@ -72,7 +84,7 @@ fn to_json(found: &Inspection) -> Value {
         }),
         Err(why) => json!({ "refusal": why }),
     });
-    json!({
+    let mut object = json!({
         "family": spec.family,
         "parameters": spec.parameters,
         "layers": spec.num_layers,
@@ -94,7 +106,11 @@ fn to_json(found: &Inspection) -> Value {
         "full_contexts": room.full_contexts,
         "sequence_bytes": room.sequences.iter().map(|(tokens, bytes)| (tokens.to_string(), json!(bytes))).collect::<Map<_, _>>(),
         "refusal": room.refusal,
-    })
+    });
+    if let Some(division) = division {
+        object["distributed"] = distributed::to_json(division);
+    }
+    object
 }
 
 fn about_adapter(adapter: &AdapterSummary, dtype: &str) -> String {
@@ -118,7 +134,7 @@ fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
     }
 }
 
-fn to_text(found: &Inspection) -> String {
+fn to_text(found: &Inspection, division: Option<&Division>) -> String {
     let Inspection { spec, kinds, adapters, vision, device, room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),
@@ -139,11 +155,6 @@ fn to_text(found: &Inspection) -> String {
     }
     lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
     lines.extend(vision.as_ref().map(|vision| ("pictures", about_pictures(vision))));
-    let fits = match &room.refusal {
-        Some(refusal) => format!("nothing: {refusal}"),
-        None if room.full_contexts > 0 => format!("{} sequences of the whole context", room.full_contexts),
-        None => format!("one sequence of up to {} tokens", room.longest),
-    };
     lines.extend([
         ("in files", size(spec.file_bytes)),
         (
@@ -153,9 +164,10 @@ fn to_text(found: &Inspection) -> String {
         ("a token's cache", size(spec.footprint.per_token)),
         ("fixed state", format!("{} for each sequence", size(spec.footprint.fixed))),
         ("memory budget", format!("{}, {} of it for sequences", size(room.budget), size(room.shared))),
-        ("what fits", fits),
+        ("what fits", distributed::what_fits(room)),
     ]);
     lines.extend(memory_bar(found));
+    lines.extend(division.into_iter().flat_map(distributed::to_lines));
     let lines: Vec<String> = lines.into_iter().map(|(what, value)| format!("{what:<16} {value}")).collect();
     lines.join("\n") + "\n"
 }

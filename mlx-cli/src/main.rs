@@ -38,6 +38,7 @@ mod serve;
 mod starter_models;
 mod terminal;
 mod think;
+mod worker;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -87,6 +88,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Score(args) => score::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Worker(args) => worker::run(args),
         Command::Cache(command) => cache::run(command),
         Command::Launch(args) => launch::run(args),
         Command::Parse(args) => parse::run(args),

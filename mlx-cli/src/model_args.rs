@@ -6,7 +6,7 @@ use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::hub;
 use mlx_guide as guide;
-use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs};
+use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs};
 
 use crate::completion::model_completer;
 use crate::exit_code::Failure;
@@ -82,6 +82,9 @@ pub(crate) struct ModelArgs {
 
     #[command(flatten)]
     pub(crate) kv_cache: KvCacheArgs,
+
+    #[command(flatten)]
+    pub(crate) workers: WorkersArgs,
 }
 
 impl ModelArgs {
@@ -113,6 +116,7 @@ impl ModelArgs {
         self.speculate.apply(&mut options);
         self.load.apply(&mut options);
         cache.apply(&mut options);
+        options.workers = self.workers.read()?;
         options.adapters = adapters(self.adapter.as_deref())?;
         Ok(options)
     }

@@ -124,6 +124,9 @@ pub enum Error {
     /// The client of a request has left.
     #[error("the request was cancelled")]
     Cancelled,
+    /// A machine that holds a part of the model is away, or cannot do what it is asked for.
+    #[error("{0}")]
+    Distributed(String),
     /// The engine has stopped and takes no more requests.
     #[error("the engine has stopped: {0}")]
     EngineStopped(String),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::adapter::AdapterSummary;
 use crate::backend;
+use crate::distributed::{self, Plan};
 use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
 use crate::folder::expect_folder;
@@ -43,6 +44,24 @@ pub struct VisionSummary {
     pub picture_tokens: usize,
     /// Bytes that a request is promised for it, beside those of its tokens.
     pub picture_bytes: u64,
+}
+
+/// A model on several machines that are like this one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Division {
+    /// What each machine has, and what a token costs.
+    pub plan: Plan,
+    /// How much would fit into their memory beside the weights.
+    pub room: MemoryFit,
+}
+
+/// Divides the model in `folder` among `ranks` machines with engines of these options.
+pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Division> {
+    expect_folder(folder)?;
+    let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
+    let plan = distributed::plan(folder, options.weights()?, ranks, budget)?;
+    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, None, options)?;
+    Ok(Division { plan, room })
 }
 
 /// Inspects `folder` for an engine with these options.

@@ -35,9 +35,11 @@ pub mod config;
 pub mod convert;
 #[cfg(test)]
 mod device_lock;
+pub mod distributed;
 pub mod engine;
 mod error;
 mod folder;
+mod freed;
 pub mod hub;
 mod human_bytes;
 mod image;

@@ -238,6 +238,15 @@ impl<'a> Weights<'a> {
         survey::survey(&self.checkpoint, &self.quantization, &self.wide, self.policy, self.tally)
     }
 
+    /// The remaining tensors by their names in the files, each with the bytes that it takes on the device, from the headers alone.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, u64)> {
+        let Self { checkpoint, quantization, wide, policy, tally, .. } = self;
+        let size = |(name, entry): (&String, &Entry)| {
+            survey::of_tensor(checkpoint, quantization, wide, *policy, tally.float_bytes(), (name, entry)).1
+        };
+        checkpoint.entries().iter().map(move |tensor| (tensor.0.as_str(), size(tensor).device_bytes))
+    }
+
     /// The remaining tensors, as they are in the files.
     pub(crate) fn into_checkpoint(self) -> Checkpoint {
         self.checkpoint

@@ -8,6 +8,7 @@ use mlx_core::weights::FloatPolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::human_units::ByteSize;
+use crate::workers::WorkersArgs;
 
 /// All engine flags, as the server takes them.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
@@ -25,6 +26,10 @@ pub struct EngineArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub load: LoadArgs,
+    /// Which other machines hold layers of the model.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub workers: WorkersArgs,
     /// How many requests run and wait.
     #[command(flatten)]
     #[serde(flatten)]
@@ -114,7 +119,7 @@ impl EngineArgs {
         self
     }
 
-    /// Puts what was given into the options of an engine.
+    /// Puts what was given into the options of an engine, but for workers, which are [read](WorkersArgs::read).
     pub fn apply(&self, options: &mut EngineOptions) {
         self.exact.apply(options);
         self.speculate.apply(options);

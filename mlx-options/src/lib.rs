@@ -7,6 +7,7 @@ mod engine;
 mod human_units;
 mod log_filter;
 mod printable;
+mod workers;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
 pub use describe::describe;
@@ -14,3 +15,4 @@ pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};
 pub use human_units::{ByteSize, Seconds, rough_size};
 pub use log_filter::log_filter;
 pub use printable::{printable, printable_json};
+pub use workers::WorkersArgs;

@@ -218,6 +218,9 @@ impl Config {
             );
             return say("--cors-origin", &why);
         }
+        if self.engine.workers.hostfile.is_some() && self.models.model.len() > 1 {
+            return say("--hostfile", "divides one model among machines; give one");
+        }
         self.engine
             .queue
             .check()

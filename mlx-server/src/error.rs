@@ -201,6 +201,10 @@ impl From<Error> for ApiError {
             Error::EngineStopped(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "engine_stopped", error.to_string())
             }
+            Error::Distributed(message) => {
+                let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "machine_away", message);
+                Self { retry_after: Some(1), ..error }
+            }
             // The template and the tokenizer were loaded: it is this conversation or text that they refuse.
             Error::Template(message) => Self::field("messages", message),
             Error::Tokenizer(message) => Self::field("prompt", message),
@@ -244,6 +248,8 @@ mod tests {
         let busy = ApiError::from(Error::Busy { waiting: 9, retry_after: 3 }).into_response();
         assert_eq!((busy.status().as_u16(), &busy.headers()[RETRY_AFTER]), (429, &HeaderValue::from(3)));
         assert_eq!(ApiError::from(Error::EngineStopped("x".into())).status().as_u16(), 503);
+        let away = ApiError::from(Error::Distributed("rank 1 is away".into())).into_response();
+        assert_eq!((away.status().as_u16(), &away.headers()[RETRY_AFTER]), (503, &HeaderValue::from(1)));
         assert_eq!(ApiError::from(Error::Mlx("x".into())).status().as_u16(), 500);
     }
 

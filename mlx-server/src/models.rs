@@ -111,9 +111,10 @@ impl Models {
         self.entries.iter().map(figures).collect()
     }
 
-    /// Whether every loaded engine is alive.
+    /// Whether every loaded engine is alive, with all machines that hold its model.
     pub(crate) fn are_ready(&self) -> bool {
-        self.entries.iter().all(|entry| entry.peek(|loaded| loaded.engine.is_ready()) != Some(false))
+        let is_ready = |loaded: &Loaded| loaded.engine.is_ready() && loaded.engine.outage().is_none();
+        self.entries.iter().all(|entry| entry.peek(is_ready) != Some(false))
     }
 
     /// Unloads idle models in an endless loop.

@@ -51,7 +51,10 @@ pub struct Shutdown {
 impl AppState {
     /// The state of a new server.
     pub fn new(config: Config) -> Result<Self, StartError> {
-        let models = Models::open(&config.models, config.engine_options())?;
+        let mut options = config.engine_options();
+        options.workers =
+            config.engine.workers.read().map_err(|error| StartError::about("--hostfile", error))?;
+        let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
         Ok(Self(Arc::new(Shared {
             models: Arc::new(models),

@@ -10,6 +10,7 @@ pub mod server;
 pub mod successors;
 pub mod tensors;
 pub mod validator;
+pub mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};

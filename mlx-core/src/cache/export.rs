@@ -13,8 +13,11 @@ use crate::array::{float_dtype, from_bytes, to_bytes};
 use crate::error::{Error, Result};
 
 impl SequenceState {
-    /// Some positions of the layers that keep all of them; `None` if one does not have them as they were computed.
+    /// Some positions of the layers that keep all of them; `None` if one does not have them as they were computed, or has them elsewhere.
     pub(crate) fn export(&self, range: Range<usize>) -> Result<Option<Vec<Layer>>> {
+        if self.is_remote() {
+            return Ok(None);
+        }
         let layer = |cache: &LayerState| cache.part(range.clone())?.map(|part| layer(&part)).transpose();
         self.layers.iter().filter(|layer| layer.keeps_all()).map(layer).collect()
     }

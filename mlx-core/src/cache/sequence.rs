@@ -7,6 +7,7 @@ use mlx_rs::transforms::{async_eval, eval};
 
 use super::checkpoints::Checkpoints;
 use super::layer::{LayerCheckpoint, LayerState};
+use super::remote::{RemoteLayers, StateChange};
 use super::variant::Variant;
 use crate::error::Result;
 
@@ -20,6 +21,8 @@ pub struct SequenceState {
     /// How far the positions of the next rows are behind their places: pictures take fewer positions than rows.
     position_shift: i32,
     checkpoints: Checkpoints,
+    /// The layers that other machines hold, behind those that are here.
+    remote: Option<RemoteLayers>,
 }
 
 /// How far a state went back.
@@ -37,12 +40,38 @@ pub enum Rollback {
 impl SequenceState {
     /// An empty state of these layers, for passes of this variant.
     pub(crate) fn new(layers: Vec<LayerState>, variant: Variant) -> Self {
-        Self { layers, variant, dropped: 0, position_shift: 0, checkpoints: Checkpoints::default() }
+        Self {
+            layers,
+            variant,
+            dropped: 0,
+            position_shift: 0,
+            checkpoints: Checkpoints::default(),
+            remote: None,
+        }
+    }
+
+    /// The same with layers behind them that other machines hold.
+    #[must_use]
+    pub(crate) fn with_remote(self, remote: RemoteLayers) -> Self {
+        Self { remote: Some(remote), ..self }
+    }
+
+    /// The layers that other machines hold.
+    pub(crate) fn remote_mut(&mut self) -> Option<&mut RemoteLayers> {
+        self.remote.as_mut()
+    }
+
+    /// Whether other machines hold some of its layers.
+    pub(super) fn is_remote(&self) -> bool {
+        self.remote.is_some()
     }
 
     /// The same, empty, with keys and values quantized to so many bits in all layers that keep every position.
     #[must_use]
-    pub(crate) fn quantized(self, bits: u8) -> Self {
+    pub(crate) fn quantized(mut self, bits: u8) -> Self {
+        if let Some(remote) = &mut self.remote {
+            remote.quantize(bits);
+        }
         let layers = self.layers.into_iter().map(|layer| layer.quantized(bits)).collect();
         Self { layers, ..self }
     }
@@ -64,7 +93,10 @@ impl SequenceState {
 
     /// The number of positions that all layers have. In the middle of a pass the first layers have more.
     pub fn offset(&self) -> usize {
-        self.layers.last().map_or(0, LayerState::len)
+        match &self.remote {
+            Some(remote) => remote.len(),
+            None => self.layers.last().map_or(0, LayerState::len),
+        }
     }
 
     /// The number of tokens that it has seen: more than it has positions after a context shift.
@@ -84,6 +116,9 @@ impl SequenceState {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             layer.shift(kept, dropped, |keys| rotate(index, keys))?;
         }
+        if let Some(remote) = &mut self.remote {
+            remote.change(StateChange::Shift { kept, dropped })?;
+        }
         self.dropped += dropped;
         Ok(())
     }
@@ -94,7 +129,8 @@ impl SequenceState {
         if self.dropped > 0 {
             return usize::MAX;
         }
-        self.layers.iter().map(LayerState::shortest_cut).max().unwrap_or(0)
+        let here = self.layers.iter().map(LayerState::shortest_cut).max().unwrap_or(0);
+        self.remote.as_ref().map_or(here, |remote| remote.shortest_cut().max(here))
     }
 
     /// The longest length up to `length` that it can go back to: that length itself, or a checkpoint before it, or 0, a new state.
@@ -108,6 +144,7 @@ impl SequenceState {
     /// Whether [`nearest`](Self::nearest) needs checkpoints to go back any further than a pass or two.
     pub fn needs_checkpoints(&self) -> bool {
         self.layers.iter().any(|layer| !layer.keeps_all())
+            || self.remote.as_ref().is_some_and(RemoteLayers::needs_checkpoints)
     }
 
     /// From now on keeps what recurrent layers replace, so that it can be cut to each length in between; or drops that.
@@ -117,11 +154,15 @@ impl SequenceState {
                 state.trace(on);
             }
         }
+        if let Some(remote) = self.remote.as_mut().filter(|remote| remote.is_recurrent()) {
+            remote.change_or_log(StateChange::Trace(on));
+        }
     }
 
     /// Whether some of its layers are recurrent.
     pub(crate) fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, LayerState::Recurrent(_)))
+            || self.remote.as_ref().is_some_and(RemoteLayers::is_recurrent)
     }
 
     /// Makes [`rollback`](Self::rollback) able to return to the present length, however long the sequence becomes; a `marked`
@@ -130,6 +171,9 @@ impl SequenceState {
         if self.dropped == 0 && self.offset() > 0 && self.needs_checkpoints() {
             let layers = self.layers.iter().map(LayerState::checkpoint).collect::<Result<_>>()?;
             self.checkpoints.push(self.offset(), layers, marked);
+            if let Some(remote) = &mut self.remote {
+                remote.change(StateChange::Checkpoint { marked })?;
+            }
         }
         Ok(())
     }
@@ -149,23 +193,45 @@ impl SequenceState {
 
     /// The bytes of its checkpoints, some of which may be the state's own, too.
     pub fn checkpoint_bytes(&self) -> usize {
-        self.checkpoints.bytes()
+        let here = self.checkpoints.bytes();
+        self.remote.as_ref().map_or(here, |remote| remote.checkpoint_bytes().max(here))
     }
 
     /// Drops all checkpoints; gives their bytes.
     pub fn drop_checkpoints(&mut self) -> usize {
-        let bytes = self.checkpoints.bytes();
+        let bytes = self.checkpoint_bytes();
         self.checkpoints.clear();
+        if let Some(remote) = self.remote.as_mut().filter(|remote| remote.needs_checkpoints()) {
+            remote.change_or_log(StateChange::DropCheckpoints);
+        }
         bytes
     }
 
     /// Drops the checkpoint that is missed the least; gives its length and bytes.
     pub fn thin(&mut self) -> Option<(usize, usize)> {
-        self.checkpoints.thin()
+        let before = self.checkpoint_bytes();
+        let (length, _) = self.checkpoints.thin()?;
+        if let Some(remote) = &mut self.remote {
+            remote.change_or_log(StateChange::Thin);
+        }
+        Some((length, before.saturating_sub(self.checkpoint_bytes())))
     }
 
     /// Goes back to the first `length` positions, or to a checkpoint before them.
     pub fn rollback(&mut self, length: usize) -> Rollback {
+        let outcome = self.roll_back_here(length);
+        let reached = match outcome {
+            Rollback::Done => length,
+            Rollback::Earlier(found) => found,
+            Rollback::StartOver => return outcome,
+        };
+        if let Some(remote) = &mut self.remote {
+            remote.change_or_log(StateChange::Rollback(reached));
+        }
+        outcome
+    }
+
+    fn roll_back_here(&mut self, length: usize) -> Rollback {
         if length >= self.shortest_cut() {
             for layer in &mut self.layers {
                 layer.truncate(length);
@@ -194,12 +260,14 @@ impl SequenceState {
             pairs.map(|(layer, it)| layer.fork_at(it, length)).collect::<Result<_>>()?
         };
         let checkpoints = self.checkpoints.until(length);
-        Ok(Some(Self { checkpoints, ..Self::new(layers, self.variant) }))
+        let remote = self.remote.as_ref().map(|remote| remote.fork(length)).transpose()?;
+        Ok(Some(Self { checkpoints, remote, ..Self::new(layers, self.variant) }))
     }
 
-    /// The bytes of device memory that its layers hold; [checkpoints](Self::checkpoint_bytes) hold others.
+    /// The bytes of device memory that its layers hold, on the machine that has the most; [checkpoints](Self::checkpoint_bytes) hold others.
     pub fn bytes(&self) -> usize {
-        self.layers.iter().map(LayerState::bytes).sum()
+        let here = self.layers.iter().map(LayerState::bytes).sum();
+        self.remote.as_ref().map_or(here, |remote| remote.bytes().max(here))
     }
 
     /// Starts to compute what is pending and returns at once.
@@ -220,6 +288,7 @@ impl SequenceState {
     /// Whether its positions are in buffers with those of other sequences, which it keeps in memory. A fork is not.
     pub fn is_pooled(&self) -> bool {
         self.layers.iter().any(LayerState::is_pooled)
+            || self.remote.as_ref().is_some_and(RemoteLayers::is_pooled)
     }
 
     fn arrays(&self) -> Vec<Array> {

@@ -1,6 +1,7 @@
 //! The engine: its loop admits, plans, runs, draws, accepts and emits. Invariant: every request of every front end goes through it.
 
 mod ahead;
+mod attend;
 mod ends;
 mod figures;
 mod propose;
@@ -129,7 +130,8 @@ impl EngineLoop {
                 Ok(Message::ExactLevel(adapter, reply)) => {
                     reply.send(self.device.exactness(adapter, true)).ok();
                 }
-                Err(TryRecvError::Empty) => self.step(),
+                Err(TryRecvError::Empty) if self.attend(false) => self.step(),
+                Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => break,
             }
         }

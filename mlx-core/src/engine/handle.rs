@@ -15,6 +15,7 @@ use super::pictures::Seen;
 use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
+use super::run::divided::load_divided;
 use super::run::draft_model::DraftModel;
 use super::run::room;
 use super::run::which_drafts::{Chosen, choose, wants_head};
@@ -84,6 +85,9 @@ impl Engine {
     ) -> Result<Self> {
         let (path, options_of_load) = (folder.to_path_buf(), options.clone());
         Self::start_models(folder, options, move || {
+            if let Some(workers) = &options_of_load.workers {
+                return load_divided(&path, workers, &options_of_load, &mut progress);
+            }
             let (adapters, with_head) = (&options_of_load.adapters, wants_head(&options_of_load));
             model::load_adapted(&path, adapters, with_head, options_of_load.weights()?, &mut progress)
         })
@@ -256,6 +260,11 @@ impl Engine {
         self.shared.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
+    /// Why no request can run now: a machine that holds some layers is away. The engine looks for it.
+    pub fn outage(&self) -> Option<String> {
+        self.shared.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Counters and gauges of the engine.
     pub fn stats(&self) -> EngineStats {
         self.shared.gauges.snapshot(self.shared.capacity.budget)
@@ -268,6 +277,9 @@ impl Engine {
 
     /// Checks a request against this model and its memory. This is the last place that may refuse it; what it lets through is run.
     pub fn request(&self, prompt: Vec<u32>, options: &RequestOptions) -> Result<GenerationRequest> {
+        if let Some(outage) = self.outage() {
+            return Err(Error::Distributed(outage));
+        }
         let Shared { folder, grammars, .. } = self.shared.as_ref();
         if !options.images.is_empty() {
             self.image_processor()?;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::speculate::{CustomDrafter, Speculate};
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
+use crate::distributed::Workers;
 use crate::error::Result;
 use crate::memory_pressure::PressureSource;
 use crate::model::ModelSpec;
@@ -56,6 +57,8 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Where the engine asks whether the system is short of memory. `None`: the system, where it says.
     pub memory_pressure: Option<PressureSource>,
+    /// Other machines that hold layers of the model. `None`: this one holds all of them.
+    pub workers: Option<Workers>,
     /// The format of calls of tools, by its name. `None`: the one that the model's chat template shows.
     pub tool_format: Option<String>,
 }
@@ -81,6 +84,7 @@ impl Default for EngineOptions {
             max_running: 32,
             max_waiting: 256,
             memory_pressure: None,
+            workers: None,
             tool_format: None,
         }
     }

@@ -82,6 +82,8 @@ pub(super) struct Gauges {
     pub(super) prefix_evictions: AtomicU64,
     pub(super) prefix_restores: AtomicU64,
     pub(super) damaged_blocks: AtomicU64,
+    /// Why no request can run, if a machine that holds some layers is away.
+    pub(super) outage: Mutex<Option<String>>,
     /// Where the last prompt left a cached prefix.
     pub(super) last_miss: Mutex<Option<PrefixMiss>>,
     /// The moving average of how long sequences run, in microseconds.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use mlx_rs::Array;
 use mlx_rs::ops::{concatenate, zeros_dtype};
+use serde::{Deserialize, Serialize};
 
 use super::positions::Positions;
 use crate::array::from_tokens;
@@ -38,7 +39,7 @@ pub enum Input {
 }
 
 /// The rows of a span whose logits are needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogitRows {
     /// None: a chunk in the middle of a prompt.
     None,
@@ -50,7 +51,7 @@ pub enum LogitRows {
 
 /// Consecutive positions of one sequence. A span of 1 is a decode step, one of k + 1 verifies a draft of k tokens, one of n prefills.
 /// Spans of the same state follow one another, in the order of their positions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// Which of the pass's states it extends.
     pub state: usize,
@@ -91,6 +92,14 @@ impl Batch {
             _ => Positions::of_text(spans.iter().map(Span::range), width),
         };
         Self { input, positions, spans, width, per_span: false }
+    }
+
+    /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass that [`per_span`](Self::per_span) was or was not
+    /// called for.
+    pub(crate) fn resumed(hidden: Array, spans: Vec<Span>, per_span: bool) -> Self {
+        let width = hidden.dim(0) as usize;
+        let positions = Positions::of_text(spans.iter().map(Span::range), width);
+        Self { input: Input::Embeddings(hidden), positions, spans, width, per_span }
     }
 
     /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
@@ -143,7 +152,7 @@ impl Batch {
     }
 
     /// In the order of their rows.
-    pub(super) fn spans(&self) -> &[Span] {
+    pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
@@ -166,7 +175,7 @@ impl Batch {
     }
 
     /// Whether attention has to go span by span.
-    pub(super) fn is_per_span(&self) -> bool {
+    pub(crate) fn is_per_span(&self) -> bool {
         self.per_span
     }
 

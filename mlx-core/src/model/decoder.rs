@@ -2,47 +2,64 @@
 
 use std::ops::Range;
 
-use mlx_rs::ops::{add, concatenate, multiply, zeros_dtype};
+use mlx_rs::ops::add;
 use mlx_rs::{Array, Dtype};
 
 use super::batch::{Batch, Input};
 use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
-use super::embedding::Embedding;
-use super::linear::{Linear, Part};
-use super::mtp::{self, Fusion, MtpNames, READ_BEHIND};
-use super::norm::Norm;
+use super::ends::Ends;
+use super::layer_range::keep_layers;
+use super::mtp::{self, MtpNames, READ_BEHIND};
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
 use super::rope::Ropes;
 use super::{Model, ModelSpec};
-use crate::array::{scalar_like, slice_axis};
 use crate::cache::{LayerState, SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
 
-/// A decoder-only transformer with its weights.
+/// A decoder-only transformer with its weights, or some layers of one.
 pub(crate) struct Decoder {
     spec: ModelSpec,
     config: DecoderConfig,
     dtype: Dtype,
-    embedding: Embedding,
-    per_layer_inputs: Option<PerLayerInputs>,
-    /// What a head that predicts the token after the next one begins with.
-    fusion: Option<Fusion>,
+    /// `None` where another machine has them.
+    ends: Option<Ends>,
     ropes: Ropes,
     blocks: Vec<Block>,
     /// Where each layer's states are among those of a sequence; those that it borrows, if it does.
     states: Vec<Range<usize>>,
-    norm: Norm,
-    head: Linear,
+}
+
+/// What a decoder takes of a checkpoint.
+enum Parts<'a> {
+    /// All layers with what is around them.
+    Whole,
+    /// These layers, with what is around all of them if the first one is among them.
+    Layers(Range<usize>),
+    /// The head that predicts the token after the next one.
+    Head(&'a MtpNames),
 }
 
 impl Decoder {
     /// Takes all tensors that `config` asks for.
     pub(crate) fn load(family: &str, mut config: DecoderConfig, mut weights: Weights) -> Result<Self> {
         config.prepare(&mut weights)?;
-        Self::take(family, config, weights, None)
+        Self::take(family, config, weights, &Parts::Whole)
+    }
+
+    /// The same for some layers. What is around all of them is taken with the first one.
+    pub(crate) fn load_layers(
+        family: &str,
+        mut config: DecoderConfig,
+        mut weights: Weights,
+        range: &Range<usize>,
+    ) -> Result<Self> {
+        config.prepare(&mut weights)?;
+        config.expect_divisible(family)?;
+        keep_layers(&mut weights, range, config.layers.len());
+        Self::take(family, config.of_layers(range), weights, &Parts::Layers(range.clone()))
     }
 
     /// The head of the same weights that predicts the token after the next one, if they have one. It reads
@@ -55,85 +72,55 @@ impl Decoder {
         config.prepare_with_heads(&mut weights)?;
         let Some(names) = MtpNames::find(&mut weights, &config) else { return Ok(None) };
         let Some(config) = mtp::config_of_head(&config) else { return Ok(None) };
-        Self::take(family, config, weights, Some(&names)).map(Some)
+        Self::take(family, config, weights, &Parts::Head(&names)).map(Some)
     }
 
-    fn take(
-        family: &str,
-        config: DecoderConfig,
-        mut weights: Weights,
-        mtp: Option<&MtpNames>,
-    ) -> Result<Self> {
-        let (hidden, dtype) = (config.hidden_size, weights.dtype());
-        let embedding = Embedding::load(&mut weights, "model.embed_tokens", config.vocab_size, hidden)?;
-        let layers = config.layers.len();
-        let per_layer_inputs = config.per_layer_input;
-        let per_layer_inputs =
-            per_layer_inputs.map(|config| PerLayerInputs::load(&mut weights, config, layers, hidden));
-        let per_layer_inputs = per_layer_inputs.transpose()?;
+    fn take(family: &str, config: DecoderConfig, mut weights: Weights, parts: &Parts) -> Result<Self> {
+        let dtype = weights.dtype();
+        let ends = match parts {
+            Parts::Layers(range) if range.start > 0 => None,
+            Parts::Head(names) => Some(Ends::load(&mut weights, &config, Some(names))?),
+            _ => Some(Ends::load(&mut weights, &config, None)?),
+        };
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
-                let name = mtp.map_or_else(|| format!("model.layers.{index}"), |names| names.block.clone());
+                let name = match parts {
+                    Parts::Whole => format!("model.layers.{index}"),
+                    Parts::Layers(range) => format!("model.layers.{}", range.start + index),
+                    Parts::Head(names) => names.block.clone(),
+                };
                 Block::load(&mut weights, &name, &config, layer)
             })
             .collect::<Result<_>>()?;
-        let norm = mtp.map_or("model.norm", |names| names.norm.as_str());
-        let norm = Norm::load(&mut weights, norm, hidden, config.norm)?;
-        let fusion = mtp.map(|names| Fusion::load(&mut weights, names, &config)).transpose()?;
-        let head = if config.head.tie_word_embeddings {
-            let bias = config.head.bias.then(|| weights.take("lm_head.bias", &[config.vocab_size]));
-            embedding.head(bias.transpose()?)?
-        } else {
-            let part = Part { name: "lm_head", outputs: config.vocab_size };
-            Linear::load(&mut weights, &[part], hidden, config.head.bias)?
-        };
         let ropes =
             Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);
         let is_adapted = weights.is_adapted();
         let mut spec = ModelSpec::new(family, &config, &weights.finish()?);
-        if mtp.is_some() {
-            spec.footprint = spec.footprint.reading_behind(hidden, READ_BEHIND);
+        if matches!(parts, Parts::Head(_)) {
+            spec.footprint = spec.footprint.reading_behind(config.hidden_size, READ_BEHIND);
         }
         if is_adapted {
             spec.footprint = spec.footprint.adapted();
         }
         let states = places(&config.layers);
-        Ok(Self {
-            spec,
-            config,
-            dtype,
-            embedding,
-            per_layer_inputs,
-            fusion,
-            ropes,
-            blocks,
-            states,
-            norm,
-            head,
-        })
+        Ok(Self { spec, config, dtype, ends, ropes, blocks, states })
     }
-}
 
-impl Decoder {
-    /// `[T]` to `[T, hidden]`.
-    fn embedded(&self, tokens: &Array) -> Result<Array> {
-        let rows = self.embedding.rows(tokens)?;
-        Ok(match self.config.embedding_scale {
-            Some(scale) => multiply(&rows, scalar_like(scale, &rows)?)?,
-            None => rows,
-        })
+    /// What is around the layers.
+    fn ends(&self) -> Result<&Ends> {
+        self.ends
+            .as_ref()
+            .ok_or_else(|| Error::request("input", "is for the machine that has the first layer"))
     }
-}
 
-/// Embeddings `[T, hidden]` with other rows `[R, hidden]` at `R` places, which rise.
-fn with_rows(embedded: &Array, rows: &Array, places: &[usize]) -> Result<Array> {
-    let width = embedded.dim(0);
-    let mut sources: Vec<i32> = (0..width).collect();
-    for (row, &place) in places.iter().enumerate() {
-        sources[place] = width + row as i32;
+    /// A pass over hidden states that other layers computed. It goes on behind the first `layer` layers of this decoder.
+    pub(crate) fn resume(&self, batch: Batch, layer: usize) -> Result<Pass> {
+        let Input::Embeddings(rows) = batch.input() else {
+            return Err(Error::request("input", "must be hidden states in the middle of a pass"));
+        };
+        let hidden = rows.as_dtype(self.dtype)?;
+        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs: None, deep: Vec::new(), hidden, layer })
     }
-    let all = concatenate(&[embedded, &rows.as_dtype(embedded.dtype())?], 0)?;
-    Ok(all.take_axis(Array::from_slice(&sources, &[width]), 0)?)
 }
 
 /// Where the states of each layer are, if they stand in the order of layers.
@@ -161,41 +148,7 @@ impl Model for Decoder {
     }
 
     fn begin(&self, batch: Batch) -> Result<Pass> {
-        let mut deep = Vec::new();
-        let (hidden, per_layer_inputs) = match batch.input() {
-            Input::Tokens(tokens) => {
-                let hidden = self.embedded(tokens)?;
-                let inputs = self.per_layer_inputs.as_ref();
-                let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
-                (hidden, inputs)
-            }
-            Input::Pictured { tokens, rows, places, .. } => {
-                let width = self.config.hidden_size as i32;
-                let part = |index: i32| slice_axis(rows, 1, index * width, (index + 1) * width);
-                let hidden = with_rows(&self.embedded(tokens)?, &part(0)?, places)?;
-                for index in 1..rows.dim(1) / width {
-                    let nothing = zeros_dtype(hidden.shape(), hidden.dtype())?;
-                    deep.push(with_rows(&nothing, &part(index)?, places)?);
-                }
-                let inputs = self.per_layer_inputs.as_ref();
-                let inputs = inputs.map(|inputs| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
-                (hidden, inputs)
-            }
-            Input::Behind { tokens, hidden } => match &self.fusion {
-                Some(fusion) => (fusion.forward(&self.embedded(tokens)?, hidden)?, None),
-                None => return Err(Error::request("hidden", "is read by heads that draft alone")),
-            },
-            Input::Embeddings(_) if self.per_layer_inputs.is_some() => {
-                let message = format!(
-                    "cannot be the input of {}, whose layers have embeddings of their own for each token",
-                    self.spec.family
-                );
-                return Err(Error::request("embeddings", message));
-            }
-            // What an encoder gives is not scaled, and has no tokens.
-            Input::Embeddings(rows) => (rows.as_dtype(self.dtype)?, None),
-        };
-        Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deep, hidden, layer: 0 })
+        self.ends()?.begin(batch, &self.spec.family)
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
@@ -233,10 +186,10 @@ impl Model for Decoder {
     }
 
     fn normalized(&self, hidden: &Array) -> Result<Array> {
-        self.norm.forward(hidden)
+        self.ends()?.normalized(hidden)
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
-        self.config.head.logits(self.head.forward(&self.normalized(hidden)?)?)
+        self.ends()?.logits(hidden)
     }
 }

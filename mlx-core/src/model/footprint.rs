@@ -39,7 +39,7 @@ pub struct Footprint {
 
 impl Footprint {
     /// For activations of `size` bytes.
-    pub(super) fn new(config: &DecoderConfig, size: u64) -> Self {
+    pub(crate) fn new(config: &DecoderConfig, size: u64) -> Self {
         let attending = || {
             let key_width =
                 |attention: &AttentionConfig| 2 * (attention.num_kv_heads * attention.head_dim) as u64;
@@ -117,6 +117,26 @@ impl Footprint {
         // attention reads them.
         let unpacked_per_token = 8 * self.layer_per_token / self.size;
         even.then_some(Self { per_token: packed + self.sliding_per_token, unpacked_per_token, ..self })
+    }
+
+    /// What covers both of two parts of a model, of which each is on a machine of its own.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let full = |it: &Self| it.per_token - it.sliding_per_token;
+        let sliding_per_token = self.sliding_per_token.max(other.sliding_per_token);
+        Self {
+            fixed: self.fixed.max(other.fixed),
+            per_token: full(&self).max(full(&other)) + sliding_per_token,
+            bytes_per_row: self.bytes_per_row.max(other.bytes_per_row),
+            logits_per_row: self.logits_per_row.max(other.logits_per_row),
+            scores_per_position: self.scores_per_position.max(other.scores_per_position),
+            largest_fixed: self.largest_fixed.max(other.largest_fixed),
+            sliding_per_token,
+            layer_per_token: self.layer_per_token.max(other.layer_per_token),
+            window: self.window.max(other.window),
+            size: self.size.max(other.size),
+            quantizable: self.quantizable && other.quantizable,
+            unpacked_per_token: self.unpacked_per_token.max(other.unpacked_per_token),
+        }
     }
 
     /// The same with changes of an adapter, up to f32, beside the output of every projection.

@@ -42,7 +42,7 @@ pub enum MixerKind {
 
 impl MixerKind {
     /// Empty states of a layer of this kind, whose rows see `sliding_window` positions if it attends.
-    pub(super) fn new_states(self, sliding_window: Option<usize>) -> Vec<LayerState> {
+    pub(crate) fn new_states(self, sliding_window: Option<usize>) -> Vec<LayerState> {
         match self {
             Self::Attention => vec![LayerState::new(sliding_window)],
             Self::Latent(config) => vec![LayerState::latent(config.kv_lora_rank)],

@@ -10,6 +10,7 @@ mod config;
 mod decoder;
 mod dense_and_experts;
 mod embedding;
+mod ends;
 pub mod family;
 mod feed_forward;
 mod footprint;
@@ -21,6 +22,7 @@ mod head;
 mod hidden;
 mod kimi_delta;
 mod latent_attention;
+mod layer_range;
 mod linear;
 mod low_rank;
 mod mamba2;
@@ -39,6 +41,7 @@ mod tensors;
 mod vision;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use mlx_rs::Array;
@@ -52,6 +55,7 @@ pub use attention::{
 pub use attention_beside_mamba2::BesideMamba2Config;
 pub use batch::{Batch, Input, LogitRows, Span};
 pub use config::{BlockConfig, DecoderConfig, LayerConfig};
+pub(crate) use decoder::Decoder;
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
@@ -60,6 +64,7 @@ pub use head::{HeadConfig, LogitScale};
 pub(crate) use hidden::Hidden;
 pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
+pub(crate) use layer_range::LayerBytes;
 pub use mamba2::{GatedNorm, Mamba2Config};
 pub use mixer::MixerKind;
 pub use moe::{
@@ -115,6 +120,19 @@ pub trait Model: Send {
 
     /// The logits `[rows, vocabulary]` of some rows of [`Model::forward`], unevaluated.
     fn logits(&self, hidden: &Array) -> Result<Array>;
+
+    /// Whether other machines hold some of its layers.
+    fn is_divided(&self) -> bool {
+        false
+    }
+
+    /// Whether those machines are there, after a word with each if `ask`. To be called between steps, and every second.
+    ///
+    /// # Errors
+    /// One is away. All states are of no use any more, even when it is back, which later calls look for.
+    fn attend(&self, _ask: bool) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What there is to know about a loaded model.
@@ -147,6 +165,8 @@ pub struct ModelSpec {
     pub fingerprint: u128,
     /// How many layers the first half of a decode step has; 0 if a step has no halves.
     pub(crate) first_half: usize,
+    /// Bytes that are left beside the weights on the machine with the fewest, where other machines hold some layers.
+    pub(crate) room_elsewhere: Option<u64>,
     /// The longest sequence of the default variant, if the model has another one (LongRoPE).
     short_context: Option<usize>,
 }
@@ -187,6 +207,7 @@ impl ModelSpec {
                 .rposition(LayerConfig::extends)
                 .unwrap_or(0)
                 .min(config.layers.len() / 2),
+            room_elsewhere: None,
             short_context: config.layers.iter().find_map(|layer| layer.rope.as_ref()?.short_context()),
             fingerprint: xxh3_128(format!("{:032x} {config:?}", tally.hash).as_bytes()),
         }
@@ -200,6 +221,36 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     expect_type(&config, &weights)?;
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
+}
+
+/// A model that is to be divided among machines, from the headers of the files in `folder`: what it is as a whole, its config, and what
+/// its layers and the rest take.
+pub(crate) fn survey_layers(
+    folder: &Path,
+    policy: WeightPolicy,
+) -> Result<(ModelSpec, DecoderConfig, LayerBytes)> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, mut config) = family::read(&fields)?;
+    let progress = &mut |_, _| {};
+    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    expect_type(&config, &weights)?;
+    config.prepare(&mut weights)?;
+    config.expect_divisible(&family)?;
+    let bytes = LayerBytes::of(&weights, config.layers.len());
+    Ok((ModelSpec::new(&family, &config, &weights.survey().0), config, bytes))
+}
+
+/// Loads some layers of the model in `folder`, and what is around all of them with the first one.
+pub(crate) fn load_layers(
+    folder: &Path,
+    range: &Range<usize>,
+    policy: WeightPolicy,
+    progress: Progress,
+) -> Result<Decoder> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, config) = family::read(&fields)?;
+    let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    Decoder::load_layers(&family, config, weights, range)
 }
 
 /// The models of an engine.

@@ -44,6 +44,17 @@ impl Pass {
         &self.hidden
     }
 
+    /// What it runs.
+    pub(crate) fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Puts it behind `layer` layers that another machine computed, with their hidden state `[T, hidden]`.
+    pub(crate) fn move_to(&mut self, layer: usize, hidden: Array) {
+        self.layer = layer;
+        self.hidden = hidden;
+    }
+
     /// The same of the rows whose logits are needed, in the order of the spans. Where every row's are, padding follows.
     pub fn logit_hidden(&self) -> Result<Array> {
         match self.batch.logit_rows().as_deref() {

@@ -102,11 +102,9 @@ pub(super) fn survey(
 ) -> (Tally, Kinds) {
     let mut kinds = Kinds::new();
     for (name, entry) in checkpoint.entries() {
-        let (scheme, part) = scheme(checkpoint, quantization, name);
+        let (scheme, found) =
+            of_tensor(checkpoint, quantization, wide, policy, tally.float_bytes(), (name, entry));
         let label = scheme.map_or_else(|| format!("{:?}", entry.dtype).to_lowercase(), |it| it.to_string());
-        let is_wide = wide.iter().any(|end| name.ends_with(end));
-        let float = if is_wide { 4 } else { tally.float_bytes() };
-        let found = sizes(name, entry, part, scheme, policy, float);
         let kind = kinds.entry(label).or_default();
         for (sum, add) in [
             (&mut kind.tensors, found.tensors),
@@ -123,6 +121,20 @@ pub(super) fn survey(
         }
     }
     (tally, kinds)
+}
+
+/// The quantization scheme of a tensor, if any, and its contribution, where floats take `float` bytes.
+pub(super) fn of_tensor(
+    checkpoint: &Checkpoint,
+    quantization: &QuantizationConfig,
+    wide: &[&str],
+    policy: WeightPolicy,
+    float: u64,
+    (name, entry): (&str, &Entry),
+) -> (Option<QuantScheme>, Kind) {
+    let (scheme, part) = scheme(checkpoint, quantization, name);
+    let float = if wide.iter().any(|end| name.ends_with(end)) { 4 } else { float };
+    (scheme, sizes(name, entry, part, scheme, policy, float))
 }
 
 /// The quantization scheme of the tensor `name`, if any, and which part of its matrix it is.

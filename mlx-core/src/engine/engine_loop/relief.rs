@@ -3,16 +3,22 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
+use super::attend::LOOK;
 use super::{EngineLoop, Message};
 use crate::array;
 use crate::memory_pressure::MemoryPressure;
 
 impl EngineLoop {
-    /// Waits for a message, and asks for the memory pressure meanwhile.
+    /// Waits for a message, asks for the memory pressure meanwhile, and looks after machines that hold layers.
     pub(super) fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
-        while self.pressure.is_on {
-            match messages.recv_timeout(self.pressure.interval()) {
-                Err(RecvTimeoutError::Timeout) => self.relieve(),
+        let is_divided = self.device.is_divided();
+        while self.pressure.is_on || is_divided {
+            let wait = if is_divided { LOOK } else { self.pressure.interval() };
+            match messages.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {
+                    self.attend(true);
+                    self.relieve();
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
                 Ok(message) => return Ok(message),
             }

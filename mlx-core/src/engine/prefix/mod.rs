@@ -58,6 +58,11 @@ impl Prefixes {
         self.store.len()
     }
 
+    /// Drops all prefixes in memory.
+    pub(super) fn clear(&mut self) {
+        self.store.clear();
+    }
+
     /// Evicts prefixes, and drops checkpoints of running sequences, until the others fit into `free` bytes.
     pub(super) fn make_room(&mut self, sequences: &mut Sequences, free: u64) {
         let held = checkpoints::thin(sequences, self.store.limit(free));

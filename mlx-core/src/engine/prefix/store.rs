@@ -146,6 +146,13 @@ impl PrefixStore {
         self.shrink_to(self.limit.min(free));
     }
 
+    /// Drops all prefixes.
+    pub(super) fn clear(&mut self) {
+        for tree in &mut self.trees {
+            while tree.pop_oldest().is_some() {}
+        }
+    }
+
     /// Checkpoints of the prefix that was used longest ago go first, then the prefix itself.
     fn shrink_to(&mut self, bytes: u64) {
         while self.bytes() > bytes {

@@ -9,10 +9,11 @@ use crate::array::{self, Rows};
 use crate::backend::Backend;
 use crate::cache::{SequenceState, Variant};
 use crate::engine::options::{EngineOptions, Exactness};
-use crate::engine::schedule::capacity::{Capacity, freed};
+use crate::engine::schedule::capacity::Capacity;
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
 use crate::error::Result;
+use crate::freed::freed;
 use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
 use crate::wired::Wired;
 

@@ -4,6 +4,7 @@ pub(super) mod ahead;
 mod context_shift;
 pub(super) mod decode_pass;
 pub(super) mod device;
+pub(super) mod divided;
 pub(super) mod draft_model;
 pub(super) mod draft_state;
 pub(super) mod executor;

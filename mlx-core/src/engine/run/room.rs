@@ -7,6 +7,7 @@ use crate::engine::schedule::capacity::Capacity;
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
 use crate::error::{Error, Result};
+use crate::freed::budget_for;
 use crate::human_bytes::size;
 use crate::model::{Model, ModelSpec, Vision};
 
@@ -69,6 +70,12 @@ pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
     options.memory_budget.map_or_else(default_memory_budget, Ok)
 }
 
+/// The same, but no more than leaves what there is for requests on the machine that has the least.
+fn budget_beside(spec: &ModelSpec, options: &EngineOptions) -> Result<u64> {
+    let own = budget(options)?;
+    Ok(spec.room_elsewhere.map_or(own, |room| own.min(budget_for(spec.weight_bytes + room))))
+}
+
 /// The most rows of a pass for so many sequences, with padding and drafts.
 pub(super) fn step_rows(sequences: usize) -> usize {
     sequences.next_power_of_two().max(8)
@@ -92,6 +99,6 @@ pub(in crate::engine) fn capacity(
         rows,
         options.max_running.max(1),
         answers + ahead,
-        budget(options)?,
+        budget_beside(spec, options)?,
     )
 }

@@ -6,11 +6,9 @@ use crate::cache;
 use crate::engine::constraint::MATCHER_BYTES;
 use crate::engine::request::GenerationRequest;
 use crate::error::{Error, Result};
+use crate::freed::{budget_for, freed};
 use crate::human_bytes::size;
 use crate::model::{Footprint, ModelSpec, VisionFootprint};
-
-/// Of the bytes that an engine may take, MLX may keep one in so many as freed arrays for reuse.
-const FREED: u64 = 16;
 
 /// A request of open length is promised room for this many tokens at a time.
 const GROWTH: usize = 1024;
@@ -57,7 +55,7 @@ impl Capacity {
         let capacity = Self { spec: spec.clone(), draft, vision: None, chunks, budget, fixed };
         let least = capacity.need(1, 1, 0);
         if fixed + least > budget {
-            let needed = (fixed + least).saturating_mul(FREED) / (FREED - 1) + FREED;
+            let needed = budget_for(fixed + least);
             let message = format!(
                 "is {}; the model and its work take {} and the shortest request {}: give at least {}MiB",
                 size(given),
@@ -205,9 +203,4 @@ pub(in crate::engine) struct Reservation {
     beside: u64,
     /// The bytes.
     pub(in crate::engine) bytes: u64,
-}
-
-/// Bytes of freed arrays that MLX may keep for reuse, of all that an engine may take.
-pub(in crate::engine) fn freed(budget: u64) -> u64 {
-    budget / FREED
 }

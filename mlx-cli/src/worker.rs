@@ -1,0 +1,73 @@
+//! `mlx worker`: holds some layers of a model for a server or a command on another machine.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use mlx_core::distributed::{Key, PORT, Worker, WorkerEvent};
+use mlx_core::size;
+use mlx_options::{ByteSize, printable};
+
+use crate::exit_code::Failure;
+use crate::model_args::ModelName;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  mlx worker MODEL                                           # on this machine alone, for trying it
+  mlx worker MODEL --host 10.0.0.2 --worker-key-file key     # on each machine of hosts.json but the first
+  mlx serve MODEL --hostfile hosts.json --worker-key-file key  # on the first";
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    model: ModelName,
+
+    /// The address to listen on; off loopback a key is required
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+
+    /// The port to listen on; 0 takes a free one, which is shown
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    port: u16,
+
+    /// The key that the other machines have, too: a file with one line, as `openssl rand -hex 32` writes it
+    #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
+    worker_key_file: Option<PathBuf>,
+
+    /// Memory for weights and caches, as in 8GB [default: a share of the machine's memory]
+    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
+    memory_budget: Option<ByteSize>,
+}
+
+/// Runs the command, until the program is ended.
+pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
+    let key = args.worker_key_file.as_deref().map(Key::read).transpose()?.unwrap_or_default();
+    if key.is_empty() && !args.host.is_loopback() {
+        let why = "accepts connections from other machines; give --worker-key-file too";
+        return Err(Failure::usage("--host", why));
+    }
+    let folder = args.model.folder()?;
+    let mut worker = Worker::new(&folder, key, args.memory_budget.map(|size| size.0), None)?;
+    let place = format!("{}:{}", args.host, args.port);
+    let cannot = |error: std::io::Error| Failure::usage("--port", format!("{place} cannot be used: {error}"));
+    let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    terminal::note(&format!("listening on {address} for rank 0"));
+    worker.serve(listener, &Arc::new(AtomicBool::new(false)), |event| terminal::note(&in_words(&event)))?;
+    Ok(())
+}
+
+fn in_words(event: &WorkerEvent) -> String {
+    match event {
+        WorkerEvent::Joined { from } => format!("rank 0 has come from {from}"),
+        WorkerEvent::Loading { read, total } => format!("read {} of {}", size(*read), size(*total)),
+        WorkerEvent::Ready { rank, ranks, layers: [first, end], weight_bytes } => {
+            let last = end - 1;
+            format!("ready as rank {rank} of {ranks}: layers {first} to {last}, {}", size(*weight_bytes))
+        }
+        WorkerEvent::Left { reason } => format!("rank 0 is gone: {}", printable(reason)),
+    }
+}

@@ -1,0 +1,160 @@
+//! The workers of a model as rank 0 sees them: what is asked of all of them, and whether all of them are there.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::message::{Reply, Request};
+use crate::cache::{Holders, LayersView, StateChange};
+use crate::error::{Error, Result};
+
+/// How long rank 0 waits before it looks again for workers that are away.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A worker that rank 0 can ask.
+pub(super) trait Peer: Send {
+    /// What it is called in messages.
+    fn name(&self) -> String;
+
+    /// Its answer to a question.
+    ///
+    /// # Errors
+    /// It is away, and what it held is lost.
+    fn call(&mut self, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), String>;
+
+    /// Forgets the connection.
+    fn leave(&mut self);
+
+    /// Looks for it after it was away; an error if it is not ready yet. Takes a few seconds at most.
+    fn join(&mut self) -> Result<(), String>;
+}
+
+/// All workers, in the order of their layers.
+pub(super) struct Fleet {
+    peers: Mutex<Vec<Box<dyn Peer>>>,
+    presence: Mutex<Presence>,
+    last_id: AtomicU64,
+    /// States that the workers may drop: those that each does not know of.
+    released: Mutex<Vec<Vec<u64>>>,
+}
+
+/// Whether all workers are there.
+enum Presence {
+    All,
+    /// One is not: why, and whether the engine knows.
+    Lost {
+        message: String,
+        is_known: bool,
+        looked: Instant,
+    },
+}
+
+impl Fleet {
+    /// Workers that are ready.
+    pub(super) fn new(peers: Vec<Box<dyn Peer>>) -> Self {
+        let released = Mutex::new(vec![Vec::new(); peers.len()]);
+        Self {
+            peers: Mutex::new(peers),
+            presence: Mutex::new(Presence::All),
+            last_id: AtomicU64::new(0),
+            released,
+        }
+    }
+
+    /// What the worker at this place answers. After an answer that makes no sense, too, it is taken for lost.
+    pub(super) fn call(&self, place: usize, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
+        if let Presence::Lost { message, .. } = &*lock(&self.presence) {
+            return Err(Error::Distributed(message.clone()));
+        }
+        let outcome = {
+            let mut peers = lock(&self.peers);
+            let outcome = peers[place].call(request, payload);
+            outcome.map_err(|message| format!("{} {message}", peers[place].name()))
+        };
+        outcome.map_err(|message| self.lose(message))
+    }
+
+    /// Takes all workers for lost: none of them holds a state any more.
+    pub(super) fn lose(&self, message: String) -> Error {
+        lock(&self.peers).iter_mut().for_each(|peer| peer.leave());
+        lock(&self.released).iter_mut().for_each(Vec::clear);
+        let mut presence = lock(&self.presence);
+        if let Presence::All = *presence {
+            tracing::warn!(message, "a machine that holds a part of the model is away");
+            *presence = Presence::Lost { message: message.clone(), is_known: false, looked: Instant::now() };
+        }
+        Error::Distributed(message)
+    }
+
+    /// The same for an answer that makes no sense.
+    pub(super) fn senseless(&self, place: usize) -> Error {
+        let name = lock(&self.peers)[place].name();
+        self.lose(format!("{name} sent an answer that makes no sense"))
+    }
+
+    /// Whether all workers are there, after a look at each if `ask`. Once the engine knows that one is not, and holds no states any
+    /// more, looks for them.
+    pub(super) fn attend(&self, ask: bool) -> Result<()> {
+        let peers = lock(&self.peers).len();
+        let is_here = matches!(*lock(&self.presence), Presence::All);
+        if is_here && ask {
+            for place in 0..peers {
+                let released = self.take_released(place);
+                let outcome = self.call(place, &Request::Ping { released }, &[]);
+                if !matches!(outcome?.0, Reply::Pong) {
+                    return Err(self.senseless(place));
+                }
+            }
+        }
+        let mut presence = lock(&self.presence);
+        let Presence::Lost { message, is_known, looked } = &mut *presence else { return Ok(()) };
+        if !std::mem::replace(is_known, true) || looked.elapsed() < PAUSE {
+            return Err(Error::Distributed(message.clone()));
+        }
+        for peer in &mut *lock(&self.peers) {
+            if let Err(error) = peer.join() {
+                *message = format!("{} {error}", peer.name());
+                *looked = Instant::now();
+                return Err(Error::Distributed(message.clone()));
+            }
+        }
+        tracing::info!("all machines that hold the model are there");
+        *presence = Presence::All;
+        Ok(())
+    }
+
+    /// States that the worker at this place may drop and does not know of.
+    pub(super) fn take_released(&self, place: usize) -> Vec<u64> {
+        std::mem::take(&mut lock(&self.released)[place])
+    }
+}
+
+impl Holders for Fleet {
+    fn next_id(&self) -> u64 {
+        self.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn change(&self, id: u64, change: StateChange) -> Result<Vec<LayersView>> {
+        let peers = lock(&self.peers).len();
+        let of_worker = |place| {
+            let released = self.take_released(place);
+            match self.call(place, &Request::Change { id, change, released }, &[])?.0 {
+                Reply::Changed(view) => Ok(view),
+                Reply::Failed { message } => {
+                    let name = lock(&self.peers)[place].name();
+                    Err(self.lose(format!("{name} could not change a state: {message}")))
+                }
+                _ => Err(self.senseless(place)),
+            }
+        };
+        (0..peers).map(of_worker).collect()
+    }
+
+    fn release(&self, id: u64) {
+        lock(&self.released).iter_mut().for_each(|released| released.push(id));
+    }
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

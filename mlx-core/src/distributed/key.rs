@@ -1,0 +1,115 @@
+//! The key that machines share, and the proof that a machine has it: HMAC-SHA256 (RFC 2104) of random numbers of both sides.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+
+/// The bytes of a block of SHA-256.
+const BLOCK: usize = 64;
+
+/// The shortest key in a file.
+const SHORTEST: usize = 16;
+
+/// A key that is never shown.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// The text of a file, without white space around it.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
+        let key = text.trim().as_bytes().to_vec();
+        if key.len() < SHORTEST {
+            let message =
+                format!("a key needs at least {SHORTEST} bytes, as `openssl rand -hex 32` writes it");
+            return Err(Error::file(path, message));
+        }
+        Ok(Self(key))
+    }
+
+    /// Whether there is none, as between programs on one machine.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What only who has the key can say about a role and both random numbers.
+    pub(super) fn proof(&self, role: &str, nonces: [&str; 2]) -> String {
+        let text = format!("{role} {} {}", nonces[0], nonces[1]);
+        hex(&self.hmac(text.as_bytes()))
+    }
+
+    fn hmac(&self, text: &[u8]) -> [u8; 32] {
+        let mut block = [0; BLOCK];
+        if self.0.len() > BLOCK {
+            block[..32].copy_from_slice(&Sha256::digest(&self.0));
+        } else {
+            block[..self.0.len()].copy_from_slice(&self.0);
+        }
+        let padded = |pad: u8| block.map(|byte| byte ^ pad);
+        let inner = Sha256::new().chain_update(padded(0x36)).chain_update(text).finalize();
+        Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize().into()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.is_empty() { "Key(none)" } else { "Key(…)" })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Whether two proofs are the same, in a time that does not tell where they differ.
+pub(super) fn are_equal(one: &str, other: &str) -> bool {
+    let differing = one.bytes().zip(other.bytes()).fold(0, |found, (one, other)| found | (one ^ other));
+    one.len() == other.len() && differing == 0
+}
+
+/// A number that others cannot foresee.
+pub(super) fn nonce() -> String {
+    // The keys of each are the system's random numbers.
+    let number = |place: u64| RandomState::new().hash_one(place);
+    format!("{:016x}{:016x}", number(0), number(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cases_of_rfc_4231() {
+        let of = |key: &[u8], text: &[u8]| hex(&Key(key.to_vec()).hmac(text));
+        assert_eq!(
+            of(b"Jefe", b"what do ya want for nothing?"),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+        assert_eq!(
+            of(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First"),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
+    }
+
+    #[test]
+    fn proofs_differ_by_key_role_and_number() {
+        let (key, other) = (Key(b"one".to_vec()), Key(b"two".to_vec()));
+        let proof = key.proof("worker", ["1", "2"]);
+        assert!(are_equal(&proof, &key.proof("worker", ["1", "2"])));
+        for wrong in [
+            other.proof("worker", ["1", "2"]),
+            key.proof("rank 0", ["1", "2"]),
+            key.proof("worker", ["1", "3"]),
+            String::new(),
+        ] {
+            assert!(!are_equal(&proof, &wrong));
+        }
+        assert_ne!(nonce(), nonce());
+        assert_eq!(format!("{key:?}"), "Key(…)");
+    }
+}

@@ -1,0 +1,87 @@
+//! Brings a model up on several machines: greets the workers, divides the layers, loads those of this machine and waits for the others.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::divided::Divided;
+use super::fleet::{Fleet, Peer};
+use super::link::{Link, Refusal};
+use super::message::Part;
+use super::pipeline::{Joined, PipelineModel};
+use super::plan;
+use super::workers::Workers;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::weights::{Progress, WeightPolicy};
+
+/// How often a worker that is not there yet is tried.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Loads the model in `folder` on this machine, which may take `budget` bytes, and on the workers.
+pub(crate) fn load(
+    folder: &Path,
+    workers: &Workers,
+    policy: WeightPolicy,
+    keep_quantized: bool,
+    budget: u64,
+    progress: Progress,
+) -> Result<Box<dyn Model>> {
+    let divided = Divided::open(folder, policy)?;
+    let mut links: Vec<Link> = (workers.addresses.iter().enumerate())
+        .map(|(place, address)| Link::new(address, place + 1, &workers.key, workers.silence))
+        .collect();
+    let until = Instant::now() + workers.patience;
+    let mut budgets = vec![budget];
+    for link in &mut links {
+        budgets.push(greet(link, until)?);
+    }
+    let ranges = plan::ranges(&divided, &budgets)?;
+    let identity = format!("{:032x}", divided.identity()?);
+    let parts = ranges[1..].iter().enumerate().map(|(place, layers)| Part {
+        identity: identity.clone(),
+        rank: place + 1,
+        ranks: ranges.len(),
+        layers: layers.clone(),
+        floats: policy.floats,
+        keep_quantized,
+    });
+    let parts: Vec<Part> = parts.collect();
+    for (link, part) in links.iter_mut().zip(&parts) {
+        link.load(part).map_err(|message| failed(link, &message))?;
+    }
+    // A refusal comes at once.
+    let mut joined: Vec<Option<Joined>> = Vec::new();
+    for (link, part) in links.iter_mut().zip(&parts) {
+        joined
+            .push(link.wait(part, Instant::now() + RETRY).map_err(|refusal| failed(link, &refusal.message))?);
+    }
+    let local = divided.load(&ranges[0], progress)?;
+    let mut ready = Vec::new();
+    for ((link, part), mut known) in links.iter_mut().zip(&parts).zip(joined) {
+        while known.is_none() {
+            let until = Instant::now() + workers.silence;
+            known = link.wait(part, until).map_err(|refusal| failed(link, &refusal.message))?;
+        }
+        ready.extend(known);
+    }
+    let peers = links.into_iter().map(|link| Box::new(link) as Box<dyn Peer>).collect();
+    Ok(Box::new(PipelineModel::new(divided, local, ranges, Fleet::new(peers), &ready)))
+}
+
+/// Greets a worker, which may come up only now.
+fn greet(link: &mut Link, until: Instant) -> Result<u64> {
+    loop {
+        match link.greet() {
+            Ok(budget) => return Ok(budget),
+            Err(Refusal { is_passing: true, message }) if Instant::now() < until => {
+                tracing::debug!(worker = link.name(), message, "a worker is waited for");
+                std::thread::sleep(RETRY);
+            }
+            Err(refusal) => return Err(failed(link, &refusal.message)),
+        }
+    }
+}
+
+fn failed(link: &Link, message: &str) -> Error {
+    Error::Distributed(format!("{} {message}", link.name()))
+}

@@ -1,0 +1,170 @@
+//! What machines say to each other. Rank 0 asks, a worker answers each question once; numbers are behind the message.
+
+use std::ops::Range;
+
+use safetensors::Dtype;
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{LayersView, StateChange};
+use crate::model::Span;
+use crate::weights::FloatPolicy;
+
+/// Changes with every change of a message.
+pub(super) const PROTOCOL: u32 = 1;
+
+/// The version of the program.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What rank 0 asks for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// To work together, with a proof of the key.
+    Join {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// [`VERSION`].
+        version: String,
+        /// Rank 0's random number.
+        nonce: String,
+        /// That it has the key.
+        proof: String,
+        /// After how long without a word each side gives the other up, in milliseconds.
+        silence: u64,
+    },
+    /// To load some layers.
+    Load(Part),
+    /// To run layers of a pass. Its hidden states are behind the message.
+    Advance(Advance),
+    /// To change a state.
+    Change {
+        /// The state.
+        id: u64,
+        /// How.
+        change: StateChange,
+        /// States that are not needed any more.
+        released: Vec<u64>,
+    },
+    /// To say that it is there.
+    Ping {
+        /// States that are not needed any more.
+        released: Vec<u64>,
+    },
+}
+
+/// What a worker is to load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    /// The number that folders with the same model share, in hexadecimal.
+    pub(crate) identity: String,
+    /// The worker's rank, from 1, and the number of all.
+    pub(crate) rank: usize,
+    pub(crate) ranks: usize,
+    /// Its layers.
+    pub(crate) layers: Range<usize>,
+    /// How floats are held and computed in.
+    pub(crate) floats: FloatPolicy,
+    /// Whether quantized weights stay packed on a device that computes faster with floats.
+    pub(crate) keep_quantized: bool,
+}
+
+/// A pass at some layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Advance {
+    /// The layers to run, within those of the worker.
+    pub(crate) layers: Range<usize>,
+    /// The states that the pass extends.
+    pub(crate) states: Vec<u64>,
+    /// The rows of the pass.
+    pub(crate) spans: Vec<Span>,
+    /// Whether attention goes span by span.
+    pub(crate) per_span: bool,
+    /// The type and shape of the hidden states, `[T, hidden]`.
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    /// States that are not needed any more.
+    pub(crate) released: Vec<u64>,
+}
+
+/// What a worker answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(crate) enum Reply {
+    /// Before anything is asked.
+    Hello {
+        /// [`PROTOCOL`].
+        protocol: u32,
+        /// [`VERSION`].
+        version: String,
+        /// The worker's random number.
+        nonce: String,
+    },
+    /// To [`Request::Join`].
+    Welcome {
+        /// That the worker has the key.
+        proof: String,
+        /// All bytes that it may take.
+        budget: u64,
+    },
+    /// Before [`Reply::Ready`].
+    Loading {
+        /// Bytes.
+        read: u64,
+        /// Bytes in all.
+        total: u64,
+    },
+    /// To [`Request::Load`].
+    Ready {
+        /// Bytes of the weights on the device.
+        weight_bytes: u64,
+        /// Bytes that are left beside them.
+        room: u64,
+        /// A hash of the weights and of everything that config.json says about them, in hexadecimal.
+        fingerprint: String,
+    },
+    /// To [`Request::Advance`]. The hidden states are behind the message.
+    Advanced {
+        /// The layer that comes next.
+        layer: usize,
+        /// Their type and shape.
+        dtype: Dtype,
+        shape: Vec<usize>,
+        /// What the states are like, in the order of the question.
+        views: Vec<LayersView>,
+    },
+    /// To [`Request::Change`].
+    Changed(LayersView),
+    /// To [`Request::Ping`].
+    Pong,
+    /// The pass failed. Its states are of no use any more.
+    Failed {
+        /// Why.
+        message: String,
+    },
+    /// The worker does not work with this rank 0 and ends the connection.
+    Refused {
+        /// Why.
+        message: String,
+        /// Whether it may help to ask again soon.
+        busy: bool,
+    },
+}
+
+/// The name of a float type as `ModelSpec::dtype` has it; empty for other types.
+pub(super) fn dtype_label(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::F32 => "f32",
+        Dtype::F16 => "f16",
+        Dtype::BF16 => "bf16",
+        _ => "",
+    }
+}
+
+/// Bytes of a float of a type that hidden states may have.
+pub(super) fn float_bytes(dtype: Dtype) -> Option<usize> {
+    match dtype {
+        Dtype::F32 => Some(4),
+        Dtype::F16 | Dtype::BF16 => Some(2),
+        _ => None,
+    }
+}

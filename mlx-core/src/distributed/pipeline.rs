@@ -1,0 +1,156 @@
+//! A model whose layers are on several machines: this one has the first layers with the embedding and the head, each worker some of those
+//! behind them. A pass goes through all of them, one after the other.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mlx_rs::Array;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::divided::Divided;
+use super::fleet::Fleet;
+use super::message::{Advance, Reply, Request, float_bytes};
+use crate::array;
+use crate::cache::{RemoteLayers, SequenceState, Variant};
+use crate::error::{Error, Result};
+use crate::model::{Batch, Decoder, Model, ModelSpec, Pass};
+
+/// What a worker said when it was ready.
+#[derive(Debug, Clone)]
+pub(super) struct Joined {
+    /// Bytes that are left beside its weights.
+    pub(super) room: u64,
+    /// A hash of its weights, in hexadecimal.
+    pub(super) fingerprint: String,
+}
+
+/// A model on several machines.
+pub(super) struct PipelineModel {
+    spec: ModelSpec,
+    divided: Divided,
+    local: Decoder,
+    /// The layers of each machine, this one first.
+    ranges: Vec<Range<usize>>,
+    fleet: Arc<Fleet>,
+}
+
+impl PipelineModel {
+    /// Of the layers that are here, and those of workers that are ready.
+    pub(super) fn new(
+        divided: Divided,
+        local: Decoder,
+        ranges: Vec<Range<usize>>,
+        fleet: Fleet,
+        joined: &[Joined],
+    ) -> Self {
+        let mut spec = divided.spec().clone();
+        spec.weight_bytes = local.spec().weight_bytes;
+        spec.footprint = divided.widest_footprint(&ranges);
+        // A step that has begun here would wait for the one before it there.
+        spec.first_half = 0;
+        spec.room_elsewhere = joined.iter().map(|worker| worker.room).min();
+        let parts: Vec<&str> = joined.iter().map(|worker| worker.fingerprint.as_str()).collect();
+        let whole = format!("{:032x} {ranges:?} {}", local.spec().fingerprint, parts.join(" "));
+        spec.fingerprint = xxh3_128(whole.as_bytes());
+        Self { spec, divided, local, ranges, fleet: Arc::new(fleet) }
+    }
+
+    /// Has the worker at this place run the layers of a pass up to `end`.
+    fn advance_there(
+        &self,
+        place: usize,
+        pass: &mut Pass,
+        end: usize,
+        states: &mut [&mut SequenceState],
+    ) -> Result<()> {
+        let no_part = || Error::Distributed("a state has no part on other machines".into());
+        let ids = states.iter_mut().map(|state| state.remote_mut().ok_or_else(no_part)?.id());
+        let ids = ids.collect::<Result<Vec<u64>>>()?;
+        let (dtype, rows) = array::to_bytes(pass.hidden())?;
+        let shape: Vec<usize> = pass.hidden().shape().iter().map(|&size| size as usize).collect();
+        let advance = Advance {
+            layers: pass.layer()..end,
+            states: ids,
+            spans: pass.batch().spans().to_vec(),
+            per_span: pass.batch().is_per_span(),
+            dtype,
+            shape: shape.clone(),
+            released: self.fleet.take_released(place),
+        };
+        let (reply, rows) = self.fleet.call(place, &Request::Advance(advance), &rows)?;
+        match reply {
+            Reply::Advanced { layer, dtype: theirs, shape: other, views }
+                if theirs == dtype
+                    && other == shape
+                    && views.len() == states.len()
+                    && (end..=self.ranges[place + 1].end).contains(&layer)
+                    && float_bytes(dtype).map(|size| shape.iter().product::<usize>() * size)
+                        == Some(rows.len()) =>
+            {
+                pass.move_to(layer, array::of_file(&rows, dtype, &shape)?);
+                for (state, view) in states.iter_mut().zip(views) {
+                    if let Some(remote) = state.remote_mut() {
+                        remote.record(place, view);
+                    }
+                }
+                Ok(())
+            }
+            Reply::Failed { message } => Err(Error::Distributed(format!("rank {}: {message}", place + 1))),
+            _ => Err(self.fleet.senseless(place)),
+        }
+    }
+}
+
+impl Model for PipelineModel {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn new_state(&self, variant: Variant) -> SequenceState {
+        let holders = Arc::clone(&self.fleet);
+        let remote = RemoteLayers::new(holders, self.divided.kinds(), variant);
+        self.local.new_state(variant).with_remote(remote)
+    }
+
+    fn begin(&self, batch: Batch) -> Result<Pass> {
+        self.local.begin(batch)
+    }
+
+    fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
+        let mut end = pass.layer().saturating_add(layers).min(self.spec.num_layers);
+        // A state whose layers are done looks like one whose pass is.
+        if self.divided.states_end_before(end) {
+            end = self.spec.num_layers;
+        }
+        let here = self.ranges[0].end;
+        if pass.layer() < here {
+            self.local.advance(pass, end.min(here) - pass.layer(), states)?;
+        }
+        for (place, range) in self.ranges[1..].iter().enumerate() {
+            if range.contains(&pass.layer()) && pass.layer() < end {
+                self.advance_there(place, pass, end.min(range.end), states)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
+        self.local.shift(state, kept, dropped)
+    }
+
+    fn normalized(&self, hidden: &Array) -> Result<Array> {
+        self.local.normalized(hidden)
+    }
+
+    fn logits(&self, hidden: &Array) -> Result<Array> {
+        self.local.logits(hidden)
+    }
+
+    fn is_divided(&self) -> bool {
+        true
+    }
+
+    fn attend(&self, ask: bool) -> Result<()> {
+        self.fleet.attend(ask)
+    }
+}

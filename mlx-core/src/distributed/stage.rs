@@ -1,0 +1,167 @@
+//! The layers that a worker holds, with its part of the states of all sequences. It knows nothing of connections.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::message::{Advance, Reply, Request, dtype_label, float_bytes};
+use crate::array;
+use crate::cache::{LayersView, Rollback, SequenceState, StateChange};
+use crate::error::{Error, Result};
+use crate::model::{Batch, Decoder, Model, Pass, Span};
+
+/// Some layers of a model, and states by the numbers that rank 0 gave them.
+pub(super) struct Stage {
+    decoder: Decoder,
+    layers: Range<usize>,
+    states: HashMap<u64, SequenceState>,
+}
+
+impl Stage {
+    /// Layers without states.
+    pub(super) fn new(decoder: Decoder, layers: Range<usize>) -> Self {
+        Self { decoder, layers, states: HashMap::new() }
+    }
+
+    /// The layers.
+    pub(super) fn layers(&self) -> &Range<usize> {
+        &self.layers
+    }
+
+    /// Drops all states.
+    pub(super) fn clear(&mut self) {
+        self.states.clear();
+    }
+
+    /// Answers a question about passes and states. What cannot be done is an answer, too.
+    pub(super) fn answer(&mut self, request: &Request, payload: &[u8]) -> (Reply, Vec<u8>) {
+        let outcome = match request {
+            Request::Advance(advance) => self.advance(advance, payload),
+            Request::Change { id, change, released } => {
+                self.release(released);
+                self.change(*id, *change).map(|view| (Reply::Changed(view), Vec::new()))
+            }
+            Request::Ping { released } => {
+                self.release(released);
+                Ok((Reply::Pong, Vec::new()))
+            }
+            Request::Join { .. } | Request::Load(_) => Err(unexpected("a question out of turn")),
+        };
+        outcome.unwrap_or_else(|error| (Reply::Failed { message: error.to_string() }, Vec::new()))
+    }
+
+    fn release(&mut self, ids: &[u64]) {
+        for id in ids {
+            self.states.remove(id);
+        }
+    }
+
+    fn advance(&mut self, advance: &Advance, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
+        self.release(&advance.released);
+        self.check(advance, payload)?;
+        let hidden = array::of_file(payload, advance.dtype, &advance.shape)?;
+        let batch = Batch::resumed(hidden, advance.spans.clone(), advance.per_span);
+        let mut states = Vec::with_capacity(advance.states.len());
+        for id in &advance.states {
+            states.extend(self.states.remove(id));
+        }
+        let outcome = self.run(advance, batch, &mut states);
+        // After an error, too: rank 0 releases them.
+        let views = states.iter().map(view).collect();
+        self.states.extend(advance.states.iter().copied().zip(states));
+        let pass = outcome?;
+        let (dtype, rows) = array::to_bytes(pass.hidden())?;
+        let layer = self.layers.start + pass.layer();
+        Ok((Reply::Advanced { layer, dtype, shape: advance.shape.clone(), views }, rows))
+    }
+
+    fn run(&self, advance: &Advance, batch: Batch, states: &mut [SequenceState]) -> Result<Pass> {
+        let Range { start, end } = advance.layers;
+        let mut pass = self.decoder.resume(batch, start - self.layers.start)?;
+        let mut borrowed: Vec<&mut SequenceState> = states.iter_mut().collect();
+        self.decoder.advance(&mut pass, end - start, &mut borrowed)?;
+        pass.wait()?;
+        states.iter().try_for_each(SequenceState::eval)?;
+        Ok(pass)
+    }
+
+    /// Refuses a pass that this worker cannot run.
+    fn check(&self, advance: &Advance, payload: &[u8]) -> Result<()> {
+        let Advance { layers, states, spans, shape, .. } = advance;
+        let own = &self.layers;
+        if layers.start < own.start || layers.end > own.end || layers.is_empty() {
+            return Err(unexpected("layers of another machine"));
+        }
+        let spec = self.decoder.spec();
+        let [rows, width] = shape[..] else { return Err(unexpected("hidden states of another shape")) };
+        let known = float_bytes(advance.dtype).filter(|_| dtype_label(advance.dtype) == spec.dtype);
+        let bytes = known.and_then(|size| rows.checked_mul(width)?.checked_mul(size));
+        if width != spec.hidden_size || bytes != Some(payload.len()) {
+            return Err(unexpected("hidden states of another shape or type"));
+        }
+        let used = spans.iter().try_fold(0_usize, |sum, span| sum.checked_add(span.len));
+        let fits = |span: &Span| span.len > 0 && span.state < states.len();
+        if spans.is_empty() || !spans.iter().all(fits) || used.is_none_or(|used| used > rows) {
+            return Err(unexpected("a pass whose rows do not fit its states"));
+        }
+        let mut sorted = states.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        if sorted.len() != states.len() || !sorted.iter().all(|id| self.states.contains_key(id)) {
+            return Err(unexpected("a state that is not here"));
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, id: u64, change: StateChange) -> Result<LayersView> {
+        match change {
+            StateChange::New { variant, kv_bits } => {
+                let state = self.decoder.new_state(variant);
+                self.states.insert(
+                    id,
+                    match kv_bits {
+                        Some(bits) => state.quantized(bits),
+                        None => state,
+                    },
+                );
+            }
+            StateChange::Fork { from, length } => {
+                let fork = self.state(from)?.fork(length)?;
+                let fork = fork.ok_or_else(|| unexpected("a length that a state cannot go back to"))?;
+                fork.eval()?;
+                self.states.insert(id, fork);
+            }
+            StateChange::Rollback(length) => {
+                if self.state(id)?.rollback(length) != Rollback::Done {
+                    return Err(unexpected("a length that a state cannot go back to"));
+                }
+            }
+            StateChange::Checkpoint { marked } => self.state(id)?.checkpoint(marked)?,
+            StateChange::Thin => drop(self.state(id)?.thin()),
+            StateChange::DropCheckpoints => drop(self.state(id)?.drop_checkpoints()),
+            StateChange::Trace(on) => self.state(id)?.trace(on),
+            StateChange::Shift { kept, dropped } => {
+                let state = self.states.get_mut(&id).ok_or_else(|| unexpected("a state that is not here"))?;
+                self.decoder.shift(state, kept, dropped)?;
+            }
+        }
+        self.state(id).map(|state| view(state))
+    }
+
+    fn state(&mut self, id: u64) -> Result<&mut SequenceState> {
+        self.states.get_mut(&id).ok_or_else(|| unexpected("a state that is not here"))
+    }
+}
+
+fn view(state: &SequenceState) -> LayersView {
+    LayersView {
+        len: state.offset(),
+        shortest_cut: state.shortest_cut(),
+        bytes: state.bytes(),
+        checkpoint_bytes: state.checkpoint_bytes(),
+        is_pooled: state.is_pooled(),
+    }
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::Distributed(format!("rank 0 sent {what}"))
+}

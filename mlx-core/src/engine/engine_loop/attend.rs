@@ -1,0 +1,43 @@
+//! The part of the loop that looks after machines that hold layers of the model. Invariant: when one was lost, nothing goes on that it had
+//! a part in: every sequence ends with an error, and no state is kept.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use super::EngineLoop;
+use crate::engine::request::FinishReason;
+
+/// How often an idle engine looks whether the machines are there.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+impl EngineLoop {
+    /// Whether all machines that hold layers are there, after a word with each if `ask`.
+    pub(super) fn attend(&mut self, ask: bool) -> bool {
+        if !self.device.is_divided() {
+            return true;
+        }
+        let outage = self.device.attend(ask).err().map(|error| error.to_string());
+        let is_here = outage.is_none();
+        if let Some(message) = &outage {
+            self.give_up(message);
+        }
+        *self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
+        is_here
+    }
+
+    /// Ends all sequences, those that wait too, and drops all states.
+    fn give_up(&mut self, message: &str) {
+        self.ahead = None;
+        // What was drawn was drawn from whole passes.
+        self.emit();
+        loop {
+            // As one ends, the next one of its request lines up.
+            let first = self.sequences.iter().map(|(id, _)| id).next();
+            let Some(id) = first else { break };
+            self.end(id, FinishReason::Error(message.to_owned()));
+        }
+        self.retired.clear();
+        self.prefixes.clear();
+        self.record_memory();
+    }
+}

@@ -1,0 +1,57 @@
+//! A model that other machines hold layers of: loading one, what it cannot do, and whether the machines are there.
+
+use std::path::Path;
+
+use super::device::Device;
+use super::room::budget;
+use crate::distributed::{self, Workers};
+use crate::engine::options::EngineOptions;
+use crate::engine::speculate::Speculate;
+use crate::error::{Error, Result};
+use crate::model::Loaded;
+use crate::weights::Progress;
+
+impl Device {
+    /// Whether other machines hold some layers.
+    pub(in crate::engine) fn is_divided(&self) -> bool {
+        self.model(0).is_divided()
+    }
+
+    /// Whether the machines that hold the layers are there; see [`Model::attend`](crate::model::Model::attend).
+    pub(in crate::engine) fn attend(&self, ask: bool) -> Result<()> {
+        self.model(0).attend(ask)
+    }
+}
+
+/// Loads the layers of this machine, and has the workers load theirs.
+pub(in crate::engine) fn load_divided(
+    folder: &Path,
+    workers: &Workers,
+    options: &EngineOptions,
+    progress: Progress,
+) -> Result<Loaded> {
+    expect_divisible(options)?;
+    let (policy, keep_quantized) = (options.weights()?, options.keep_quantized);
+    let model = distributed::load(folder, workers, policy, keep_quantized, budget(options)?, progress)?;
+    let no_vision = Error::Distributed("a model on several machines sees no pictures".into());
+    let vision = Some(Err(no_vision));
+    Ok(Loaded { models: vec![model], mtp: None, vision })
+}
+
+/// Refuses options that a model on several machines does not have.
+pub(in crate::engine) fn expect_divisible(options: &EngineOptions) -> Result<()> {
+    let beside = |name, what: &str| {
+        let message = format!("cannot be used with workers: {what}");
+        Err(Error::option(name, message))
+    };
+    if !options.adapters.is_empty() {
+        return beside("adapters", "adapters change layers that are on other machines");
+    }
+    if options.prompt_cache.is_some() {
+        return beside("prompt_cache", "states on other machines are not saved");
+    }
+    if options.speculate == Speculate::Mtp {
+        return beside("speculate", "the head for multi-token prediction is not loaded; use auto");
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! One model on several machines: it answers as on one, alone and under load. Workers are threads here; they are reached over TCP as others
+//! are.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use mlx_core::engine::{Engine, EngineOptions, Exactness, Speculate};
+use mlx_tests::workers::{ThreadWorker, with_layers, workers};
+use mlx_tests::{Dice, collect, cpu, greedy, run};
+
+use crate::exactness::{assert_equal, request, run_under_load, start};
+use crate::speculation::{Texts, liar};
+
+/// Families with different layers and states, and how many of their layers a copy has.
+const MODELS: [(&str, usize); 8] = [
+    ("llama-f32", 5),
+    ("llama-q4-f16", 4),
+    ("qwen3_moe-f32", 4),
+    ("gpt_oss-f32", 4),
+    ("qwen3_5-f32", 8),
+    ("qwen3_5-q4-f32", 8),
+    ("gemma3_text-f32", 7),
+    ("deepseek_v2-f32", 3),
+];
+
+/// Options of an engine with a worker for each of these addresses.
+fn options(of: &[ThreadWorker]) -> EngineOptions {
+    let addresses: Vec<SocketAddr> = of.iter().map(|worker| worker.address).collect();
+    EngineOptions { workers: Some(workers(&addresses)), ..EngineOptions::default() }
+}
+
+fn several(folder: &Path, count: usize) -> Vec<ThreadWorker> {
+    (0..count).map(|_| ThreadWorker::start(folder)).collect()
+}
+
+fn prompt(length: usize, salt: usize) -> Vec<u32> {
+    (0..length).map(|place| ((place * 31 + salt * 17 + place * place) % 88 + 4) as u32).collect()
+}
+
+/// Two texts that begin alike, and one that goes on behind an answer.
+fn conversation(engine: &Engine) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let mut options = greedy(24);
+    options.logprobs = Some(2);
+    let mut outcomes = Vec::new();
+    let mut text = prompt(70, 1);
+    for more in [0, 5, 40] {
+        text.extend(prompt(more, 2));
+        let outcome = run(engine, &text, &options);
+        let bits = outcome.tokens.iter().map(|it| it.logprob.as_ref().map_or(0, |it| it.logprob.to_bits()));
+        outcomes.push((outcome.ids(), bits.collect()));
+        text.extend(outcome.ids());
+    }
+    outcomes
+}
+
+#[test]
+fn several_machines_answer_as_one() {
+    let _turn = cpu();
+    for (name, layers) in MODELS {
+        let folder = with_layers(name, layers);
+        let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
+        let alone = Engine::start(folder.path(), &plain, |_, _| {}).expect("the model loads");
+        let expected = conversation(&alone);
+        let cached = alone.stats().cached_tokens;
+        drop(alone);
+        for count in [1, (layers - 1).min(3)] {
+            let there = several(folder.path(), count);
+            let options = EngineOptions { keep_quantized: true, ..options(&there) };
+            let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
+            assert_eq!(conversation(&engine), expected, "{name} with {count} workers");
+            assert_eq!(engine.stats().cached_tokens, cached, "{name} with {count} workers");
+        }
+    }
+}
+
+#[test]
+fn exact_requests_have_the_same_bits_alone_and_under_load() {
+    let _turn = cpu();
+    for (name, layers) in [("llama-f32", 5), ("qwen3_5-q4-f32", 8), ("gpt_oss-f32", 4)] {
+        let folder = with_layers(name, layers);
+        let there = several(folder.path(), 2);
+        let engine = start(folder.path(), &options(&there));
+        assert_eq!(engine.exactness(), Exactness::Bit, "{name}");
+        let mut dice = Dice::new(layers as u64);
+        let requests: Vec<_> = (0..20).map(|_| request(&mut dice, &engine)).collect();
+        let alone: Vec<_> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
+        let loaded = run_under_load(&engine, &requests);
+        for (place, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
+            assert_equal(alone, loaded, &format!("{name}, request {place}"));
+        }
+    }
+}
+
+#[test]
+fn drafts_are_verified_on_all_machines() {
+    let _turn = cpu();
+    for (name, layers) in [("llama-f32", 4), ("qwen3_5-f32", 8), ("gemma3_text-f32", 6)] {
+        let folder = with_layers(name, layers);
+        let there = several(folder.path(), 1);
+        let plain = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+        let text = prompt(60, 3);
+        let one = run(&plain, &text, &greedy(40));
+        let texts: Texts = Arc::new(Mutex::new(vec![[text.clone(), one.ids()].concat()]));
+        let options = EngineOptions {
+            speculate: Speculate::Auto,
+            drafter: Some(liar(&texts)),
+            always_draft: true,
+            ..options(&there)
+        };
+        let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
+        for other in [run(&engine, &text, &greedy(40)), run(&engine, &text, &greedy(40))] {
+            assert_eq!(one.ids(), other.ids(), "{name}");
+        }
+        assert!(engine.stats().drafted_tokens > 0, "{name} drafted nothing");
+    }
+}
+
+#[test]
+fn every_machine_has_its_layers_and_no_more() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 6);
+    let there = several(folder.path(), 2);
+    let whole = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let engine = Engine::start(folder.path(), &options(&there), |_, _| {}).expect("all are there");
+    let (part, all) = (engine.spec().weight_bytes, whole.spec().weight_bytes);
+    assert!(part < all / 2, "{part} of {all} bytes are on rank 0");
+    assert_eq!(engine.spec().num_layers, 6);
+    assert_ne!(engine.spec().fingerprint, whole.spec().fingerprint);
+    // The promise is what the machine with the least can keep.
+    let budget = whole.stats().budget_bytes;
+    let small =
+        ThreadWorker::start_with(folder.path(), mlx_core::distributed::Key::default(), Some(64 << 20));
+    let both = [ThreadWorker::start(folder.path()), small];
+    let engine = Engine::start(folder.path(), &options(&both), |_, _| {}).expect("all are there");
+    let given = engine.stats().budget_bytes;
+    assert!(given < 64 << 20 && given < budget, "{given} of {budget} bytes");
+    let generation =
+        engine.submit(engine.request(prompt(20, 1), &greedy(4)).expect("it fits")).expect("room");
+    assert_eq!(collect(generation).ids().len(), 4);
+}

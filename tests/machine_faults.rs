@@ -1,0 +1,214 @@
+//! Machines that fail: whatever a connection does in the middle of answers, every stream ends soon, no token is wrong, nothing stays reserved,
+//! and the engine goes on when the machine is back. `FAULT_ROUNDS=50` makes the full run.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use mlx_core::distributed::{Key, Workers};
+use mlx_core::engine::{Engine, EngineOptions, FinishReason};
+use mlx_tests::workers::{SILENCE, ThreadWorker, with_layers, workers};
+use mlx_tests::{Dice, collect, cpu, greedy, model_folder, run};
+
+/// What a connection does to the bytes.
+const PASS: usize = 0;
+const CUT: usize = 1;
+const STALL: usize = 2;
+const SLOW: usize = 3;
+const GARBAGE: usize = 4;
+
+/// Within this time every stream ends, and a machine that is back is found.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Stands between rank 0 and a worker.
+struct Proxy {
+    address: SocketAddr,
+    mode: Arc<AtomicUsize>,
+    worker: Arc<Mutex<SocketAddr>>,
+}
+
+impl Proxy {
+    fn start(worker: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let mode = Arc::new(AtomicUsize::new(PASS));
+        let worker = Arc::new(Mutex::new(worker));
+        let (shared, place) = (Arc::clone(&mode), Arc::clone(&worker));
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(*place.lock().expect("no panic")) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let ends = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let mode = Arc::clone(&shared);
+                    std::thread::spawn(move || pump(ends.0, ends.1, &mode));
+                }
+            }
+        });
+        Self { address, mode, worker }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, mode: &AtomicUsize) {
+    from.set_read_timeout(Some(Duration::from_millis(10))).expect("a socket");
+    let mut buffer = [0; 4096];
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(_) if mode.load(Ordering::Relaxed) == CUT => break,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => break,
+        };
+        match mode.load(Ordering::Relaxed) {
+            CUT => break,
+            STALL => {
+                while mode.load(Ordering::Relaxed) == STALL {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                break;
+            }
+            SLOW => std::thread::sleep(Duration::from_millis(20)),
+            GARBAGE => buffer[count / 2] ^= 0x55,
+            _ => {}
+        }
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    from.shutdown(Shutdown::Both).ok();
+    to.shutdown(Shutdown::Both).ok();
+}
+
+fn options(addresses: &[SocketAddr]) -> EngineOptions {
+    EngineOptions { workers: Some(workers(addresses)), ..EngineOptions::default() }
+}
+
+fn prompts() -> Vec<Vec<u32>> {
+    (0..4).map(|salt: u32| (0..20).map(|place| (place * 31 + salt * 17) % 88 + 4).collect()).collect()
+}
+
+/// Waits until all machines are there.
+fn wait_for(engine: &Engine) {
+    let begun = Instant::now();
+    while let Some(outage) = engine.outage() {
+        assert!(begun.elapsed() < SOON, "still away: {outage}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn every_stream_ends_and_the_engine_goes_on() {
+    let _turn = cpu();
+    let rounds = std::env::var("FAULT_ROUNDS").map_or(8, |text| text.parse().expect("a number"));
+    let folder = with_layers("qwen3_5-f32", 8);
+    let alone = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
+    let prompts = prompts();
+    let expected: Vec<Vec<u32>> = prompts.iter().map(|it| run(&alone, it, &greedy(60)).ids()).collect();
+    drop(alone);
+    let there = [ThreadWorker::start(folder.path()), ThreadWorker::start(folder.path())];
+    let proxy = Proxy::start(there[1].address);
+    let engine = Engine::start(folder.path(), &options(&[there[0].address, proxy.address]), |_, _| {})
+        .expect("all are there");
+    let idle = engine.stats();
+    let (mut dice, mut failed, mut whole) = (Dice::new(7), 0, 0);
+    for round in 0..rounds {
+        let fault = 1 + round % 4;
+        let submit = |prompt: &Vec<u32>| {
+            engine.submit(engine.request(prompt.clone(), &greedy(60)).expect("all are there")).expect("room")
+        };
+        let generations: Vec<_> = prompts.iter().map(submit).collect();
+        std::thread::sleep(Duration::from_millis(dice.below(400) as u64));
+        proxy.mode.store(fault, Ordering::Relaxed);
+        let begun = Instant::now();
+        for (generation, expected) in generations.into_iter().zip(&expected) {
+            let outcome = collect(generation);
+            let ids = outcome.ids();
+            match &outcome.finished.reason {
+                FinishReason::Error(message) => {
+                    assert!(message.contains("rank 2"), "{message}");
+                    assert!(expected.starts_with(&ids), "round {round}: a token is wrong");
+                    failed += 1;
+                }
+                reason => {
+                    assert_eq!((reason, &ids), (&FinishReason::Length, expected), "round {round}");
+                    whole += 1;
+                }
+            }
+        }
+        assert!(begun.elapsed() < SOON, "round {round} took {:?}", begun.elapsed());
+        proxy.mode.store(PASS, Ordering::Relaxed);
+        // What was cut or stalled is noticed within a second or two, if it was not in the middle of an answer.
+        std::thread::sleep(if fault == SLOW { Duration::ZERO } else { SILENCE + Duration::from_secs(2) });
+        wait_for(&engine);
+        assert_eq!(run(&engine, &prompts[0], &greedy(60)).ids(), expected[0], "round {round}: after it");
+    }
+    assert!(failed > 0 && whole > 0, "{failed} failed and {whole} did not");
+    // The figures are those of the end of a step.
+    let begun = Instant::now();
+    while engine.stats().running > 0 {
+        assert!(begun.elapsed() < SOON, "a sequence still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let after = engine.stats();
+    assert_eq!(after.waiting, 0);
+    assert_eq!((after.reserved_bytes, after.used_bytes), (idle.reserved_bytes, idle.used_bytes));
+}
+
+#[test]
+fn a_worker_that_ends_and_starts_again_is_found() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let worker = ThreadWorker::start(folder.path());
+    let proxy = Proxy::start(worker.address);
+    let engine = Engine::start(folder.path(), &options(&[proxy.address]), |_, _| {}).expect("it is there");
+    let prompt = &prompts()[0];
+    let before = run(&engine, prompt, &greedy(20)).ids();
+    drop(worker);
+    let begun = Instant::now();
+    while engine.outage().is_none() {
+        assert!(begun.elapsed() < SOON, "an idle engine does not notice it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let refused = engine.request(prompt.clone(), &greedy(20)).expect_err("a worker is away").to_string();
+    assert!(refused.contains("rank 1"), "{refused}");
+    assert!(engine.is_ready(), "its thread goes on");
+    let again = ThreadWorker::start(folder.path());
+    *proxy.worker.lock().expect("no panic") = again.address;
+    wait_for(&engine);
+    assert_eq!(run(&engine, prompt, &greedy(20)).ids(), before);
+}
+
+#[test]
+fn who_does_not_fit_is_refused_at_the_start() {
+    let _turn = cpu();
+    let (folder, other) = (with_layers("llama-f32", 4), with_layers("llama-bias-f32", 4));
+    let refusal = |folder: &Path, workers: Workers| {
+        let options = EngineOptions { workers: Some(workers), ..EngineOptions::default() };
+        Engine::start(folder, &options, |_, _| {}).map(drop).expect_err("it does not fit").to_string()
+    };
+    let worker = ThreadWorker::start(folder.path());
+    let patience = Duration::from_millis(500);
+    let of = |address: &SocketAddr| Workers { patience, ..workers([address]) };
+    let model = refusal(other.path(), of(&worker.address));
+    assert!(model.contains("is not the model that rank 0 has"), "{model}");
+    let key_file = folder.path().join("key");
+    std::fs::write(&key_file, "0123456789abcdef").expect("it can be written");
+    let key = Key::read(&key_file).expect("it is long enough");
+    let wrong = refusal(folder.path(), Workers { key: key.clone(), ..of(&worker.address) });
+    assert!(wrong.contains("does not accept the key"), "{wrong}");
+    let keyed = ThreadWorker::start_with(folder.path(), key, None);
+    assert!(refusal(folder.path(), of(&keyed.address)).contains("does not accept the key"));
+    let engine = Engine::start(folder.path(), &options(&[worker.address]), |_, _| {}).expect("it fits");
+    let second = refusal(folder.path(), of(&worker.address));
+    assert!(second.contains("works for another rank 0"), "{second}");
+    drop(engine);
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
+    assert!(refusal(folder.path(), of(&nobody)).contains("cannot be reached"));
+    let many = Workers { patience, ..workers(&[worker.address; 4]) };
+    assert!(refusal(&model_folder("llama-f32"), many).contains("works for another rank 0"));
+    let small = ThreadWorker::start_with(folder.path(), Key::default(), Some(1000));
+    assert!(refusal(folder.path(), of(&small.address)).contains("memory_budget"));
+}

@@ -1,0 +1,105 @@
+//! Workers of a model on threads of this process, and tiny checkpoints with as many layers as they need.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mlx_core::distributed::{Key, Worker, Workers};
+use serde_json::{Value, json};
+
+use crate::{model_copy, tensors};
+
+/// After how long without a word machines of tests give each other up.
+pub const SILENCE: Duration = Duration::from_secs(2);
+
+/// A worker on a thread. It ends with this value.
+pub struct ThreadWorker {
+    /// Where it listens.
+    pub address: SocketAddr,
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ThreadWorker {
+    /// A worker for the model in `folder`, without a key.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn start(folder: &Path) -> Self {
+        Self::start_with(folder, Key::default(), None)
+    }
+
+    /// The same with a key, and with so many bytes of memory.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn start_with(folder: &Path, key: Key, memory_budget: Option<u64>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (end, folder) = (Arc::new(AtomicBool::new(false)), folder.to_path_buf());
+        let is_over = Arc::clone(&end);
+        let work = move || {
+            let worker = Worker::new(&folder, key, memory_budget, None);
+            worker.expect("the folder has a model").serve(listener, &is_over, |_| {}).expect("it serves");
+        };
+        Self { address, end, thread: Some(std::thread::spawn(work)) }
+    }
+}
+
+impl Drop for ThreadWorker {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// These workers as an engine's option.
+pub fn workers<'a>(addresses: impl IntoIterator<Item = &'a SocketAddr>) -> Workers {
+    let addresses = addresses.into_iter().map(SocketAddr::to_string).collect();
+    Workers { silence: SILENCE, patience: Duration::from_secs(10), ..Workers::new(addresses, Key::default()) }
+}
+
+/// A copy of a tiny checkpoint with so many layers: its own ones, again and again.
+///
+/// # Panics
+/// When it is not a checkpoint of one file, or cannot be written.
+pub fn with_layers(name: &str, layers: usize) -> tempfile::TempDir {
+    let folder = model_copy(name);
+    let config_path = folder.path().join("config.json");
+    let config = std::fs::read(&config_path).expect("a config");
+    let mut config: Value = serde_json::from_slice(&config).expect("json");
+    let is_nested = config.get("text_config").is_some();
+    let text = if is_nested { &mut config["text_config"] } else { &mut config };
+    let own = text["num_hidden_layers"].as_u64().expect("a number") as usize;
+    text["num_hidden_layers"] = json!(layers);
+    if let Some(types) = text.get("layer_types").and_then(Value::as_array).cloned() {
+        text["layer_types"] = (0..layers).map(|layer| types[layer % own].clone()).collect();
+    }
+    if let Some(dense) = text.get("mlp_only_layers").and_then(Value::as_array).cloned() {
+        let is_dense = |layer: &usize| dense.contains(&json!(layer % own));
+        text["mlp_only_layers"] = (0..layers).filter(is_dense).map(Value::from).collect();
+    }
+    std::fs::write(&config_path, config.to_string()).expect("it can be written");
+    let path = folder.path().join("model.safetensors");
+    let mut all = tensors::read(&path);
+    let first: Vec<(String, tensors::Tensor)> = all
+        .iter()
+        .filter(|it| it.0.contains(".layers."))
+        .map(|(name, it)| (name.clone(), it.clone()))
+        .collect();
+    for (name, tensor) in first {
+        let (before, rest) = name.split_once(".layers.").expect("the name of a layer's tensor");
+        let (layer, part) = rest.split_once('.').expect("the name of a layer's tensor");
+        let layer: usize = layer.parse().expect("a number");
+        for copy in (layer + own..layers).step_by(own) {
+            all.insert(format!("{before}.layers.{copy}.{part}"), tensor.clone());
+        }
+    }
+    tensors::write(&path, &all);
+    folder
+}
