@@ -1,5 +1,5 @@
 //! One model on several machines. Rank 0 has the first layers, the embedding, the head and the engine; workers have the layers behind them,
-//! and answer rank 0 over TCP. Hidden states go from rank 0 to each worker and back (decision 0040).
+//! and answer rank 0 over TCP. Hidden states go from rank 0 to each worker and back (decision 0041).
 
 mod connection;
 mod divided;
