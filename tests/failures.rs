@@ -214,22 +214,26 @@ fn prompts_that_fail_on_the_device_end_or_are_repeated() {
     for backend in backends() {
         let expected = expected(1);
         let passes = AtomicUsize::new(0);
-        let all_wait = Arc::new(Barrier::new(2));
-        let first_pass = Arc::clone(&all_wait);
-        // A first prompt is in its pass until the others wait. Theirs is the second pass; those that are repeated have passes of
-        // their own.
+        let meeting = Arc::new(Barrier::new(2));
+        let first_pass = Arc::clone(&meeting);
+        // A first prompt is alone in its pass, from before the others come until all of them wait. Theirs is the second pass; those
+        // that are repeated have passes of their own.
         let engine = scripted_on(backend, MODEL, move |_| {
             match passes.fetch_add(1, Ordering::Relaxed) {
-                0 => drop(first_pass.wait()),
+                0 => {
+                    first_pass.wait();
+                    first_pass.wait();
+                }
                 pass if pass % 4 == 1 => fail_on_the_device(),
                 _ => {}
             }
             Ok(())
         });
         let first = submit(&engine, &[7, 8, 9], &greedy(1));
+        meeting.wait();
         let running: Vec<Generation> =
             prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(1))).collect();
-        all_wait.wait();
+        meeting.wait();
         assert_eq!(collect(first).finished.reason, FinishReason::Length);
         let mut failed = 0;
         for (generation, expected) in running.into_iter().zip(expected) {
