@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx_core::engine::{CustomDrafter, Drafter, Engine, EngineOptions, Grammar, RequestOptions, Speculate};
 use mlx_core::sampling::{SamplingOptions, TokenHistory};
-use mlx_tests::{Dice, Outcome, cpu, model_folder, run};
+use mlx_tests::{Dice, Outcome, cpu, greedy, model_copy, model_folder, run, tensors};
 
 use super::exactness::{Request, assert_equal, models, request, run_under_load, start};
 
@@ -212,4 +212,53 @@ fn a_draft_model_that_cannot_draft_is_refused() {
     let request = RequestOptions { speculate: Some(Speculate::Draft), ..RequestOptions::default() };
     let why = engine.request(vec![3], &request).expect_err("it is refused").to_string();
     assert!(why.starts_with("speculate: is draft"), "{why}");
+}
+
+/// A copy of the model whose vocabulary ends before this token, as small models of a family have fewer rows than large ones.
+fn with_vocabulary(size: usize) -> tempfile::TempDir {
+    let folder = model_copy("llama-f32");
+    let weights = folder.path().join("model.safetensors");
+    let mut all = tensors::read(&weights);
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        let (_, shape, bytes) = all.get_mut(name).expect("the model has it");
+        bytes.truncate(bytes.len() / shape[0] * size);
+        shape[0] = size;
+    }
+    tensors::write(&weights, &all);
+    let config = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&config).expect("it is there");
+    let mut object: serde_json::Value = serde_json::from_str(&text).expect("json");
+    object["vocab_size"] = size.into();
+    std::fs::write(&config, object.to_string()).expect("it can be written");
+    folder
+}
+
+/// What it would read behind the end of its embedding is no token's row, and need not be memory of this program.
+#[test]
+fn a_draft_model_does_not_draft_behind_tokens_that_it_does_not_know() {
+    let _turn = cpu();
+    let draft = with_vocabulary(300);
+    let plain = EngineOptions { prefix_cache: Some(0), speculate: Speculate::Off, ..EngineOptions::single() };
+    let expected = start(&model_folder("llama-f32"), &plain);
+    let drafting = EngineOptions {
+        speculate: Speculate::Draft,
+        draft_model: Some(draft.path().to_owned()),
+        always_draft: true,
+        ..plain
+    };
+    let engine = start(&model_folder("llama-f32"), &drafting);
+    let drafted_for = |prompt: &[u32]| {
+        let before = engine.stats().drafted_tokens;
+        let options = greedy(12);
+        assert_eq!(
+            run(&engine, prompt, &options).ids(),
+            run(&expected, prompt, &options).ids(),
+            "{prompt:?}"
+        );
+        engine.stats().drafted_tokens - before
+    };
+    assert!(drafted_for(&[20, 30, 40]) > 0);
+    assert_eq!(drafted_for(&[20, 300, 40]), 0);
+    assert_eq!(drafted_for(&[319]), 0);
+    assert!(drafted_for(&[299, 40]) > 0);
 }

@@ -58,7 +58,8 @@ impl DraftModel {
     }
 
     /// Drafts up to `count` tokens for each of these running sequences, in passes over all of them; returns the number of passes. A sequence
-    /// of whose text the state lacks more than a chunk gets no draft: chunks are computed for one of them, for a while.
+    /// of whose text the state lacks more than a chunk gets no draft: chunks are computed for one of them, for a while. Nor does one with
+    /// tokens that this model does not know: vocabularies of a family may differ in length.
     pub(in crate::engine) fn draft(
         &self,
         sequences: Vec<&mut Sequence>,
@@ -77,7 +78,8 @@ impl DraftModel {
                 ModelDrafter::Draft => self.cut(state, history),
                 ModelDrafter::Mtp => self.follow(state, hidden, history)?,
             };
-            if !follows {
+            let knows = |token: &u32| (*token as usize) < self.device.vocabulary();
+            if !follows || !history.tokens()[state.next()..].iter().all(knows) {
                 continue;
             }
             let pending = history.len() - state.next();
