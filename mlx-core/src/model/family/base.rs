@@ -13,7 +13,7 @@ use crate::model::feed_forward::{FeedForwardConfig, FeedForwardInput};
 use crate::model::head::HeadConfig;
 use crate::model::mixer::MixerKind;
 use crate::model::norm::{NormConfig, NormKind};
-use crate::model::rope::{RopeConfig, RopeDefaults};
+use crate::model::rope::{MropeSection, RopeConfig, RopeDefaults};
 use crate::model::tensors::TensorNames;
 
 /// A config that claims more layers than this is damaged.
@@ -40,6 +40,8 @@ pub(super) struct Defaults {
     pub(super) interleaved: bool,
     /// See [`RopeDefaults::has_dynamic_alpha`].
     pub(super) has_dynamic_alpha: bool,
+    /// See [`RopeDefaults::mrope_section`].
+    pub(super) mrope_section: Option<MropeSection>,
     /// The key of the activation, and its value.
     pub(super) activation: (&'static str, &'static str),
 }
@@ -55,6 +57,7 @@ pub(super) const LLAMA: Defaults = Defaults {
     partial_rotary_factor: None,
     interleaved: false,
     has_dynamic_alpha: false,
+    mrope_section: None,
     activation: ("hidden_act", "silu"),
 };
 
@@ -162,6 +165,7 @@ pub(super) fn rope_defaults(fields: &Fields, defaults: &Defaults) -> Result<Rope
         max_position_embeddings: context(fields, defaults)?,
         original_max_position_embeddings: None,
         has_dynamic_alpha: defaults.has_dynamic_alpha,
+        mrope_section: defaults.mrope_section,
     })
 }
 

@@ -97,6 +97,7 @@ fn ropes(fields: &Fields, head_dim: usize, context: usize) -> Result<(RopeConfig
         max_position_embeddings: context,
         original_max_position_embeddings: None,
         has_dynamic_alpha: false,
+        mrope_section: None,
     };
     let global = RopeConfig::read_for(fields, FULL, head_dim, defaults)?;
     let base = positive(fields, "rope_local_base_freq", 10_000.0)?;

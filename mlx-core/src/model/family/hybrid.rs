@@ -10,6 +10,7 @@ use crate::model::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use crate::model::mixer::MixerKind;
 use crate::model::moe::{CorrectionBias, ExpertTensors, MoeConfig, RoutingConfig, ScoringFunc};
 use crate::model::norm::NormKind;
+use crate::model::rope::MropeSection;
 use crate::model::short_conv::ShortConvConfig;
 use crate::model::tensors::TensorNames;
 
@@ -17,6 +18,18 @@ use crate::model::tensors::TensorNames;
 const CONV: &str = "conv";
 /// How it calls one of the gated delta rule.
 const LINEAR: &str = "linear_attention";
+
+const QWEN3_NEXT: Defaults = Defaults {
+    num_kv_heads: Some(2),
+    head_dim: Some(256),
+    max_position_embeddings: 32_768,
+    norm: NormKind::RmsPlusOne,
+    partial_rotary_factor: Some(0.25),
+    ..LLAMA
+};
+
+const QWEN3_5: Defaults =
+    Defaults { num_kv_heads: Some(4), mrope_section: Some(MropeSection([11, 11, 10])), ..QWEN3_NEXT };
 
 /// LFM2: short convolutions, and attention in a few layers.
 pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {
@@ -97,7 +110,7 @@ fn short_convs(fields: &Fields) -> Result<DecoderConfig> {
 /// Qwen 3.5, and the text of those that see: three of four layers are of the gated delta rule.
 pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?;
-    let mut config = gated_delta(&text, 4, GatedDeltaProjections::Apart)?;
+    let mut config = gated_delta(&text, &QWEN3_5, GatedDeltaProjections::Apart)?;
     config.tensors.nested = true;
     Ok(config)
 }
@@ -105,7 +118,8 @@ pub(super) fn qwen3_5(fields: &Fields) -> Result<DecoderConfig> {
 /// The same with experts, and one that every row goes through, as far as its gate lets it.
 pub(super) fn qwen3_5_moe(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?.with_default("intermediate_size", 5632.into());
-    let mut config = gated_delta(&text, 2, GatedDeltaProjections::Apart)?;
+    let defaults = Defaults { num_kv_heads: Some(2), ..QWEN3_5 };
+    let mut config = gated_delta(&text, &defaults, GatedDeltaProjections::Apart)?;
     config.tensors.nested = true;
     let width = text.optional_size("moe_intermediate_size")?.unwrap_or(512);
     let experts = MoeConfig {
@@ -118,7 +132,7 @@ pub(super) fn qwen3_5_moe(fields: &Fields) -> Result<DecoderConfig> {
 /// Qwen 3 Next: its projections are laid out by key head.
 pub(super) fn qwen3_next(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 5632.into());
-    let config = gated_delta(fields, 2, GatedDeltaProjections::ByKeyHead)?;
+    let config = gated_delta(fields, &QWEN3_NEXT, GatedDeltaProjections::ByKeyHead)?;
     let width = fields.optional_size("moe_intermediate_size")?.unwrap_or(512);
     let experts = MoeConfig {
         routing: RoutingConfig::softmax(flag(fields, "norm_topk_prob", true)?),
@@ -131,18 +145,10 @@ pub(super) fn qwen3_next(fields: &Fields) -> Result<DecoderConfig> {
 /// What Qwen 3.5 and Qwen 3 Next share: the gated delta rule in most layers, and gates on the output of attention in the others.
 fn gated_delta(
     fields: &Fields,
-    num_kv_heads: usize,
+    defaults: &Defaults,
     projections: GatedDeltaProjections,
 ) -> Result<DecoderConfig> {
-    let defaults = Defaults {
-        num_kv_heads: Some(num_kv_heads),
-        head_dim: Some(256),
-        max_position_embeddings: 32_768,
-        norm: NormKind::RmsPlusOne,
-        partial_rotary_factor: Some(0.25),
-        ..LLAMA
-    };
-    let mut config = base::with_biases(fields, &defaults)?;
+    let mut config = base::with_biases(fields, defaults)?;
     config.feed_forward.bias = false;
     config.attention.output_gate = Some(OutputGate::BesideQueries);
     base::normalize_heads(&mut config, QkNormScope::Head);

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::base::{self, Defaults, LLAMA, flag, positive, refuse};
 use super::layers;
+use super::qwen::QWEN3_VL_SECTION;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::Activation;
@@ -14,6 +15,7 @@ use crate::model::moe::{
     ExpertActivation, ExpertTensors, MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
 };
 use crate::model::norm::NormKind;
+use crate::model::rope::MropeSection;
 use crate::model::tensors::TensorNames;
 
 /// Mixtral.
@@ -36,11 +38,15 @@ pub(super) fn mixtral(fields: &Fields) -> Result<DecoderConfig> {
 
 /// Qwen 3 with experts in some of its layers.
 pub(super) fn qwen3_moe(fields: &Fields) -> Result<DecoderConfig> {
+    read_qwen3_moe(fields, None)
+}
+
+/// The same, where rows may have positions in time, height and width.
+fn read_qwen3_moe(fields: &Fields, mrope_section: Option<MropeSection>) -> Result<DecoderConfig> {
     let fields = &fields.with_default("intermediate_size", 6144.into());
-    let mut config = base::with_biases(
-        fields,
-        &Defaults { num_kv_heads: Some(4), max_position_embeddings: 32_768, ..LLAMA },
-    )?;
+    let defaults =
+        Defaults { num_kv_heads: Some(4), max_position_embeddings: 32_768, mrope_section, ..LLAMA };
+    let mut config = base::with_biases(fields, &defaults)?;
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);
     layers::slide_all(fields, &mut config, layers::window_if_used(fields, Some(4096))?)?;
@@ -90,7 +96,7 @@ pub(super) fn qwen3_vl_moe(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("num_experts", 60.into())
         .with_default("num_experts_per_tok", 4.into())
         .with_default("moe_intermediate_size", 1408.into());
-    let mut config = qwen3_moe(&text)?;
+    let mut config = read_qwen3_moe(&text, Some(QWEN3_VL_SECTION))?;
     if let Some(experts) = &mut config.experts {
         (experts.routing.norm_topk_prob, experts.tensors) = (true, ExpertTensors::Transposed);
     }

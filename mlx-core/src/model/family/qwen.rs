@@ -6,9 +6,13 @@ use crate::config::Fields;
 use crate::error::Result;
 use crate::model::attention::{QkNormConfig, QkNormScope};
 use crate::model::config::DecoderConfig;
+use crate::model::rope::MropeSection;
 use crate::model::tensors::TensorNames;
 
 const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embeddings: 32_768, ..LLAMA };
+
+/// Qwen 3 VL's pairs that turn with time, height and width.
+pub(super) const QWEN3_VL_SECTION: MropeSection = MropeSection([24, 20, 20]);
 
 /// Qwen 2: queries, keys and values have biases.
 pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
@@ -49,8 +53,13 @@ pub(super) fn qwen2_vl(fields: &Fields) -> Result<DecoderConfig> {
 /// The text of Qwen 3 VL.
 pub(super) fn qwen3_vl(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?;
-    let defaults =
-        Defaults { head_dim: Some(128), max_position_embeddings: 128_000, rope_theta: 500_000.0, ..QWEN };
+    let defaults = Defaults {
+        head_dim: Some(128),
+        max_position_embeddings: 128_000,
+        rope_theta: 500_000.0,
+        mrope_section: Some(QWEN3_VL_SECTION),
+        ..QWEN
+    };
     let mut config = base::with_biases(&text, &defaults)?;
     config.feed_forward.bias = false;
     base::normalize_heads(&mut config, QkNormScope::Head);

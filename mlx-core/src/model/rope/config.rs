@@ -70,28 +70,23 @@ pub struct RopeConfig {
     pub scaling: RopeScaling,
     /// A factor of rotated queries and keys.
     pub attention_factor: Option<f64>,
-    /// Which pairs turn with time, height and width, where rows have such positions.
-    pub mrope: Option<MropeSection>,
+    /// How many pairs turn with time, height and width, where rows have such positions.
+    pub mrope_section: Option<MropeSection>,
 }
 
-/// How many pairs turn with time, height and width (Bai et al., 2025, arXiv:2502.13923).
+/// How many pairs turn with time, height and width. The axes take turns, as far as there are pairs for height and width (Bai et al., 2025,
+/// arXiv:2511.21631).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MropeSection {
-    /// Pairs of each axis.
-    pub section: [usize; 3],
-    /// Whether they take turns, as far as there are pairs for height and width, and not one axis after the other.
-    pub interleaved: bool,
-}
+pub struct MropeSection(pub [usize; 3]);
 
 impl MropeSection {
     /// The axis of each of so many pairs.
     pub(super) fn axes(self, pairs: usize) -> Vec<usize> {
-        let [time, height, width] = self.section;
-        let axis = |pair: usize| match (self.interleaved, pair % 3) {
-            (true, 1) if pair < 3 * height => 1,
-            (true, 2) if pair < 3 * width => 2,
-            (true, _) => 0,
-            (false, _) => usize::from(pair >= time) + usize::from(pair >= time + height),
+        let [_, height, width] = self.0;
+        let axis = |pair: usize| match pair % 3 {
+            1 if pair < 3 * height => 1,
+            2 if pair < 3 * width => 2,
+            _ => 0,
         };
         (0..pairs).map(axis).collect()
     }
@@ -112,6 +107,8 @@ pub struct RopeDefaults {
     pub original_max_position_embeddings: Option<usize>,
     /// Whether `alpha` scales theta where the kind is `dynamic`; other families ignore it.
     pub has_dynamic_alpha: bool,
+    /// The default of `mrope_section`; `None` for families whose rows have one position, whatever config.json says.
+    pub mrope_section: Option<MropeSection>,
 }
 
 /// A section about rope, and the fields outside of it that complete it.
@@ -205,12 +202,27 @@ impl Section<'_> {
             interleaved: self.defaults.interleaved,
             scaling: RopeScaling::None,
             attention_factor: None,
-            mrope: self.inner.as_ref().map(mrope).transpose()?.flatten(),
+            mrope_section: self.mrope_section()?,
         };
         if let Some(inner) = &self.inner {
             self.read_scaling(&mut config, inner, head_dim)?;
         }
         Ok(config)
+    }
+
+    /// transformers does not read `mrope_interleaved`, which is always true.
+    fn mrope_section(&self) -> Result<Option<MropeSection>> {
+        let Some(usual) = self.defaults.mrope_section else { return Ok(None) };
+        let Some(inner) = self.inner.as_ref().filter(|inner| inner.has("mrope_section")) else {
+            return Ok(Some(usual));
+        };
+        let whole = |number: &f64| {
+            (number.fract() == 0.0 && (0.0..65_536.0).contains(number)).then_some(*number as usize)
+        };
+        let given: Option<Vec<usize>> = inner.numbers("mrope_section")?.iter().map(whole).collect();
+        let section = given.and_then(|given| <[usize; 3]>::try_from(given).ok());
+        let wrong = || inner.error("mrope_section", "must be three counts of pairs");
+        section.map(|section| Some(MropeSection(section))).ok_or_else(wrong)
     }
 
     /// Reads the scaling into `config`.
@@ -313,21 +325,6 @@ impl Section<'_> {
     }
 }
 
-fn mrope(inner: &Fields) -> Result<Option<MropeSection>> {
-    let given = inner.numbers("mrope_section")?;
-    if given.is_empty() {
-        return Ok(None);
-    }
-    let whole = |number: &f64| {
-        (number.fract() == 0.0 && (0.0..65_536.0).contains(number)).then_some(*number as usize)
-    };
-    let section: Option<Vec<usize>> = given.iter().map(whole).collect();
-    let section = section.and_then(|section| <[usize; 3]>::try_from(section).ok());
-    let section = section.ok_or_else(|| inner.error("mrope_section", "must be three counts of pairs"))?;
-    let interleaved = inner.optional_flag("mrope_interleaved")?.unwrap_or(false);
-    Ok(Some(MropeSection { section, interleaved }))
-}
-
 /// The key of the kind of scaling, which has two names.
 fn kind_key(inner: &Fields) -> &'static str {
     if inner.has("rope_type") { "rope_type" } else { "type" }
@@ -342,4 +339,50 @@ fn scale_theta(config: &mut RopeConfig, inner: &Fields) -> Result<()> {
     }
     config.theta *= alpha.powf(width / (width - 2.0));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The axes of 8 pairs, for a family whose default is `usual`.
+    fn axes(config: &serde_json::Value, usual: Option<MropeSection>) -> Result<Option<Vec<usize>>> {
+        let fields = Fields::of(Path::new("config.json"), config.as_object().expect("an object").clone());
+        let defaults = RopeDefaults {
+            theta: 10_000.0,
+            partial_rotary_factor: None,
+            interleaved: false,
+            max_position_embeddings: 1024,
+            original_max_position_embeddings: None,
+            has_dynamic_alpha: false,
+            mrope_section: usual,
+        };
+        Ok(RopeConfig::read(&fields, 16, defaults)?.mrope_section.map(|section| section.axes(8)))
+    }
+
+    #[test]
+    fn axes_take_turns_whatever_the_config_says_about_it() {
+        let usual = Some(MropeSection([4, 2, 2]));
+        let turns = Some(vec![0, 1, 2, 0, 1, 2, 0, 0]);
+        for config in [
+            json!({}),
+            json!({"rope_scaling": {"rope_type": "default"}}),
+            json!({"rope_scaling": {"rope_type": "default", "mrope_section": [4, 2, 2]}}),
+            json!({"rope_parameters": {"mrope_section": [4, 2, 2], "mrope_interleaved": false}}),
+        ] {
+            assert_eq!(axes(&config, usual).expect("valid"), turns, "{config}");
+            assert_eq!(axes(&config, None).expect("valid"), None, "{config}");
+        }
+        let other = json!({"rope_parameters": {"mrope_section": [6, 1, 1]}});
+        assert_eq!(axes(&other, usual).expect("valid"), Some(vec![0, 1, 2, 0, 0, 0, 0, 0]));
+        for wrong in [json!([1, 2]), json!([1, 2, 0.5]), json!([]), json!([1, 2, -1])] {
+            let config = json!({"rope_parameters": {"mrope_section": wrong}});
+            let error = axes(&config, usual).expect_err("no three counts").to_string();
+            assert!(error.contains("rope_parameters.mrope_section must be three counts"), "{error}");
+        }
+    }
 }

@@ -48,8 +48,8 @@ impl Rope {
                 .attention_factor
                 .filter(|factor| (factor - 1.0).abs() > f64::EPSILON)
                 .map(|factor| factor as f32),
-            axes: config.mrope.map(|mrope| {
-                let axes = mrope.axes(dims / 2).into_iter().map(|axis| axis as i32);
+            axes: config.mrope_section.map(|section| {
+                let axes = section.axes(dims / 2).into_iter().map(|axis| axis as i32);
                 Array::from_slice(&axes.collect::<Vec<_>>(), &[(dims / 2) as i32])
             }),
             fused,

@@ -151,7 +151,7 @@ mod tests {
                 interleaved: *interleaved,
                 scaling: scaling.clone(),
                 attention_factor: *attention_factor,
-                mrope: None,
+                mrope_section: None,
             };
             let rope = Rope::new(&config, fused);
             let values: Vec<f32> = (0..2 * 5 * 16).map(|place| (place as f32 * 0.7).sin()).collect();
