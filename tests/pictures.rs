@@ -567,31 +567,3 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
         assert_eq!(features(&moved), features(&load(model)), "{model}");
     }
 }
-
-#[test]
-fn a_tower_that_is_not_supported_is_named() {
-    let _turn = device();
-    let load = |name: &str| {
-        let folder = mlx_tests::model_folder(name);
-        Vision::load(&folder, WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).map(drop)
-    };
-    for (name, word) in
-        [("gemma4-f32", "gemma4"), ("qwen2_vl-f32", "qwen2_vl"), ("llama-f32", "vision_config")]
-    {
-        let error = load(name).expect_err(name).to_string();
-        assert!(error.contains(word), "{error}");
-    }
-}
-
-#[test]
-fn a_merge_that_no_tower_has_is_refused_by_name() {
-    let copy = tempfile::tempdir().expect("a folder");
-    let text =
-        std::fs::read_to_string(folder("mistral3-f32").join("config.json")).expect("the fixture has one");
-    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    config["spatial_merge_size"] = (1 << 30).into();
-    std::fs::write(copy.path().join("config.json"), config.to_string()).expect("it can be written");
-    let policy = WeightPolicy::new(Backend::CPU, false);
-    let error = Vision::load(copy.path(), policy, &mut |_, _| {}).map(drop).expect_err("too many");
-    assert!(error.to_string().contains("spatial_merge_size"), "{error}");
-}

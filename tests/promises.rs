@@ -29,6 +29,7 @@ mod memory;
 mod mixture_configs;
 mod mtp;
 mod packing;
+mod picture_configs;
 mod pictures;
 mod prefixes;
 mod prompt_cache;

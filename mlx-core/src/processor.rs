@@ -36,6 +36,24 @@ enum Kind {
     Qwen(Qwen),
 }
 
+/// Families whose towers and processors are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VisionFamily {
+    Pixtral,
+    Qwen,
+}
+
+impl VisionFamily {
+    /// That of a model of type `family`, by its `model_type`, with a tower of type `tower`; `None` if it cannot be given pictures yet.
+    pub(crate) fn of(family: &str, tower: &str) -> Option<Self> {
+        match (family, tower) {
+            ("mistral3", "pixtral") => Some(Self::Pixtral),
+            ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => Some(Self::Qwen),
+            _ => None,
+        }
+    }
+}
+
 impl Processor {
     /// Reads what config.json and the files of the processor say; or why the model cannot be given pictures.
     pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, String> {
@@ -56,15 +74,13 @@ impl Processor {
         };
         let settings = image_processor(folder)?;
         let settings = settings.as_ref();
-        let kind = match (family, vision.optional_text("model_type")?) {
-            ("mistral3", Some("pixtral")) => {
+        let tower = vision.optional_text("model_type")?.unwrap_or_default();
+        let kind = match VisionFamily::of(family, tower) {
+            Some(VisionFamily::Pixtral) => {
                 Kind::Pixtral(Pixtral::read(&config, &vision, settings, tokenizer)?)
             }
-            ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => {
-                expect_mrope(&config)?;
-                Kind::Qwen(Qwen::read(&vision, settings)?)
-            }
-            _ => {
+            Some(VisionFamily::Qwen) => Kind::Qwen(Qwen::read(&vision, settings)?),
+            None => {
                 let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
                 return Err(Error::request("image", message));
             }
@@ -156,17 +172,6 @@ impl Processor {
         }
         Ok(expanded)
     }
-}
-
-/// Refuses a text model that does not say which pairs turn with height and width.
-fn expect_mrope(config: &Fields) -> Result<()> {
-    let text = config.section("text_config")?.unwrap_or_else(|| config.clone());
-    for key in ["rope_scaling", "rope_parameters"] {
-        if text.section(key)?.is_some_and(|section| section.has("mrope_section")) {
-            return Ok(());
-        }
-    }
-    Err(text.error("rope_parameters", "has no mrope_section, without which the model cannot be given images"))
 }
 
 /// Newer configs call it an id.

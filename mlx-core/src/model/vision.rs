@@ -15,6 +15,7 @@ use std::path::Path;
 use mlx_rs::Array;
 
 use self::config::{Normalization, PixtralConfig};
+use self::footprint::Shape;
 pub use self::footprint::VisionFootprint;
 use self::merger::Projector;
 use self::pixtral::PixtralTower;
@@ -22,26 +23,30 @@ use self::qwen::{QwenConfig, QwenTower};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::image::Pixels;
+use crate::processor::VisionFamily;
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Progress, WeightPolicy, Weights};
 
 /// The tower of the model in `folder`, or why it cannot be loaded; `None` if the model has none.
 pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
-    let is_there = Fields::read(&folder.join("config.json")).is_ok_and(|fields| fields.has("vision_config"));
-    is_there.then(|| Vision::load(folder, policy, &mut |_, _| {}))
+    is_there(folder).then(|| Vision::load(folder, policy, &mut |_, _| {}))
 }
 
 /// What the tower of the model in `folder` would take, from the headers of the files alone; or why it cannot be loaded. `None` if the model
 /// has none.
 pub(super) fn survey(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
-    let fields = Fields::read(&folder.join("config.json")).ok().filter(|it| it.has("vision_config"))?;
     let footprint = || {
+        let fields = Fields::read(&folder.join("config.json"))?;
         let config = Config::read(&fields)?;
         let silent = &mut |_, _| {};
         let tally = open(folder, &fields, policy, silent, config.places())?.survey().0;
         Ok(VisionFootprint::new(&config.shape(), tally.device_bytes, tally.float_bytes()))
     };
-    Some(footprint())
+    is_there(folder).then(footprint)
+}
+
+fn is_there(folder: &Path) -> bool {
+    Fields::read(&folder.join("config.json")).is_ok_and(|fields| fields.has("vision_config"))
 }
 
 /// A tower with its projector. Its weights never change.
@@ -71,21 +76,23 @@ impl Config {
         let family = fields.optional_text("model_type")?.unwrap_or_default();
         let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
         let vision = fields.section("vision_config")?.ok_or_else(missing)?;
+        let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
         let kind = vision.optional_text("model_type")?.unwrap_or_default();
-        if (family, kind) == ("mistral3", "pixtral") {
-            return PixtralConfig::read(fields).map(Self::Pixtral);
+        match VisionFamily::of(family, kind) {
+            Some(VisionFamily::Pixtral) => PixtralConfig::read(fields, &vision, &text).map(Self::Pixtral),
+            Some(VisionFamily::Qwen) => QwenConfig::read(family, &vision, &text).map(Self::Qwen),
+            None => {
+                let message =
+                    format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
+                Err(fields.error("model_type", message))
+            }
         }
-        if qwen::FAMILIES.contains(&family) {
-            return QwenConfig::read(fields).map(Self::Qwen);
-        }
-        let message = format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
-        Err(fields.error("model_type", message))
     }
 
-    fn shape(&self) -> footprint::Shape {
+    fn shape(&self) -> Shape {
         match self {
-            Self::Pixtral(config) => config.shape(),
-            Self::Qwen(config) => config.shape(),
+            Self::Pixtral(config) => config.shape,
+            Self::Qwen(config) => config.shape,
         }
     }
 

@@ -26,8 +26,8 @@ impl EngineLoop {
         messages.recv().map_err(TryRecvError::from)
     }
 
-    /// Drops all prefixes and features of pictures in memory, those checkpoints of running sequences that only later prompts need, and freed buffers, if the
-    /// system is short of memory. Nothing may be pending on the device but what ran ahead.
+    /// Drops all prefixes and features of pictures in memory, those checkpoints of running sequences that only later prompts need, and freed
+    /// buffers, if the system is short of memory. Nothing may be pending on the device but what ran ahead.
     pub(super) fn relieve(&mut self) {
         let pressure = self.pressure.ask(Instant::now());
         let Some(pressure) = pressure.filter(|it| *it > MemoryPressure::Normal) else { return };

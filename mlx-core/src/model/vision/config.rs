@@ -14,72 +14,52 @@ const MOST: usize = 4096;
 /// The tower and its projector.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PixtralConfig {
-    pub(super) hidden_size: usize,
-    pub(super) intermediate_size: usize,
-    pub(super) num_attention_heads: usize,
+    /// Its rows are as wide as the text's embeddings.
+    pub(super) shape: Shape,
     pub(super) head_dim: usize,
-    /// Pixels of a side.
-    pub(super) patch_size: usize,
     pub(super) hidden_act: Activation,
     pub(super) rope_theta: f32,
     /// Of all layers, those whose output the projector reads or that come before it.
     pub(super) layers: usize,
     /// All of them.
     pub(super) num_hidden_layers: usize,
-    /// Patches of a side that become one row.
-    pub(super) spatial_merge_size: usize,
     pub(super) projector_hidden_act: Activation,
     pub(super) multimodal_projector_bias: bool,
-    /// The width of the text's embeddings.
-    pub(super) text_hidden_size: usize,
     /// Of the text's norms, and of the projector's.
     pub(super) rms_norm_eps: f32,
 }
 
 impl PixtralConfig {
-    /// Reads `vision_config` and what stands beside it.
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
-        let vision = fields.section("vision_config")?.ok_or_else(missing)?;
-        let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
+    /// Reads `vision_config`, `text_config`, and what stands beside them.
+    pub(super) fn read(fields: &Fields, vision: &Fields, text: &Fields) -> Result<Self> {
         let size =
             |key: &str, usual: usize| Ok::<_, crate::Error>(vision.optional_size(key)?.unwrap_or(usual));
         let hidden_size = size("hidden_size", 1024)?;
         let (num_hidden_layers, heads) =
-            (bounded(&vision, "num_hidden_layers", 24)?, bounded(&vision, "num_attention_heads", 16)?);
+            (bounded(vision, "num_hidden_layers", 24)?, bounded(vision, "num_attention_heads", 16)?);
         let head_dim = hidden_size / heads;
         if head_dim * heads != hidden_size || !head_dim.is_multiple_of(4) {
             let message = "must divide hidden_size into heads whose width is a multiple of 4";
             return Err(vision.error("num_attention_heads", message));
         }
         Ok(Self {
-            hidden_size,
-            intermediate_size: size("intermediate_size", 4096)?,
-            num_attention_heads: heads,
+            shape: Shape {
+                patch_size: bounded(vision, "patch_size", 16)?,
+                spatial_merge_size: bounded(fields, "spatial_merge_size", 2)?,
+                hidden_size,
+                intermediate_size: size("intermediate_size", 4096)?,
+                num_heads: heads,
+                row_width: text.size("hidden_size")?,
+            },
             head_dim,
-            patch_size: bounded(&vision, "patch_size", 16)?,
-            hidden_act: activation(&vision, "hidden_act")?,
-            rope_theta: rope_theta(&vision)?,
+            hidden_act: activation(vision, "hidden_act")?,
+            rope_theta: rope_theta(vision)?,
             layers: layers(fields, num_hidden_layers)?,
             num_hidden_layers,
-            spatial_merge_size: bounded(fields, "spatial_merge_size", 2)?,
             projector_hidden_act: activation(fields, "projector_hidden_act")?,
             multimodal_projector_bias: fields.optional_flag("multimodal_projector_bias")?.unwrap_or(false),
-            text_hidden_size: text.size("hidden_size")?,
             rms_norm_eps: text.optional_positive("rms_norm_eps")?.unwrap_or(1e-6) as f32,
         })
-    }
-
-    /// The sizes of the tower.
-    pub(super) fn shape(&self) -> Shape {
-        Shape {
-            patch_size: self.patch_size,
-            spatial_merge_size: self.spatial_merge_size,
-            hidden_size: self.hidden_size,
-            intermediate_size: self.intermediate_size,
-            num_heads: self.num_attention_heads,
-            row_width: self.text_hidden_size,
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::attention::queries_at_once;
 use crate::image::Pixels;
 
 /// The sizes of a tower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Pixels of a side.
     pub(super) patch_size: usize,

@@ -3,6 +3,7 @@
 use mlx_rs::Array;
 
 use super::config::PixtralConfig;
+use super::footprint::Shape;
 use crate::error::Result;
 use crate::model::activation::Activated;
 use crate::model::linear::{Linear, Part};
@@ -23,7 +24,7 @@ pub(super) struct Projector {
 impl Projector {
     /// Takes `{name}.norm` and its like.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Self> {
-        let (seen, text, side) = (config.hidden_size, config.text_hidden_size, config.spatial_merge_size);
+        let Shape { hidden_size: seen, row_width: text, spatial_merge_size: side, .. } = config.shape;
         let norm = NormConfig { kind: NormKind::Rms, eps: config.rms_norm_eps };
         let mut linear = |part: &str, outputs: usize, inputs: usize, bias: bool| {
             Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], inputs, bias)

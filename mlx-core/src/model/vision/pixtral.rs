@@ -45,7 +45,7 @@ impl PixtralTower {
         layers.truncate(config.layers);
         Ok(Self {
             patch_conv: patch_conv(weights, &format!("{name}.patch_conv.weight"), config)?,
-            ln_pre: Norm::load(weights, &format!("{name}.ln_pre"), config.hidden_size, NORM)?,
+            ln_pre: Norm::load(weights, &format!("{name}.ln_pre"), config.shape.hidden_size, NORM)?,
             layers,
             head_dim: config.head_dim,
             rope_theta: config.rope_theta,
@@ -68,21 +68,21 @@ impl PixtralTower {
 
 /// Without biases.
 fn attention(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Attention> {
-    let width = config.hidden_size;
+    let width = config.shape.hidden_size;
     let names = ["q_proj", "k_proj", "v_proj"].map(|part| format!("{name}.{part}"));
     let parts = names.each_ref().map(|name| Part { name, outputs: width });
     let output = Part { name: &format!("{name}.o_proj"), outputs: width };
     Ok(Attention {
         projection: Linear::load(weights, &parts, width, false)?,
         output: Linear::load(weights, &[output], width, false)?,
-        heads: config.num_attention_heads as i32,
+        heads: config.shape.num_heads as i32,
         head_dim: config.head_dim as i32,
     })
 }
 
 /// PyTorch has the colors before rows and columns, MLX behind them.
 fn patch_conv(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Array> {
-    let (hidden, size) = (config.hidden_size, config.patch_size);
+    let (hidden, size) = (config.shape.hidden_size, config.shape.patch_size);
     let first = [hidden, 3, size, size];
     let kernel = if weights.shape(name) == Some(&first[..]) {
         weights.take(name, &first)?
@@ -94,7 +94,7 @@ fn patch_conv(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Resu
 
 impl Layer {
     fn load(weights: &mut Weights, name: &str, config: &PixtralConfig) -> Result<Self> {
-        let (width, inner) = (config.hidden_size, config.intermediate_size);
+        let (width, inner) = (config.shape.hidden_size, config.shape.intermediate_size);
         let feed = format!("{name}.feed_forward");
         let names = [format!("{feed}.gate_proj"), format!("{feed}.up_proj")];
         let parts = names.each_ref().map(|name| Part { name, outputs: inner });

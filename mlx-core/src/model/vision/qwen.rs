@@ -15,9 +15,6 @@ use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
 
-/// Those with such a tower.
-pub(super) const FAMILIES: [&str; 4] = ["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
-
 /// Of all norms of the tower, whatever config.json says.
 const NORM: NormConfig = NormConfig { kind: NormKind::LayerWithBias, eps: 1e-6 };
 
@@ -27,12 +24,9 @@ const THETA: f32 = 10_000.0;
 /// What config.json says about the tower.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct QwenConfig {
+    /// Its rows are as wide as the text's embeddings and what is added behind the first layers.
+    pub(super) shape: Shape,
     depth: usize,
-    hidden_size: usize,
-    intermediate_size: usize,
-    num_heads: usize,
-    patch_size: usize,
-    spatial_merge_size: usize,
     temporal_patch_size: usize,
     /// Learned positions of a side of their square.
     positions: usize,
@@ -44,65 +38,67 @@ pub(super) struct QwenConfig {
 }
 
 impl QwenConfig {
-    /// Reads `vision_config`.
-    pub(super) fn read(fields: &Fields) -> Result<Self> {
-        let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
-        let vision = fields.section("vision_config")?.ok_or_else(missing)?;
+    /// Reads the `vision_config` of a family, which must fit the text.
+    pub(super) fn read(family: &str, vision: &Fields, text: &Fields) -> Result<Self> {
         let (hidden_size, num_heads) =
-            (bounded(&vision, "hidden_size", 1152)?, bounded(&vision, "num_heads", 16)?);
+            (bounded(vision, "hidden_size", 1152)?, bounded(vision, "num_heads", 16)?);
         if !hidden_size.is_multiple_of(4 * num_heads) {
             let message = "must divide hidden_size into heads whose width is a multiple of 4";
             return Err(vision.error("num_heads", message));
         }
-        let learned = bounded(&vision, "num_position_embeddings", 2304)?;
+        let learned = bounded(vision, "num_position_embeddings", 2304)?;
         let positions = learned.isqrt();
         if positions * positions != learned {
             return Err(
                 vision.error("num_position_embeddings", format_args!("is {learned}, which is no square"))
             );
         }
-        let depth = bounded(&vision, "depth", 27)?;
-        let mut deep = vision.numbers("deepstack_visual_indexes")?;
-        let family = fields.optional_text("model_type")?.unwrap_or_default();
-        if family.starts_with("qwen3_vl") && !vision.has("deepstack_visual_indexes") {
-            deep = vec![8.0, 16.0, 24.0];
-        }
-        if let Some(layer) =
-            deep.iter().find(|layer| layer.fract() != 0.0 || !(0.0..depth as f64).contains(*layer))
-        {
-            let message = format_args!("names layer {layer}; there are {depth}");
-            return Err(vision.error("deepstack_visual_indexes", message));
+        let depth = bounded(vision, "depth", 27)?;
+        let deepstack_visual_indexes = deepstack(family, vision, depth, text.size("num_hidden_layers")?)?;
+        let (out_hidden_size, width) = (bounded(vision, "out_hidden_size", 3584)?, text.size("hidden_size")?);
+        if out_hidden_size != width {
+            let message = format_args!("is {out_hidden_size}; it must be the text's hidden_size, {width}");
+            return Err(vision.error("out_hidden_size", message));
         }
         Ok(Self {
+            shape: Shape {
+                patch_size: bounded(vision, "patch_size", 16)?,
+                spatial_merge_size: bounded(vision, "spatial_merge_size", 2)?,
+                hidden_size,
+                intermediate_size: vision.optional_size("intermediate_size")?.unwrap_or(4304),
+                num_heads,
+                row_width: out_hidden_size * (1 + deepstack_visual_indexes.len()),
+            },
             depth,
-            hidden_size,
-            intermediate_size: vision.optional_size("intermediate_size")?.unwrap_or(4304),
-            num_heads,
-            patch_size: bounded(&vision, "patch_size", 16)?,
-            spatial_merge_size: bounded(&vision, "spatial_merge_size", 2)?,
-            temporal_patch_size: bounded(&vision, "temporal_patch_size", 2)?,
+            temporal_patch_size: bounded(vision, "temporal_patch_size", 2)?,
             positions,
             hidden_act: if vision.has("hidden_act") {
-                activation(&vision, "hidden_act")?
+                activation(vision, "hidden_act")?
             } else {
                 Activation::GeluTanh
             },
-            out_hidden_size: bounded(&vision, "out_hidden_size", 3584)?,
-            deepstack_visual_indexes: deep.into_iter().map(|layer| layer as usize).collect(),
+            out_hidden_size,
+            deepstack_visual_indexes,
         })
     }
+}
 
-    /// The sizes of the tower.
-    pub(super) fn shape(&self) -> Shape {
-        Shape {
-            patch_size: self.patch_size,
-            spatial_merge_size: self.spatial_merge_size,
-            hidden_size: self.hidden_size,
-            intermediate_size: self.intermediate_size,
-            num_heads: self.num_heads,
-            row_width: self.out_hidden_size * (1 + self.deepstack_visual_indexes.len()),
-        }
+/// The layers whose features are added behind the first layers of a text that has so many.
+fn deepstack(family: &str, vision: &Fields, depth: usize, text_layers: usize) -> Result<Vec<usize>> {
+    let key = "deepstack_visual_indexes";
+    let mut layers = vision.numbers(key)?;
+    if family.starts_with("qwen3_vl") && !vision.has(key) {
+        layers = vec![8.0, 16.0, 24.0];
     }
+    let is_layer = |layer: &f64| layer.fract() == 0.0 && (0.0..depth as f64).contains(layer);
+    if let Some(layer) = layers.iter().find(|layer| !is_layer(layer)) {
+        return Err(vision.error(key, format_args!("names layer {layer}; there are {depth}")));
+    }
+    if layers.len() > text_layers {
+        let message = format_args!("names {} layers; the text has {text_layers}", layers.len());
+        return Err(vision.error(key, message));
+    }
+    Ok(layers.into_iter().map(|layer| layer as usize).collect())
 }
 
 /// The tower.
@@ -122,7 +118,7 @@ pub(super) struct QwenTower {
 impl QwenTower {
     /// Takes `{name}.patch_embed` and its like.
     pub(super) fn load(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<Self> {
-        let hidden = config.hidden_size;
+        let hidden = config.shape.hidden_size;
         let block = |weights: &mut Weights, index: usize| {
             Block::load(weights, &format!("{name}.blocks.{index}"), config)
         };
@@ -140,7 +136,7 @@ impl QwenTower {
                     Ok((*layer, Merger::load(weights, &name, config, true)?))
                 })
                 .collect::<Result<_>>()?,
-            head_dim: hidden / config.num_heads,
+            head_dim: hidden / config.shape.num_heads,
         })
     }
 
@@ -204,7 +200,8 @@ impl QwenTower {
 /// The frame of a picture is seen twice, so the kernels of the frames are added. PyTorch has the colors before frames, rows and columns, MLX
 /// behind them.
 fn patch_embed(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<(Array, Array)> {
-    let QwenConfig { hidden_size: hidden, patch_size: size, temporal_patch_size: frames, .. } = *config;
+    let Shape { hidden_size: hidden, patch_size: size, .. } = config.shape;
+    let frames = config.temporal_patch_size;
     let (first, weight) = ([hidden, 3, frames, size, size], format!("{name}.weight"));
     let kernel = if weights.shape(&weight) == Some(&first[..]) {
         weights.take(&weight, &first)?
@@ -227,7 +224,7 @@ struct Block {
 
 impl Block {
     fn load(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<Self> {
-        let (width, inner) = (config.hidden_size, config.intermediate_size);
+        let (width, inner) = (config.shape.hidden_size, config.shape.intermediate_size);
         let mut linear = |part: &str, outputs: usize, inputs: usize| {
             Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], inputs, true)
         };
@@ -235,8 +232,8 @@ impl Block {
             attention: Attention {
                 projection: linear("attn.qkv", 3 * width, width)?,
                 output: linear("attn.proj", width, width)?,
-                heads: config.num_heads as i32,
-                head_dim: (width / config.num_heads) as i32,
+                heads: config.shape.num_heads as i32,
+                head_dim: (width / config.shape.num_heads) as i32,
             },
             linear_fc1: linear("mlp.linear_fc1", inner, width)?,
             linear_fc2: linear("mlp.linear_fc2", width, inner)?,
@@ -268,8 +265,8 @@ struct Merger {
 
 impl Merger {
     fn load(weights: &mut Weights, name: &str, config: &QwenConfig, norm_squares: bool) -> Result<Self> {
-        let side = config.spatial_merge_size;
-        let square = config.hidden_size * side * side;
+        let side = config.shape.spatial_merge_size;
+        let square = config.shape.hidden_size * side * side;
         let mut linear = |part: &str, outputs: usize| {
             Linear::load(weights, &[Part { name: &format!("{name}.{part}"), outputs }], square, true)
         };
@@ -279,7 +276,7 @@ impl Merger {
             norm: Norm::load(
                 weights,
                 &format!("{name}.norm"),
-                if norm_squares { square } else { config.hidden_size },
+                if norm_squares { square } else { config.shape.hidden_size },
                 NORM,
             )?,
             norm_squares,
