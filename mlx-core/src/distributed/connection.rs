@@ -1,4 +1,4 @@
-//! A connection between two machines. Both say every now and then that they are there; who is silent for too long is given up.
+//! A TCP connection between two machines. Both send heartbeats; a peer that sends nothing for the timeout is treated as lost.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,8 +11,11 @@ use serde::de::DeserializeOwned;
 
 use super::frame::{self, Decoded};
 
-/// How often a machine says that it is there within the time after which it would be given up.
-const BEATS: u32 = 5;
+/// How long an answer may take, even of a machine that sends heartbeats, and how long the sending of a message.
+pub(super) const REPLY_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// Heartbeats within the timeout.
+const HEARTBEATS: u32 = 5;
 
 /// Bytes that are read at once.
 const READ: usize = 256 << 10;
@@ -23,42 +26,63 @@ pub(super) type Outcome<T> = Result<T, String>;
 /// A connection. It ends with this value.
 pub(super) struct Connection {
     stream: TcpStream,
-    writer: Arc<Mutex<TcpStream>>,
+    writer: Arc<Mutex<Writer>>,
     /// What was read and is not a whole message yet.
     buffer: Vec<u8>,
+    /// The longest message that is read.
+    limit: usize,
     heard: Instant,
-    silence: Duration,
-    /// Its end stops the thread that says that this side is there.
-    beats: Option<Sender<()>>,
+    timeout: Duration,
+    /// Its end stops the thread that sends heartbeats.
+    heartbeats: Option<Sender<()>>,
+}
+
+/// The end that messages are written to, one at a time.
+struct Writer {
+    stream: TcpStream,
+    /// How long the other side may take nothing.
+    stalled: Duration,
+    /// How long a message may take.
+    whole: Duration,
 }
 
 impl Connection {
-    /// Takes a new connection, whose other side is given up after so long without a word.
-    pub(super) fn new(stream: TcpStream, silence: Duration) -> Outcome<Self> {
+    /// Takes a new connection. Until it is [trusted](Self::trust), its other side may send short messages only, and is treated as lost if
+    /// it sends nothing, or has not taken a message, for this timeout.
+    pub(super) fn new(stream: TcpStream, timeout: Duration) -> Outcome<Self> {
         let set_up = || {
             stream.set_nodelay(true)?;
-            stream.set_write_timeout(Some(silence))?;
             stream.try_clone()
         };
-        let writer = Arc::new(Mutex::new(set_up().map_err(|error| error.to_string())?));
-        Ok(Self { stream, writer, buffer: Vec::new(), heard: Instant::now(), silence, beats: None })
+        let writer = set_up().map_err(|error| error.to_string())?;
+        let writer = Arc::new(Mutex::new(Writer { stream: writer, stalled: timeout, whole: timeout }));
+        let (heard, limit) = (Instant::now(), frame::MAX_HANDSHAKE);
+        Ok(Self { stream, writer, buffer: Vec::new(), limit, heard, timeout, heartbeats: None })
     }
 
-    /// From now on says that this side is there, often enough for so long a silence.
-    pub(super) fn beat(&mut self, silence: Duration) -> Outcome<()> {
-        self.silence = silence;
-        self.stream.set_write_timeout(Some(silence)).map_err(|error| error.to_string())?;
-        let (beats, end) = channel::<()>();
+    /// The other side has proved that it has the key: from now on it may send messages of any length, and this side sends heartbeats,
+    /// often enough for this timeout.
+    pub(super) fn trust(&mut self, timeout: Duration) -> Outcome<()> {
+        self.timeout = timeout;
+        self.limit = frame::MAX_MESSAGE;
+        {
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            (writer.stalled, writer.whole) = (timeout, REPLY_TIMEOUT);
+        }
+        let (heartbeats, end) = channel::<()>();
         let writer = Arc::clone(&self.writer);
         let run = move || {
-            while end.recv_timeout(silence / BEATS) == Err(RecvTimeoutError::Timeout) {
-                if write(&writer, &frame::alive()).is_err() {
+            while end.recv_timeout(timeout / HEARTBEATS) == Err(RecvTimeoutError::Timeout) {
+                if write(&writer, &frame::heartbeat()).is_err() {
                     return;
                 }
             }
         };
-        std::thread::Builder::new().name("beats".into()).spawn(run).map_err(|error| error.to_string())?;
-        self.beats = Some(beats);
+        std::thread::Builder::new()
+            .name("heartbeats".into())
+            .spawn(run)
+            .map_err(|error| error.to_string())?;
+        self.heartbeats = Some(heartbeats);
         Ok(())
     }
 
@@ -67,25 +91,28 @@ impl Connection {
         write(&self.writer, &frame::encode(message, payload)?)
     }
 
-    /// The next message, or `None` if there is none at this time.
+    /// The next message, or `None` if none has come until then. What has come before this call is looked at in any case.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, until: Instant) -> Outcome<Option<(T, Vec<u8>)>> {
+        let mut has_read = false;
         loop {
-            match frame::decode(&self.buffer)? {
+            match frame::decode(&self.buffer, self.limit)? {
                 Decoded::Message(message, payload, length) => {
                     self.buffer.drain(..length);
                     return Ok(Some((message, payload)));
                 }
-                Decoded::Alive(length) => drop(self.buffer.drain(..length)),
+                Decoded::Heartbeat(length) => drop(self.buffer.drain(..length)),
                 Decoded::Partial => {
-                    let (now, quiet) = (Instant::now(), self.heard + self.silence);
-                    // What it said may be there, if this side has not listened since.
-                    let heard = self.read(until.min(quiet).saturating_duration_since(now))?;
-                    if !heard && Instant::now() >= quiet {
-                        return Err(format!("was silent for {:.1} s", self.silence.as_secs_f64()));
-                    }
-                    if !heard && Instant::now() >= until {
+                    let now = Instant::now();
+                    // Heartbeats, or a message that never ends, do not put this off.
+                    if has_read && now >= until {
                         return Ok(None);
                     }
+                    let quiet = self.heard + self.timeout;
+                    let found = self.read(until.min(quiet).saturating_duration_since(now))?;
+                    if !found && Instant::now() >= quiet {
+                        return Err(format!("was silent for {:.1} s", self.timeout.as_secs_f64()));
+                    }
+                    has_read = true;
                 }
             }
         }
@@ -112,25 +139,114 @@ impl Connection {
                 self.heard = Instant::now();
                 Ok(true)
             }
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(false),
-                _ => Err(format!("cannot be heard: {error}")),
-            },
+            Err(error) if is_passing(&error) => Ok(false),
+            Err(error) => Err(format!("could not be read from: {error}")),
         }
     }
 }
 
-fn write(writer: &Mutex<TcpStream>, frame: &[u8]) -> Outcome<()> {
-    let mut stream = writer.lock().unwrap_or_else(PoisonError::into_inner);
-    stream.write_all(frame).map_err(|error| {
+fn write(writer: &Mutex<Writer>, frame: &[u8]) -> Outcome<()> {
+    let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+    writer.write(frame).inspect_err(|_| {
         // A part may have been written: nothing can follow it.
-        stream.shutdown(Shutdown::Both).ok();
-        format!("cannot be reached: {error}")
+        writer.stream.shutdown(Shutdown::Both).ok();
     })
+}
+
+impl Writer {
+    fn write(&mut self, frame: &[u8]) -> Outcome<()> {
+        let failed = |error: std::io::Error| format!("could not be written to: {error}");
+        let begun = Instant::now();
+        let mut rest = frame;
+        while !rest.is_empty() {
+            let left = self.whole.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Err(format!("did not take a message within {:.0} s", self.whole.as_secs_f64()));
+            }
+            self.stream.set_write_timeout(Some(left.min(self.stalled))).map_err(failed)?;
+            match self.stream.write(rest) {
+                Ok(0) => return Err("closed the connection".into()),
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if is_passing(&error) && begun.elapsed() < self.whole => {
+                    return Err(format!("took nothing for {:.1} s", self.stalled.as_secs_f64()));
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether nothing was read or written only because the time was over.
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.stream.shutdown(Shutdown::Both).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(200);
+
+    /// A connection, and the other side's socket.
+    fn pair(timeout: Duration) -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let there = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        let (here, _) = listener.accept().expect("it was connected");
+        (Connection::new(here, timeout).expect("a socket"), there)
+    }
+
+    fn error_and_time<T>(run: impl FnOnce() -> Outcome<T>) -> (String, Duration) {
+        let begun = Instant::now();
+        (run().map(drop).expect_err("it fails"), begun.elapsed())
+    }
+
+    #[test]
+    fn heartbeats_do_not_put_off_the_end_of_the_handshake() {
+        let (mut connection, mut there) = pair(MOMENT);
+        thread::spawn(move || {
+            while there.write_all(&frame::heartbeat()).is_ok() {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let (error, time) = error_and_time(|| connection.expect::<String>(MOMENT));
+        assert!(error.contains("did not answer") && time < 10 * MOMENT, "{error} after {time:?}");
+    }
+
+    #[test]
+    fn a_long_message_is_refused_before_the_key_was_proved() {
+        let (mut connection, mut there) = pair(10 * MOMENT);
+        let frame = frame::encode(&"words", &vec![0; 1 << 20]).expect("it may be sent");
+        there.write_all(&frame[..100]).expect("it is read");
+        let (error, time) = error_and_time(|| connection.expect::<String>(10 * MOMENT));
+        assert!(error.contains("too long") && time < 5 * MOMENT, "{error} after {time:?}");
+        let (mut connection, mut there) = pair(10 * MOMENT);
+        connection.trust(10 * MOMENT).expect("a thread");
+        thread::spawn(move || there.write_all(&frame).map(|()| there));
+        let (message, payload) = connection.expect::<String>(10 * MOMENT).expect("it has the key");
+        assert_eq!((message.as_str(), payload.len()), ("words", 1 << 20));
+    }
+
+    #[test]
+    fn a_message_that_is_taken_by_drops_is_given_up() {
+        let (connection, mut there) = pair(MOMENT);
+        thread::spawn(move || {
+            while there.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let (error, time) = error_and_time(|| connection.send(&"words", &vec![0; 32 << 20]));
+        assert!(error.contains("did not take") && time < 25 * MOMENT, "{error} after {time:?}");
     }
 }

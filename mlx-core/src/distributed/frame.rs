@@ -1,5 +1,5 @@
-//! Messages as bytes: lengths, a checksum, a header in JSON and numbers behind it. Invariant: bytes that are not a whole message as it was
-//! sent are an error, and never more memory than a message may have.
+//! Messages as bytes: lengths with a checksum of their own, a checksum of the rest, a header in JSON and numbers behind it. Invariant: bytes
+//! that are not a whole message as it was sent are an error, and never more memory than a message may have.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,24 +8,33 @@ use xxhash_rust::xxh3::xxh3_64;
 /// What every frame begins with.
 const MAGIC: [u8; 4] = *b"MLXR";
 
-/// Bytes before the header: what it begins with, two lengths and the checksum.
-const PREFIX: usize = 4 + 4 + 4 + 8;
+/// The bytes that the checksum of the lengths is of: what a frame begins with, and two lengths.
+const LENGTHS: usize = 4 + 4 + 4;
+
+/// Bytes before the header: the lengths, their checksum, and the checksum of what is behind it.
+const PREFIX: usize = LENGTHS + 4 + 8;
 
 /// The longest header.
-const MOST_HEADER: usize = 4 << 20;
+const MAX_HEADER: usize = 4 << 20;
 
 /// The most numbers behind it, in bytes: 8192 rows of a model of width 32768 in f32.
-const MOST_PAYLOAD: usize = 1 << 30;
+const MAX_PAYLOAD: usize = 1 << 30;
 
-/// A frame that says nothing but that its sender is there.
-pub(super) fn alive() -> Vec<u8> {
+/// The longest message of a machine that has not proved yet that it has the key.
+pub(super) const MAX_HANDSHAKE: usize = 4 << 10;
+
+/// The longest message.
+pub(super) const MAX_MESSAGE: usize = MAX_HEADER + MAX_PAYLOAD;
+
+/// A frame without a message: its sender is there.
+pub(super) fn heartbeat() -> Vec<u8> {
     of_parts(&[], &[])
 }
 
 /// A message with numbers behind it.
 pub(super) fn encode(message: &impl Serialize, payload: &[u8]) -> Result<Vec<u8>, String> {
     let header = serde_json::to_vec(message).map_err(|error| error.to_string())?;
-    if header.len() > MOST_HEADER || payload.len() > MOST_PAYLOAD {
+    if header.len() > MAX_HEADER || payload.len() > MAX_PAYLOAD {
         return Err(format!(
             "a message of {} and {} bytes is too long to be sent",
             header.len(),
@@ -40,18 +49,18 @@ fn of_parts(header: &[u8], payload: &[u8]) -> Vec<u8> {
     frame.extend(MAGIC);
     frame.extend((header.len() as u32).to_le_bytes());
     frame.extend((payload.len() as u32).to_le_bytes());
+    frame.extend(lengths_checksum(&frame));
     frame.extend([0; 8]);
     frame.extend(header);
     frame.extend(payload);
-    let sum = checksum(&frame);
+    let sum = xxh3_64(&frame[PREFIX..]);
     frame[PREFIX - 8..PREFIX].copy_from_slice(&sum.to_le_bytes());
     frame
 }
 
-/// Of the lengths and all that is behind the checksum.
-fn checksum(frame: &[u8]) -> u64 {
-    let lengths = u64::from_le_bytes(frame[4..12].try_into().expect("eight bytes"));
-    xxh3_64(&frame[PREFIX..]) ^ lengths.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+/// Without it, a length that was changed would have the reader wait for bytes that never come.
+fn lengths_checksum(frame: &[u8]) -> [u8; 4] {
+    (xxh3_64(&frame[..LENGTHS]) as u32).to_le_bytes()
 }
 
 /// What a buffer begins with.
@@ -59,34 +68,38 @@ fn checksum(frame: &[u8]) -> u64 {
 pub(super) enum Decoded<T> {
     /// Not yet a whole frame.
     Partial,
-    /// A frame that says nothing, of so many bytes.
-    Alive(usize),
+    /// A frame without a message, of so many bytes.
+    Heartbeat(usize),
     /// A message with the numbers behind it, of so many bytes.
     Message(T, Vec<u8>, usize),
 }
 
-/// Reads the frame that a buffer begins with.
-pub(super) fn decode<T: DeserializeOwned>(buffer: &[u8]) -> Result<Decoded<T>, String> {
+/// Reads the frame that a buffer begins with. An error, too, is a message of more than `limit` bytes, as soon as its lengths are there.
+pub(super) fn decode<T: DeserializeOwned>(buffer: &[u8], limit: usize) -> Result<Decoded<T>, String> {
     let known = buffer.len().min(MAGIC.len());
     if buffer[..known] != MAGIC[..known] {
-        return Err("sent what is no message".into());
+        return Err("sent bytes that are not a message".into());
     }
     if buffer.len() < PREFIX {
         return Ok(Decoded::Partial);
     }
+    let changed = || Err("sent a message that was changed on the way".into());
+    if lengths_checksum(buffer) != buffer[LENGTHS..LENGTHS + 4] {
+        return changed();
+    }
     let number = |at: usize| u32::from_le_bytes(buffer[at..at + 4].try_into().expect("four bytes")) as usize;
     let (header, payload) = (number(4), number(8));
-    if header > MOST_HEADER || payload > MOST_PAYLOAD {
+    if header > MAX_HEADER || payload > MAX_PAYLOAD || header + payload > limit {
         return Err(format!("announced a message of {header} and {payload} bytes, which is too long"));
     }
     let whole = PREFIX + header + payload;
     let Some(frame) = buffer.get(..whole) else { return Ok(Decoded::Partial) };
-    if checksum(frame).to_le_bytes() != frame[PREFIX - 8..PREFIX] {
-        return Err("sent a message that was changed on the way".into());
+    if xxh3_64(&frame[PREFIX..]).to_le_bytes() != frame[PREFIX - 8..PREFIX] {
+        return changed();
     }
     let (header, payload) = frame[PREFIX..].split_at(header);
     if header.is_empty() {
-        return Ok(Decoded::Alive(whole));
+        return Ok(Decoded::Heartbeat(whole));
     }
     let message =
         serde_json::from_slice(header).map_err(|error| format!("sent an unknown message: {error}"))?;
@@ -101,26 +114,33 @@ mod tests {
     fn a_message_comes_as_it_was_sent() {
         let mut bytes = encode(&"words", &[1, 2, 3]).expect("it is short");
         let whole = bytes.len();
-        bytes.extend(alive());
+        bytes.extend(heartbeat());
+        let decode = |bytes: &[u8]| decode::<String>(bytes, MAX_MESSAGE);
         assert_eq!(decode(&bytes), Ok(Decoded::Message("words".to_owned(), vec![1, 2, 3], whole)));
-        assert_eq!(decode::<String>(&bytes[whole..]), Ok(Decoded::Alive(PREFIX)));
+        assert_eq!(decode(&bytes[whole..]), Ok(Decoded::Heartbeat(PREFIX)));
         for end in 0..whole {
-            assert_eq!(decode::<String>(&bytes[..end]), Ok(Decoded::Partial), "{end} bytes");
+            assert_eq!(decode(&bytes[..end]), Ok(Decoded::Partial), "{end} bytes");
         }
     }
 
     #[test]
-    fn any_changed_byte_is_noticed() {
+    fn any_changed_byte_is_noticed_at_once() {
         let bytes = encode(&"words", &[1, 2, 3]).expect("it is short");
         for place in 0..bytes.len() {
             for bit in 0..8 {
                 let mut changed = bytes.clone();
                 changed[place] ^= 1 << bit;
-                // A length that grew waits for more, and then the sum is another one.
-                changed.extend([0; 512]);
-                let found = decode::<String>(&changed);
-                assert!(matches!(found, Err(_) | Ok(Decoded::Partial)), "byte {place}, bit {bit}: {found:?}");
+                let found = decode::<String>(&changed, MAX_MESSAGE);
+                assert!(found.is_err(), "byte {place}, bit {bit}: {found:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_message_above_the_limit_is_refused_by_its_prefix() {
+        let bytes = encode(&"words", &[0; 100]).expect("it is short");
+        assert_eq!(decode::<String>(&bytes[..PREFIX], 107), Ok(Decoded::Partial));
+        let refused = decode::<String>(&bytes[..PREFIX], 106).expect_err("it has 107 bytes");
+        assert_eq!(refused, "announced a message of 7 and 100 bytes, which is too long");
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Outcome};
+use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
 use super::fleet::Peer;
 use super::key::{Key, are_equal, nonce};
 use super::message::{PROTOCOL, Part, Reply, Request, VERSION};
@@ -11,9 +11,6 @@ use super::pipeline::Joined;
 
 /// How long a connection and each step of the greeting may take.
 const GREETING: Duration = Duration::from_secs(3);
-
-/// How long an answer may take, even of a worker that says that it is there.
-const LONGEST: Duration = Duration::from_mins(10);
 
 /// How long rank 0 looks whether a worker that has come back is ready.
 const LOOK: Duration = Duration::from_millis(200);
@@ -98,7 +95,7 @@ impl Link {
                 if !are_equal(&proof, &self.key.proof("worker", [&theirs, &ours])) {
                     return Err(Refusal::lasting("has another key".into()));
                 }
-                connection.beat(self.silence)?;
+                connection.trust(self.silence)?;
                 self.state = State::Loading(connection);
                 Ok(budget)
             }
@@ -173,7 +170,7 @@ impl Peer for Link {
     fn call(&mut self, request: &Request, payload: &[u8]) -> Outcome<(Reply, Vec<u8>)> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         connection.send(request, payload)?;
-        match connection.expect(LONGEST)? {
+        match connection.expect(REPLY_TIMEOUT)? {
             (Reply::Refused { message, .. }, _) => Err(message),
             answer => Ok(answer),
         }

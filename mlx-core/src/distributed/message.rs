@@ -10,7 +10,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// Changes with every change of a message.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -179,7 +179,7 @@ impl Worker {
         let proof = self.key.proof("worker", [&ours, &theirs]);
         connection.send(&Reply::Welcome { proof, budget: self.budget }, &[])?;
         let [least, most] = SILENCE;
-        connection.beat(Duration::from_millis(silence).clamp(least, most))?;
+        connection.trust(Duration::from_millis(silence).clamp(least, most))?;
         Ok(connection)
     }
 
