@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mlx_core::engine::{Engine, EngineOptions, Exactness, Speculate};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions, Speculate};
+use mlx_core::weights::FloatPolicy;
 use mlx_tests::workers::{ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, run};
 
@@ -58,20 +59,54 @@ fn conversation(engine: &Engine) -> Vec<(Vec<u32>, Vec<u32>)> {
 fn several_machines_answer_as_one() {
     let _turn = cpu();
     for (name, layers) in MODELS {
-        let folder = with_layers(name, layers);
         let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
-        let alone = Engine::start(folder.path(), &plain, |_, _| {}).expect("the model loads");
-        let expected = conversation(&alone);
-        let cached = alone.stats().cached_tokens;
-        drop(alone);
-        for count in [1, (layers - 1).min(3)] {
-            let there = several(folder.path(), count);
-            let options = EngineOptions { keep_quantized: true, ..options(&there) };
-            let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
-            assert_eq!(conversation(&engine), expected, "{name} with {count} workers");
-            assert_eq!(engine.stats().cached_tokens, cached, "{name} with {count} workers");
-        }
+        compare(name, layers, &plain);
     }
+}
+
+/// Compares an engine with workers to one without; both have these options.
+fn compare(name: &str, layers: usize, plain: &EngineOptions) {
+    let folder = with_layers(name, layers);
+    let alone = Engine::start(folder.path(), plain, |_, _| {}).expect("the model loads");
+    let expected = conversation(&alone);
+    let cached = alone.stats().cached_tokens;
+    drop(alone);
+    for count in [1, (layers - 1).min(3)] {
+        let there = several(folder.path(), count);
+        let options = EngineOptions { workers: options(&there).workers, ..plain.clone() };
+        let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
+        assert_eq!(conversation(&engine), expected, "{name} with {count} workers");
+        assert_eq!(engine.stats().cached_tokens, cached, "{name} with {count} workers");
+    }
+}
+
+#[test]
+fn quantized_weights_are_unpacked_on_all_machines_or_on_none() {
+    let _turn = cpu();
+    let dtype = Some(FloatPolicy::F32);
+    compare("llama-q4-f16", 4, &EngineOptions { dtype, ..EngineOptions::default() });
+}
+
+#[test]
+fn a_text_that_outgrows_the_context_slides_on_all_machines() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let plain = EngineOptions { context: Some(64), ..EngineOptions::default() };
+    let there = several(folder.path(), 2);
+    let answer = |options: &EngineOptions| {
+        let engine = Engine::start(folder.path(), options, |_, _| {}).expect("the model loads");
+        let request = RequestOptions { slide: Some(10), ignore_eos: true, ..greedy(200) };
+        run(&engine, &prompt(30, 1), &request).ids()
+    };
+    let alone = answer(&plain);
+    assert_eq!(alone.len(), 200);
+    assert_eq!(answer(&EngineOptions { workers: options(&there).workers, ..plain.clone() }), alone);
+}
+
+#[test]
+fn few_bits_of_keys_and_values_are_those_of_one_machine() {
+    let _turn = cpu();
+    compare("llama-f32", 5, &EngineOptions { kv_bits: Some(8), ..EngineOptions::default() });
 }
 
 #[test]

@@ -22,7 +22,6 @@ pub(crate) fn load(
     folder: &Path,
     workers: &Workers,
     policy: WeightPolicy,
-    keep_quantized: bool,
     budget: u64,
     progress: Progress,
 ) -> Result<Box<dyn Model>> {
@@ -43,7 +42,7 @@ pub(crate) fn load(
         ranks: ranges.len(),
         layers: layers.clone(),
         floats: policy.floats,
-        keep_quantized,
+        keep_packed: policy.keep_packed,
     });
     let parts: Vec<Part> = parts.collect();
     for (link, part) in links.iter_mut().zip(&parts) {

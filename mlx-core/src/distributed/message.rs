@@ -64,8 +64,8 @@ pub(crate) struct Part {
     pub(crate) layers: Range<usize>,
     /// How floats are held and computed in.
     pub(crate) floats: FloatPolicy,
-    /// Whether quantized weights stay packed on a device that computes faster with floats.
-    pub(crate) keep_quantized: bool,
+    /// Whether quantized weights stay packed.
+    pub(crate) keep_packed: bool,
 }
 
 /// A pass at some layer.

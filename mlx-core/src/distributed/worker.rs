@@ -213,7 +213,8 @@ impl Worker {
         part: &Part,
         tell: &mut impl FnMut(WorkerEvent),
     ) -> Result<(Reply, Stage)> {
-        let policy = WeightPolicy::new(self.backend, part.keep_quantized).with_floats(Some(part.floats));
+        let Part { floats, keep_packed, .. } = *part;
+        let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
         let divided = Divided::open(&self.folder, policy)?;
         if format!("{:032x}", divided.identity()?) != part.identity {
             let message = "is not the model that rank 0 has: config.json or the tensors differ";

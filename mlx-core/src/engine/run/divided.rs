@@ -31,8 +31,7 @@ pub(in crate::engine) fn load_divided(
     progress: Progress,
 ) -> Result<Loaded> {
     expect_divisible(options)?;
-    let (policy, keep_quantized) = (options.weights()?, options.keep_quantized);
-    let model = distributed::load(folder, workers, policy, keep_quantized, budget(options)?, progress)?;
+    let model = distributed::load(folder, workers, options.weights()?, budget(options)?, progress)?;
     let no_vision = Error::Distributed("a model on several machines sees no pictures".into());
     let vision = Some(Err(no_vision));
     Ok(Loaded { models: vec![model], mtp: None, vision })
