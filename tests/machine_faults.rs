@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mlx_core::distributed::{Key, Workers};
-use mlx_core::engine::{Engine, EngineOptions, FinishReason};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_tests::workers::{SILENCE, ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, model_folder, run};
 
@@ -155,6 +155,23 @@ fn every_stream_ends_and_the_engine_goes_on() {
     let after = engine.stats();
     assert_eq!(after.waiting, 0);
     assert_eq!((after.reserved_bytes, after.used_bytes), (idle.reserved_bytes, idle.used_bytes));
+}
+
+#[test]
+fn results_are_bit_exact_after_a_machine_was_lost_during_the_check() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let worker = ThreadWorker::start(folder.path());
+    let proxy = Proxy::start(worker.address);
+    let engine = Engine::start(folder.path(), &options(&[proxy.address]), |_, _| {}).expect("it is there");
+    let exact = RequestOptions { exact: Some(true), ..greedy(20) };
+    proxy.mode.store(STALL, Ordering::Relaxed);
+    let lost = engine.request(prompts()[0].clone(), &exact).expect_err("the check is cut").to_string();
+    assert!(lost.contains("rank 1"), "{lost}");
+    assert!(engine.outage().is_some(), "it is recorded before a client knows of it");
+    proxy.mode.store(PASS, Ordering::Relaxed);
+    wait_for(&engine);
+    assert_eq!(run(&engine, &prompts()[0], &exact).finished.exactness, Exactness::Bit);
 }
 
 #[test]

@@ -61,10 +61,18 @@ impl Fleet {
         }
     }
 
+    /// Which worker was lost, and how, if one was.
+    pub(super) fn outage(&self) -> Option<String> {
+        match &*lock(&self.presence) {
+            Presence::All => None,
+            Presence::Lost { message, .. } => Some(message.clone()),
+        }
+    }
+
     /// What the worker at this place answers. After an answer that makes no sense, too, it is taken for lost.
     pub(super) fn call(&self, place: usize, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
-        if let Presence::Lost { message, .. } = &*lock(&self.presence) {
-            return Err(Error::Distributed(message.clone()));
+        if let Some(message) = self.outage() {
+            return Err(Error::Distributed(message));
         }
         let outcome = {
             let mut peers = lock(&self.peers);

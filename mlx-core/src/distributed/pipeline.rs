@@ -150,6 +150,10 @@ impl Model for PipelineModel {
         true
     }
 
+    fn outage(&self) -> Option<String> {
+        self.fleet.outage()
+    }
+
     fn attend(&self, ask: bool) -> Result<()> {
         self.fleet.attend(ask)
     }

@@ -49,7 +49,7 @@ pub(super) enum Message {
     /// Run the sequences of a checked request.
     Submit(Vec<Submission>),
     /// Say how far exact results through an adapter can be repeated. The first time, this checks the widths of decode steps.
-    ExactLevel(usize, Sender<Exactness>),
+    ExactLevel(usize, Sender<Result<Exactness>>),
 }
 
 /// Owns the model and all sequences; lives on one thread.
@@ -126,9 +126,11 @@ impl EngineLoop {
         loop {
             match self.next_message(messages) {
                 Ok(Message::Submit(sequences)) => self.queue(sequences),
-                // The client may be gone; that is not an error.
                 Ok(Message::ExactLevel(adapter, reply)) => {
-                    reply.send(self.device.exactness(adapter, true)).ok();
+                    let level = self.device.check_exactness(adapter);
+                    self.record_outage();
+                    // The client may be gone; that is not an error.
+                    reply.send(level).ok();
                 }
                 Err(TryRecvError::Empty) if self.attend(false) => self.step(),
                 Err(TryRecvError::Empty) => {}

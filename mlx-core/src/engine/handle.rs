@@ -246,7 +246,7 @@ impl Engine {
         let (reply, level) = channel();
         let stopped = || Error::EngineStopped("its thread has ended".into());
         self.messages()?.send(Message::ExactLevel(self.adapter, reply)).map_err(|_| stopped())?;
-        let level = level.recv().map_err(|_| stopped())?;
+        let level = level.recv().map_err(|_| stopped())??;
         Ok(*known.get_or_init(|| level))
     }
 

@@ -126,6 +126,11 @@ pub trait Model: Send {
         false
     }
 
+    /// Which of those machines was lost, if the last word with them said so.
+    fn outage(&self) -> Option<String> {
+        None
+    }
+
     /// Whether those machines are there, after a word with each if `ask`. To be called between steps, and every second.
     ///
     /// # Errors

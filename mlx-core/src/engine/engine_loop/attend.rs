@@ -16,13 +16,18 @@ impl EngineLoop {
         if !self.device.is_divided() {
             return true;
         }
-        let outage = self.device.attend(ask).err().map(|error| error.to_string());
-        let is_here = outage.is_none();
-        if let Some(message) = &outage {
-            self.give_up(message);
+        let outcome = self.device.attend(ask);
+        self.record_outage();
+        if let Err(error) = &outcome {
+            self.give_up(&error.to_string());
         }
-        *self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
-        is_here
+        outcome.is_ok()
+    }
+
+    /// Records whether a machine is away. This comes before a client has the error that follows from it, so that `/ready` never contradicts
+    /// that error.
+    pub(super) fn record_outage(&mut self) {
+        *self.gauges.outage.lock().unwrap_or_else(PoisonError::into_inner) = self.device.outage();
     }
 
     /// Ends all sequences, those that wait too, and drops all states.

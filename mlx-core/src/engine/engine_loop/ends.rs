@@ -41,6 +41,7 @@ impl EngineLoop {
         let mut sequence = self.sequences.remove(id);
         if let FinishReason::Error(message) = &reason {
             tracing::debug!(message, "a sequence failed");
+            self.record_outage();
         }
         self.scheduler.remove(id);
         self.line_up_after(id);

@@ -64,7 +64,7 @@ impl Device {
         device.wired = Some(Wired::hold(capacity.budget));
         if options.exact {
             for adapter in 0..device.models.len() {
-                device.exact_widths(adapter);
+                device.exact_widths(adapter)?;
             }
         }
         Ok((device, capacity))
@@ -138,27 +138,46 @@ impl Device {
     }
 
     /// The widths of exact decode steps, which the first call checks; empty if a row's bits depend on the others at all widths.
-    fn exact_widths(&self, adapter: usize) -> &[usize] {
-        self.models[adapter].exact_widths.get_or_init(|| {
-            let widths = exact_widths(self.model(adapter), self.step_rows()).unwrap_or_else(|error| {
+    ///
+    /// # Errors
+    /// A machine was lost during the check, which then says nothing of bits; a later call checks again.
+    fn exact_widths(&self, adapter: usize) -> Result<&[usize]> {
+        let checked = &self.models[adapter].exact_widths;
+        if let Some(widths) = checked.get() {
+            return Ok(widths);
+        }
+        let widths = match exact_widths(self.model(adapter), self.step_rows()) {
+            Err(error) if self.outage().is_some() => return Err(error),
+            outcome => outcome.unwrap_or_else(|error| {
                 tracing::warn!(%error, "exact widths could not be checked");
                 Vec::new()
-            });
-            if widths.is_empty() {
-                tracing::warn!(
-                    "no width of decode steps keeps a row's bits on this device; results are sampling-exact"
-                );
-            }
-            tracing::debug!(adapter, ?widths, "the widths of exact decode steps");
-            widths
-        })
+            }),
+        };
+        if widths.is_empty() {
+            tracing::warn!(
+                "no width of decode steps keeps a row's bits on this device; results are sampling-exact"
+            );
+        }
+        tracing::debug!(adapter, ?widths, "the widths of exact decode steps");
+        Ok(checked.get_or_init(|| widths))
     }
 
-    /// How far a result can be repeated, for a request that is exact or not.
+    /// The same if they were checked, as they are before an exact sequence runs.
+    fn checked_widths(&self, adapter: usize) -> &[usize] {
+        self.models[adapter].exact_widths.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// How far exact results can be repeated; see [`exact_widths`](Self::exact_widths).
+    pub(in crate::engine) fn check_exactness(&self, adapter: usize) -> Result<Exactness> {
+        self.exact_widths(adapter)?;
+        Ok(self.exactness(adapter, true))
+    }
+
+    /// How far a result can be repeated, for a request that is exact or not, by what was checked.
     pub(in crate::engine) fn exactness(&self, adapter: usize, exact: bool) -> Exactness {
         match self.kv_bits {
             Some(_) => Exactness::Approximate,
-            None if exact && !self.exact_widths(adapter).is_empty() => Exactness::Bit,
+            None if exact && !self.checked_widths(adapter).is_empty() => Exactness::Bit,
             None => Exactness::Sampling,
         }
     }
@@ -234,13 +253,15 @@ impl Device {
 
     /// The most rows of one decode pass through an adapter.
     pub(in crate::engine) fn most_rows(&self, adapter: usize, exact: bool) -> usize {
-        let widest = if exact { self.exact_widths(adapter).last().copied() } else { None };
+        let widest = if exact { self.checked_widths(adapter).last().copied() } else { None };
         widest.unwrap_or(self.rows)
     }
 
     /// The most rows of an exact pass through this adapter or any other one that was checked.
     pub(in crate::engine) fn exact_rows(&self, adapter: usize) -> usize {
-        self.exact_widths(adapter);
+        if let Err(error) = self.exact_widths(adapter) {
+            tracing::debug!(%error, "nothing exact runs before the machine is back");
+        }
         let checked = self.models.iter().filter_map(|it| it.exact_widths.get()?.last().copied());
         checked.min().unwrap_or(self.rows)
     }
@@ -254,7 +275,7 @@ impl Device {
         if !exact {
             return Ok(batch);
         }
-        let width = self.exact_widths(adapter).iter().copied().find(|&width| width >= rows);
+        let width = self.exact_widths(adapter)?.iter().copied().find(|&width| width >= rows);
         batch.per_span().padded(width.unwrap_or(rows))
     }
 

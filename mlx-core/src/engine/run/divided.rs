@@ -17,6 +17,11 @@ impl Device {
         self.model(0).is_divided()
     }
 
+    /// Which of the machines that hold the layers was lost, if the last word with them said so.
+    pub(in crate::engine) fn outage(&self) -> Option<String> {
+        self.model(0).outage()
+    }
+
     /// Whether the machines that hold the layers are there; see [`Model::attend`](crate::model::Model::attend).
     pub(in crate::engine) fn attend(&self, ask: bool) -> Result<()> {
         self.model(0).attend(ask)
