@@ -143,7 +143,9 @@ fn every_stream_ends_and_the_engine_goes_on() {
         // What was cut or stalled is noticed within a second or two, if it was not in the middle of an answer.
         std::thread::sleep(if fault == SLOW { Duration::ZERO } else { SILENCE + Duration::from_secs(2) });
         wait_for(&engine);
-        assert_eq!(run(&engine, &prompts[0], &greedy(60)).ids(), expected[0], "round {round}: after it");
+        let after = run(&engine, &prompts[0], &greedy(60));
+        let found = (&after.finished.reason, after.ids());
+        assert_eq!(found, (&FinishReason::Length, expected[0].clone()), "round {round}: after it");
     }
     assert!(failed > 0 && whole > 0, "{failed} failed and {whole} did not");
     // The figures are those of the end of a step.
