@@ -57,6 +57,7 @@ pub struct Division {
 
 /// Divides the model in `folder` among `ranks` machines with engines of these options.
 pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Division> {
+    options.expect_divisible()?;
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
     let plan = distributed::plan(folder, options.weights()?, ranks, budget)?;

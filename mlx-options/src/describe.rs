@@ -30,6 +30,7 @@ fn flag(field: &str) -> String {
         "prompt" => "the prompt".to_owned(),
         "messages" => "the messages".to_owned(),
         "name" => "NAME".to_owned(),
+        "adapters" => "--adapter".to_owned(),
         "prompt_cache" => "--prompt-cache-dir".to_owned(),
         "dry_sequence_breakers" => "--dry-sequence-breaker".to_owned(),
         other => format!("--{}", other.replace('_', "-")),

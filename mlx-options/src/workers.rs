@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx_core::Result;
 use mlx_core::distributed::{Key, Workers};
+use mlx_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::human_units::Seconds;
@@ -19,35 +19,41 @@ pub struct WorkersArgs {
     pub hostfile: Option<PathBuf>,
 
     /// The key that the workers have, too: a file with one line
-    #[arg(
-        long,
-        help_heading = "Several machines",
-        value_name = "FILE",
-        env = "MLX_WORKER_KEY_FILE",
-        requires = "hostfile"
-    )]
+    #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     pub worker_key_file: Option<PathBuf>,
 
     /// Give a worker up after so long without a word from it [default: 10]
-    #[arg(
-        long,
-        help_heading = "Several machines",
-        value_name = "SECONDS",
-        env = "MLX_WORKER_TIMEOUT",
-        requires = "hostfile"
-    )]
+    #[arg(long, help_heading = "Several machines", value_name = "SECONDS", env = "MLX_WORKER_TIMEOUT")]
     pub worker_timeout: Option<Seconds>,
 }
 
 impl WorkersArgs {
     /// Reads the files.
     pub fn read(&self) -> Result<Option<Workers>> {
-        let Some(hostfile) = &self.hostfile else { return Ok(None) };
+        let Some(hostfile) = &self.hostfile else { return self.expect_unused().map(|()| None) };
         let key = self.worker_key_file.as_deref().map(Key::read).transpose()?;
-        let mut workers = Workers::read(hostfile, key.unwrap_or_default())?;
-        if let Some(timeout) = self.worker_timeout {
-            workers.silence = timeout.duration();
+        let workers = Workers::read(hostfile, key.unwrap_or_default())?;
+        Ok(Some(match self.worker_timeout {
+            Some(timeout) => workers.with_timeout(timeout.duration())?,
+            None => workers,
+        }))
+    }
+
+    /// Refuses what says nothing without a hosts file. Variables may be there for other commands, as for `mlx worker`.
+    fn expect_unused(&self) -> Result<()> {
+        let useless =
+            |name| Err(Error::option(name, "is for a model on several machines; give --hostfile too"));
+        let variable = |name| std::env::var(name).ok();
+        if self.worker_key_file.is_some()
+            && self.worker_key_file != variable("MLX_WORKER_KEY_FILE").map(PathBuf::from)
+        {
+            return useless("worker_key_file");
         }
-        Ok(Some(workers))
+        if self.worker_timeout.is_some()
+            && self.worker_timeout != variable("MLX_WORKER_TIMEOUT").and_then(|text| text.parse().ok())
+        {
+            return useless("worker_timeout");
+        }
+        Ok(())
     }
 }

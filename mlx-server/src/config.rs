@@ -2,6 +2,7 @@
 //! the server's defaults; those of requests and engines are the core's.
 
 mod responses;
+mod workers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -217,9 +218,6 @@ impl Config {
                 "{origin:?} is not an origin; write one such as https://example.org, in small letters and without a path"
             );
             return say("--cors-origin", &why);
-        }
-        if self.engine.workers.hostfile.is_some() && self.models.model.len() > 1 {
-            return say("--hostfile", "divides one model among machines; give one");
         }
         self.engine
             .queue

@@ -52,8 +52,7 @@ impl AppState {
     /// The state of a new server.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let mut options = config.engine_options();
-        options.workers =
-            config.engine.workers.read().map_err(|error| StartError::about("--hostfile", error))?;
+        options.workers = config.workers(&options)?;
         let models = Models::open(&config.models, options)?;
         let journal = config.responses.open_journal()?;
         Ok(Self(Arc::new(Shared {

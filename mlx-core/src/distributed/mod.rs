@@ -21,4 +21,4 @@ pub(crate) use load::load;
 pub(crate) use plan::plan;
 pub use plan::{Plan, Share};
 pub use worker::{Worker, WorkerEvent};
-pub use workers::{PORT, SILENCE, Workers};
+pub use workers::{PORT, SILENCE, TIMEOUT_RANGE, Workers};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::divided::Divided;
 use super::split::split;
+use super::workers::MAX_MACHINES;
 use crate::error::{Error, Result};
 use crate::freed::freed;
 use crate::model::ModelSpec;
@@ -50,13 +51,13 @@ pub(super) fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usi
 
 /// The plan of the model in `folder` for `ranks` machines of one kind, each of which may take `budget` bytes.
 pub(crate) fn plan(folder: &Path, policy: WeightPolicy, ranks: usize, budget: u64) -> Result<Plan> {
-    if ranks < 2 {
-        return Err(Error::option(
-            "ranks",
-            format!("is {ranks}; a model is divided among 2 or more machines"),
-        ));
-    }
     let divided = Divided::open(folder, policy)?;
+    let most = divided.spec().num_layers.min(MAX_MACHINES);
+    if !(2..=most).contains(&ranks) {
+        let layers = divided.spec().num_layers;
+        let message = format!("is {ranks}; a model of {layers} layers is divided among 2 to {most} machines");
+        return Err(Error::option("ranks", message));
+    }
     let ranges = ranges(&divided, &vec![1; ranks])?;
     let share = |layers: &Range<usize>| {
         let cache_bytes_per_token = divided.footprint(layers).per_token;

@@ -13,6 +13,7 @@ use super::divided::Divided;
 use super::key::{Key, are_equal, nonce};
 use super::message::{PROTOCOL, Part, Reply, Request, VERSION};
 use super::stage::Stage;
+use super::workers::TIMEOUT_RANGE;
 use crate::array;
 use crate::backend::{Backend, default_memory_budget};
 use crate::error::{Error, Result};
@@ -31,9 +32,6 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// How often a worker says how far it has read.
 const REPORT: Duration = Duration::from_secs(1);
-
-/// The shortest and the longest silence that rank 0 may ask for.
-const SILENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_mins(10)];
 
 /// What a worker tells the program around it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,7 +176,7 @@ impl Worker {
         }
         let proof = self.key.proof("worker", [&ours, &theirs]);
         connection.send(&Reply::Welcome { proof, budget: self.budget }, &[])?;
-        let [least, most] = SILENCE;
+        let (least, most) = TIMEOUT_RANGE.into_inner();
         connection.trust(Duration::from_millis(silence).clamp(least, most))?;
         Ok(connection)
     }

@@ -1,5 +1,6 @@
 //! Which other machines hold layers of a model, from a hosts file as mlx.launch writes it.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,8 +15,11 @@ pub const PORT: u16 = 32323;
 /// After how long without a word a machine is given up.
 pub const SILENCE: Duration = Duration::from_secs(10);
 
+/// The timeouts that machines may have.
+pub const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
+
 /// The most machines of a model.
-const MOST: usize = 64;
+pub(super) const MAX_MACHINES: usize = 64;
 
 /// The other machines of a model, and how they are spoken to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +57,20 @@ impl Workers {
         Self { addresses, key, silence: SILENCE, patience: Duration::from_mins(1) }
     }
 
+    /// The same with another timeout.
+    ///
+    /// # Errors
+    /// It is outside of [`TIMEOUT_RANGE`].
+    pub fn with_timeout(self, timeout: Duration) -> Result<Self> {
+        if TIMEOUT_RANGE.contains(&timeout) {
+            return Ok(Self { silence: timeout, ..self });
+        }
+        let [given, least, most] =
+            [timeout, *TIMEOUT_RANGE.start(), *TIMEOUT_RANGE.end()].map(|it| it.as_secs_f64());
+        let message = format!("is {given} s; it must be from {least} to {most} s");
+        Err(Error::option("worker_timeout", message))
+    }
+
     /// The machines behind the first one in the hosts file `path`, which is this one. Each is called by its first IP address, which may have
     /// a port, or by its name for ssh.
     pub fn read(path: &Path, key: Key) -> Result<Self> {
@@ -61,8 +79,8 @@ impl Workers {
             let message = "is not a list of hosts such as [{\"ssh\": \"one\", \"ips\": [\"10.0.0.1\"]}, …]";
             return Err(Error::file(path, message));
         };
-        if !(2..=MOST).contains(&hosts.len()) {
-            let message = format!("has {} hosts; a model is on 2 to {MOST} machines", hosts.len());
+        if !(2..=MAX_MACHINES).contains(&hosts.len()) {
+            let message = format!("has {} hosts; a model is on 2 to {MAX_MACHINES} machines", hosts.len());
             return Err(Error::file(path, message));
         }
         let address = |(rank, host): (usize, &Host)| {
@@ -97,6 +115,17 @@ fn with_port(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timeouts_have_a_range() {
+        let with =
+            |seconds| Workers::new(Vec::new(), Key::default()).with_timeout(Duration::from_secs_f64(seconds));
+        for wrong in [0.0, 0.09, 601.0] {
+            let error = with(wrong).expect_err("it is refused").to_string();
+            assert_eq!(error, format!("worker_timeout: is {wrong} s; it must be from 0.1 to 600 s"));
+        }
+        assert_eq!(with(600.0).expect("it is allowed").silence, Duration::from_mins(10));
+    }
 
     fn read(text: &str) -> Result<Vec<String>> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");

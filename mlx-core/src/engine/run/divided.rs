@@ -35,27 +35,29 @@ pub(in crate::engine) fn load_divided(
     options: &EngineOptions,
     progress: Progress,
 ) -> Result<Loaded> {
-    expect_divisible(options)?;
+    options.expect_divisible()?;
     let model = distributed::load(folder, workers, options.weights()?, budget(options)?, progress)?;
     let no_vision = Error::Distributed("a model on several machines sees no pictures".into());
     let vision = Some(Err(no_vision));
     Ok(Loaded { models: vec![model], mtp: None, vision })
 }
 
-/// Refuses options that a model on several machines does not have.
-pub(in crate::engine) fn expect_divisible(options: &EngineOptions) -> Result<()> {
-    let beside = |name, what: &str| {
-        let message = format!("cannot be used with workers: {what}");
-        Err(Error::option(name, message))
-    };
-    if !options.adapters.is_empty() {
-        return beside("adapters", "adapters change layers that are on other machines");
+impl EngineOptions {
+    /// Refuses what a model on several machines does not have.
+    pub fn expect_divisible(&self) -> Result<()> {
+        let beside = |name, what: &str| {
+            let message = format!("cannot be used with workers: {what}");
+            Err(Error::option(name, message))
+        };
+        if !self.adapters.is_empty() {
+            return beside("adapters", "adapters change layers that are on other machines");
+        }
+        if self.prompt_cache.is_some() {
+            return beside("prompt_cache", "states on other machines are not saved");
+        }
+        if self.speculate == Speculate::Mtp {
+            return beside("speculate", "the head for multi-token prediction is not loaded; use auto");
+        }
+        Ok(())
     }
-    if options.prompt_cache.is_some() {
-        return beside("prompt_cache", "states on other machines are not saved");
-    }
-    if options.speculate == Speculate::Mtp {
-        return beside("speculate", "the head for multi-token prediction is not loaded; use auto");
-    }
-    Ok(())
 }

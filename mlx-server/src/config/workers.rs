@@ -1,0 +1,77 @@
+//! The machines that the served model is divided among, and what cannot be served then.
+
+use std::path::PathBuf;
+
+use mlx_core::distributed::Workers;
+use mlx_core::engine::EngineOptions;
+use mlx_options::describe;
+
+use super::{Config, StartError};
+
+impl Config {
+    /// The machines that the model is divided among; its engine has these options.
+    ///
+    /// # Errors
+    /// A setting that a model on several machines does not have, by its flag.
+    pub(crate) fn workers(&self, options: &EngineOptions) -> Result<Option<Workers>, StartError> {
+        let in_words = |error| StartError(describe(&error));
+        let Some(workers) = self.engine.workers.read().map_err(in_words)? else { return Ok(None) };
+        if self.models.model.len() > 1 {
+            return Err(StartError::about("--hostfile", "divides one model among machines; give one"));
+        }
+        let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
+        EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;
+        Ok(Some(workers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx_core::engine::Speculate;
+    use mlx_options::Seconds;
+
+    use super::*;
+
+    /// Changes a setting.
+    type Change = fn(&mut Config);
+
+    fn refusal(config: &Config) -> String {
+        config.workers(&config.engine_options()).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn what_a_divided_model_does_not_have_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let hosts = folder.path().join("hosts.json");
+        std::fs::write(&hosts, r#"[{"ssh": "a"}, {"ssh": "b"}]"#).expect("writes");
+        let mut divided = Config::default();
+        divided.engine.workers.hostfile = Some(hosts);
+        divided.models.model = vec!["a".into()];
+        let found = divided.workers(&divided.engine_options()).expect("nothing is wrong");
+        assert_eq!(found.expect("there is a hosts file").addresses, ["b:32323"]);
+        let changes: [(Change, &str); 6] = [
+            (|it| it.models.model.push("b".into()), "--hostfile: divides one model"),
+            (|it| it.models.adapter.push("a=b".into()), "--adapter cannot be used"),
+            (|it| it.cache.prefix.prompt_cache_dir = Some("a".into()), "--prompt-cache-dir cannot be used"),
+            (|it| it.engine.speculate.speculate = Some(Speculate::Mtp), "--speculate cannot be used"),
+            (|it| it.engine.workers.worker_timeout = Some(Seconds(0.0)), "--worker-timeout is 0 s"),
+            (|it| it.engine.workers.worker_key_file = Some("no-such-key".into()), "no-such-key: "),
+        ];
+        for (change, message) in changes {
+            let mut config = divided.clone();
+            change(&mut config);
+            let found = refusal(&config);
+            assert!(found.starts_with(message), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_needs_a_hosts_file_is_refused_without_one() {
+        let mut config = Config::default();
+        config.engine.workers.worker_timeout = Some(Seconds(7.0));
+        let why = "is for a model on several machines; give --hostfile too";
+        assert_eq!(refusal(&config), format!("--worker-timeout {why}"));
+        config.engine.workers.worker_key_file = Some("key".into());
+        assert_eq!(refusal(&config), format!("--worker-key-file {why}"));
+    }
+}

@@ -1,0 +1,156 @@
+//! `mlx serve --hostfile` and `mlx worker` as programs: a worker is killed and stopped in the middle of answers.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mlx_tests::model_folder;
+use mlx_tests::server::Server;
+use mlx_tests::workers::with_layers;
+use serde_json::{Value, json};
+
+const MLX: &str = env!("CARGO_BIN_EXE_mlx");
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+/// Within this time an answer ends, and a worker that is back is used again.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A running `mlx worker`.
+struct Worker {
+    child: Child,
+    port: String,
+}
+
+impl Worker {
+    fn start(folder: &std::path::Path, port: &str) -> Self {
+        let mut command = Command::new(MLX);
+        command.args(["worker", "--port", port, "--worker-key-file"]).arg(folder.join("key"));
+        command.arg("-m").arg(folder).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let first = lines.next().expect("a line").expect("text");
+        let port = first
+            .strip_prefix("listening on 127.0.0.1:")
+            .and_then(|rest| rest.split_whitespace().next())
+            .unwrap_or_else(|| panic!("{first}"))
+            .to_owned();
+        // Read to the end, so that a full pipe does not block the worker.
+        thread::spawn(move || lines.for_each(drop));
+        Self { child, port }
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn request(tokens: usize, stream: bool) -> Value {
+    json!({
+        "model": "tiny", "prompt": "The waves", "max_tokens": tokens, "temperature": 0,
+        "ignore_eos": true, "stream": stream,
+    })
+}
+
+fn answer(server: &Server) -> Value {
+    let reply = server.post("/v1/completions", &request(30, false));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.body["choices"][0]["text"].clone()
+}
+
+/// Does `fault` once an answer is being written; the error that ends it.
+fn error_of_a_stream(server: &Server, fault: impl FnOnce()) -> String {
+    let chunks = thread::scope(|scope| {
+        let stream = scope.spawn(|| server.stream("/v1/completions", &request(4000, true)));
+        server.wait_for("mlx_requests_running", 1);
+        fault();
+        stream.join().expect("a stream")
+    });
+    let last = chunks.last().expect("a chunk");
+    last["error"]["message"].as_str().unwrap_or_else(|| panic!("{last}")).to_owned()
+}
+
+fn wait_until_ready(server: &Server) {
+    let begun = Instant::now();
+    while server.get("/ready").status != 200 {
+        assert!(begun.elapsed() < SOON, "the worker is not used again");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_answer_ends_with_an_error_when_a_worker_is_killed_or_stopped_and_the_server_goes_on() {
+    let folder = with_layers("llama-f32", 4);
+    let config = folder.path().join("config.json");
+    let mut object: Value = serde_json::from_slice(&std::fs::read(&config).expect("a config")).expect("json");
+    object["max_position_embeddings"] = 8192.into();
+    std::fs::write(&config, object.to_string()).expect("it can be written");
+    std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
+    let mut worker = Worker::start(folder.path(), "0");
+    let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("127.0.0.1:{}", worker.port)] }]);
+    std::fs::write(folder.path().join("hosts.json"), hosts.to_string()).expect("it can be written");
+    let path = |name: &str| folder.path().join(name).to_str().expect("utf-8").to_owned();
+    let (hosts, key) = (path("hosts.json"), path("key"));
+    let arguments = ["--hostfile", &hosts, "--worker-key-file", &key, "--worker-timeout", "2", "--preload"];
+    let server = Server::start_on(&[MLX, "serve"], folder.path(), &arguments);
+    wait_until_ready(&server);
+    let expected = answer(&server);
+
+    let message = error_of_a_stream(&server, || worker.signal("KILL"));
+    assert!(message.contains("rank 1"), "{message}");
+    assert_eq!(server.get("/ready").status, 503);
+    let refused = server.post("/v1/completions", &request(5, false));
+    assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("machine_away")));
+    assert!(refused.find("retry-after").is_some());
+    worker = Worker::start(folder.path(), &worker.port.clone());
+    wait_until_ready(&server);
+    assert_eq!(answer(&server), expected, "the worker was started again");
+
+    let begun = Instant::now();
+    let message = error_of_a_stream(&server, || worker.signal("STOP"));
+    assert!(message.contains("rank 1") && begun.elapsed() < SOON, "{message}");
+    assert_eq!(server.get("/ready").status, 503);
+    worker.signal("CONT");
+    wait_until_ready(&server);
+    assert_eq!(answer(&server), expected, "the worker goes on");
+    server.wait_for("mlx_requests_running", 0);
+}
+
+#[test]
+fn flags_of_workers_need_a_hosts_file_and_variables_are_ignored_without_one() {
+    let folder = model_folder("llama-f32");
+    let run = |arguments: &[&str], variable: Option<&str>| {
+        let mut command = Command::new(MLX);
+        command.args(["generate", "--prompt-ids", "1,9,30", "--max-tokens", "1", "-m"]).arg(&folder);
+        command.args(arguments).envs(variable.map(|value| ("MLX_WORKER_KEY_FILE", value)));
+        let output = command.stdin(Stdio::null()).output().expect("it starts");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    for flag in ["--worker-key-file", "--worker-timeout"] {
+        let (code, error) = run(&[flag, "10"], None);
+        assert!(code == Some(2) && error.contains(&format!("{flag} is for")), "{code:?}: {error}");
+    }
+    let (code, error) = run(&[], Some("no-such-file"));
+    assert_eq!(code, Some(0), "{error}");
+}
+
+#[test]
+fn a_model_is_divided_among_no_more_machines_than_it_has_layers() {
+    for ranks in ["1", "3", "3000000000"] {
+        let output = Command::new(MLX)
+            .args(["inspect", "--ranks", ranks, "-m"])
+            .arg(model_folder("llama-f32"))
+            .output()
+            .expect("it starts");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert!(error.contains(&format!("--ranks is {ranks}; a model of 2 layers")), "{error}");
+    }
+}
