@@ -2,12 +2,12 @@
 
 mod ahead;
 mod attend;
+mod encode_images;
 mod ends;
 mod figures;
 mod propose;
 mod queue;
 mod relief;
-mod see;
 mod verify;
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) use self::queue::Submission;
 use super::constraint::prepare;
 use super::options::{EngineOptions, Exactness};
 use super::output::{Accepted, accept};
-use super::pictures::Seen;
+use super::pictures::EncoderCache;
 use super::prefix::Prefixes;
 use super::request::FinishReason;
 use super::run::ahead::Ahead;
@@ -63,7 +63,7 @@ pub(super) struct EngineLoop {
     prefixes: Prefixes,
     drafters: Drafters,
     draft_model: Option<DraftModel>,
-    seen: Seen,
+    encoder_cache: EncoderCache,
     /// The first layers of the next step.
     ahead: Option<Ahead>,
     /// Tokens that were accepted and are to be emitted.
@@ -81,7 +81,7 @@ pub(super) struct EngineLoop {
 impl EngineLoop {
     pub(super) fn new(
         device: Device,
-        (draft_model, seen): (Option<DraftModel>, Seen),
+        (draft_model, encoder_cache): (Option<DraftModel>, EncoderCache),
         capacity: Capacity,
         folder: Arc<ModelFolder>,
         options: &EngineOptions,
@@ -106,7 +106,7 @@ impl EngineLoop {
             prefixes,
             drafters,
             draft_model,
-            seen,
+            encoder_cache,
             ahead: None,
             accepted: Vec::new(),
             retired: Vec::new(),
@@ -171,7 +171,7 @@ impl EngineLoop {
             // All that runs waits for the disk.
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
         }
-        self.see(&mut plan);
+        self.encode_images(&mut plan);
         let ahead = self.take_ahead(&plan);
         self.shift_full_states(&mut plan);
         let outlook = self.outlook(&plan);

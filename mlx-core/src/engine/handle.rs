@@ -11,7 +11,7 @@ use super::constraint::Grammars;
 use super::engine_loop::{EngineLoop, Message, Submission};
 use super::generation::Generation;
 use super::options::{EngineOptions, Exactness};
-use super::pictures::Seen;
+use super::pictures::EncoderCache;
 use super::prefix::PrefixMiss;
 use super::request::{GenerationRequest, RequestOptions};
 use super::run::device::Device;
@@ -143,11 +143,11 @@ impl Engine {
                     drafter: draft.as_ref().map(DraftModel::kind),
                     no_vision: vision.as_ref().err().cloned(),
                 };
-                let seen = Seen::new(vision.ok(), device.vocabulary());
+                let encoder_cache = EncoderCache::new(vision.ok(), device.vocabulary());
                 // The gauges are set before the first call of `stats`.
                 match EngineLoop::new(
                     device,
-                    (draft, seen),
+                    (draft, encoder_cache),
                     capacity,
                     folder,
                     &options,

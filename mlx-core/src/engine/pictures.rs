@@ -1,10 +1,11 @@
 //! The pictures of a prompt: where their rows stand in it, and what stands for them where texts are compared.
 
-mod seen;
+mod encoder_cache;
+mod least_recently_used;
 
 use std::ops::Range;
 
-pub(in crate::engine) use self::seen::Seen;
+pub(in crate::engine) use self::encoder_cache::EncoderCache;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::image::Pixels;

@@ -16,7 +16,8 @@ use crate::sampling::Outlook;
 impl EngineLoop {
     /// How the tokens of a step will be drawn, if the step behind it may begin before they are.
     pub(super) fn outlook(&mut self, plan: &StepPlan) -> Option<Vec<DrawnRow>> {
-        if !self.device.runs_ahead() || !self.only_decodes(plan) {
+        let free = self.free_for_prefixes();
+        if !self.device.runs_ahead() || !self.only_decodes(plan, free) {
             return None;
         }
         let rows = plan.decode.iter().map(|id| self.outlook_of(self.sequences.get(*id)));
@@ -31,15 +32,15 @@ impl EngineLoop {
         None
     }
 
-    /// Whether a step is one pass with a row for each of the sequences that run.
-    fn only_decodes(&self, plan: &StepPlan) -> bool {
+    /// Whether a step is one pass with a row for each of the sequences that run. Prefixes may take `free` bytes.
+    fn only_decodes(&self, plan: &StepPlan, free: u64) -> bool {
         let running = || self.sequences.iter().filter(|(_, it)| it.run.is_some()).map(|it| it.1);
         let Some(first) = running().next() else { return false };
         let exact = running().any(Sequence::exact);
         let most = self.device.most_rows(first.adapter(), exact).min(plan.decode.len());
         // What recurrent layers keep while a guess may be wrong.
         let kept = if self.device.is_recurrent() { self.capacity.checkpoint_bytes() } else { 0 };
-        let room = self.scheduler.ledger().free().saturating_sub(self.prefixes.bytes(&self.sequences));
+        let room = free.saturating_sub(self.prefixes.bytes(&self.sequences));
         plan.prefill.is_empty()
             && plan.drafts.is_empty()
             && running().count() == most

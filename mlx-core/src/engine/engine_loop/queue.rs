@@ -65,7 +65,7 @@ impl EngineLoop {
             let reservation = self.capacity.initial_reservation(&request);
             let drafts = self.drafters.for_sequence(request.limits.speculate);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
-            sequence.number_pictures(|image| self.seen.number(image));
+            sequence.number_pictures(|image| self.encoder_cache.number(image));
             sequence.drafts = drafts;
             let nothing_to_do = sequence.limits.max_tokens == 0 && !sequence.reader.is_on();
             if nothing_to_do || sequence.is_cancelled() {

@@ -31,11 +31,11 @@ impl EngineLoop {
     pub(super) fn relieve(&mut self) {
         let pressure = self.pressure.ask(Instant::now());
         let Some(pressure) = pressure.filter(|it| *it > MemoryPressure::Normal) else { return };
-        let kept = self.prefixes.bytes(&self.sequences) + self.seen.bytes();
+        let kept = self.prefixes.bytes(&self.sequences) + self.encoder_cache.bytes();
         if kept > 0 {
             self.drop_ahead();
             self.prefixes.make_room(&mut self.sequences, 0);
-            self.seen.make_room(0);
+            self.encoder_cache.make_room(0);
             tracing::info!(
                 ?pressure,
                 bytes = kept,

@@ -85,9 +85,9 @@ impl Capacity {
         self.spec.footprint.checkpoint()
     }
 
-    /// Bytes of the weights.
+    /// Bytes of the weights, with those of the vision tower.
     pub(in crate::engine) fn weights(&self) -> u64 {
-        self.spec.weight_bytes
+        self.spec.weight_bytes + self.vision.map_or(0, |vision| vision.weight_bytes)
     }
 
     /// Bytes that all requests share.

@@ -1,18 +1,19 @@
-//! The part of the loop that looks at pictures, before the rows behind them are computed.
+//! The part of the loop that encodes pictures, before the rows behind them are computed.
 
 use super::EngineLoop;
 use crate::engine::request::FinishReason;
 use crate::engine::schedule::plan::StepPlan;
+use crate::error::Result;
+use crate::image::Pixels;
+use crate::model::Hidden;
 
 impl EngineLoop {
     /// Lets the tower see the pictures that a step needs, one after the other; a picture that fails ends its sequence and no other.
-    pub(super) fn see(&mut self, plan: &mut StepPlan) {
+    pub(super) fn encode_images(&mut self, plan: &mut StepPlan) {
         let mut failed = Vec::new();
         for chunk in plan.prefill.iter().flat_map(|prefill| &prefill.chunks) {
             for (picture, image) in self.sequences.get(chunk.id).pictures_to_see(&chunk.range) {
-                // A device error must not be taken for one of other work.
-                self.drop_ahead();
-                match self.seen.features(&image) {
+                match self.features(&image) {
                     Ok(features) => {
                         self.sequences.get_mut(chunk.id).running().features.insert(picture, features);
                     }
@@ -32,10 +33,20 @@ impl EngineLoop {
         }
     }
 
+    /// The features of a picture, kept or computed now.
+    fn features(&mut self, image: &Pixels) -> Result<Hidden> {
+        if let Some(features) = self.encoder_cache.kept(image) {
+            return Ok(features);
+        }
+        // A device error must not be taken for one of other work.
+        self.drop_ahead();
+        self.encoder_cache.encode(image)
+    }
+
     /// Bytes that prefixes may take: neither reserved, nor taken by features of pictures, for which less important ones give way.
     pub(super) fn free_for_prefixes(&mut self) -> u64 {
         let free = self.scheduler.ledger().free();
-        self.seen.make_room(free);
-        free.saturating_sub(self.seen.bytes())
+        self.encoder_cache.make_room(free);
+        free.saturating_sub(self.encoder_cache.bytes())
     }
 }

@@ -1,0 +1,113 @@
+//! What the vision tower made of pictures: the features of those that were seen lately, and a number for each. Invariant: no two pictures
+//! ever have the same number.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::least_recently_used::LeastRecentlyUsed;
+use crate::error::{Error, Result};
+use crate::image::Pixels;
+use crate::model::{Hidden, Vision};
+
+/// The most pictures whose numbers are known. One that is forgotten gets another number, under which nothing is kept.
+const MOST_NUMBERS: usize = 1 << 16;
+
+/// Of the memory that is not reserved, features take one byte in so many.
+const SHARE: u64 = 8;
+
+/// SHA-256 of a picture.
+type Hash = [u8; 32];
+
+/// The tower of an engine, and the pictures that the engine knows.
+pub(in crate::engine) struct EncoderCache {
+    vision: Option<Vision>,
+    numbers: BTreeMap<Hash, u32>,
+    /// The pictures that have numbers, the oldest first.
+    numbered: VecDeque<Hash>,
+    /// The next number; `None` when all were given.
+    next: Option<u32>,
+    features: LeastRecentlyUsed<Hash, Hidden>,
+}
+
+impl EncoderCache {
+    /// No pictures so far. Numbers are above those of the vocabulary.
+    pub(in crate::engine) fn new(vision: Option<Vision>, vocabulary: usize) -> Self {
+        Self {
+            vision,
+            numbers: BTreeMap::new(),
+            numbered: VecDeque::new(),
+            next: u32::try_from(vocabulary).ok(),
+            features: LeastRecentlyUsed::default(),
+        }
+    }
+
+    /// The number of a picture; `None` if there are no more.
+    pub(in crate::engine) fn number(&mut self, image: &Pixels) -> Option<u32> {
+        if let Some(number) = self.numbers.get(image.hash()) {
+            return Some(*number);
+        }
+        let number = self.next?;
+        self.next = number.checked_add(1);
+        if self.numbered.len() == MOST_NUMBERS
+            && let Some(oldest) = self.numbered.pop_front()
+        {
+            self.numbers.remove(&oldest);
+        }
+        self.numbers.insert(*image.hash(), number);
+        self.numbered.push_back(*image.hash());
+        Some(number)
+    }
+
+    /// The features of a picture, if they are kept.
+    pub(in crate::engine) fn kept(&mut self, image: &Pixels) -> Option<Hidden> {
+        self.features.get(image.hash()).cloned()
+    }
+
+    /// Computes the features of a picture, and keeps them. Nothing may be pending on the device.
+    pub(in crate::engine) fn encode(&mut self, image: &Pixels) -> Result<Hidden> {
+        let missing = || Error::EngineStopped("a picture was accepted without a tower".into());
+        let vision = self.vision.as_ref().ok_or_else(missing)?;
+        let features = Hidden::new(vision.features(image)?);
+        features.wait()?;
+        self.features.insert(*image.hash(), features.clone(), vision.footprint().features(image));
+        Ok(features)
+    }
+
+    /// Bytes of the features that are kept.
+    pub(in crate::engine) fn bytes(&self) -> u64 {
+        self.features.bytes()
+    }
+
+    /// Drops the features that were used longest ago until they take no more than their share of `free` bytes.
+    pub(in crate::engine) fn make_room(&mut self, free: u64) {
+        self.features.shrink_to(free / SHARE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(color: u32) -> Pixels {
+        Pixels::new(1, 1, color.to_le_bytes()[..3].to_vec()).expect("a picture")
+    }
+
+    #[test]
+    fn no_number_is_given_twice() {
+        let mut cache = EncoderCache::new(None, 100);
+        assert_eq!([0, 1, 0, 2].map(|color| cache.number(&image(color))), [100, 101, 100, 102].map(Some));
+        cache.next = Some(u32::MAX);
+        assert_eq!(
+            [3, 4, 3].map(|color| cache.number(&image(color))),
+            [Some(u32::MAX), None, Some(u32::MAX)]
+        );
+    }
+
+    #[test]
+    fn the_oldest_picture_is_forgotten_and_gets_another_number() {
+        let mut cache = EncoderCache::new(None, 0);
+        let most = MOST_NUMBERS as u32;
+        assert!((0..=most).all(|color| cache.number(&image(color)) == Some(color)));
+        assert_eq!((cache.numbers.len(), cache.numbered.len()), (MOST_NUMBERS, MOST_NUMBERS));
+        assert_eq!([1, most, 0].map(|color| cache.number(&image(color))), [1, most, most + 1].map(Some));
+    }
+}
