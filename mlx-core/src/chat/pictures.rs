@@ -1,7 +1,9 @@
 //! The pictures of a conversation in the size that the model wants, and their places in its prompt.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use super::message::Message;
 use crate::engine::Engine;
@@ -12,6 +14,9 @@ use crate::text::Pause;
 
 /// Held while a picture is decoded, which takes far more memory than its file: hostile ones do not add up.
 static DECODING: Mutex<()> = Mutex::new(());
+
+/// Between two looks whether another picture is still decoded.
+const WAIT: Duration = Duration::from_millis(5);
 
 /// Pictures as a model takes them.
 pub(super) struct Pictures<'a> {
@@ -31,7 +36,7 @@ pub(super) enum Placed {
 }
 
 impl<'a> Pictures<'a> {
-    /// Those of a conversation; `None` if it has none. `pause` is asked between two.
+    /// Those of a conversation; `None` if it has none. `pause` is asked between two, and while another conversation's is decoded.
     pub(super) fn of(engine: &'a Engine, messages: &[Message], pause: Pause) -> Result<Option<Self>> {
         let images: Vec<&Image> = messages.iter().flat_map(Message::images).collect();
         if images.is_empty() {
@@ -47,7 +52,7 @@ impl<'a> Pictures<'a> {
         let mut pictures = Self { processor, resized: BTreeMap::new(), rows: 0 };
         for (place, image) in images.iter().enumerate().rev() {
             pause()?;
-            pictures.add(image, place)?;
+            pictures.add(image, place, pause)?;
             if pictures.rows > context {
                 break;
             }
@@ -55,10 +60,10 @@ impl<'a> Pictures<'a> {
         Ok(Some(pictures))
     }
 
-    fn add(&mut self, image: &Image, place: usize) -> Result<()> {
+    fn add(&mut self, image: &Image, place: usize, pause: Pause) -> Result<()> {
         let pixels = match self.resized.get(image.hash()) {
             Some(pixels) => pixels.clone(),
-            None => self.resize(image).map_err(|why| {
+            None => self.resize(image, pause)?.map_err(|why| {
                 let message = format!("holds an image, number {} of all, that is refused: {why}", place + 1);
                 Error::request("content", message)
             })?,
@@ -68,9 +73,10 @@ impl<'a> Pictures<'a> {
         Ok(())
     }
 
-    fn resize(&self, image: &Image) -> Result<Pixels, mlx_image::Error> {
-        let _one = DECODING.lock().unwrap_or_else(PoisonError::into_inner);
-        self.processor.resized(image)
+    /// The picture in the model's size, or what is wrong with it; an error if the client has left.
+    fn resize(&self, image: &Image, pause: Pause) -> Result<Result<Pixels, mlx_image::Error>> {
+        let _one = turn(pause)?;
+        Ok(self.processor.resized(image))
     }
 
     /// The tokens of a prompt of some of the messages, with a place for each row of their pictures.
@@ -85,5 +91,33 @@ impl<'a> Pictures<'a> {
             }
             None => Ok(Placed::AtLeast(self.rows)),
         }
+    }
+}
+
+/// Waits until no picture is decoded. One whose client has left does not wait.
+fn turn(pause: Pause) -> Result<MutexGuard<'static, ()>> {
+    loop {
+        match DECODING.try_lock() {
+            Ok(turn) => return Ok(turn),
+            Err(TryLockError::Poisoned(turn)) => return Ok(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                pause()?;
+                thread::sleep(WAIT);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_leaves_does_not_wait_for_the_pictures_of_others() {
+        let other = turn(crate::text::NO_PAUSE).expect("a turn");
+        let error = turn(&|| Err(Error::Cancelled)).map(drop).expect_err("the client has left");
+        assert!(matches!(error, Error::Cancelled));
+        drop(other);
+        drop(turn(crate::text::NO_PAUSE).expect("a turn"));
     }
 }
