@@ -141,12 +141,12 @@ pub(crate) fn again(
     seed: u64,
 ) -> Result<(Engine, Answer), Failure> {
     let model = ModelArgs { name: ModelName::of(&recorded.model), ..args.model.clone() };
-    let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
     let images = input::read_images(&args.image)?;
     if !images.iter().map(|image| hex(image.hash())).eq(recorded.images.iter().cloned()) {
         let message = "names files that are not the pictures that were recorded";
         return Err(Failure::usage("--image", message));
     }
+    let engine = model.start(&model.engine_options(&args.prefix_cache)?)?;
     let resized = |image: &Image| {
         let processor = engine.image_processor()?;
         processor.resized(image).map_err(|why| Error::request("image", why.to_string()))
