@@ -210,6 +210,29 @@ fn what_cannot_be_seen_is_refused_with_the_reason() {
     assert!(message.contains("cannot be given to llama"), "{message}");
 }
 
+/// A model whose tower is damaged answers text; what is wrong with it is said in the log, and not to clients.
+#[test]
+fn a_tower_that_cannot_be_used_is_the_fault_of_the_server() {
+    let copy = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(folder()).expect("the fixture is there") {
+        let entry = entry.expect("the fixture can be read");
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("it can be copied");
+    }
+    let config = copy.path().join("config.json");
+    let text = std::fs::read_to_string(&config).expect("the fixture has one");
+    let mut damaged: Value = serde_json::from_str(&text).expect("JSON");
+    damaged["vision_config"]["intermediate_size"] = json!(81);
+    std::fs::write(&config, damaged.to_string()).expect("it can be written");
+    let server = Server::start_on(&SERVER, copy.path(), &[]);
+    assert_eq!(server.post("/v1/chat/completions", &chat(&json!("What?"))).status, 200);
+    let answer = server.post("/v1/chat/completions", &chat_of(&file("48x32")));
+    assert_eq!((answer.status, &answer.body["error"]["code"]), (503, &json!("vision_unavailable")));
+    let message = answer.body["error"]["message"].as_str().expect("a text");
+    assert_eq!(message, "the model cannot be given images now; see the server's log");
+    let shown = server.post("/api/show", &json!({"model": "tiny"}));
+    assert!(!shown.body["capabilities"].as_array().expect("a list").contains(&json!("vision")));
+}
+
 #[test]
 fn damaged_files_end_in_an_answer_or_an_error_and_hurt_no_other_request() {
     let server = start();

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use mlx_core::backend::Backend;
 use mlx_core::model::Vision;
 use mlx_core::weights::WeightPolicy;
+use mlx_core::{Image, ModelFolder};
 use mlx_tests::{device, golden_folder};
 use serde_json::{Value, json};
 
+/// A fixture.
 fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
 }
@@ -66,5 +68,68 @@ fn a_tower_that_does_not_fit_its_text_is_refused_by_name() {
         let policy = WeightPolicy::new(Backend::CPU, false);
         let error = Vision::load(copy.path(), policy, &mut |_, _| {}).map(drop).expect_err(path).to_string();
         assert!(error.contains("config.json: ") && error.contains(words), "{error}");
+    }
+}
+
+const SETTINGS: &str = "preprocessor_config.json";
+
+#[test]
+fn settings_that_would_change_pixels_are_refused_by_name() {
+    for (name, path, value, words) in [
+        ("mistral3-f32", "do_resize", json!(false), "do_resize is false"),
+        ("qwen3_5-f32", "do_rescale", json!(false), "do_rescale is false"),
+        ("qwen3_vl-f32", "do_normalize", json!(false), "do_normalize is false"),
+        ("qwen3_vl-f32", "do_normalize", json!("no"), "do_normalize is \"no\""),
+        ("mistral3-f32", "rescale_factor", json!(0.5), "rescale_factor is 0.5"),
+        ("qwen3_5-f32", "patch_size", json!(14), "patch_size is 14, where config.json says 8"),
+        ("qwen3_vl-f32", "merge_size", json!(1), "merge_size is 1, where config.json says 2"),
+        ("mistral3-f32", "size", json!({"height": 96, "width": 96}), "size.longest_edge is missing"),
+        ("qwen3_5-f32", "size", json!({"longest_edge": 9216}), "size.shortest_edge is missing"),
+        ("qwen3_vl-f32", "size", json!({"shortest_edge": 1024}), "size.longest_edge is missing"),
+        ("qwen3_vl-f32", "size", json!(224), "size is 224"),
+    ] {
+        let copy = changed(name, SETTINGS, path, value);
+        let images = ModelFolder::open(copy.path()).expect("the text can be read").images;
+        let why = images.expect_err(path).to_string();
+        assert!(why.contains("preprocessor_config.json: ") && why.contains(words), "{name}: {why}");
+    }
+    for (name, path, value) in [
+        ("mistral3-f32", "rescale_factor", json!(0.003_921_568_627_450_98)),
+        ("mistral3-f32", "patch_size", json!({"height": 16, "width": 16})),
+        ("qwen3_5-f32", "do_resize", json!(true)),
+        ("qwen3_vl-f32", "size", Value::Null),
+    ] {
+        let copy = changed(name, SETTINGS, path, value);
+        ModelFolder::open(copy.path()).expect("the text can be read").images.expect(path);
+    }
+}
+
+/// Before memory is taken for it.
+#[test]
+fn a_size_rule_that_asks_for_too_many_pixels_is_refused_by_name() {
+    let huge = 1 << 30;
+    for (name, path, value, (width, height), rule) in [
+        ("qwen3_vl-f32", "min_pixels", json!(huge), (100, 100), "min_pixels is 1073741824"),
+        (
+            "qwen3_5-f32",
+            "size",
+            json!({"shortest_edge": huge, "longest_edge": huge}),
+            (100, 100),
+            "size.shortest_edge is 1073741824",
+        ),
+        // A row of a pixel becomes one of a patch.
+        (
+            "mistral3-f32",
+            "size",
+            json!({"longest_edge": huge}),
+            (4_000_000, 1),
+            "size.longest_edge is 1073741824",
+        ),
+    ] {
+        let copy = changed(name, SETTINGS, path, value);
+        let processor = ModelFolder::open(copy.path()).expect("it can be read").images.expect("it sees");
+        let image = Image::new(width, height, vec![0; (3 * width * height) as usize]).expect("a picture");
+        let error = processor.resized(&image).expect_err(name).to_string();
+        assert!(error.contains(&format!("more than 40000000: preprocessor_config.json: {rule}")), "{error}");
     }
 }

@@ -86,6 +86,12 @@ impl Fields {
         Error::file(&self.path, format!("{}{key} {message}", self.prefix))
     }
 
+    /// The name of this file, without its folder, and the key with the sections around it.
+    pub(crate) fn place(&self, key: &str) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        format!("{}: {}{key}", name.display(), self.prefix)
+    }
+
     /// Whether `key` is present and not `null`.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()

@@ -127,6 +127,9 @@ pub enum Error {
     /// A machine that holds a part of the model is away, or cannot do what it is asked for.
     #[error("{0}")]
     Distributed(String),
+    /// A model that sees cannot be given images here: its tower or the files that describe it cannot be used, or the tower has no room.
+    #[error("the model cannot be given images: {0}")]
+    Vision(String),
     /// The engine has stopped and takes no more requests.
     #[error("the engine has stopped: {0}")]
     EngineStopped(String),

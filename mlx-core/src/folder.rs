@@ -7,7 +7,7 @@ use crate::chat::{CallFormat, OutputFormat, ToolSupport};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::hub;
-use crate::processor::Processor;
+use crate::processor::{NoImages, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
 use crate::text::{ChatTemplate, Tokenizer};
 
@@ -24,7 +24,7 @@ pub struct ModelFolder {
     /// How the model calls tools, or why it cannot.
     pub tools: Result<ToolSupport, String>,
     /// How it takes pictures, or why it cannot be given any.
-    pub images: Result<Processor, String>,
+    pub images: Result<Processor, NoImages>,
     /// The sampling defaults of `generation_config.json`.
     pub sampling: SamplingOptions,
     /// The tokens that end a text.

@@ -1,5 +1,6 @@
 //! Pictures: as messages hold them, files or pixels, and as models see them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,6 +52,14 @@ impl Image {
         match &self.0 {
             Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Pixels::from),
             Kind::Pixels(pixels) => Ok(pixels.clone()),
+        }
+    }
+
+    /// Its pixels as they are decoded. Those of a file have no hash yet: they are resized before they are hashed.
+    pub(crate) fn picture(&self) -> Result<Cow<'_, Picture>, mlx_image::Error> {
+        match &self.0 {
+            Kind::File { bytes, .. } => mlx_image::decode(bytes, &Limits::default()).map(Cow::Owned),
+            Kind::Pixels(pixels) => Ok(Cow::Borrowed(&pixels.0.picture)),
         }
     }
 
@@ -114,11 +123,6 @@ impl Pixels {
     /// The pixels, row by row from the top, three bytes each.
     pub fn rgb(&self) -> &[u8] {
         self.0.picture.pixels()
-    }
-
-    /// The size and the pixels.
-    pub(crate) fn picture(&self) -> &Picture {
-        &self.0.picture
     }
 
     /// SHA-256 of the size and the pixels.

@@ -90,7 +90,7 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
 impl VisionSummary {
     fn of(folder: &Path, tower: VisionFootprint) -> Result<Self, String> {
         let tokenizer = Tokenizer::load(folder).map_err(|error| error.to_string())?;
-        let processor = Processor::load(folder, &tokenizer)?;
+        let processor = Processor::load(folder, &tokenizer).map_err(|why| why.to_string())?;
         let side = EXAMPLE as usize;
         let example = Image::new(EXAMPLE, EXAMPLE, vec![0; 3 * side * side]);
         let example = example.map_err(|error| error.to_string())?;

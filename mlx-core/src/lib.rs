@@ -64,7 +64,7 @@ pub use error::{Error, Result};
 pub use folder::ModelFolder;
 pub use image::{Image, Pixels};
 pub use mlx_sys::keep_f32_products_whole;
-pub use processor::Processor;
+pub use processor::{NoImages, Processor};
 pub use sampling::SamplingOptions;
 
 // For the front ends.

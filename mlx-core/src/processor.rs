@@ -6,6 +6,8 @@ mod grid;
 mod pixtral;
 mod qwen;
 
+use std::borrow::Cow;
+use std::fmt;
 use std::path::Path;
 
 use mlx_image::{Filter, resize};
@@ -36,6 +38,33 @@ enum Kind {
     Qwen(Qwen),
 }
 
+/// Why a model cannot be given pictures.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoImages {
+    /// It reads text alone, or its tower is not supported: a request with pictures is wrong.
+    Unsupported(String),
+    /// Its tower, or a file that describes it, cannot be used here: a request with pictures is right.
+    Unusable(String),
+}
+
+impl NoImages {
+    /// The error of a request with pictures.
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Self::Unsupported(why) => Error::request("images", why.as_str()),
+            Self::Unusable(why) => Error::Vision(why.clone()),
+        }
+    }
+}
+
+impl fmt::Display for NoImages {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Unsupported(why) | Self::Unusable(why) => out.write_str(why),
+        }
+    }
+}
+
 /// Families whose towers and processors are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VisionFamily {
@@ -56,10 +85,10 @@ impl VisionFamily {
 
 impl Processor {
     /// Reads what config.json and the files of the processor say; or why the model cannot be given pictures.
-    pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, String> {
+    pub(crate) fn load(folder: &Path, tokenizer: &Tokenizer) -> Result<Self, NoImages> {
         Self::read(folder, tokenizer).map_err(|error| match error {
-            Error::Request { message, .. } => message,
-            other => other.to_string(),
+            Error::Request { message, .. } => NoImages::Unsupported(message),
+            other => NoImages::Unusable(other.to_string()),
         })
     }
 
@@ -74,10 +103,11 @@ impl Processor {
         };
         let settings = image_processor(folder)?;
         let settings = settings.as_ref();
+        settings.map_or(Ok(()), files::expect_all_steps)?;
         let tower = vision.optional_text("model_type")?.unwrap_or_default();
         let kind = match VisionFamily::of(family, tower) {
             Some(VisionFamily::Pixtral) => {
-                Kind::Pixtral(Pixtral::read(&config, &vision, settings, tokenizer)?)
+                Kind::Pixtral(Pixtral::read(folder, &config, &vision, settings, tokenizer)?)
             }
             Some(VisionFamily::Qwen) => Kind::Qwen(Qwen::read(&vision, settings)?),
             None => {
@@ -110,16 +140,17 @@ impl Processor {
     /// # Errors
     /// If it is damaged, larger than what is taken, or of a shape that the model does not take.
     pub fn resized(&self, image: &Image) -> Result<Pixels, mlx_image::Error> {
-        let pixels = image.pixels()?;
-        let from = (pixels.height(), pixels.width());
+        let picture = image.picture()?;
+        let from = (picture.height(), picture.width());
         let (height, width) = match &self.kind {
             Kind::Pixtral(pixtral) => pixtral.size(from)?,
             Kind::Qwen(qwen) => qwen.size(from)?,
         };
-        if (height, width) == from {
-            return Ok(pixels);
-        }
-        Ok(resize(pixels.picture(), width, height, self.filter).into())
+        Ok(match picture {
+            picture if (height, width) != from => resize(&picture, width, height, self.filter).into(),
+            Cow::Owned(picture) => picture.into(),
+            Cow::Borrowed(_) => image.pixels()?,
+        })
     }
 
     /// How many rows a picture has, which is in the size that the model wants.

@@ -38,4 +38,16 @@ pub enum Error {
         /// What stands against it.
         reason: &'static str,
     },
+    /// A model's rule asks for more pixels than a picture may have.
+    #[error("the picture would get {width} x {height} pixels, more than {limit}: {rule}")]
+    Resized {
+        /// The width that the rule gives, in pixels.
+        width: u32,
+        /// The height.
+        height: u32,
+        /// The limit for width times height.
+        limit: u64,
+        /// Where the rule stands.
+        rule: String,
+    },
 }

@@ -205,6 +205,12 @@ impl From<Error> for ApiError {
                 let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "machine_away", message);
                 Self { retry_after: Some(1), ..error }
             }
+            // Logged with the reason when the model was loaded.
+            Error::Vision(_) => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "vision_unavailable",
+                "the model cannot be given images now; see the server's log",
+            ),
             // The template and the tokenizer were loaded: it is this conversation or text that they refuse.
             Error::Template(message) => Self::field("messages", message),
             Error::Tokenizer(message) => Self::field("prompt", message),
@@ -250,6 +256,9 @@ mod tests {
         assert_eq!(ApiError::from(Error::EngineStopped("x".into())).status().as_u16(), 503);
         let away = ApiError::from(Error::Distributed("rank 1 is away".into())).into_response();
         assert_eq!((away.status().as_u16(), &away.headers()[RETRY_AFTER]), (503, &HeaderValue::from(1)));
+        let blind = ApiError::from(Error::Vision("/models/x: is damaged".into()));
+        assert_eq!(blind.status().as_u16(), 503);
+        assert!(!blind.response().error.message.contains("/models"));
         assert_eq!(ApiError::from(Error::Mlx("x".into())).status().as_u16(), 500);
     }
 

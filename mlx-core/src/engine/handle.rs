@@ -26,7 +26,7 @@ use super::stats::{EngineStats, Gauges};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::model::{self, Loaded, Model, ModelSpec};
-use crate::processor::Processor;
+use crate::processor::{NoImages, Processor};
 
 /// Tokens of prompts that may wait beside those that have lined up: 256 MB of ids.
 const MOST_WAITING_TOKENS: usize = 64 << 20;
@@ -57,8 +57,8 @@ pub(super) struct Shared {
     /// The model that drafts, if there is one.
     drafter: Option<ModelDrafter>,
     capacity: Capacity,
-    /// Why the model's tower, if it has one, cannot be used.
-    no_vision: Option<String>,
+    /// Why the model's tower cannot be used, or that it has none.
+    no_vision: Option<NoImages>,
     grammars: Grammars,
     max_waiting: usize,
     gauges: Arc<Gauges>,
@@ -73,7 +73,7 @@ struct Ready {
     exactness: Exactness,
     capacity: Capacity,
     drafter: Option<ModelDrafter>,
-    no_vision: Option<String>,
+    no_vision: Option<NoImages>,
 }
 
 impl Engine {
@@ -166,6 +166,9 @@ impl Engine {
             .map_err(|error| Error::EngineStopped(format!("its thread could not start: {error}")))?;
         let Ready { specs, exactness, capacity, drafter, no_vision } =
             loaded.recv().map_err(|_| Error::EngineStopped("loading the model panicked".into()))??;
+        if let Err(NoImages::Unusable(why)) = image_processor(&folder, no_vision.as_ref()) {
+            tracing::warn!(why, "the model cannot be given images");
+        }
         let (messages, thread) = (Some(messages), Some(thread));
         let exact_levels = specs.iter().map(|_| OnceLock::new()).collect();
         let shared = Shared {
@@ -215,13 +218,9 @@ impl Engine {
     /// How the model takes pictures.
     ///
     /// # Errors
-    /// If it cannot be given any; the error says why.
+    /// If it cannot be given any; the error says why. [`Error::Vision`]: it could, if its files or the memory budget were others.
     pub fn image_processor(&self) -> Result<&Processor> {
-        let why = match (&self.shared.folder.images, &self.shared.no_vision) {
-            (Ok(processor), None) => return Ok(processor),
-            (Err(why), _) | (_, Some(why)) => why,
-        };
-        Err(Error::request("images", why.as_str()))
+        image_processor(&self.shared.folder, self.shared.no_vision.as_ref()).map_err(NoImages::error)
     }
 
     /// The model's shape and size, with the adapter's if requests go through one.
@@ -345,6 +344,15 @@ impl Engine {
         sender.send(Message::Submit(submissions)).map_err(stopped)?;
         Ok(generations)
     }
+}
+
+/// How the model of a folder takes pictures, if its tower can be used.
+fn image_processor<'a>(
+    folder: &'a ModelFolder,
+    no_vision: Option<&'a NoImages>,
+) -> Result<&'a Processor, &'a NoImages> {
+    let processor = folder.images.as_ref()?;
+    no_vision.map_or(Ok(processor), Err)
 }
 
 /// A number from 1 that no other engine has.

@@ -9,7 +9,7 @@ pub(in crate::engine) use self::encoder_cache::EncoderCache;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::image::Pixels;
-use crate::processor::Processor;
+use crate::processor::{NoImages, Processor};
 
 /// The pictures of a prompt, in order.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +45,7 @@ impl Pictures {
         if images.is_empty() {
             return Ok(Self::default());
         }
-        let processor = folder.images.as_ref().map_err(|why| Error::request("images", why.as_str()))?;
+        let processor = folder.images.as_ref().map_err(NoImages::error)?;
         if slides && processor.has_grid_positions() {
             let message = "slide cannot be done with pictures of this model, which have positions of their own; evict-turns can";
             return Err(Error::request("context_policy", message));

@@ -1,6 +1,9 @@
-//! The files that describe how pictures are prepared.
+//! The files that describe how pictures are prepared. What would change pixels and is not supported is refused by name.
 
 use std::path::Path;
+
+use mlx_image::Limits;
+use mlx_image::sizes::Size;
 
 use crate::config::Fields;
 use crate::error::Result;
@@ -10,8 +13,73 @@ pub(crate) fn image_processor(folder: &Path) -> Result<Option<Fields>> {
     if let Some(own) = Fields::read_optional(&folder.join("preprocessor_config.json"))? {
         return Ok(Some(own));
     }
-    match Fields::read_optional(&folder.join("processor_config.json"))? {
+    match processor(folder)? {
         Some(all) => all.section("image_processor"),
         None => Ok(None),
+    }
+}
+
+/// What processor_config.json says.
+pub(super) fn processor(folder: &Path) -> Result<Option<Fields>> {
+    Fields::read_optional(&folder.join("processor_config.json"))
+}
+
+/// Refuses an image processor that leaves out a step or has another scale.
+pub(super) fn expect_all_steps(settings: &Fields) -> Result<()> {
+    for key in ["do_resize", "do_rescale", "do_normalize"] {
+        if settings.optional_flag(key)? == Some(false) {
+            let message = "is false; pictures are always resized, rescaled and normalized";
+            return Err(settings.error(key, message));
+        }
+    }
+    match settings.optional_number("rescale_factor")? {
+        Some(factor) if (factor * 255.0 - 1.0).abs() > 1e-6 => {
+            Err(settings.error("rescale_factor", format_args!("is {factor}; 1/255 alone is supported")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a size that is not the one in config.json.
+pub(super) fn expect_size(settings: &Fields, key: &str, size: usize) -> Result<()> {
+    match settings.optional_size(key)? {
+        Some(other) if other != size => {
+            Err(settings.error(key, format_args!("is {other}, where config.json says {size}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A limit for sizes, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SizeLimit {
+    pub(super) value: u64,
+    /// Its file and key.
+    source: String,
+}
+
+impl SizeLimit {
+    /// The limit under `key`, if it is there.
+    pub(super) fn read(settings: &Fields, key: &str) -> Result<Option<Self>> {
+        let value = settings.optional_size(key)?;
+        Ok(value.map(|value| Self { value: value as u64, source: settings.place(key) }))
+    }
+
+    /// The same where the section `size` of the settings holds it if it is there, which it may be without.
+    pub(super) fn of_size(settings: Option<&Fields>, key: &str, usual: u64) -> Result<Self> {
+        match settings.map(|settings| settings.section("size")).transpose()?.flatten() {
+            Some(size) => Self::read(&size, key)?.ok_or_else(|| size.error(key, "is missing")),
+            None => Ok(Self { value: usual, source: format!("the default of size.{key}") }),
+        }
+    }
+
+    /// Refuses a size that follows from this limit and takes more memory than a decoded picture may.
+    pub(super) fn bound(&self, (height, width): Size) -> Result<Size, mlx_image::Error> {
+        let limit = Limits::default().pixels;
+        if u64::from(height) * u64::from(width) <= limit {
+            return Ok((height, width));
+        }
+        let source = self.source.clone();
+        Err(mlx_image::Error::Resized { width, height, limit, rule: format!("{source} is {}", self.value) })
     }
 }

@@ -7,8 +7,8 @@ use crate::image::Pixels;
 /// The most pixels of a side of a square.
 const MOST: usize = 4096;
 
-/// Pixels of a side of a square: a patch of `vision`, times those of a side that are merged, which `merging` says.
-pub(super) fn side(vision: &Fields, merging: &Fields) -> Result<u32> {
+/// Pixels of a side of a patch, of which `vision` speaks, and patches of a side of a square, of which `merging` does.
+pub(super) fn patch_and_merge(vision: &Fields, merging: &Fields) -> Result<(usize, usize)> {
     let patch = vision.optional_size("patch_size")?.unwrap_or(16);
     let merge = merging.optional_size("spatial_merge_size")?.unwrap_or(2);
     let side = patch.saturating_mul(merge);
@@ -17,7 +17,7 @@ pub(super) fn side(vision: &Fields, merging: &Fields) -> Result<u32> {
             format_args!("with patches of {patch} pixels makes {side}; at most {MOST} are supported");
         return Err(merging.error("spatial_merge_size", message));
     }
-    Ok(side as u32)
+    Ok((patch, merge))
 }
 
 /// Rows and columns of a picture in squares with sides of so many pixels.

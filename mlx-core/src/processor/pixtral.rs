@@ -1,7 +1,10 @@
 //! Pixtral's processor, also of Mistral 3: a row of tokens for each row of patches, a break between rows, an end behind the last one.
 
+use std::path::Path;
+
 use mlx_image::sizes::{self, Size};
 
+use super::files::{self, SizeLimit};
 use super::grid;
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -10,7 +13,7 @@ use crate::text::Tokenizer;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Pixtral {
-    longest_edge: u32,
+    longest_edge: SizeLimit,
     /// Pixels of a side of what becomes one row.
     merged_patch: u32,
     image_break_token: u32,
@@ -19,28 +22,32 @@ pub(super) struct Pixtral {
 
 impl Pixtral {
     pub(super) fn read(
+        folder: &Path,
         config: &Fields,
         vision: &Fields,
         settings: Option<&Fields>,
         tokenizer: &Tokenizer,
     ) -> Result<Self> {
-        let size = settings.map(|settings| settings.section("size")).transpose()?.flatten();
-        let longest_edge = size.map(|size| size.optional_size("longest_edge")).transpose()?.flatten();
+        let (patch, merge) = grid::patch_and_merge(vision, config)?;
+        // Sizes in the image processor's own settings are not used.
+        if let Some(processor) = files::processor(folder)? {
+            files::expect_size(&processor, "patch_size", patch)?;
+            files::expect_size(&processor, "spatial_merge_size", merge)?;
+        }
         let token = |text: &str| {
-            tokenizer.id(text).ok_or_else(|| {
-                Error::request("image", format!("needs the token {text}, which the tokenizer lacks"))
-            })
+            let missing = || format!("lacks the token {text}, which prompts with images need");
+            tokenizer.id(text).ok_or_else(|| Error::file(folder.join("tokenizer.json"), missing()))
         };
         Ok(Self {
-            longest_edge: longest_edge.unwrap_or(1024) as u32,
-            merged_patch: grid::side(vision, config)?,
+            longest_edge: SizeLimit::of_size(settings, "longest_edge", 1024)?,
+            merged_patch: (patch * merge) as u32,
             image_break_token: token("[IMG_BREAK]")?,
             image_end_token: token("[IMG_END]")?,
         })
     }
 
     pub(super) fn size(&self, size: Size) -> Result<Size, mlx_image::Error> {
-        sizes::pixtral(size, self.longest_edge, self.merged_patch)
+        self.longest_edge.bound(sizes::pixtral(size, self.longest_edge.value as u32, self.merged_patch)?)
     }
 
     /// Rows and columns of a picture.

@@ -2,6 +2,7 @@
 
 use mlx_image::sizes::{self, Size};
 
+use super::files::{self, SizeLimit};
 use super::grid;
 use crate::config::Fields;
 use crate::error::Result;
@@ -11,27 +12,34 @@ use crate::image::Pixels;
 pub(super) struct Qwen {
     /// Pixels of a side of what becomes one row.
     merged_patch: u32,
-    min_pixels: u64,
-    max_pixels: u64,
+    min_pixels: SizeLimit,
+    max_pixels: SizeLimit,
 }
 
 impl Qwen {
     pub(super) fn read(vision: &Fields, settings: Option<&Fields>) -> Result<Self> {
-        let size = settings.map(|settings| settings.section("size")).transpose()?.flatten();
-        let limit = |old: &str, key: &str, usual: usize| -> Result<u64> {
-            let outer = settings.map(|settings| settings.optional_size(old)).transpose()?.flatten();
-            let inner = size.as_ref().map(|size| size.optional_size(key)).transpose()?.flatten();
-            Ok(outer.or(inner).unwrap_or(usual) as u64)
+        let (patch, merge) = grid::patch_and_merge(vision, vision)?;
+        if let Some(settings) = settings {
+            files::expect_size(settings, "patch_size", patch)?;
+            files::expect_size(settings, "merge_size", merge)?;
+        }
+        // Older files have the limits outside of `size`.
+        let limit = |old: &str, key: &str, usual: u64| {
+            let outer = settings.map(|settings| SizeLimit::read(settings, old)).transpose()?.flatten();
+            outer.map_or_else(|| SizeLimit::of_size(settings, key, usual), Ok)
         };
         Ok(Self {
-            merged_patch: grid::side(vision, vision)?,
+            merged_patch: (patch * merge) as u32,
             min_pixels: limit("min_pixels", "shortest_edge", 56 * 56)?,
             max_pixels: limit("max_pixels", "longest_edge", 28 * 28 * 1280)?,
         })
     }
 
     pub(super) fn size(&self, size: Size) -> Result<Size, mlx_image::Error> {
-        sizes::qwen(size, self.merged_patch, self.min_pixels, self.max_pixels)
+        let Self { merged_patch, min_pixels, max_pixels } = self;
+        let grows = u64::from(size.0) * u64::from(size.1) < min_pixels.value;
+        let limit = if grows { min_pixels } else { max_pixels };
+        limit.bound(sizes::qwen(size, *merged_patch, min_pixels.value, max_pixels.value)?)
     }
 
     /// Rows and columns of a picture.

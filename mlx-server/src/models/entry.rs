@@ -200,7 +200,10 @@ impl Entry {
                 ModelFolder::open(&self.folder).map_or_else(|_| Abilities::default(), |folder| of(&folder))
             }
         };
-        *self.abilities.get_or_init(read)
+        let abilities = *self.abilities.get_or_init(read);
+        // The files say nothing of a tower that is damaged or has no room.
+        let sees = self.peek(|loaded| loaded.engine.image_processor().is_ok());
+        Abilities { sees: sees.unwrap_or(abilities.sees), ..abilities }
     }
 
     /// A lease of the loaded model, if it runs. After its files have changed it is leased only while it is in use, so that no answer is

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::freed::budget_for;
 use crate::human_bytes::size;
 use crate::model::{Model, ModelSpec, Vision};
+use crate::processor::NoImages;
 
 /// What there is room for beside these models, of which all but the first are adapters of it, and beside one that drafts.
 pub(in crate::engine) fn of_models(
@@ -49,17 +50,18 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
 pub(in crate::engine) fn with_vision(
     capacity: Capacity,
     vision: Option<Result<Vision>>,
-) -> (Result<Vision, String>, Capacity) {
+) -> (Result<Vision, NoImages>, Capacity) {
     let unusable = match vision {
-        None => "cannot be given to a model without a vision tower".to_owned(),
-        Some(Err(error)) => format!("cannot be given: {error}"),
+        None => NoImages::Unsupported("cannot be given to a model without a vision tower".to_owned()),
+        Some(Err(Error::Distributed(why))) => NoImages::Unsupported(format!("cannot be given: {why}")),
+        Some(Err(error)) => NoImages::Unusable(error.to_string()),
         Some(Ok(vision)) => match capacity.with_vision(vision.footprint()) {
             Some(capacity) => return (Ok(vision), capacity),
-            None => format!(
-                "cannot be given: the vision tower takes {} and {} are there beside the model; raise the memory budget",
+            None => NoImages::Unusable(format!(
+                "the vision tower takes {} and {} are there beside the model; raise the memory budget",
                 size(vision.footprint().weight_bytes),
                 size(capacity.shared())
-            ),
+            )),
         },
     };
     (Err(unusable), capacity)
