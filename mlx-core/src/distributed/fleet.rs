@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::link::Link;
 use super::message::{Reply, Request};
 use crate::cache::{Holders, LayersView, StateChange};
 use crate::error::{Error, Result};
@@ -11,27 +12,9 @@ use crate::error::{Error, Result};
 /// How long rank 0 waits before it looks again for workers that are away.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A worker that rank 0 can ask.
-pub(super) trait Peer: Send {
-    /// What it is called in messages.
-    fn name(&self) -> String;
-
-    /// Its answer to a question.
-    ///
-    /// # Errors
-    /// It is away, and what it held is lost.
-    fn call(&mut self, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>), String>;
-
-    /// Forgets the connection.
-    fn leave(&mut self);
-
-    /// Looks for it after it was away; an error if it is not ready yet. Takes a few seconds at most.
-    fn join(&mut self) -> Result<(), String>;
-}
-
 /// All workers, in the order of their layers.
 pub(super) struct Fleet {
-    peers: Mutex<Vec<Box<dyn Peer>>>,
+    links: Mutex<Vec<Link>>,
     presence: Mutex<Presence>,
     last_id: AtomicU64,
     /// States that the workers may drop: those that each does not know of.
@@ -51,10 +34,10 @@ enum Presence {
 
 impl Fleet {
     /// Workers that are ready.
-    pub(super) fn new(peers: Vec<Box<dyn Peer>>) -> Self {
-        let released = Mutex::new(vec![Vec::new(); peers.len()]);
+    pub(super) fn new(links: Vec<Link>) -> Self {
+        let released = Mutex::new(vec![Vec::new(); links.len()]);
         Self {
-            peers: Mutex::new(peers),
+            links: Mutex::new(links),
             presence: Mutex::new(Presence::All),
             last_id: AtomicU64::new(0),
             released,
@@ -75,16 +58,16 @@ impl Fleet {
             return Err(Error::Distributed(message));
         }
         let outcome = {
-            let mut peers = lock(&self.peers);
-            let outcome = peers[place].call(request, payload);
-            outcome.map_err(|message| format!("{} {message}", peers[place].name()))
+            let mut links = lock(&self.links);
+            let outcome = links[place].call(request, payload);
+            outcome.map_err(|message| format!("{} {message}", links[place].name()))
         };
         outcome.map_err(|message| self.lose(message))
     }
 
     /// Takes all workers for lost: none of them holds a state any more.
     pub(super) fn lose(&self, message: String) -> Error {
-        lock(&self.peers).iter_mut().for_each(|peer| peer.leave());
+        lock(&self.links).iter_mut().for_each(Link::leave);
         lock(&self.released).iter_mut().for_each(Vec::clear);
         let mut presence = lock(&self.presence);
         if let Presence::All = *presence {
@@ -96,17 +79,17 @@ impl Fleet {
 
     /// The same for an answer that makes no sense.
     pub(super) fn senseless(&self, place: usize) -> Error {
-        let name = lock(&self.peers)[place].name();
+        let name = lock(&self.links)[place].name();
         self.lose(format!("{name} sent an answer that makes no sense"))
     }
 
     /// Whether all workers are there, after a look at each if `ask`. Once the engine knows that one is not, and holds no states any
     /// more, looks for them.
     pub(super) fn attend(&self, ask: bool) -> Result<()> {
-        let peers = lock(&self.peers).len();
+        let count = lock(&self.links).len();
         let is_here = matches!(*lock(&self.presence), Presence::All);
         if is_here && ask {
-            for place in 0..peers {
+            for place in 0..count {
                 let released = self.take_released(place);
                 let outcome = self.call(place, &Request::Ping { released }, &[]);
                 if !matches!(outcome?.0, Reply::Pong) {
@@ -119,12 +102,10 @@ impl Fleet {
         if !std::mem::replace(is_known, true) || looked.elapsed() < PAUSE {
             return Err(Error::Distributed(message.clone()));
         }
-        for peer in &mut *lock(&self.peers) {
-            if let Err(error) = peer.join() {
-                *message = format!("{} {error}", peer.name());
-                *looked = Instant::now();
-                return Err(Error::Distributed(message.clone()));
-            }
+        if let Err(error) = join_all(&mut lock(&self.links)) {
+            *message = error;
+            *looked = Instant::now();
+            return Err(Error::Distributed(message.clone()));
         }
         tracing::info!("all machines that hold the model are there");
         *presence = Presence::All;
@@ -143,24 +124,39 @@ impl Holders for Fleet {
     }
 
     fn change(&self, id: u64, change: StateChange) -> Result<Vec<LayersView>> {
-        let peers = lock(&self.peers).len();
+        let count = lock(&self.links).len();
         let of_worker = |place| {
             let released = self.take_released(place);
             match self.call(place, &Request::Change { id, change, released }, &[])?.0 {
                 Reply::Changed(view) => Ok(view),
                 Reply::Failed { message } => {
-                    let name = lock(&self.peers)[place].name();
+                    let name = lock(&self.links)[place].name();
                     Err(self.lose(format!("{name} could not change a state: {message}")))
                 }
                 _ => Err(self.senseless(place)),
             }
         };
-        (0..peers).map(of_worker).collect()
+        (0..count).map(of_worker).collect()
     }
 
     fn release(&self, id: u64) {
         lock(&self.released).iter_mut().for_each(|released| released.push(id));
     }
+}
+
+/// Looks for workers that are away, then asks all of them: those that were there first may have gone meanwhile.
+fn join_all(links: &mut [Link]) -> Result<(), String> {
+    for link in &mut *links {
+        match link.join() {
+            Ok(true) => {}
+            Ok(false) => return Err(format!("{} is loading its part of the model", link.name())),
+            Err(error) => return Err(format!("{} {error}", link.name())),
+        }
+    }
+    for link in links {
+        link.ping().map_err(|error| format!("{} {error}", link.name()))?;
+    }
+    Ok(())
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

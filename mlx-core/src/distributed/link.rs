@@ -4,10 +4,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
-use super::fleet::Peer;
 use super::key::{Key, are_equal, nonce};
-use super::message::{PROTOCOL, Part, Reply, Request, VERSION};
-use super::pipeline::Joined;
+use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
 
 /// How long a connection and each step of the greeting may take.
 const GREETING: Duration = Duration::from_secs(3);
@@ -42,14 +40,18 @@ pub(super) struct Link {
     key: Key,
     silence: Duration,
     /// What it is to load, once that is known, and what it said when it had done so for the first time.
-    part: Option<(Part, Joined)>,
+    part: Option<(Part, Loaded)>,
     state: State,
 }
 
 enum State {
     Away,
     /// It is loading its part.
-    Loading(Connection),
+    Loading {
+        connection: Connection,
+        /// When it last said how far it is.
+        heard: Instant,
+    },
     Ready(Connection),
 }
 
@@ -60,15 +62,22 @@ impl Link {
         Self { address, rank, key, silence, part: None, state: State::Away }
     }
 
+    /// Connects to the first of its addresses that can be reached.
+    fn connect(&self) -> Outcome<TcpStream> {
+        let addresses = self.address.to_socket_addrs();
+        let mut error = "has no address".to_owned();
+        for address in addresses.map_err(|error| format!("has no address: {error}"))? {
+            match TcpStream::connect_timeout(&address, GREETING) {
+                Ok(stream) => return Ok(stream),
+                Err(why) => error = format!("cannot be reached: {why}; is `mlx worker` running there?"),
+            }
+        }
+        Err(error)
+    }
+
     /// Greets it; gives the bytes that it may take.
     pub(super) fn greet(&mut self) -> Result<u64, Refusal> {
-        let addresses = self.address.to_socket_addrs();
-        let mut addresses =
-            addresses.map_err(|error| Refusal::lasting(format!("has no address: {error}")))?;
-        let Some(address) = addresses.next() else { return Err(Refusal::lasting("has no address".into())) };
-        let stream = TcpStream::connect_timeout(&address, GREETING)
-            .map_err(|error| format!("cannot be reached: {error}; is `mlx worker` running there?"))?;
-        let mut connection = Connection::new(stream, self.silence.max(GREETING))?;
+        let mut connection = Connection::new(self.connect()?, self.silence.max(GREETING))?;
         let theirs = match connection.expect(GREETING)?.0 {
             Reply::Hello { protocol: PROTOCOL, version, nonce } if version == VERSION => nonce,
             Reply::Hello { version, protocol, .. } => {
@@ -96,7 +105,7 @@ impl Link {
                     return Err(Refusal::lasting("has another key".into()));
                 }
                 connection.trust(self.silence)?;
-                self.state = State::Loading(connection);
+                self.state = State::Loading { connection, heard: Instant::now() };
                 Ok(budget)
             }
             other => Err(refusal(other)),
@@ -106,68 +115,77 @@ impl Link {
     /// Has it load its part, which [`wait`](Self::wait) waits for. It was greeted.
     pub(super) fn load(&mut self, part: &Part) -> Outcome<()> {
         match &self.state {
-            State::Loading(connection) => connection.send(&Request::Load(part.clone()), &[]),
+            State::Loading { connection, .. } => connection.send(&Request::Load(part.clone()), &[]),
             State::Away | State::Ready(_) => Err("was not greeted".into()),
         }
     }
 
     /// Waits until it is ready, or until then.
-    fn look(&mut self, until: Instant) -> Result<Option<Joined>, Refusal> {
-        let State::Loading(connection) = &mut self.state else { return Err("is away".to_owned().into()) };
+    fn look(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
+        let State::Loading { connection, heard } = &mut self.state else {
+            return Err("is away".to_owned().into());
+        };
         loop {
             match connection.receive(until)? {
-                None => return Ok(None),
-                Some((Reply::Loading { .. }, _)) => {}
-                Some((Reply::Ready { room, fingerprint, .. }, _)) => {
-                    return Ok(Some(Joined { room, fingerprint }));
+                None if heard.elapsed() > REPLY_TIMEOUT => {
+                    let minutes = REPLY_TIMEOUT.as_secs() / 60;
+                    let message =
+                        format!("did not say within {minutes} minutes how far it has loaded its part");
+                    return Err(Refusal::lasting(message));
                 }
+                None => return Ok(None),
+                Some((Reply::Loading { .. }, _)) => *heard = Instant::now(),
+                Some((Reply::Ready(loaded), _)) => return Ok(Some(loaded)),
                 Some((other, _)) => return Err(refusal(other)),
             }
         }
     }
 
     /// Waits until it has loaded its part for the first time, or until then.
-    pub(super) fn wait(&mut self, part: &Part, until: Instant) -> Result<Option<Joined>, Refusal> {
+    pub(super) fn wait(&mut self, part: &Part, until: Instant) -> Result<Option<Loaded>, Refusal> {
         let found = self.look(until)?;
-        if let Some(joined) = &found {
-            self.part = Some((part.clone(), joined.clone()));
+        if let Some(loaded) = &found {
+            self.part = Some((part.clone(), loaded.clone()));
             self.become_ready();
         }
         Ok(found)
     }
 
     fn become_ready(&mut self) {
-        if let State::Loading(connection) = std::mem::replace(&mut self.state, State::Away) {
+        if let State::Loading { connection, .. } = std::mem::replace(&mut self.state, State::Away) {
             self.state = State::Ready(connection);
         }
     }
 
-    /// Greets it again after it was away, and has it load its part.
-    fn come_back(&mut self) -> Outcome<()> {
+    /// Greets it again after it was away, and has it load its part; false if it is still at that.
+    fn come_back(&mut self) -> Outcome<bool> {
         let Some((part, before)) = self.part.clone() else { return Err("was never ready".into()) };
         if let State::Away = self.state {
             self.greet().map_err(|refusal| refusal.message)?;
             self.load(&part)?;
         }
         let found = self.look(Instant::now() + LOOK).map_err(|refusal| refusal.message)?;
-        let joined = found.ok_or("is loading its part of the model")?;
-        if joined.fingerprint != before.fingerprint {
+        let Some(loaded) = found else { return Ok(false) };
+        if loaded.fingerprint != before.fingerprint {
             return Err("has other weights than before; start this server again".into());
         }
-        if joined.room < before.room {
+        if loaded.room < before.room {
             return Err("has less memory than before; start this server again".into());
         }
         self.become_ready();
-        Ok(())
+        Ok(true)
     }
-}
 
-impl Peer for Link {
-    fn name(&self) -> String {
+    /// What it is called in messages.
+    pub(super) fn name(&self) -> String {
         format!("rank {} ({})", self.rank, self.address)
     }
 
-    fn call(&mut self, request: &Request, payload: &[u8]) -> Outcome<(Reply, Vec<u8>)> {
+    /// Its answer to a question.
+    ///
+    /// # Errors
+    /// It is away, and what it held is lost.
+    pub(super) fn call(&mut self, request: &Request, payload: &[u8]) -> Outcome<(Reply, Vec<u8>)> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         connection.send(request, payload)?;
         match connection.expect(REPLY_TIMEOUT)? {
@@ -176,21 +194,28 @@ impl Peer for Link {
         }
     }
 
-    fn leave(&mut self) {
+    /// Forgets the connection.
+    pub(super) fn leave(&mut self) {
         self.state = State::Away;
     }
 
-    fn join(&mut self) -> Outcome<()> {
+    /// Looks for it after it was away; false if it is still loading. Takes a few seconds at most.
+    pub(super) fn join(&mut self) -> Outcome<bool> {
         if let State::Ready(_) = self.state {
-            return Ok(());
+            return Ok(true);
         }
-        let outcome = self.come_back();
-        let is_loading = matches!(self.state, State::Loading(_));
-        if outcome.is_err() && !(is_loading && outcome.as_ref().is_err_and(|it| it.starts_with("is loading")))
-        {
-            self.leave();
+        self.come_back().inspect_err(|_| self.leave())
+    }
+
+    /// Asks whether it is there.
+    pub(super) fn ping(&mut self) -> Outcome<()> {
+        match self.call(&Request::Ping { released: Vec::new() }, &[]) {
+            Ok((Reply::Pong, _)) => Ok(()),
+            outcome => {
+                self.leave();
+                Err(outcome.err().unwrap_or_else(|| "sent an answer that makes no sense".into()))
+            }
         }
-        outcome
     }
 }
 

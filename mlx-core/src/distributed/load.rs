@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::divided::Divided;
-use super::fleet::{Fleet, Peer};
+use super::fleet::Fleet;
 use super::link::{Link, Refusal};
-use super::message::Part;
-use super::pipeline::{Joined, PipelineModel};
+use super::message::{Loaded, Part};
+use super::pipeline::PipelineModel;
 use super::plan;
 use super::workers::Workers;
 use crate::error::{Error, Result};
@@ -49,22 +49,21 @@ pub(crate) fn load(
         link.load(part).map_err(|message| failed(link, &message))?;
     }
     // A refusal comes at once.
-    let mut joined: Vec<Option<Joined>> = Vec::new();
+    let mut loaded: Vec<Option<Loaded>> = Vec::new();
     for (link, part) in links.iter_mut().zip(&parts) {
-        joined
+        loaded
             .push(link.wait(part, Instant::now() + RETRY).map_err(|refusal| failed(link, &refusal.message))?);
     }
     let local = divided.load(&ranges[0], progress)?;
     let mut ready = Vec::new();
-    for ((link, part), mut known) in links.iter_mut().zip(&parts).zip(joined) {
+    for ((link, part), mut known) in links.iter_mut().zip(&parts).zip(loaded) {
         while known.is_none() {
             let until = Instant::now() + workers.silence;
             known = link.wait(part, until).map_err(|refusal| failed(link, &refusal.message))?;
         }
         ready.extend(known);
     }
-    let peers = links.into_iter().map(|link| Box::new(link) as Box<dyn Peer>).collect();
-    Ok(Box::new(PipelineModel::new(divided, local, ranges, Fleet::new(peers), &ready)))
+    Ok(Box::new(PipelineModel::new(divided, local, ranges, Fleet::new(links), &ready)))
 }
 
 /// Greets a worker, which may come up only now.

@@ -68,6 +68,17 @@ pub(crate) struct Part {
     pub(crate) keep_packed: bool,
 }
 
+/// What a worker says of the layers that it has loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Loaded {
+    /// Bytes of the weights on the device.
+    pub(crate) weight_bytes: u64,
+    /// Bytes that are left beside them.
+    pub(crate) room: u64,
+    /// A hash of the weights and of everything that config.json says about them, in hexadecimal.
+    pub(crate) fingerprint: String,
+}
+
 /// A pass at some layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Advance {
@@ -114,14 +125,7 @@ pub(crate) enum Reply {
         total: u64,
     },
     /// To [`Request::Load`].
-    Ready {
-        /// Bytes of the weights on the device.
-        weight_bytes: u64,
-        /// Bytes that are left beside them.
-        room: u64,
-        /// A hash of the weights and of everything that config.json says about them, in hexadecimal.
-        fingerprint: String,
-    },
+    Ready(Loaded),
     /// To [`Request::Advance`]. The hidden states are behind the message.
     Advanced {
         /// The layer that comes next.

@@ -9,20 +9,11 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
 use super::fleet::Fleet;
-use super::message::{Advance, Reply, Request, float_bytes};
+use super::message::{Advance, Loaded, Reply, Request, float_bytes};
 use crate::array;
 use crate::cache::{RemoteLayers, SequenceState, Variant};
 use crate::error::{Error, Result};
 use crate::model::{Batch, Decoder, Model, ModelSpec, Pass};
-
-/// What a worker said when it was ready.
-#[derive(Debug, Clone)]
-pub(super) struct Joined {
-    /// Bytes that are left beside its weights.
-    pub(super) room: u64,
-    /// A hash of its weights, in hexadecimal.
-    pub(super) fingerprint: String,
-}
 
 /// A model on several machines.
 pub(super) struct PipelineModel {
@@ -41,15 +32,15 @@ impl PipelineModel {
         local: Decoder,
         ranges: Vec<Range<usize>>,
         fleet: Fleet,
-        joined: &[Joined],
+        loaded: &[Loaded],
     ) -> Self {
         let mut spec = divided.spec().clone();
         spec.weight_bytes = local.spec().weight_bytes;
         spec.footprint = divided.widest_footprint(&ranges);
         // A step that has begun here would wait for the one before it there.
         spec.first_half = 0;
-        spec.room_elsewhere = joined.iter().map(|worker| worker.room).min();
-        let parts: Vec<&str> = joined.iter().map(|worker| worker.fingerprint.as_str()).collect();
+        spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
+        let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
         let whole = format!("{:032x} {ranges:?} {}", local.spec().fingerprint, parts.join(" "));
         spec.fingerprint = xxh3_128(whole.as_bytes());
         Self { spec, divided, local, ranges, fleet: Arc::new(fleet) }

@@ -68,7 +68,7 @@ pub(crate) fn plan(folder: &Path, policy: WeightPolicy, ranks: usize, budget: u6
     spec.weight_bytes = shares[0].weight_bytes;
     spec.footprint = divided.widest_footprint(&ranges);
     let room = |share: &Share| (budget - freed(budget)).saturating_sub(share.weight_bytes);
-    spec.room_elsewhere = shares[1..].iter().map(room).min();
+    spec.room_elsewhere = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     Ok(Plan { shares, crossings: 2 * (ranks - 1), hidden_bytes, spec })
 }

@@ -22,11 +22,6 @@ impl Stage {
         Self { decoder, layers, states: HashMap::new() }
     }
 
-    /// The layers.
-    pub(super) fn layers(&self) -> &Range<usize> {
-        &self.layers
-    }
-
     /// Drops all states.
     pub(super) fn clear(&mut self) {
         self.states.clear();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, Outcome};
 use super::divided::Divided;
 use super::key::{Key, are_equal, nonce};
-use super::message::{PROTOCOL, Part, Reply, Request, VERSION};
+use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
 use super::stage::Stage;
 use super::workers::TIMEOUT_RANGE;
 use crate::array;
@@ -73,7 +73,7 @@ pub struct Worker {
     budget: u64,
     backend: Backend,
     /// What was loaded, and the layers.
-    loaded: Option<(Part, Reply, Stage)>,
+    loaded: Option<(Part, Loaded, Stage)>,
     _wired: Wired,
 }
 
@@ -192,17 +192,15 @@ impl Worker {
             // Two parts would not fit.
             self.loaded = None;
             match self.read(connection, part, tell) {
-                Ok((reply, stage)) => self.loaded = Some((part.clone(), reply, stage)),
+                Ok((loaded, stage)) => self.loaded = Some((part.clone(), loaded, stage)),
                 Err(error) => return refuse(connection, &format!("cannot load its part: {error}")),
             }
         }
-        let Some((_, reply, stage)) = &self.loaded else { return Err("has no part".into()) };
-        if let Reply::Ready { weight_bytes, .. } = reply {
-            let layers = [stage.layers().start, stage.layers().end];
-            let Part { rank, ranks, .. } = *part;
-            tell(WorkerEvent::Ready { rank, ranks, layers, weight_bytes: *weight_bytes });
-        }
-        connection.send(reply, &[])
+        let Some((_, loaded, _)) = &self.loaded else { return Err("has no part".into()) };
+        let layers = [part.layers.start, part.layers.end];
+        let Part { rank, ranks, .. } = *part;
+        tell(WorkerEvent::Ready { rank, ranks, layers, weight_bytes: loaded.weight_bytes });
+        connection.send(&Reply::Ready(loaded.clone()), &[])
     }
 
     fn read(
@@ -210,7 +208,7 @@ impl Worker {
         connection: &Connection,
         part: &Part,
         tell: &mut impl FnMut(WorkerEvent),
-    ) -> Result<(Reply, Stage)> {
+    ) -> Result<(Loaded, Stage)> {
         let Part { floats, keep_packed, .. } = *part;
         let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
         let divided = Divided::open(&self.folder, policy)?;
@@ -245,8 +243,8 @@ impl Worker {
         let spec = decoder.spec();
         let weight_bytes = spec.weight_bytes;
         let fingerprint = format!("{:032x}", spec.fingerprint);
-        let ready = Reply::Ready { weight_bytes, room: room.saturating_sub(weight_bytes), fingerprint };
-        Ok((ready, Stage::new(decoder, part.layers.clone())))
+        let loaded = Loaded { weight_bytes, room: room.saturating_sub(weight_bytes), fingerprint };
+        Ok((loaded, Stage::new(decoder, part.layers.clone())))
     }
 
     fn answer(&mut self, connection: &Connection, request: &Request, payload: &[u8]) -> Outcome<()> {

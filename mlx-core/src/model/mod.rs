@@ -170,8 +170,8 @@ pub struct ModelSpec {
     pub fingerprint: u128,
     /// How many layers the first half of a decode step has; 0 if a step has no halves.
     pub(crate) first_half: usize,
-    /// Bytes that are left beside the weights on the machine with the fewest, where other machines hold some layers.
-    pub(crate) room_elsewhere: Option<u64>,
+    /// Where other machines hold some layers: bytes that are left beside the weights of the one with the fewest, and its rank.
+    pub(crate) room_elsewhere: Option<(u64, usize)>,
     /// The longest sequence of the default variant, if the model has another one (LongRoPE).
     short_context: Option<usize>,
 }

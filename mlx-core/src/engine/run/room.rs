@@ -72,12 +72,6 @@ pub(in crate::engine) fn budget(options: &EngineOptions) -> Result<u64> {
     options.memory_budget.map_or_else(default_memory_budget, Ok)
 }
 
-/// The same, but no more than leaves what there is for requests on the machine that has the least.
-fn budget_beside(spec: &ModelSpec, options: &EngineOptions) -> Result<u64> {
-    let own = budget(options)?;
-    Ok(spec.room_elsewhere.map_or(own, |room| own.min(budget_for(spec.weight_bytes + room))))
-}
-
 /// The most rows of a pass for so many sequences, with padding and drafts.
 pub(super) fn step_rows(sequences: usize) -> usize {
     sequences.next_power_of_two().max(8)
@@ -94,13 +88,19 @@ pub(in crate::engine) fn capacity(
     // The first layers of the next step, and what guesses of its tokens are computed from.
     let guessed = spec.footprint.pass(rows, 0) + 2 * rows as u64 * spec.footprint.logits_per_row;
     let ahead = if backend.runs_ahead { guessed } else { 0 };
-    Capacity::new(
-        spec,
-        draft,
-        Chunks::new(backend.fused_attention),
-        rows,
-        options.max_running.max(1),
-        answers + ahead,
-        budget_beside(spec, options)?,
-    )
+    let (chunks, running) = (Chunks::new(backend.fused_attention), options.max_running.max(1));
+    let within = |bytes| Capacity::new(spec, draft, chunks, rows, running, answers + ahead, bytes);
+    let own = budget(options)?;
+    let capacity = within(own)?;
+    // No more than leaves what there is for requests on the machine that has the least.
+    match spec.room_elsewhere.map(|(room, rank)| (room, rank, budget_for(spec.weight_bytes + room))) {
+        Some((room, rank, bytes)) if bytes < own => within(bytes).map_err(|_| {
+            let message = format!(
+                "of rank {rank} leaves {} beside its weights, too little for passes and the shortest request; raise it there",
+                size(room)
+            );
+            Error::option("memory_budget", message)
+        }),
+        _ => Ok(capacity),
+    }
 }
