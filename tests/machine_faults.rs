@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,11 +13,16 @@ use mlx_tests::workers::{SILENCE, ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, model_folder, run};
 
 /// What a connection does to the bytes.
-const PASS: usize = 0;
-const CUT: usize = 1;
-const STALL: usize = 2;
-const SLOW: usize = 3;
-const GARBAGE: usize = 4;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Cut,
+    Stall,
+    Slow,
+    Garbage,
+}
+
+const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
 /// Within this time every stream ends, and a machine that is back is found.
 const SOON: Duration = Duration::from_secs(20);
@@ -26,7 +30,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// Stands between rank 0 and a worker.
 struct Proxy {
     address: SocketAddr,
-    mode: Arc<AtomicUsize>,
+    fault: Arc<Mutex<Fault>>,
     worker: Arc<Mutex<SocketAddr>>,
 }
 
@@ -34,45 +38,50 @@ impl Proxy {
     fn start(worker: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let mode = Arc::new(AtomicUsize::new(PASS));
+        let fault = Arc::new(Mutex::new(Fault::None));
         let worker = Arc::new(Mutex::new(worker));
-        let (shared, place) = (Arc::clone(&mode), Arc::clone(&worker));
+        let (shared, place) = (Arc::clone(&fault), Arc::clone(&worker));
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(*place.lock().expect("no panic")) else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let ends = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
-                    let mode = Arc::clone(&shared);
-                    std::thread::spawn(move || pump(ends.0, ends.1, &mode));
+                    let fault = Arc::clone(&shared);
+                    std::thread::spawn(move || pump(ends.0, ends.1, &fault));
                 }
             }
         });
-        Self { address, mode, worker }
+        Self { address, fault, worker }
+    }
+
+    fn set(&self, fault: Fault) {
+        *self.fault.lock().expect("no panic") = fault;
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, mode: &AtomicUsize) {
+fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>) {
+    let present = || *fault.lock().expect("no panic");
     from.set_read_timeout(Some(Duration::from_millis(10))).expect("a socket");
     let mut buffer = [0; 4096];
     loop {
         let count = match from.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => count,
-            Err(_) if mode.load(Ordering::Relaxed) == CUT => break,
+            Err(_) if present() == Fault::Cut => break,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
             Err(_) => break,
         };
-        match mode.load(Ordering::Relaxed) {
-            CUT => break,
-            STALL => {
-                while mode.load(Ordering::Relaxed) == STALL {
+        match present() {
+            Fault::Cut => break,
+            Fault::Stall => {
+                while present() == Fault::Stall {
                     std::thread::sleep(Duration::from_millis(10));
                 }
                 break;
             }
-            SLOW => std::thread::sleep(Duration::from_millis(20)),
-            GARBAGE => buffer[count / 2] ^= 0x55,
-            _ => {}
+            Fault::Slow => std::thread::sleep(Duration::from_millis(20)),
+            Fault::Garbage => buffer[count / 2] ^= 0x55,
+            Fault::None => {}
         }
         if to.write_all(&buffer[..count]).is_err() {
             break;
@@ -115,13 +124,13 @@ fn every_stream_ends_and_the_engine_goes_on() {
     let idle = engine.stats();
     let (mut dice, mut failed, mut whole) = (Dice::new(7), 0, 0);
     for round in 0..rounds {
-        let fault = 1 + round % 4;
+        let fault = FAULTS[round % FAULTS.len()];
         let submit = |prompt: &Vec<u32>| {
             engine.submit(engine.request(prompt.clone(), &greedy(60)).expect("all are there")).expect("room")
         };
         let generations: Vec<_> = prompts.iter().map(submit).collect();
         std::thread::sleep(Duration::from_millis(dice.below(400) as u64));
-        proxy.mode.store(fault, Ordering::Relaxed);
+        proxy.set(fault);
         let begun = Instant::now();
         for (generation, expected) in generations.into_iter().zip(&expected) {
             let outcome = collect(generation);
@@ -139,9 +148,13 @@ fn every_stream_ends_and_the_engine_goes_on() {
             }
         }
         assert!(begun.elapsed() < SOON, "round {round} took {:?}", begun.elapsed());
-        proxy.mode.store(PASS, Ordering::Relaxed);
+        proxy.set(Fault::None);
         // What was cut or stalled is noticed within a second or two, if it was not in the middle of an answer.
-        std::thread::sleep(if fault == SLOW { Duration::ZERO } else { SILENCE + Duration::from_secs(2) });
+        std::thread::sleep(if fault == Fault::Slow {
+            Duration::ZERO
+        } else {
+            SILENCE + Duration::from_secs(2)
+        });
         wait_for(&engine);
         let after = run(&engine, &prompts[0], &greedy(60));
         let found = (&after.finished.reason, after.ids());
@@ -167,11 +180,11 @@ fn results_are_bit_exact_after_a_machine_was_lost_during_the_check() {
     let proxy = Proxy::start(worker.address);
     let engine = Engine::start(folder.path(), &options(&[proxy.address]), |_, _| {}).expect("it is there");
     let exact = RequestOptions { exact: Some(true), ..greedy(20) };
-    proxy.mode.store(STALL, Ordering::Relaxed);
+    proxy.set(Fault::Stall);
     let lost = engine.request(prompts()[0].clone(), &exact).expect_err("the check is cut").to_string();
     assert!(lost.contains("rank 1"), "{lost}");
     assert!(engine.outage().is_some(), "it is recorded before a client knows of it");
-    proxy.mode.store(PASS, Ordering::Relaxed);
+    proxy.set(Fault::None);
     wait_for(&engine);
     assert_eq!(run(&engine, &prompts()[0], &exact).finished.exactness, Exactness::Bit);
 }
@@ -201,7 +214,7 @@ fn a_worker_that_ends_and_starts_again_is_found() {
 }
 
 #[test]
-fn who_does_not_fit_is_refused_at_the_start() {
+fn mismatched_workers_are_refused() {
     let _turn = cpu();
     let (folder, other) = (with_layers("llama-f32", 4), with_layers("llama-bias-f32", 4));
     let refusal = |folder: &Path, workers: Workers| {
@@ -224,10 +237,15 @@ fn who_does_not_fit_is_refused_at_the_start() {
     let second = refusal(folder.path(), of(&worker.address));
     assert!(second.contains("works for another rank 0"), "{second}");
     drop(engine);
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
-    assert!(refusal(folder.path(), of(&nobody)).contains("cannot be reached"));
+    let unused_address =
+        TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
+    assert!(refusal(folder.path(), of(&unused_address)).contains("cannot be reached"));
     let many = Workers { patience, ..workers(&[worker.address; 4]) };
     assert!(refusal(&model_folder("llama-f32"), many).contains("works for another rank 0"));
     let small = ThreadWorker::start_with(folder.path(), Key::default(), Some(1000));
     assert!(refusal(folder.path(), of(&small.address)).contains("memory_budget"));
+    // Its layers fit, and nothing beside them.
+    let full = ThreadWorker::start_with(folder.path(), Key::default(), Some(1 << 20));
+    let refused = refusal(folder.path(), of(&full.address));
+    assert!(refused.starts_with("memory_budget: of rank 1 leaves"), "{refused}");
 }

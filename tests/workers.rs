@@ -95,7 +95,7 @@ fn an_answer_ends_with_an_error_when_a_worker_is_killed_or_stopped_and_the_serve
     std::fs::write(&config, object.to_string()).expect("it can be written");
     std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
     let mut worker = Worker::start(folder.path(), "0");
-    let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("127.0.0.1:{}", worker.port)] }]);
+    let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("localhost:{}", worker.port)] }]);
     std::fs::write(folder.path().join("hosts.json"), hosts.to_string()).expect("it can be written");
     let path = |name: &str| folder.path().join(name).to_str().expect("utf-8").to_owned();
     let (hosts, key) = (path("hosts.json"), path("key"));
