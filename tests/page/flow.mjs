@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { answers } from "./answers.mjs";
 import { guide, scripted } from "./conversations.mjs";
 import { looks, menu } from "./menu.mjs";
+import { pictures } from "./pictures.mjs";
 import { Trial } from "./support.mjs";
 
 const trial = await Trial.start(...process.argv.slice(2));
@@ -25,7 +26,7 @@ try {
 
   await trial.serve(...trial.models());
   const other = await trial.open();
-  for (const steps of [scripted, answers, menu, looks]) await run(steps, other);
+  for (const steps of [scripted, answers, pictures, menu, looks]) await run(steps, other);
   assert.deepEqual([trial.foreign, trial.faults, trial.refusals], [[], [], []], "foreign requests, faults, refusals of the policy");
 
   await run({

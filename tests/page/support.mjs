@@ -11,6 +11,8 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url)), root = join(here, "../..");
 const ARGUMENTS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync".split(" ");
 
+/** The folder of a tiny model that sees, with pictures. */
+export const seen = join(root, "tests/golden/pictures/mistral3-f32");
 export const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Starts the server on a free port; gives the process with its `port`. */
@@ -77,12 +79,12 @@ export class Trial {
     return trial;
   }
 
-  /** The flags of two models: one that follows script.json, and one with random weights. */
+  /** The flags of three models: one that follows script.json, and two with random weights, of which one sees. */
   models() {
     const scripted = join(this.files, "model");
     const made = spawnSync("python3", [join(root, "tests/clients/scripted_model.py"), scripted, join(here, "script.json")], { encoding: "utf8" });
     if (made.status !== 0) throw new Error("the scripted model was not made: " + (made.error ?? made.stderr));
-    return ["-m", "scripted=" + scripted, "-m", "random=" + join(root, "tests/golden/models/llama-f32")];
+    return ["-m", "scripted=" + scripted, "-m", "random=" + join(root, "tests/golden/models/llama-f32"), "-m", "seeing=" + seen];
   }
 
   /** Starts a server with these flags in place of the one before. */

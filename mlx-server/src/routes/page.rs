@@ -22,7 +22,7 @@ const PAGE: &str = include_str!("../../page/index.html");
 /// What the page may do.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "default-src 'none'; connect-src 'self'; style-src '{}'; script-src '{}'; img-src 'none'; base-uri 'none'; \
+        "default-src 'none'; connect-src 'self'; style-src '{}'; script-src '{}'; img-src data:; base-uri 'none'; \
          frame-ancestors 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
         hash_of("style"),
         hash_of("script")
