@@ -21,9 +21,11 @@ fn a_tower_that_is_not_supported_is_named() {
         let folder = mlx_tests::model_folder(name);
         Vision::load(&folder, WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).map(drop)
     };
-    for (name, word) in
-        [("gemma4-f32", "gemma4"), ("qwen2_vl-f32", "qwen2_vl"), ("llama-f32", "vision_config")]
-    {
+    for (name, word) in [
+        ("gemma4_unified-f32", "gemma4_unified"),
+        ("qwen2_vl-f32", "qwen2_vl"),
+        ("llama-f32", "vision_config"),
+    ] {
         let error = load(name).expect_err(name).to_string();
         assert!(error.contains(word), "{error}");
     }
@@ -63,6 +65,13 @@ fn a_tower_that_does_not_fit_its_text_is_refused_by_name() {
             json!([3]),
             "deepstack_visual_indexes names layer 3; there are 3",
         ),
+        ("gemma4-f32", "vision_config.num_key_value_heads", json!(3), "num_key_value_heads is 3"),
+        ("gemma4-f32", "vision_config.head_dim", json!(18), "head_dim is 18"),
+        ("gemma4-f32", "vision_config.patch_size", json!(1 << 30), "patch_size is 1073741824"),
+        ("gemma4-f32", "vision_config.intermediate_size", json!(1u64 << 40), "intermediate_size is"),
+        ("gemma4-f32", "vision_config.attention_bias", json!(true), "attention_bias is true"),
+        ("gemma4-f32", "vision_config.hidden_activation", json!("xielu"), "hidden_activation \"xielu\""),
+        ("gemma4-f32", "vision_config.rope_parameters.rope_type", json!("yarn"), "rope_type \"yarn\""),
     ] {
         let copy = changed(name, "config.json", path, value);
         let policy = WeightPolicy::new(Backend::CPU, false);
@@ -87,17 +96,26 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
         ("qwen3_5-f32", "size", json!({"longest_edge": 9216}), "size.shortest_edge is missing"),
         ("qwen3_vl-f32", "size", json!({"shortest_edge": 1024}), "size.longest_edge is missing"),
         ("qwen3_vl-f32", "size", json!(224), "size is 224"),
+        ("gemma4-f32", "do_resize", json!(false), "do_resize is false"),
+        ("gemma4-f32", "do_rescale", json!(false), "do_rescale is false"),
+        ("gemma4-f32", "patch_size", json!(16), "patch_size is 16, where config.json says 4"),
+        ("gemma4-f32", "pooling_kernel_size", json!(2), "pooling_kernel_size is 2, where config.json says 3"),
+        ("gemma4-f32", "max_soft_tokens", json!(100), "max_soft_tokens is 100"),
+        // With more tokens a picture may be longer.
+        ("gemma4-f32", "max_soft_tokens", json!(140), "position_embedding_size is 210"),
     ] {
         let copy = changed(name, SETTINGS, path, value);
         let images = ModelFolder::open(copy.path()).expect("the text can be read").images;
         let why = images.expect_err(path).to_string();
-        assert!(why.contains("preprocessor_config.json: ") && why.contains(words), "{name}: {why}");
+        assert!(why.contains("config.json: ") && why.contains(words), "{name}: {why}");
     }
     for (name, path, value) in [
         ("mistral3-f32", "rescale_factor", json!(0.003_921_568_627_450_98)),
         ("mistral3-f32", "patch_size", json!({"height": 16, "width": 16})),
         ("qwen3_5-f32", "do_resize", json!(true)),
         ("qwen3_vl-f32", "size", Value::Null),
+        // Its mean is 0 and its deviation 1.
+        ("gemma4-f32", "do_normalize", json!(true)),
     ] {
         let copy = changed(name, SETTINGS, path, value);
         ModelFolder::open(copy.path()).expect("the text can be read").images.expect(path);

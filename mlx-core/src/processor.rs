@@ -2,6 +2,7 @@
 //! config files and no device.
 
 mod files;
+mod gemma4;
 mod grid;
 mod pixtral;
 mod qwen;
@@ -12,6 +13,7 @@ use std::path::Path;
 
 use mlx_image::{Filter, resize};
 
+use self::gemma4::Gemma4;
 use self::pixtral::Pixtral;
 use self::qwen::Qwen;
 use crate::config::Fields;
@@ -34,6 +36,7 @@ pub struct Processor {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
+    Gemma4(Gemma4),
     Pixtral(Pixtral),
     Qwen(Qwen),
 }
@@ -68,6 +71,7 @@ impl fmt::Display for NoImages {
 /// Families whose towers and processors are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VisionFamily {
+    Gemma4,
     Pixtral,
     Qwen,
 }
@@ -76,6 +80,7 @@ impl VisionFamily {
     /// That of a model of type `family`, by its `model_type`, with a tower of type `tower`; `None` if it cannot be given pictures yet.
     pub(crate) fn of(family: &str, tower: &str) -> Option<Self> {
         match (family, tower) {
+            ("gemma4", _) => Some(Self::Gemma4),
             ("mistral3", "pixtral") => Some(Self::Pixtral),
             ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => Some(Self::Qwen),
             _ => None,
@@ -103,9 +108,16 @@ impl Processor {
         };
         let settings = image_processor(folder)?;
         let settings = settings.as_ref();
-        settings.map_or(Ok(()), files::expect_all_steps)?;
         let tower = vision.optional_text("model_type")?.unwrap_or_default();
-        let kind = match VisionFamily::of(family, tower) {
+        let known = VisionFamily::of(family, tower);
+        if let Some(settings) = settings {
+            files::expect_steps(settings, &["do_resize", "do_rescale"])?;
+            if known != Some(VisionFamily::Gemma4) {
+                files::expect_steps(settings, &["do_normalize"])?;
+            }
+        }
+        let kind = match known {
+            Some(VisionFamily::Gemma4) => Kind::Gemma4(Gemma4::read(&config, &vision, settings, tokenizer)?),
             Some(VisionFamily::Pixtral) => {
                 Kind::Pixtral(Pixtral::read(folder, &config, &vision, settings, tokenizer)?)
             }
@@ -143,6 +155,7 @@ impl Processor {
         let picture = image.picture()?;
         let from = (picture.height(), picture.width());
         let (height, width) = match &self.kind {
+            Kind::Gemma4(gemma4) => gemma4.size(from)?,
             Kind::Pixtral(pixtral) => pixtral.size(from)?,
             Kind::Qwen(qwen) => qwen.size(from)?,
         };
@@ -161,6 +174,7 @@ impl Processor {
     /// The same as rows and columns of the picture.
     pub(crate) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
         match &self.kind {
+            Kind::Gemma4(gemma4) => gemma4.grid(image),
             Kind::Pixtral(pixtral) => pixtral.grid(image),
             Kind::Qwen(qwen) => qwen.grid(image),
         }
@@ -174,6 +188,7 @@ impl Processor {
     /// The tokens that stand for a picture, which is in the size that the model wants.
     fn tokens(&self, image: &Pixels) -> Result<Vec<u32>> {
         match &self.kind {
+            Kind::Gemma4(gemma4) => gemma4.tokens(image, self.image_token),
             Kind::Pixtral(pixtral) => pixtral.tokens(image, self.image_token),
             Kind::Qwen(qwen) => {
                 let (rows, columns) = qwen.grid(image)?;

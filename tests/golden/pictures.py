@@ -15,6 +15,7 @@ import transformers
 from PIL import Image
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -37,6 +38,7 @@ EYES = dict(hidden_size=48, intermediate_size=80, patch_size=PATCH)
 
 
 class Mistral3:
+    side = SIDE  # in pixels, of what becomes one row
     specials, image = ["[IMG]", "[IMG_BREAK]", "[IMG_END]"], "[IMG]"
     text_of = "mistral"
     config = COMMON | dict(
@@ -67,6 +69,7 @@ class Mistral3:
 
 
 class Qwen:
+    side = SIDE
     specials, image = ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>"], "<|vision_start|><|image_pad|><|vision_end|>"
     settings = dict(
         size=dict(shortest_edge=1024, longest_edge=LONGEST * LONGEST), resample=3, image_mean=[0.5] * 3, image_std=[0.5] * 3,
@@ -107,8 +110,50 @@ class Qwen3VL(Qwen):
         vision_config=Qwen.eyes | dict(model_type="qwen3_vl", deepstack_visual_indexes=[0, 2]))
 
 
-MODELS = {"mistral3": Mistral3, "qwen3_5": Qwen35, "qwen3_vl": Qwen3VL}
-CLASSES = {"mistral3": "Mistral3", "qwen3_5": "Qwen3_5", "qwen3_vl": "Qwen3VL"}
+class Gemma4:
+    """As the small models are: causal, with per-layer embeddings, borrowed keys and bounds of matrices."""
+    side = 12
+    specials, image = ["<|image|>", "<|image>", "<image|>"], "<|image|>"
+    settings = dict(
+        max_soft_tokens=70, patch_size=4, pooling_kernel_size=3, resample=3, do_normalize=False, image_mean=[0.0] * 3, image_std=[1.0] * 3)
+    processor = Gemma4ImageProcessorPil(**settings)
+    text_of = "gemma4_text"
+    text = TEXT | families.GEMMA4 | dict(model_type="gemma4_text", sliding_window=48)
+    eyes = dict(
+        model_type="gemma4_vision", hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=4, head_dim=16,
+        patch_size=4, pooling_kernel_size=3, position_embedding_size=210, rope_parameters=dict(rope_type="axial", rope_theta=100.0))
+    outer = COMMON | dict(
+        model_type="gemma4", tie_word_embeddings=True, image_token_id=make.BPE_VOCAB, boi_token_id=make.BPE_VOCAB + 1, eoi_token_id=make.BPE_VOCAB + 2)
+    config = outer | dict(
+        text_config=text | dict(
+            num_kv_shared_layers=3, use_double_wide_mlp=True, hidden_size_per_layer_input=12, vocab_size_per_layer_input=make.BPE_VOCAB + 3),
+        vision_config=eyes | dict(use_clipped_linears=True))
+
+    def rows(grid):
+        return "<|image>" + "<|image|>" * (grid[0] * grid[1]) + "<image|>"
+
+    def grid(inputs):
+        columns, rows = (inputs["image_position_ids"][0].max(dim=0).values + 1).tolist()
+        return [rows // 3, columns // 3]
+
+    def features(model, inputs):
+        return model.model.get_image_features(inputs["pixel_values"], inputs["image_position_ids"]).pooler_output[0]
+
+    def joined(inputs):
+        return {key: torch.cat([it[key] for it in inputs]) for key in ("pixel_values", "image_position_ids")}
+
+
+class Gemma4TwoWay(Gemma4):
+    """As the large models are: rows of a picture attend to each other in layers with a window, which is shorter than most pictures."""
+    config = Gemma4.outer | dict(
+        text_config=Gemma4.text | dict(
+            use_bidirectional_attention="vision", num_kv_shared_layers=0, num_global_key_value_heads=1, attention_k_eq_v=True,
+            hidden_size_per_layer_input=0),
+        vision_config=Gemma4.eyes | dict(num_key_value_heads=2, standardize=True))
+
+
+MODELS = {"mistral3": Mistral3, "qwen3_5": Qwen35, "qwen3_vl": Qwen3VL, "gemma4": Gemma4, "gemma4-two-way": Gemma4TwoWay}
+CLASSES = {"mistral3": "Mistral3", "qwen3_5": "Qwen3_5", "qwen3_vl": "Qwen3VL", "gemma4": "Gemma4", "gemma4-two-way": "Gemma4"}
 
 
 def template(family):
@@ -139,12 +184,14 @@ def messages(chat):
 
 
 def tower_tensor(name, key, shape):
-    noise = make.generator(f"pictures/{name}", key).standard_normal(shape, dtype=np.float32)
-    if "norm" in key and key.endswith("weight") or key.endswith("ln_pre.weight"):
+    noise = np.asarray(make.generator(f"pictures/{name}", key).standard_normal(shape, dtype=np.float32))
+    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "std_scale")):
         return np.float32(0.2) * noise + np.float32(1)
+    if key.endswith(("put_min", "put_max")):  # so narrow that some numbers are beyond
+        return np.float32(0.1) * noise + np.float32(1.5 if key.endswith("max") else -1.5)
     if key.endswith("bias"):
         return np.float32(0.3) * noise
-    return noise if "pos_embed" in key else np.float32(1.6 / np.prod(shape[1:]) ** 0.5) * noise
+    return noise if "pos_embed" in key or "position_embedding" in key else np.float32(1.6 / np.prod(shape[1:]) ** 0.5) * noise
 
 
 def build(name, family, folder):
@@ -154,9 +201,11 @@ def build(name, family, folder):
     model.set_attn_implementation("eager")
     tensors = {}
     for key, value in sorted(model.state_dict().items()):
-        sees = any(part in key for part in ("vision_tower", "projector", "visual"))
+        if key == "lm_head.weight" and family.config["tie_word_embeddings"]:
+            continue
+        sees = any(part in key for part in ("vision_tower", "projector", "visual", "embed_vision"))
         tensors[key] = tower_tensor(name, key, tuple(value.shape)) if sees else families.random_tensor(family.text_of, key, tuple(value.shape))
-        value.copy_(torch.from_numpy(tensors[key]))
+        value.copy_(torch.from_numpy(np.asarray(tensors[key])))
     make.write_safetensors(folder / "model.safetensors", [(key, "F32", value) for key, value in tensors.items()])
     make.write_json(folder / "config.json", family.config, 1)
     make.write_json(folder / "preprocessor_config.json", dict(image_mean=family.processor.image_mean, image_std=family.processor.image_std) | family.settings, 1)
@@ -184,7 +233,7 @@ def write(name, root):
         # Pixels as numbers, so that one type is enough.
         expected += [
             (f"{size[0]}x{size[1]}.pixels", "F32", pixels(size).astype(np.float32)), (f"{size[0]}x{size[1]}.features", "F32", features.numpy()),
-            (f"{size[0]}x{size[1]}.size", "I32", np.array([SIDE * side for side in reversed(family.grid(inputs))]))]
+            (f"{size[0]}x{size[1]}.size", "I32", np.array([family.side * side for side in reversed(family.grid(inputs))]))]
     make.write_safetensors(folder / "expected.safetensors", expected)
     chat = PreTrainedTokenizerFast(tokenizer_object=text, chat_template=template(family))
     make.write_json(folder / "cases.json", dict(sizes=SIZES, cases=[case(name, model, chat, seen, said) for said in CHATS]))
@@ -206,7 +255,7 @@ def case(name, model, chat, seen, said):
         answer = [make.BPE_VOCAB - 1 if it == make.BPE_VOCAB else it for it in tokens[len(ids):]]
         assert answer == tokens[len(ids):], "choose another seed"
         tokens = torch.tensor([tokens])
-        kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if name.startswith("qwen") else {}
+        kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if name != "mistral3" else {}
         with torch.no_grad():
             return model(input_ids=tokens, use_cache=False, **joined, **kinds).logits[0].numpy()
 

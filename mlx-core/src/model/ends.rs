@@ -95,9 +95,14 @@ impl Ends {
             // What an encoder gives is not scaled, and has no tokens.
             Input::Embeddings(rows) => (rows.as_dtype(self.dtype)?, None),
         };
-        let inputs = self.per_layer_inputs.as_ref().zip(reads_tokens);
-        let per_layer_inputs =
-            inputs.map(|(inputs, tokens)| inputs.forward(tokens, &hidden, self.dtype)).transpose()?;
+        let inputs = self.per_layer_inputs.as_ref().zip(reads_tokens).map(|(inputs, tokens)| {
+            let tokens = match batch.input() {
+                Input::Pictured { places, .. } => &inputs.without_pictures(tokens, places)?,
+                _ => tokens,
+            };
+            inputs.forward(tokens, &hidden, self.dtype)
+        });
+        let per_layer_inputs = inputs.transpose()?;
         Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs, deep, hidden, layer: 0 })
     }
 

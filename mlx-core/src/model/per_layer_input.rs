@@ -1,13 +1,13 @@
 //! Per-layer embeddings (Gemma 3n and 4): every layer gets a short vector for each token, made of the token's own row in a second
 //! table and of its embedding, and adds what a gate lets through.
 
-use mlx_rs::ops::{add, multiply};
+use mlx_rs::ops::{add, concatenate, multiply};
 use mlx_rs::{Array, Dtype};
 
 use super::activation::{Activated, Activation};
 use super::linear::{Linear, Matrix, Part};
 use super::norm::{Norm, NormConfig};
-use crate::array::{scalar_like, slice_axis};
+use crate::array::{from_tokens, scalar_like, slice_axis};
 use crate::error::Result;
 use crate::weights::Weights;
 
@@ -22,6 +22,8 @@ pub struct PerLayerInputConfig {
     pub activation: Activation,
     /// All norms.
     pub norm: NormConfig,
+    /// The token whose row in the table is that of the rows of pictures.
+    pub pad_token_id: u32,
 }
 
 /// What makes the vectors of all layers.
@@ -68,6 +70,17 @@ impl PerLayerInputs {
         let scale = f64::from(hidden.dim(1)).sqrt().recip();
         let projected = scaled(self.projection.forward(hidden)?, scale)?.reshape(&shape)?;
         scaled(add(self.norm.forward(&projected)?, own)?, 0.5_f64.sqrt())
+    }
+
+    /// Tokens `[T]`, and at these places the one that stands for pictures in the table.
+    pub(super) fn without_pictures(&self, tokens: &Array, places: &[usize]) -> Result<Array> {
+        let width = tokens.dim(0);
+        let mut sources: Vec<i32> = (0..width).collect();
+        for &place in places {
+            sources[place] = width;
+        }
+        let pad = from_tokens(&[self.config.pad_token_id]).as_dtype(tokens.dtype())?;
+        Ok(concatenate(&[tokens, &pad], 0)?.take_axis(Array::from_slice(&sources, &[width]), 0)?)
     }
 
     /// A layer's part of them, `[T, width]`.

@@ -5,6 +5,7 @@ mod attention;
 mod axial_rope;
 mod config;
 mod footprint;
+mod gemma4;
 mod merger;
 mod patches;
 mod pixtral;
@@ -17,7 +18,9 @@ use mlx_rs::Array;
 use self::config::{Normalization, PixtralConfig};
 use self::footprint::Shape;
 pub use self::footprint::VisionFootprint;
+use self::gemma4::{Gemma4Config, Gemma4Tower};
 use self::merger::Projector;
+use self::patches::Order;
 use self::pixtral::PixtralTower;
 use self::qwen::{QwenConfig, QwenTower};
 use crate::config::Fields;
@@ -61,12 +64,14 @@ pub struct Vision {
 }
 
 enum Tower {
+    Gemma4(Gemma4Tower),
     Pixtral(PixtralTower, Projector),
     Qwen(QwenTower),
 }
 
 /// What config.json says about a tower.
 enum Config {
+    Gemma4(Gemma4Config),
     Pixtral(PixtralConfig),
     Qwen(QwenConfig),
 }
@@ -79,6 +84,7 @@ impl Config {
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
         let kind = vision.optional_text("model_type")?.unwrap_or_default();
         match VisionFamily::of(family, kind) {
+            Some(VisionFamily::Gemma4) => Gemma4Config::read(&vision, &text).map(Self::Gemma4),
             Some(VisionFamily::Pixtral) => PixtralConfig::read(fields, &vision, &text).map(Self::Pixtral),
             Some(VisionFamily::Qwen) => QwenConfig::read(family, &vision, &text).map(Self::Qwen),
             None => {
@@ -91,6 +97,7 @@ impl Config {
 
     fn shape(&self) -> Shape {
         match self {
+            Self::Gemma4(config) => config.shape,
             Self::Pixtral(config) => config.shape,
             Self::Qwen(config) => config.shape,
         }
@@ -98,6 +105,7 @@ impl Config {
 
     fn places(&self) -> &'static [Place] {
         match self {
+            Self::Gemma4(_) => &GEMMA4,
             Self::Pixtral(_) => &PIXTRAL,
             Self::Qwen(_) => &QWEN,
         }
@@ -106,6 +114,11 @@ impl Config {
 
 /// What a tower's tensors may be called: a part of names that tells, and what the names here become.
 type Place = (&'static str, &'static [(&'static str, &'static str)]);
+
+const GEMMA4: [Place; 2] = [
+    ("model.vision_tower.", &[]),
+    ("vision_tower.", &[("model.vision_tower.", "vision_tower."), ("model.embed_vision.", "embed_vision.")]),
+];
 
 /// mlx-vlm leaves out the first part of the names, and has another one behind it.
 const PIXTRAL: [Place; 3] = [
@@ -129,18 +142,24 @@ impl Vision {
         let fields = Fields::read(&folder.join("config.json"))?;
         let config = Config::read(&fields)?;
         let mut weights = open(folder, &fields, policy, progress, config.places())?;
-        let (tower, usual) = match &config {
+        let (tower, normalization) = match &config {
+            Config::Gemma4(config) => {
+                let (tower, projector) = ("model.vision_tower", "model.embed_vision");
+                let tower = Gemma4Tower::load(&mut weights, tower, projector, config)?;
+                // Whatever the image processor says of a mean.
+                (Tower::Gemma4(tower), Normalization::HALVES)
+            }
             Config::Pixtral(config) => {
                 let tower = PixtralTower::load(&mut weights, "model.vision_tower", config)?;
                 let projector = Projector::load(&mut weights, "model.multi_modal_projector", config)?;
-                (Tower::Pixtral(tower, projector), Normalization::CLIP)
+                (Tower::Pixtral(tower, projector), Normalization::read(folder, Normalization::CLIP)?)
             }
             Config::Qwen(config) => {
-                (Tower::Qwen(QwenTower::load(&mut weights, "model.visual", config)?), Normalization::HALVES)
+                let tower = QwenTower::load(&mut weights, "model.visual", config)?;
+                (Tower::Qwen(tower), Normalization::read(folder, Normalization::HALVES)?)
             }
         };
         let (tally, shape) = (weights.finish()?, config.shape());
-        let normalization = Normalization::read(folder, usual)?;
         Ok(Self {
             tower,
             normalization,
@@ -166,8 +185,10 @@ impl Vision {
             return Err(Error::request("image", message));
         }
         let grid = (rows / patch, columns / patch);
-        let patches = patches::of(image, patch, &self.normalization);
+        let order = if matches!(self.tower, Tower::Gemma4(_)) { Order::ByPixel } else { Order::ByColor };
+        let patches = patches::of(image, patch, &self.normalization, order);
         match &self.tower {
+            Tower::Gemma4(tower) => tower.forward(&patches, grid),
             Tower::Pixtral(tower, projector) => projector.forward(&tower.forward(&patches, grid)?, grid),
             Tower::Qwen(tower) => tower.forward(&patches, grid),
         }
@@ -188,6 +209,7 @@ fn open<'a>(
         return Err(Error::file(folder, "has no tensors of a vision tower"));
     };
     weights.rename(names);
-    weights.skip_all(|name| !name.starts_with(part) && !name.contains("multi_modal_projector."));
+    let projects = |name: &str| name.contains("multi_modal_projector.") || name.contains("embed_vision.");
+    weights.skip_all(|name| !name.starts_with(part) && !projects(name));
     Ok(weights)
 }

@@ -24,12 +24,11 @@ pub(super) fn processor(folder: &Path) -> Result<Option<Fields>> {
     Fields::read_optional(&folder.join("processor_config.json"))
 }
 
-/// Refuses an image processor that leaves out a step or has another scale.
-pub(super) fn expect_all_steps(settings: &Fields) -> Result<()> {
-    for key in ["do_resize", "do_rescale", "do_normalize"] {
+/// Refuses an image processor that leaves out one of these steps or has another scale.
+pub(super) fn expect_steps(settings: &Fields, steps: &[&str]) -> Result<()> {
+    for key in steps {
         if settings.optional_flag(key)? == Some(false) {
-            let message = "is false; pictures are always resized, rescaled and normalized";
-            return Err(settings.error(key, message));
+            return Err(settings.error(key, "is false; this step is always done"));
         }
     }
     match settings.optional_number("rescale_factor")? {

@@ -20,6 +20,14 @@ pub(super) fn patch_and_merge(vision: &Fields, merging: &Fields) -> Result<(usiz
     Ok((patch, merge))
 }
 
+/// Pixels or patches of a side, of which `vision` speaks under `key`.
+pub(super) fn bounded(vision: &Fields, key: &str, usual: usize) -> Result<usize> {
+    match vision.optional_size(key)?.unwrap_or(usual) {
+        size if size <= MOST => Ok(size),
+        size => Err(vision.error(key, format_args!("is {size}; at most {MOST} are supported"))),
+    }
+}
+
 /// Rows and columns of a picture in squares with sides of so many pixels.
 pub(super) fn of(image: &Pixels, side: u32) -> Result<(usize, usize)> {
     let (width, height) = (image.width(), image.height());

@@ -153,14 +153,22 @@ fn borrow(fields: &Fields, config: &mut DecoderConfig, sliding: &[bool]) -> Resu
 fn per_layer_input(fields: &Fields, config: &DecoderConfig) -> Result<Option<PerLayerInputConfig>> {
     let usual = if fields.is_null("hidden_size_per_layer_input") { 0 } else { 256 };
     let hidden_size = fields.optional_count("hidden_size_per_layer_input")?.unwrap_or(usual);
+    if hidden_size == 0 {
+        return Ok(None);
+    }
     let key = "vocab_size_per_layer_input";
     let vocab_size = fields.optional_size(key)?.unwrap_or(262_144);
-    if hidden_size > 0 && vocab_size < config.vocab_size {
+    if vocab_size < config.vocab_size {
         let message = format_args!("is {vocab_size}; it must not be below vocab_size, {}", config.vocab_size);
         return Err(fields.error(key, message));
     }
+    let pad_token_id = fields.optional_count("pad_token_id")?.unwrap_or(0);
+    let Some(pad_token_id) = u32::try_from(pad_token_id).ok().filter(|_| pad_token_id < vocab_size) else {
+        let message = format_args!("is {pad_token_id}; there are {vocab_size} tokens");
+        return Err(fields.error("pad_token_id", message));
+    };
     let (activation, norm) = (config.feed_forward.activation, config.norm);
-    Ok((hidden_size > 0).then_some(PerLayerInputConfig { hidden_size, vocab_size, activation, norm }))
+    Ok(Some(PerLayerInputConfig { hidden_size, vocab_size, activation, norm, pad_token_id }))
 }
 
 fn experts(fields: &Fields, config: &DecoderConfig) -> Result<MoeConfig> {

@@ -37,13 +37,24 @@ impl Attention {
         };
         let (queries, keys, values) = (rope.rotate(&part(0)?)?, rope.rotate(&part(1)?)?, part(2)?);
         let scale = (self.head_dim as f32).sqrt().recip();
-        let mut mixed = Vec::new();
-        let at_once = queries_at_once(patches as usize, self.heads as usize);
-        for start in (0..patches).step_by(at_once) {
-            let some = slice_axis(&queries, 2, start, patches.min(start + at_once as i32))?;
-            mixed.push(scaled_dot_product_attention(&some, &keys, &values, scale, None, None)?);
-        }
-        let mixed = concatenate(&mixed.iter().collect::<Vec<_>>(), 2)?;
-        self.output.forward(&mixed.transpose_axes(&[0, 2, 1, 3])?.reshape(&[patches, width])?)
+        self.output.forward(&attend(&queries, &keys, &values, scale)?)
     }
+}
+
+/// The queries of all patches, `[1, heads, patches, head_dim]`, over their keys and values, as `[patches, heads * head_dim]`.
+pub(super) fn attend(queries: &Array, keys: &Array, values: &Array, scale: f32) -> Result<Array> {
+    let (heads, patches) = (queries.dim(1), queries.dim(2));
+    let mut mixed = Vec::new();
+    let at_once = queries_at_once(patches as usize, heads as usize);
+    for start in (0..patches).step_by(at_once) {
+        let some = slice_axis(queries, 2, start, patches.min(start + at_once as i32))?;
+        let some = scaled_dot_product_attention(&some, keys, values, scale, None, None)?;
+        if at_once < patches as usize {
+            // Or the scores of all of them would be there at once.
+            some.eval()?;
+        }
+        mixed.push(some);
+    }
+    let mixed = concatenate(&mixed.iter().collect::<Vec<_>>(), 2)?;
+    Ok(mixed.transpose_axes(&[0, 2, 1, 3])?.reshape(&[patches, -1])?)
 }

@@ -1,4 +1,4 @@
-//! Rope in two dimensions: half of a head turns with the row of a patch, half with its column.
+//! Rope in two dimensions: some numbers of a head turn with the row of a patch, the others with its column.
 
 use mlx_rs::ops::{add, concatenate, multiply, negative};
 use mlx_rs::{Array, Dtype};
@@ -6,31 +6,49 @@ use mlx_rs::{Array, Dtype};
 use crate::array::slice_axis;
 use crate::error::Result;
 
-/// The turns of all patches of a picture. Rows take the frequencies of even index; columns the same, or those of odd index, which lie
-/// between.
+/// The turns of all patches of a picture.
 pub(super) struct AxialRope {
     /// `[patches, head_dim]`
     cos: Array,
     sin: Array,
+    /// The parts of a head, in each of which the first half is turned with the second.
+    parts: i32,
 }
 
 impl AxialRope {
-    /// Of a grid of rows and columns, for heads of this width, which is a multiple of 4.
+    /// Of a grid of rows and columns, for heads of this width, which is a multiple of 4. In each half of a head, the first half turns with the
+    /// row. Rows take the frequencies of even index; columns the same, or those of odd index, which lie between.
     pub(super) fn new(
-        (rows, columns): (usize, usize),
+        grid: (usize, usize),
         head_dim: usize,
         theta: f32,
         columns_between: bool,
         dtype: Dtype,
     ) -> Result<Self> {
-        let frequency = |index: usize| theta.powf((2 * index) as f32 / head_dim as f32).recip();
-        let turn = |row: usize, column: usize| {
-            let of = move |place: usize, odd: usize| {
-                (0..head_dim / 4).map(move |index| place as f32 * frequency(2 * index + odd))
-            };
+        let of = |place: usize, odd: usize| {
+            (0..head_dim / 4).map(move |index| place as f32 * frequency(2 * index + odd, head_dim, theta))
+        };
+        Self::of(grid, head_dim, 1, dtype, |row, column| {
             let both: Vec<f32> = of(row, 0).chain(of(column, usize::from(columns_between))).collect();
             [both.clone(), both].concat()
+        })
+    }
+
+    /// The same where the first half of a head turns with the column, and the second with the row, each for itself.
+    pub(super) fn by_axis(grid: (usize, usize), head_dim: usize, theta: f32, dtype: Dtype) -> Result<Self> {
+        let of = |place: usize| -> Vec<f32> {
+            (0..head_dim / 4).map(|index| place as f32 * frequency(index, head_dim / 2, theta)).collect()
         };
+        Self::of(grid, head_dim, 2, dtype, |row, column| [of(column), of(column), of(row), of(row)].concat())
+    }
+
+    fn of(
+        (rows, columns): (usize, usize),
+        head_dim: usize,
+        parts: i32,
+        dtype: Dtype,
+        turn: impl Fn(usize, usize) -> Vec<f32>,
+    ) -> Result<Self> {
         let turns: Vec<f32> = (0..rows)
             .flat_map(|row| (0..columns).map(move |column| (row, column)))
             .flat_map(|(row, column)| turn(row, column))
@@ -40,14 +58,24 @@ impl AxialRope {
             let values: Vec<f32> = turns.iter().map(|turn| function(*turn)).collect();
             Ok(Array::from_slice(&values, &shape).as_dtype(dtype)?)
         };
-        Ok(Self { cos: array(f32::cos)?, sin: array(f32::sin)? })
+        Ok(Self { cos: array(f32::cos)?, sin: array(f32::sin)?, parts })
     }
 
     /// Turns `[1, heads, patches, head_dim]`.
     pub(super) fn rotate(&self, input: &Array) -> Result<Array> {
-        let width = input.dim(-1);
-        let (first, second) = (slice_axis(input, 3, 0, width / 2)?, slice_axis(input, 3, width / 2, width)?);
-        let turned = concatenate(&[&negative(&second)?, &first], 3)?;
+        let half = input.dim(-1) / (2 * self.parts);
+        let mut turned = Vec::new();
+        for first in (0..self.parts).map(|part| 2 * part * half) {
+            let second = first + half;
+            turned.push(negative(slice_axis(input, 3, second, second + half)?)?);
+            turned.push(slice_axis(input, 3, first, second)?);
+        }
+        let turned = concatenate(&turned.iter().collect::<Vec<_>>(), 3)?;
         Ok(add(multiply(input, &self.cos)?, multiply(&turned, &self.sin)?)?)
     }
+}
+
+/// The frequency of a pair of so many numbers that turn.
+fn frequency(index: usize, width: usize, theta: f32) -> f32 {
+    theta.powf((2 * index) as f32 / width as f32).recip()
 }

@@ -5,9 +5,17 @@ use mlx_rs::Array;
 use super::config::Normalization;
 use crate::image::Pixels;
 
-/// The patches of a picture in reading order, `[patches, 3 * size * size]` of f32: the rows of red, then green, then blue. The sides of the
-/// picture are multiples of `size`.
-pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization) -> Array {
+/// The order of a patch's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The rows of red, then green, then blue.
+    ByColor,
+    /// The three colors of each pixel.
+    ByPixel,
+}
+
+/// The patches of a picture in reading order, `[patches, 3 * size * size]` of f32. The sides of the picture are multiples of `size`.
+pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization, order: Order) -> Array {
     let Normalization { image_mean, image_std } = normalization;
     let tables: Vec<Vec<f32>> = image_mean
         .iter()
@@ -22,11 +30,20 @@ pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization) -> 
     let mut values = Vec::with_capacity(rgb.len());
     for top in (0..height).step_by(size) {
         for left in (0..width).step_by(size) {
-            for (channel, table) in tables.iter().enumerate() {
-                for row in top..top + size {
-                    let start = (row * width + left) * 3;
-                    let pixels = rgb[start..start + size * 3].chunks_exact(3);
-                    values.extend(pixels.map(|pixel| table[usize::from(pixel[channel])]));
+            let rows = (top..top + size).map(|row| {
+                let start = (row * width + left) * 3;
+                rgb[start..start + size * 3].chunks_exact(3)
+            });
+            match order {
+                Order::ByColor => {
+                    for (channel, table) in tables.iter().enumerate() {
+                        let pixels = rows.clone().flatten();
+                        values.extend(pixels.map(|pixel| table[usize::from(pixel[channel])]));
+                    }
+                }
+                Order::ByPixel => {
+                    let colors = rows.flatten().flat_map(|pixel| pixel.iter().zip(&tables));
+                    values.extend(colors.map(|(byte, table)| table[usize::from(*byte)]));
                 }
             }
         }

@@ -1,0 +1,109 @@
+//! Gemma 4's processor: the largest size of the aspect within a number of tokens, and a token before and behind the rows of a picture.
+
+use mlx_image::sizes::{self, Size};
+
+use super::files;
+use super::grid;
+use crate::config::Fields;
+use crate::error::{Error, Result};
+use crate::image::Pixels;
+use crate::text::Tokenizer;
+
+/// The most rows of a picture: those for which the towers were trained.
+const MAX_SOFT_TOKENS: [usize; 5] = [70, 140, 280, 560, 1120];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Gemma4 {
+    patch_size: u32,
+    pooling_kernel_size: u32,
+    max_soft_tokens: u32,
+    boi_token: u32,
+    eoi_token: u32,
+}
+
+impl Gemma4 {
+    pub(super) fn read(
+        config: &Fields,
+        vision: &Fields,
+        settings: Option<&Fields>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Self> {
+        let patch_size = grid::bounded(vision, "patch_size", 16)?;
+        let pooling_kernel_size = grid::bounded(vision, "pooling_kernel_size", 3)?;
+        let mut max_soft_tokens = 280;
+        if let Some(settings) = settings {
+            files::expect_size(settings, "patch_size", patch_size)?;
+            files::expect_size(settings, "pooling_kernel_size", pooling_kernel_size)?;
+            expect_no_norm(settings)?;
+            max_soft_tokens = settings.optional_size("max_soft_tokens")?.unwrap_or(max_soft_tokens);
+            if !MAX_SOFT_TOKENS.contains(&max_soft_tokens) {
+                let message = format_args!("is {max_soft_tokens}; it must be one of {MAX_SOFT_TOKENS:?}");
+                return Err(settings.error("max_soft_tokens", message));
+            }
+        }
+        // The longest picture is a strip.
+        let (longest, key) = (max_soft_tokens * pooling_kernel_size, "position_embedding_size");
+        let positions = vision.optional_size(key)?.unwrap_or(10_240);
+        if positions < longest {
+            let message = format_args!("is {positions}; a picture may be {longest} patches long");
+            return Err(vision.error(key, message));
+        }
+        refuse_two_way(config)?;
+        let token = |key: &str, usual: u32| match config.token_ids(key)?[..] {
+            [] if tokenizer.token(usual).is_some() => Ok(usual),
+            [token] if tokenizer.token(token).is_some() => Ok(token),
+            _ => Err(config.error(key, "names no token of tokenizer.json, which prompts with images need")),
+        };
+        Ok(Self {
+            patch_size: patch_size as u32,
+            pooling_kernel_size: pooling_kernel_size as u32,
+            max_soft_tokens: max_soft_tokens as u32,
+            boi_token: token("boi_token_id", 255_999)?,
+            eoi_token: token("eoi_token_id", 258_882)?,
+        })
+    }
+
+    pub(super) fn size(&self, size: Size) -> Result<Size, mlx_image::Error> {
+        sizes::gemma4(size, self.patch_size, self.max_soft_tokens, self.pooling_kernel_size)
+    }
+
+    /// Rows and columns of a picture.
+    pub(super) fn grid(&self, image: &Pixels) -> Result<(usize, usize)> {
+        grid::of(image, self.patch_size * self.pooling_kernel_size)
+    }
+
+    pub(super) fn tokens(&self, image: &Pixels, image_token: u32) -> Result<Vec<u32>> {
+        let (rows, columns) = self.grid(image)?;
+        Ok([vec![self.boi_token], vec![image_token; rows * columns], vec![self.eoi_token]].concat())
+    }
+}
+
+/// Refuses models whose layers with a window let the rows of a picture attend to each other.
+fn refuse_two_way(config: &Fields) -> Result<()> {
+    let text = config.section("text_config")?;
+    let seen = text.as_ref().map(|text| text.optional_text("use_bidirectional_attention")).transpose()?;
+    match seen.flatten() {
+        Some(seen) => {
+            let message =
+                format!("cannot be given to models whose use_bidirectional_attention is {seen:?} yet");
+            Err(Error::request("image", message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The tower itself takes colors from 0 to 1 to what it wants.
+fn expect_no_norm(settings: &Fields) -> Result<()> {
+    if settings.optional_flag("do_normalize")? != Some(true) {
+        return Ok(());
+    }
+    for (key, identity) in [("image_mean", 0.0_f64), ("image_std", 1.0)] {
+        let values = settings.numbers(key)?;
+        if values.iter().any(|value| value.total_cmp(&identity).is_ne()) {
+            let message =
+                format_args!("is {values:?} and do_normalize is true; only {identity} is supported");
+            return Err(settings.error(key, message));
+        }
+    }
+    Ok(())
+}
