@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions, Speculate};
 use mlx_core::weights::FloatPolicy;
+use mlx_tests::proxy::Proxy;
 use mlx_tests::workers::{ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, run};
 
@@ -101,6 +102,31 @@ fn a_text_that_outgrows_the_context_slides_on_all_machines() {
     let alone = answer(&plain);
     assert_eq!(alone.len(), 200);
     assert_eq!(answer(&EngineOptions { workers: options(&there).workers, ..plain.clone() }), alone);
+}
+
+#[test]
+fn hidden_states_come_back_only_where_they_are_read() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let worker = ThreadWorker::start(folder.path());
+    let proxy = Proxy::start(worker.address);
+    let options = EngineOptions { workers: Some(workers([&proxy.address])), ..EngineOptions::default() };
+    let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("it is there");
+    let text = prompt(240, 1);
+    let row = engine.spec().hidden_size * size_of::<f32>();
+    let bytes_of = |ask: &dyn Fn()| {
+        let before = proxy.passed();
+        ask();
+        let after = proxy.passed();
+        [0, 1].map(|way| after[way] - before[way])
+    };
+    // Chunks are of 64 rows; of the prompt's, only the last one is read.
+    let [sent, received] = bytes_of(&|| drop(run(&engine, &text, &greedy(1))));
+    assert!(sent > 240 * row && received < 100 * row, "{sent} and {received} bytes, {row} a row");
+    // A score reads all rows.
+    let all = RequestOptions { prompt_logprobs: Some(0), ..greedy(1) };
+    let [_, received] = bytes_of(&|| drop(run(&engine, &prompt(240, 2), &all)));
+    assert!(received > 240 * row, "{received} bytes");
 }
 
 #[test]

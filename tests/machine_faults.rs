@@ -1,95 +1,20 @@
 //! Machines that fail: whatever a connection does in the middle of answers, every stream ends soon, no token is wrong, nothing stays reserved,
 //! and the engine goes on when the machine is back. `FAULT_ROUNDS=50` makes the full run.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mlx_core::distributed::{Key, Workers};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
+use mlx_tests::proxy::{Fault, Proxy};
 use mlx_tests::workers::{SILENCE, ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, model_folder, run};
-
-/// What a connection does to the bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    None,
-    Cut,
-    Stall,
-    Slow,
-    Garbage,
-}
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
 /// Within this time every stream ends, and a machine that is back is found.
 const SOON: Duration = Duration::from_secs(20);
-
-/// Stands between rank 0 and a worker.
-struct Proxy {
-    address: SocketAddr,
-    fault: Arc<Mutex<Fault>>,
-    worker: Arc<Mutex<SocketAddr>>,
-}
-
-impl Proxy {
-    fn start(worker: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let fault = Arc::new(Mutex::new(Fault::None));
-        let worker = Arc::new(Mutex::new(worker));
-        let (shared, place) = (Arc::clone(&fault), Arc::clone(&worker));
-        std::thread::spawn(move || {
-            for near in listener.incoming().map_while(Result::ok) {
-                let Ok(far) = TcpStream::connect(*place.lock().expect("no panic")) else { continue };
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let ends = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
-                    let fault = Arc::clone(&shared);
-                    std::thread::spawn(move || pump(ends.0, ends.1, &fault));
-                }
-            }
-        });
-        Self { address, fault, worker }
-    }
-
-    fn set(&self, fault: Fault) {
-        *self.fault.lock().expect("no panic") = fault;
-    }
-}
-
-fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>) {
-    let present = || *fault.lock().expect("no panic");
-    from.set_read_timeout(Some(Duration::from_millis(10))).expect("a socket");
-    let mut buffer = [0; 4096];
-    loop {
-        let count = match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(_) if present() == Fault::Cut => break,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Err(_) => break,
-        };
-        match present() {
-            Fault::Cut => break,
-            Fault::Stall => {
-                while present() == Fault::Stall {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                break;
-            }
-            Fault::Slow => std::thread::sleep(Duration::from_millis(20)),
-            Fault::Garbage => buffer[count / 2] ^= 0x55,
-            Fault::None => {}
-        }
-        if to.write_all(&buffer[..count]).is_err() {
-            break;
-        }
-    }
-    from.shutdown(Shutdown::Both).ok();
-    to.shutdown(Shutdown::Both).ok();
-}
 
 fn options(addresses: &[SocketAddr]) -> EngineOptions {
     EngineOptions { workers: Some(workers(addresses)), ..EngineOptions::default() }
@@ -208,7 +133,7 @@ fn a_worker_that_ends_and_starts_again_is_found() {
     assert!(refused.contains("rank 1"), "{refused}");
     assert!(engine.is_ready(), "its thread goes on");
     let again = ThreadWorker::start(folder.path());
-    *proxy.worker.lock().expect("no panic") = again.address;
+    proxy.lead_to(again.address);
     wait_for(&engine);
     assert_eq!(run(&engine, prompt, &greedy(20)).ids(), before);
 }

@@ -4,6 +4,7 @@
 pub mod golden;
 pub mod harmony;
 pub mod hub;
+pub mod proxy;
 pub mod schemas;
 pub mod scripted;
 pub mod server;

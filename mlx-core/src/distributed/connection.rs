@@ -225,6 +225,22 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_drip_do_not_put_it_off_either() {
+        let (mut connection, mut there) = pair(MOMENT);
+        thread::spawn(move || {
+            let frame = frame::encode(&"words", &[0; 1000]).expect("it is short");
+            for byte in frame {
+                if there.write_all(&[byte]).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let (error, time) = error_and_time(|| connection.expect::<String>(MOMENT));
+        assert!(error.contains("did not answer") && time < 10 * MOMENT, "{error} after {time:?}");
+    }
+
+    #[test]
     fn a_long_message_is_refused_before_the_key_was_proved() {
         let (mut connection, mut there) = pair(10 * MOMENT);
         let frame = frame::encode(&"words", &vec![0; 1 << 20]).expect("it may be sent");

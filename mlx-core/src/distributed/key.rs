@@ -1,12 +1,13 @@
 //! The key that machines share, and the proof that a machine has it: HMAC-SHA256 (RFC 2104) of random numbers of both sides.
 
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::BuildHasher;
+use std::io::Write;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
+use super::connection::Outcome;
 use crate::error::{Error, Result};
 
 /// The bytes of a block of SHA-256.
@@ -23,6 +24,11 @@ impl Key {
     /// The text of a file, without white space around it.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
+        Self::of(path, &text)
+    }
+
+    /// The same of a text that was read from there.
+    pub fn of(path: &Path, text: &str) -> Result<Self> {
         let key = text.trim().as_bytes().to_vec();
         if key.len() < SHORTEST {
             let message =
@@ -30,6 +36,11 @@ impl Key {
             return Err(Error::file(path, message));
         }
         Ok(Self(key))
+    }
+
+    /// Writes it as a line, for a program that is to have it, too.
+    pub fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
+        to.write_all(&[&self.0[..], b"\n"].concat())
     }
 
     /// Whether there is none, as between programs on one machine.
@@ -68,15 +79,14 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Whether two proofs are the same, in a time that does not tell where they differ.
 pub(super) fn are_equal(one: &str, other: &str) -> bool {
-    let differing = one.bytes().zip(other.bytes()).fold(0, |found, (one, other)| found | (one ^ other));
-    one.len() == other.len() && differing == 0
+    one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// A number that others cannot foresee.
-pub(super) fn nonce() -> String {
-    // The keys of each are the system's random numbers.
-    let number = |place: u64| RandomState::new().hash_one(place);
-    format!("{:016x}{:016x}", number(0), number(1))
+/// A number that others cannot foresee, from the system.
+pub(super) fn nonce() -> Outcome<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    Ok(hex(&bytes))
 }
 
 #[cfg(test)]
@@ -110,6 +120,7 @@ mod tests {
             assert!(!are_equal(&proof, &wrong));
         }
         assert_ne!(nonce(), nonce());
+        assert_eq!(nonce().expect("the system gives one").len(), 32);
         assert_eq!(format!("{key:?}"), "Key(…)");
     }
 }

@@ -88,7 +88,7 @@ impl Link {
             }
             other => return Err(refusal(other)),
         };
-        let ours = nonce();
+        let ours = nonce()?;
         let proof = self.key.proof("rank 0", [&theirs, &ours]);
         let silence = self.silence.as_millis() as u64;
         let join = Request::Join {

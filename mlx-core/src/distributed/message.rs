@@ -10,7 +10,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// Changes with every change of a message.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -93,6 +93,8 @@ pub(crate) struct Advance {
     /// The type and shape of the hidden states, `[T, hidden]`.
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
+    /// Whether anything reads them behind these layers.
+    pub(crate) needs_hidden: bool,
     /// States that are not needed any more.
     pub(crate) released: Vec<u64>,
 }
@@ -126,13 +128,10 @@ pub(crate) enum Reply {
     },
     /// To [`Request::Load`].
     Ready(Loaded),
-    /// To [`Request::Advance`]. The hidden states are behind the message.
+    /// To [`Request::Advance`]. The hidden states are behind the message, of the same type and shape, if anything reads them.
     Advanced {
         /// The layer that comes next.
         layer: usize,
-        /// Their type and shape.
-        dtype: Dtype,
-        shape: Vec<usize>,
         /// What the states are like, in the order of the question.
         views: Vec<LayersView>,
     },

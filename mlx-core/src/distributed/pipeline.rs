@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
 use super::fleet::Fleet;
-use super::message::{Advance, Loaded, Reply, Request, float_bytes};
+use super::message::{Advance, Loaded, Reply, Request};
 use crate::array;
 use crate::cache::{RemoteLayers, SequenceState, Variant};
 use crate::error::{Error, Result};
@@ -59,6 +59,7 @@ impl PipelineModel {
         let ids = ids.collect::<Result<Vec<u64>>>()?;
         let (dtype, rows) = array::to_bytes(pass.hidden())?;
         let shape: Vec<usize> = pass.hidden().shape().iter().map(|&size| size as usize).collect();
+        let needs_hidden = end < self.spec.num_layers || pass.batch().needs_hidden();
         let advance = Advance {
             layers: pass.layer()..end,
             states: ids,
@@ -66,19 +67,19 @@ impl PipelineModel {
             per_span: pass.batch().is_per_span(),
             dtype,
             shape: shape.clone(),
+            needs_hidden,
             released: self.fleet.take_released(place),
         };
+        let expected = if needs_hidden { rows.len() } else { 0 };
         let (reply, rows) = self.fleet.call(place, &Request::Advance(advance), &rows)?;
         match reply {
-            Reply::Advanced { layer, dtype: theirs, shape: other, views }
-                if theirs == dtype
-                    && other == shape
-                    && views.len() == states.len()
+            Reply::Advanced { layer, views }
+                if views.len() == states.len()
                     && (end..=self.ranges[place + 1].end).contains(&layer)
-                    && float_bytes(dtype).map(|size| shape.iter().product::<usize>() * size)
-                        == Some(rows.len()) =>
+                    && rows.len() == expected =>
             {
-                pass.move_to(layer, array::of_file(&rows, dtype, &shape)?);
+                let hidden = needs_hidden.then(|| array::of_file(&rows, dtype, &shape)).transpose()?;
+                pass.move_to(layer, hidden);
                 for (state, view) in states.iter_mut().zip(views) {
                     if let Some(remote) = state.remote_mut() {
                         remote.record(place, view);

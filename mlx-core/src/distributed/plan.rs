@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::divided::Divided;
+use super::hosts::MAX_MACHINES;
 use super::split::split;
-use super::workers::MAX_MACHINES;
 use crate::error::{Error, Result};
 use crate::freed::freed;
 use crate::model::ModelSpec;

@@ -64,9 +64,8 @@ impl Stage {
         let views = states.iter().map(view).collect();
         self.states.extend(advance.states.iter().copied().zip(states));
         let pass = outcome?;
-        let (dtype, rows) = array::to_bytes(pass.hidden())?;
-        let layer = self.layers.start + pass.layer();
-        Ok((Reply::Advanced { layer, dtype, shape: advance.shape.clone(), views }, rows))
+        let rows = if advance.needs_hidden { array::to_bytes(pass.hidden())?.1 } else { Vec::new() };
+        Ok((Reply::Advanced { layer: self.layers.start + pass.layer(), views }, rows))
     }
 
     fn run(&self, advance: &Advance, batch: Batch, states: &mut [SequenceState]) -> Result<Pass> {
@@ -74,7 +73,9 @@ impl Stage {
         let mut pass = self.decoder.resume(batch, start - self.layers.start)?;
         let mut borrowed: Vec<&mut SequenceState> = states.iter_mut().collect();
         self.decoder.advance(&mut pass, end - start, &mut borrowed)?;
-        pass.wait()?;
+        if advance.needs_hidden {
+            pass.wait()?;
+        }
         states.iter().try_for_each(SequenceState::eval)?;
         Ok(pass)
     }

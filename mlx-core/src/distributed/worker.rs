@@ -156,7 +156,7 @@ impl Worker {
     fn greet(&self, stream: TcpStream) -> Outcome<Connection> {
         stream.set_nonblocking(false).map_err(|error| error.to_string())?;
         let mut connection = Connection::new(stream, GREETING)?;
-        let ours = nonce();
+        let ours = nonce()?;
         let hello = Reply::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: ours.clone() };
         connection.send(&hello, &[])?;
         let (request, _) = connection.expect(GREETING)?;

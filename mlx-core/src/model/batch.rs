@@ -81,6 +81,7 @@ pub struct Batch {
     positions: Positions,
     width: usize,
     per_span: bool,
+    needs_hidden: bool,
 }
 
 impl Batch {
@@ -91,7 +92,8 @@ impl Batch {
             Input::Pictured { positions, .. } if !positions.is_empty() => Positions::of_grid(positions),
             _ => Positions::of_text(spans.iter().map(Span::range), width),
         };
-        Self { input, positions, spans, width, per_span: false }
+        let needs_hidden = spans.iter().any(|span| span.logits != LogitRows::None);
+        Self { input, positions, spans, width, per_span: false, needs_hidden }
     }
 
     /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass that [`per_span`](Self::per_span) was or was not
@@ -99,7 +101,7 @@ impl Batch {
     pub(crate) fn resumed(hidden: Array, spans: Vec<Span>, per_span: bool) -> Self {
         let width = hidden.dim(0) as usize;
         let positions = Positions::of_text(spans.iter().map(Span::range), width);
-        Self { input: Input::Embeddings(hidden), positions, spans, width, per_span }
+        Self { input: Input::Embeddings(hidden), positions, spans, width, per_span, needs_hidden: true }
     }
 
     /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
@@ -145,6 +147,17 @@ impl Batch {
     #[must_use]
     pub fn per_span(self) -> Self {
         Self { per_span: true, ..self }
+    }
+
+    /// The same where the hidden states behind the last layer are read, whether or not logits are needed.
+    #[must_use]
+    pub(crate) fn with_hidden(self) -> Self {
+        Self { needs_hidden: true, ..self }
+    }
+
+    /// Whether anything reads the hidden states behind the last layer.
+    pub(crate) fn needs_hidden(&self) -> bool {
+        self.needs_hidden
     }
 
     pub(super) fn input(&self) -> &Input {

@@ -49,10 +49,12 @@ impl Pass {
         &self.batch
     }
 
-    /// Puts it behind `layer` layers that another machine computed, with their hidden state `[T, hidden]`.
-    pub(crate) fn move_to(&mut self, layer: usize, hidden: Array) {
+    /// Puts it behind `layer` layers that another machine computed, with their hidden state `[T, hidden]` if anything reads it.
+    pub(crate) fn move_to(&mut self, layer: usize, hidden: Option<Array>) {
         self.layer = layer;
-        self.hidden = hidden;
+        if let Some(hidden) = hidden {
+            self.hidden = hidden;
+        }
     }
 
     /// The same of the rows whose logits are needed, in the order of the spans. Where every row's are, padding follows.

@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 
-use super::prefill_chunk::{PrefillChunk, input_of, spans_of, tokens_of};
 use super::room::{self, budget, step_rows};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows};
@@ -331,49 +330,16 @@ impl Device {
         Ok((pass, front))
     }
 
-    /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the
-    /// bits depend on the chunk alone.
-    pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
-        self.model(adapter).begin(Batch::new(input_of(chunks)?, spans_of(chunks)))
-    }
-
-    /// A whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
-    pub(in crate::engine) fn forward_behind(
-        &self,
-        chunks: &[PrefillChunk],
-        hidden: Hidden,
-        states: &mut [&mut SequenceState],
-    ) -> Result<Pass> {
-        let input =
-            Input::Behind { tokens: array::from_tokens(&tokens_of(chunks)), hidden: hidden.into_array() };
-        let mut pass = self.base().begin(Batch::new(input, spans_of(chunks)))?;
-        self.base().advance(&mut pass, self.layers(), states)?;
-        Ok(pass)
-    }
-
-    /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
-    pub(in crate::engine) fn begin_replay(
-        &self,
-        adapter: usize,
-        tokens: &[u32],
-        start: usize,
-    ) -> Result<Pass> {
-        let spans = (start..start + tokens.len()).map(|position| Span::row(0, position)).collect();
-        let batch = Batch::new(Input::Tokens(array::from_tokens(tokens)), spans);
-        self.model(adapter).begin(self.step(adapter, batch, tokens.len(), true)?)
-    }
-
-    /// Starts the next layers of a pass through an adapter; `needs_hidden` if its rows are read after the last one.
+    /// Starts the next layers of a pass through an adapter.
     pub(in crate::engine) fn advance(
         &self,
         adapter: usize,
         pass: &mut Pass,
         layers: usize,
         states: &mut [&mut SequenceState],
-        needs_hidden: bool,
     ) -> Result<()> {
         self.model(adapter).advance(pass, layers, states)?;
-        if pass.layer() < self.layers() || needs_hidden {
+        if pass.layer() < self.layers() || pass.batch().needs_hidden() {
             return pass.start();
         }
         // The states need no more of the last layer than its keys and values.

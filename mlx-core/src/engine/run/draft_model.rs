@@ -145,7 +145,7 @@ impl DraftModel {
             let start = chunk.start;
             let chunk = PrefillChunk::of_text(&tokens[chunk], start, LogitRows::None);
             let mut pass = self.device.begin_prefill(0, &[chunk])?;
-            self.device.advance(0, &mut pass, self.device.layers(), &mut [&mut *state], false)?;
+            self.device.advance(0, &mut pass, self.device.layers(), &mut [&mut *state])?;
             state.eval()?;
             if begun.elapsed() > READ_FOR {
                 return Ok(());
@@ -198,7 +198,7 @@ impl DraftModel {
         let (pass, hidden) = match before {
             None => {
                 let mut pass = self.device.begin_prefill(0, &chunks)?;
-                self.device.advance(0, &mut pass, self.device.layers(), &mut states, true)?;
+                self.device.advance(0, &mut pass, self.device.layers(), &mut states)?;
                 (pass, None)
             }
             Some(before) => {

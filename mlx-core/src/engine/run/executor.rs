@@ -233,26 +233,21 @@ impl Device {
         let ids: Vec<u64> = chunks.iter().map(|chunk| chunk.id).collect();
         let mut running = sequences.several_mut(&ids);
         let adapter = running[0].adapter();
-        let needs_hidden =
-            chunks.iter().any(|chunk| chunk.ends_prompt) || running.iter().any(|it| it.reader.is_on());
-        let is_read = |(chunk, sequence): (&Chunk, &&mut Sequence)| {
-            sequence.is_drafted_by_head() && chunk.range.end + READ_BEHIND > sequence.history.len()
-        };
-        let is_read = chunks.iter().zip(&running).any(is_read);
+        let is_kept = chunks.iter().zip(&running).any(|(chunk, sequence)| keeps_hidden(sequence, chunk));
         // Only a pass over one chunk stops before the last layer.
         let mut pass = match running[0].running().pass.take() {
             Some(pass) => pass,
             None => self.begin(adapter, chunks, &mut running)?,
         };
         let mut states: Vec<_> = running.iter_mut().map(|it| &mut it.running().state).collect();
-        self.advance(adapter, &mut pass, *layers, &mut states, needs_hidden || is_read)?;
+        self.advance(adapter, &mut pass, *layers, &mut states)?;
         if pass.layer() < self.layers() {
             running[0].running().pass = Some(pass);
             return Ok(());
         }
         let ends = chunks.iter().any(|chunk| chunk.ends_prompt);
         let logits = ends.then(|| self.logits(adapter, &pass)).transpose()?;
-        if is_read {
+        if is_kept {
             self.keep_hidden(adapter, &pass, chunks, &mut running)?;
         }
         for sequence in running {
@@ -300,11 +295,17 @@ impl Device {
             let pictures = sequence.features_within(&chunk.range)?;
             let positions = sequence.pictures.positions(&chunk.range);
             let shift = sequence.pictures.shift_at(chunk.range.start);
-            spans.push(PrefillChunk { tokens, start, logits, pictures, positions, shift });
+            let needs_hidden = sequence.reader.is_on() || keeps_hidden(sequence, chunk);
+            spans.push(PrefillChunk { tokens, start, logits, needs_hidden, pictures, positions, shift });
         }
         match spans.as_slice() {
-            [only] if chunks[0].replay => self.begin_replay(adapter, only.tokens, only.start),
+            [only] if chunks[0].replay => self.begin_replay(adapter, only),
             all => self.begin_prefill(adapter, all),
         }
     }
+}
+
+/// Whether the hidden states of a chunk of a prompt are kept for a head that drafts.
+fn keeps_hidden(sequence: &Sequence, chunk: &Chunk) -> bool {
+    sequence.is_drafted_by_head() && chunk.range.end + READ_BEHIND > sequence.history.len()
 }

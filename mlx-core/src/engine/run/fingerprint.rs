@@ -67,7 +67,7 @@ impl Device {
         let mut state = self.new_state(0);
         let chunk = PrefillChunk::of_text(&tokens, 0, LogitRows::Last);
         let mut pass = self.begin_prefill(adapter, &[chunk])?;
-        self.advance(adapter, &mut pass, self.layers(), &mut [&mut state], true)?;
+        self.advance(adapter, &mut pass, self.layers(), &mut [&mut state])?;
         let prompt = self.logits(adapter, &pass)?;
         let step = self.decode(adapter, &[(token(length), length)], &mut [&mut state], false)?;
         Ok([prompt.values()?, step.values()?].concat())

@@ -1,8 +1,10 @@
 //! Chunks of prompts as the rows of a pass: their tokens, and rows of pictures that stand in for embeddings.
 
+use super::device::Device;
 use crate::array;
+use crate::cache::SequenceState;
 use crate::error::Result;
-use crate::model::{Hidden, Input, LogitRows, Span};
+use crate::model::{Batch, Hidden, Input, LogitRows, Pass, Span};
 
 /// A chunk of a prompt in a prefill pass.
 pub(in crate::engine) struct PrefillChunk<'a> {
@@ -10,6 +12,8 @@ pub(in crate::engine) struct PrefillChunk<'a> {
     /// The position of its first token.
     pub(in crate::engine) start: usize,
     pub(in crate::engine) logits: LogitRows,
+    /// Whether its hidden states behind the last layer are read beside the logits.
+    pub(in crate::engine) needs_hidden: bool,
     /// Rows of pictures, and their places among these tokens.
     pub(in crate::engine) pictures: Vec<(Hidden, Vec<usize>)>,
     /// Where each token is in time, height and width, if that is not the same.
@@ -21,7 +25,43 @@ pub(in crate::engine) struct PrefillChunk<'a> {
 impl<'a> PrefillChunk<'a> {
     /// A chunk without pictures.
     pub(in crate::engine) fn of_text(tokens: &'a [u32], start: usize, logits: LogitRows) -> Self {
-        Self { tokens, start, logits, pictures: Vec::new(), positions: Vec::new(), shift: 0 }
+        let (pictures, positions) = (Vec::new(), Vec::new());
+        Self { tokens, start, logits, needs_hidden: false, pictures, positions, shift: 0 }
+    }
+}
+
+impl Device {
+    /// Begins a pass through an adapter over a chunk of each of several prompts, one for each state. In a pass over a single chunk the
+    /// bits depend on the chunk alone.
+    pub(in crate::engine) fn begin_prefill(&self, adapter: usize, chunks: &[PrefillChunk]) -> Result<Pass> {
+        let batch = Batch::new(input_of(chunks)?, spans_of(chunks));
+        let needs_hidden = chunks.iter().any(|chunk| chunk.needs_hidden);
+        self.model(adapter).begin(if needs_hidden { batch.with_hidden() } else { batch })
+    }
+
+    /// A whole pass of a head over tokens and the hidden states `[T, hidden]` before them.
+    pub(in crate::engine) fn forward_behind(
+        &self,
+        chunks: &[PrefillChunk],
+        hidden: Hidden,
+        states: &mut [&mut SequenceState],
+    ) -> Result<Pass> {
+        let input =
+            Input::Behind { tokens: array::from_tokens(&tokens_of(chunks)), hidden: hidden.into_array() };
+        let mut pass = self.model(0).begin(Batch::new(input, spans_of(chunks)))?;
+        self.model(0).advance(&mut pass, self.layers(), states)?;
+        Ok(pass)
+    }
+
+    /// Begins a pass over tokens of an exact sequence that were generated before: the same rows as in their steps.
+    pub(in crate::engine) fn begin_replay(&self, adapter: usize, chunk: &PrefillChunk) -> Result<Pass> {
+        let PrefillChunk { tokens, start, .. } = *chunk;
+        let logits = if chunk.logits == LogitRows::None { LogitRows::None } else { LogitRows::All };
+        let row = |position| Span { logits, ..Span::row(0, position) };
+        let spans = (start..start + tokens.len()).map(row).collect();
+        let batch = Batch::new(Input::Tokens(array::from_tokens(tokens)), spans);
+        let batch = if chunk.needs_hidden { batch.with_hidden() } else { batch };
+        self.model(adapter).begin(self.step(adapter, batch, tokens.len(), true)?)
     }
 }
 

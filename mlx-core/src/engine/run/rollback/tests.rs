@@ -150,14 +150,13 @@ impl Running<'_> {
                     .expect("it starts");
             };
             let is_end = view.next() == Next::Prompt(range.end);
+            let chunk = PrefillChunk::of_text(&tokens[range], offset, LogitRows::Last);
             let pass = match view.next() {
-                Next::Replay(_) if view.exact => device.begin_replay(0, &tokens[range], offset),
-                _ => {
-                    device.begin_prefill(0, &[PrefillChunk::of_text(&tokens[range], offset, LogitRows::Last)])
-                }
+                Next::Replay(_) if view.exact => device.begin_replay(0, &chunk),
+                _ => device.begin_prefill(0, &[chunk]),
             };
             let mut pass = pass.expect("it begins");
-            device.advance(0, &mut pass, device.layers(), &mut [state], true).expect("it starts");
+            device.advance(0, &mut pass, device.layers(), &mut [state]).expect("it starts");
             state.eval().expect("it is computed");
             if is_end {
                 return device.logits(0, &pass).expect("it starts");

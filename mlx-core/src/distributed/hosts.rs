@@ -1,0 +1,128 @@
+//! The machines of a model, from a hosts file as mlx.launch writes it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// The port of a worker whose address has none.
+pub const PORT: u16 = 32323;
+
+/// The most machines of a model.
+pub(super) const MAX_MACHINES: usize = 64;
+
+/// A machine of a hosts file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// What ssh calls it.
+    pub ssh: String,
+    /// Its name or IP address, the latter of version 6 in brackets.
+    pub name: String,
+    /// The port of its worker.
+    pub port: u16,
+}
+
+/// One entry of a hosts file.
+#[derive(Deserialize)]
+struct Entry {
+    ssh: Option<String>,
+    #[serde(default)]
+    ips: Vec<String>,
+}
+
+/// A hosts file: the hosts alone, or with settings beside them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Entries {
+    Plain(Vec<Entry>),
+    WithSettings { hosts: Vec<Entry> },
+}
+
+impl Host {
+    /// The machines behind the first one in the hosts file `path`. Each is called by its first IP address, which may have a port, or by its
+    /// name for ssh.
+    pub fn read(path: &Path) -> Result<Vec<Self>> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
+        let Ok(Entries::Plain(entries) | Entries::WithSettings { hosts: entries }) =
+            serde_json::from_str(&text)
+        else {
+            let message = "is not a list of hosts such as [{\"ssh\": \"one\", \"ips\": [\"10.0.0.1\"]}, …]";
+            return Err(Error::file(path, message));
+        };
+        if !(2..=MAX_MACHINES).contains(&entries.len()) {
+            let message = format!("has {} hosts; a model is on 2 to {MAX_MACHINES} machines", entries.len());
+            return Err(Error::file(path, message));
+        }
+        let host = |(rank, entry): (usize, &Entry)| {
+            Self::of(entry).ok_or_else(|| Error::file(path, format!("host {rank} has neither ips nor ssh")))
+        };
+        let hosts = entries.iter().enumerate().skip(1).map(host).collect::<Result<Vec<_>>>()?;
+        for (place, host) in hosts.iter().enumerate() {
+            let address = host.address();
+            if hosts[..place].iter().any(|other| other.address() == address) {
+                let message =
+                    format!("has {address} twice; give each worker a port, as in \"10.0.0.2:32324\"");
+                return Err(Error::file(path, message));
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn of(entry: &Entry) -> Option<Self> {
+        let named = entry.ips.first().or(entry.ssh.as_ref()).filter(|name| !name.is_empty())?;
+        let is_v6 = named.matches(':').count() > 1;
+        let with_port = named.rsplit_once(':').filter(|(host, _)| !is_v6 || host.ends_with(']'));
+        let (name, port) = with_port
+            .and_then(|(host, port)| Some((host, port.parse().ok()?)))
+            .unwrap_or((named.as_str(), PORT));
+        let name = if is_v6 && !name.starts_with('[') { format!("[{name}]") } else { name.to_owned() };
+        let bare = name.trim_matches(['[', ']']).to_owned();
+        Some(Self { ssh: entry.ssh.clone().unwrap_or(bare), name, port })
+    }
+
+    /// `NAME:PORT`.
+    pub fn address(&self) -> String {
+        format!("{}:{}", self.name, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<String>> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), text).expect("it is written");
+        let of = |host: Host| format!("{} {}", host.ssh, host.address());
+        Host::read(file.path()).map(|hosts| hosts.into_iter().map(of).collect())
+    }
+
+    #[test]
+    fn both_forms_of_mlx_launch_are_read() {
+        let plain = r#"[{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b", "ips": ["10.0.0.2", "10.0.1.2"], "rdma": [null]}]"#;
+        assert_eq!(read(plain).expect("it is right"), ["b 10.0.0.2:32323"]);
+        let settings = format!(r#"{{"backend": "ring", "envs": [], "hosts": {plain}}}"#);
+        assert_eq!(read(&settings).expect("it is right"), ["b 10.0.0.2:32323"]);
+    }
+
+    #[test]
+    fn addresses_may_have_ports() {
+        let hosts = r#"[{"ssh": "a"}, {"ssh": "b"}, {"ips": ["c:7"]}, {"ips": ["fe80::1"]}, {"ips": ["[fe80::1]:9"]}]"#;
+        let expected = ["b b:32323", "c c:7", "fe80::1 [fe80::1]:32323", "fe80::1 [fe80::1]:9"];
+        assert_eq!(read(hosts).expect("it is right"), expected);
+    }
+
+    #[test]
+    fn wrong_files_say_what_is_wrong() {
+        for (text, expected) in [
+            ("{", "is not a list of hosts"),
+            (r#"[{"ssh": "a"}]"#, "has 1 hosts"),
+            (r#"[{"ssh": "a"}, {"ips": []}]"#, "host 1 has neither"),
+            (r#"[{"ssh": "a"}, {"ssh": "b"}, {"ssh": "b"}]"#, "has b:32323 twice"),
+        ] {
+            let error = read(text).expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A proxy between rank 0 and a worker: it counts the bytes, and does to them what a network can.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a connection does to the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// They pass.
+    None,
+    /// It ends.
+    Cut,
+    /// Nothing passes.
+    Stall,
+    /// Each part of them waits.
+    Slow,
+    /// One in each part is changed.
+    Garbage,
+}
+
+/// Stands between rank 0 and a worker.
+pub struct Proxy {
+    /// Where it listens.
+    pub address: SocketAddr,
+    fault: Arc<Mutex<Fault>>,
+    worker: Arc<Mutex<SocketAddr>>,
+    /// Bytes to the worker and from it.
+    passed: Arc<[AtomicUsize; 2]>,
+}
+
+impl Proxy {
+    /// In front of this worker.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn start(worker: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let fault = Arc::new(Mutex::new(Fault::None));
+        let worker = Arc::new(Mutex::new(worker));
+        let passed: Arc<[AtomicUsize; 2]> = Arc::default();
+        let (shared, place, sums) = (Arc::clone(&fault), Arc::clone(&worker), Arc::clone(&passed));
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(*place.lock().expect("no panic")) else { continue };
+                for (way, (from, to)) in [(&near, &far), (&far, &near)].into_iter().enumerate() {
+                    let ends = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let (fault, sums) = (Arc::clone(&shared), Arc::clone(&sums));
+                    std::thread::spawn(move || pump(ends.0, ends.1, &fault, &sums[way]));
+                }
+            }
+        });
+        Self { address, fault, worker, passed }
+    }
+
+    /// From now on.
+    ///
+    /// # Panics
+    /// When one of its threads did.
+    pub fn set(&self, fault: Fault) {
+        *self.fault.lock().expect("no panic") = fault;
+    }
+
+    /// New connections go to this worker.
+    ///
+    /// # Panics
+    /// When one of its threads did.
+    pub fn lead_to(&self, worker: SocketAddr) {
+        *self.worker.lock().expect("no panic") = worker;
+    }
+
+    /// Bytes that have passed to the worker, and from it.
+    pub fn passed(&self) -> [usize; 2] {
+        [0, 1].map(|way| self.passed[way].load(Ordering::Relaxed))
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, fault: &Mutex<Fault>, passed: &AtomicUsize) {
+    let present = || *fault.lock().expect("no panic");
+    from.set_read_timeout(Some(Duration::from_millis(10))).expect("a socket");
+    let mut buffer = [0; 4096];
+    loop {
+        let count = match from.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(_) if present() == Fault::Cut => break,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => break,
+        };
+        match present() {
+            Fault::Cut => break,
+            Fault::Stall => {
+                while present() == Fault::Stall {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                break;
+            }
+            Fault::Slow => std::thread::sleep(Duration::from_millis(20)),
+            Fault::Garbage => buffer[count / 2] ^= 0x55,
+            Fault::None => {}
+        }
+        passed.fetch_add(count, Ordering::Relaxed);
+        if to.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    from.shutdown(Shutdown::Both).ok();
+    to.shutdown(Shutdown::Both).ok();
+}
