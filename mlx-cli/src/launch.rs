@@ -11,6 +11,7 @@ use serde_json::Value;
 use ureq::Agent;
 
 use crate::exit_code::Failure;
+use crate::shell_word::quoted;
 use crate::terminal;
 use clients::{CLIENTS, Client, Server};
 
@@ -119,16 +120,6 @@ fn script(client: &Client, server: &Server, arguments: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(client.name.to_owned()).chain(arguments.iter().map(|word| quoted(word))).collect();
     lines + &words.join(" ") + "\n"
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 fn fail(message: &str) -> Failure {

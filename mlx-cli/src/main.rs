@@ -35,6 +35,7 @@ mod replay;
 mod request_args;
 mod score;
 mod serve;
+mod shell_word;
 mod starter_models;
 mod terminal;
 mod think;

@@ -1,7 +1,9 @@
 //! `mlx worker`: holds some layers of a model for a server or a command on another machine.
 
+mod over_ssh;
+
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,6 +20,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   mlx worker MODEL                                           # on this machine alone, for trying it
   mlx worker MODEL --host 10.0.0.2 --worker-key-file key     # on each machine of hosts.json but the first
+  mlx worker MODEL --hostfile hosts.json --worker-key-file key # the same over ssh, from the first
   mlx serve MODEL --hostfile hosts.json --worker-key-file key  # on the first";
 
 #[derive(Debug, Args)]
@@ -33,18 +36,37 @@ pub(crate) struct WorkerArgs {
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
 
-    /// The key that the other machines have, too: a file with one line, as `openssl rand -hex 32` writes it
+    /// The key that the other machines have, too: a file with one line, as `openssl rand -hex 32` writes it; - reads the line from
+    /// standard input, and the worker ends where that ends
     #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     worker_key_file: Option<PathBuf>,
 
     /// Memory for weights and caches, as in 8GB [default: a share of the machine's memory]
     #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
     memory_budget: Option<ByteSize>,
+
+    /// Start a worker on each machine of this file but the first, over ssh; they end with this command
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
+    hostfile: Option<PathBuf>,
+
+    /// Print what to run on each machine instead
+    #[arg(long, requires = "hostfile")]
+    print_commands: bool,
+
+    /// This program on the other machines
+    #[arg(long, value_name = "PATH", default_value = "mlx", requires = "hostfile")]
+    remote_mlx: String,
 }
+
+/// What a worker says first.
+const LISTENING: &str = "listening on ";
 
 /// Runs the command, until the program is ended.
 pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
-    let key = args.worker_key_file.as_deref().map(Key::read).transpose()?.unwrap_or_default();
+    if let Some(hostfile) = &args.hostfile {
+        return over_ssh::run(args, hostfile);
+    }
+    let key = args.worker_key_file.as_deref().map(read_key).transpose()?.unwrap_or_default();
     if key.is_empty() && !args.host.is_loopback() {
         let why = "accepts connections from other machines; give --worker-key-file too";
         return Err(Failure::usage("--host", why));
@@ -55,9 +77,26 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| Failure::usage("--port", format!("{place} cannot be used: {error}"));
     let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
-    terminal::note(&format!("listening on {address} for rank 0"));
+    terminal::note(&format!("{LISTENING}{address} for rank 0"));
     worker.serve(listener, &Arc::new(AtomicBool::new(false)), |event| terminal::note(&in_words(&event)))?;
     Ok(())
+}
+
+/// Reads a key from a file, or from standard input if that is what `-` stands for; the program then ends with its input.
+fn read_key(path: &Path) -> mlx_core::Result<Key> {
+    if path != Path::new("-") {
+        return Key::read(path);
+    }
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(|error| mlx_core::Error::io(path, error))?;
+    let key = Key::of(path, &line)?;
+    std::thread::spawn(|| {
+        // An error ends it, too.
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
+        terminal::note("the command that started this worker has gone");
+        std::process::exit(0);
+    });
+    Ok(key)
 }
 
 fn in_words(event: &WorkerEvent) -> String {

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde_json::{Map, Value};
 
+use crate::shell_word;
+
 /// What stands before the name of an argument in the environment, so that none can take the place of another variable.
 const PREFIX: &str = "ARG_";
 /// Ends the options of a command.
@@ -66,8 +68,7 @@ impl Template {
                 let words = filled_words(words, arguments)?;
                 let mut command = Command::new(&words[0]);
                 command.args(&words[1..]);
-                let shown: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-                Ok((command, shown.join(" ")))
+                Ok((command, shell_word::line(&words)))
             }
             Self::Line(line, names) => {
                 let mut command = Command::new("sh");
@@ -138,15 +139,6 @@ fn filled_words(words: &[Vec<Piece>], arguments: &Map<String, Value>) -> Result<
 /// An argument as text: texts as they are, others as JSON.
 fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// A word as a shell would take it.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:=,+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
