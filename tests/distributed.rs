@@ -12,6 +12,7 @@ use mlx_tests::workers::{ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, run};
 
 use crate::exactness::{assert_equal, request, run_under_load, start};
+use crate::pictures;
 use crate::speculation::{Texts, liar};
 
 /// Families with different layers and states, and how many of their layers a copy has.
@@ -175,6 +176,47 @@ fn drafts_are_verified_on_all_machines() {
         }
         assert!(engine.stats().drafted_tokens > 0, "{name} drafted nothing");
     }
+}
+
+#[test]
+fn several_machines_see_as_one() {
+    let _turn = cpu();
+    let exact = EngineOptions { exact: true, ..EngineOptions::default() };
+    // Rank 0 has the layers that more features of a picture are added behind: those of Qwen3-VL here are two of three.
+    for (model, count) in [("mistral3-f32", 2), ("qwen3_5-f32", 2), ("qwen3_vl-f32", 1)] {
+        let alone = pictures::start(model, &exact);
+        let (prompts, whole) = (pictures::many(&alone), alone.spec().weight_bytes);
+        let expected: Vec<_> =
+            prompts.iter().map(|prompt| pictures::bits(&pictures::answer(&alone, prompt, 12))).collect();
+        drop(alone);
+        let there = several(&pictures::folder(model), count);
+        let engine =
+            pictures::start(model, &EngineOptions { workers: options(&there).workers, ..exact.clone() });
+        assert!(engine.spec().weight_bytes < whole);
+        for (number, (prompt, expected)) in prompts.iter().zip(&expected).enumerate() {
+            assert_eq!(
+                &pictures::bits(&pictures::answer(&engine, prompt, 12)),
+                expected,
+                "{model}, {number} pictures"
+            );
+        }
+        let running: Vec<_> = prompts.iter().map(|prompt| pictures::submit(&engine, prompt, 12)).collect();
+        for (number, (generation, expected)) in running.into_iter().zip(&expected).enumerate() {
+            assert_eq!(
+                &pictures::bits(&collect(generation)),
+                expected,
+                "{model}, {number} pictures in company"
+            );
+        }
+        assert!(engine.stats().prefix_hits > 0, "{model}");
+    }
+    let folder = pictures::folder("qwen3_vl-f32");
+    let there = several(&folder, 2);
+    let refused = Engine::start(&folder, &options(&there), |_, _| {})
+        .map(drop)
+        .expect_err("one layer is left")
+        .to_string();
+    assert!(refused.contains("the 3 layers of this model cannot be divided"), "{refused}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const TOLERANCE: f32 = 2e-4;
 /// Those that see.
 const MODELS: [&str; 4] = ["mistral3-f32", "qwen3_5-f32", "qwen3_vl-f32", "gemma4-f32"];
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
 }
 
@@ -37,7 +37,7 @@ fn load(name: &str) -> Vision {
     Vision::load(&folder(name), WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).expect("it loads")
 }
 
-fn start(name: &str, options: &EngineOptions) -> Engine {
+pub(crate) fn start(name: &str, options: &EngineOptions) -> Engine {
     Engine::start(&folder(name), options, |_, _| {}).expect("it loads")
 }
 
@@ -109,16 +109,16 @@ fn options(prompt: &ChatPrompt, tokens: usize) -> RequestOptions {
     RequestOptions { images: prompt.images.clone(), is_message: true, logprobs: Some(0), ..greedy(tokens) }
 }
 
-fn submit(engine: &Engine, prompt: &ChatPrompt, tokens: usize) -> Generation {
+pub(crate) fn submit(engine: &Engine, prompt: &ChatPrompt, tokens: usize) -> Generation {
     let request = engine.request(prompt.tokens.clone(), &options(prompt, tokens)).expect("it is valid");
     engine.submit(request).expect("it runs")
 }
 
-fn answer(engine: &Engine, prompt: &ChatPrompt, tokens: usize) -> Outcome {
+pub(crate) fn answer(engine: &Engine, prompt: &ChatPrompt, tokens: usize) -> Outcome {
     collect(submit(engine, prompt, tokens))
 }
 
-fn bits(outcome: &Outcome) -> Vec<(u32, u32)> {
+pub(crate) fn bits(outcome: &Outcome) -> Vec<(u32, u32)> {
     assert_eq!(outcome.finished.reason, FinishReason::Length);
     let logprob =
         |token: &mlx_core::engine::TokenOutput| token.logprob.as_ref().map(|it| it.logprob.to_bits());
@@ -185,7 +185,7 @@ fn prompts_and_answers_are_those_of_transformers() {
 }
 
 /// Prompts of 0 to 8 pictures that begin alike.
-fn many(engine: &Engine) -> Vec<ChatPrompt> {
+pub(crate) fn many(engine: &Engine) -> Vec<ChatPrompt> {
     let images: Vec<Image> =
         (0..8).map(|salt| noise(60 + 13 * (salt as u32 % 4), 70 + 20 * (salt as u32 % 3), salt)).collect();
     (0..=8)

@@ -61,7 +61,7 @@ pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Di
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
     let plan = distributed::plan(folder, options.weights()?, ranks, budget)?;
-    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, None, options)?;
+    let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, plan.vision, options)?;
     Ok(Division { plan, room })
 }
 

@@ -7,7 +7,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::cache::{LayerKinds, SequenceState, Variant};
 use crate::error::Result;
-use crate::model::{self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelSpec};
+use crate::model::{
+    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelSpec, VisionFootprint,
+};
 use crate::quantization::QuantizationConfig;
 use crate::weights::{Progress, WeightPolicy, Weights};
 
@@ -22,13 +24,16 @@ pub(super) struct Divided {
     /// The whole model.
     spec: ModelSpec,
     bytes: LayerBytes,
+    /// Its vision tower, which rank 0 has.
+    vision: Option<VisionFootprint>,
 }
 
 impl Divided {
     /// Reads the headers of the files in `folder`.
     pub(super) fn open(folder: &Path, policy: WeightPolicy) -> Result<Self> {
         let (spec, config, bytes) = model::survey_layers(folder, policy)?;
-        Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes })
+        let vision = model::survey_vision(folder, policy).and_then(Result::ok);
+        Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes, vision })
     }
 
     /// The whole model.
@@ -46,9 +51,15 @@ impl Divided {
         self.bytes.float
     }
 
-    /// Whether a machine's layers may begin with this one.
+    /// Its vision tower.
+    pub(super) fn vision(&self) -> Option<VisionFootprint> {
+        self.vision
+    }
+
+    /// Whether a machine's layers may begin with this one. Rank 0 has all layers that features of pictures are added behind.
     pub(super) fn may_begin_at(&self, layer: usize) -> bool {
-        self.config.may_begin_at(layer)
+        let pictured = self.vision.map_or(0, |vision| vision.row_width() / self.spec.hidden_size - 1);
+        (layer == 0 || layer >= pictured) && self.config.may_begin_at(layer)
     }
 
     /// Whether some of these layers have a state.

@@ -10,7 +10,7 @@ use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// Changes with every change of a message.
-pub(super) const PROTOCOL: u32 = 3;
+pub(super) const PROTOCOL: u32 = 4;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -86,8 +86,12 @@ pub(crate) struct Advance {
     pub(crate) layers: Range<usize>,
     /// The states that the pass extends.
     pub(crate) states: Vec<u64>,
+    /// How far the positions of the rows of each state are behind their places.
+    pub(crate) position_shifts: Vec<i32>,
     /// The rows of the pass.
     pub(crate) spans: Vec<Span>,
+    /// Where each row is in time, height and width; empty where places are positions.
+    pub(crate) axes: Vec<[i32; 3]>,
     /// Whether attention goes span by span.
     pub(crate) per_span: bool,
     /// The type and shape of the hidden states, `[T, hidden]`.

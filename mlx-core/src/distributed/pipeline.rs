@@ -63,7 +63,9 @@ impl PipelineModel {
         let advance = Advance {
             layers: pass.layer()..end,
             states: ids,
+            position_shifts: states.iter().map(|state| state.position_shift()).collect(),
             spans: pass.batch().spans().to_vec(),
+            axes: pass.batch().axes().to_vec(),
             per_span: pass.batch().is_per_span(),
             dtype,
             shape: shape.clone(),

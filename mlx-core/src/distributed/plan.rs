@@ -8,7 +8,7 @@ use super::hosts::MAX_MACHINES;
 use super::split::split;
 use crate::error::{Error, Result};
 use crate::freed::freed;
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, VisionFootprint};
 use crate::weights::WeightPolicy;
 
 /// A model on several machines of one kind.
@@ -22,6 +22,8 @@ pub struct Plan {
     pub hidden_bytes: u64,
     /// The model as an engine on rank 0 would reckon with it.
     pub(crate) spec: ModelSpec,
+    /// Its vision tower.
+    pub(crate) vision: Option<VisionFootprint>,
 }
 
 /// What one machine has.
@@ -29,7 +31,7 @@ pub struct Plan {
 pub struct Share {
     /// Its layers.
     pub layers: Range<usize>,
-    /// Bytes of its weights on the device.
+    /// Bytes of its weights on the device, without those of a vision tower.
     pub weight_bytes: u64,
     /// Bytes that one more token takes in the state of a sequence there.
     pub cache_bytes_per_token: u64,
@@ -39,7 +41,8 @@ pub struct Share {
 pub(super) fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     let (may_begin, is_enough) =
         (|layer| divided.may_begin_at(layer), |range: &Range<usize>| divided.extend_states(range));
-    split(&divided.parts().layers, divided.parts().ends, budgets, may_begin, is_enough).ok_or_else(|| {
+    let ends = divided.parts().ends + divided.vision().map_or(0, |vision| vision.weight_bytes);
+    split(&divided.parts().layers, ends, budgets, may_begin, is_enough).ok_or_else(|| {
         let message = format!(
             "is {}; the {} layers of this model cannot be divided among so many machines",
             budgets.len(),
@@ -70,5 +73,6 @@ pub(crate) fn plan(folder: &Path, policy: WeightPolicy, ranks: usize, budget: u6
     let room = |share: &Share| (budget - freed(budget)).saturating_sub(share.weight_bytes);
     spec.room_elsewhere = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
-    Ok(Plan { shares, crossings: 2 * (ranks - 1), hidden_bytes, spec })
+    let vision = divided.vision();
+    Ok(Plan { shares, crossings: 2 * (ranks - 1), hidden_bytes, spec, vision })
 }

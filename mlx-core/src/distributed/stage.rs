@@ -54,10 +54,12 @@ impl Stage {
         self.release(&advance.released);
         self.check(advance, payload)?;
         let hidden = array::of_file(payload, advance.dtype, &advance.shape)?;
-        let batch = Batch::resumed(hidden, advance.spans.clone(), advance.per_span);
+        let batch = Batch::resumed(hidden, advance.spans.clone(), &advance.axes, advance.per_span);
         let mut states = Vec::with_capacity(advance.states.len());
-        for id in &advance.states {
-            states.extend(self.states.remove(id));
+        for (id, shift) in advance.states.iter().zip(&advance.position_shifts) {
+            let mut state = self.states.remove(id).ok_or_else(|| unexpected("a state that is not here"))?;
+            state.set_position_shift(*shift);
+            states.push(state);
         }
         let outcome = self.run(advance, batch, &mut states);
         // After an error, too: rank 0 releases them.
@@ -82,7 +84,7 @@ impl Stage {
 
     /// Refuses a pass that this worker cannot run.
     fn check(&self, advance: &Advance, payload: &[u8]) -> Result<()> {
-        let Advance { layers, states, spans, shape, .. } = advance;
+        let Advance { layers, states, position_shifts, spans, axes, shape, .. } = advance;
         let own = &self.layers;
         if layers.start < own.start || layers.end > own.end || layers.is_empty() {
             return Err(unexpected("layers of another machine"));
@@ -98,6 +100,9 @@ impl Stage {
         let fits = |span: &Span| span.len > 0 && span.state < states.len();
         if spans.is_empty() || !spans.iter().all(fits) || used.is_none_or(|used| used > rows) {
             return Err(unexpected("a pass whose rows do not fit its states"));
+        }
+        if position_shifts.len() != states.len() || !(axes.is_empty() || axes.len() == rows) {
+            return Err(unexpected("positions that do not fit the rows"));
         }
         let mut sorted = states.clone();
         sorted.sort_unstable();

@@ -127,7 +127,7 @@ impl Engine {
             let vision = loaded.vision.take();
             let Chosen { models, draft } = choose(loaded, options, &for_engine)?;
             let (device, capacity) = Device::new(models, draft.as_ref().map(|it| it.0.spec()), options)?;
-            let (vision, capacity) = room::with_vision(capacity, vision);
+            let (vision, capacity) = room::with_vision(capacity, vision, room::budget(options)?);
             let new = |(model, kind)| DraftModel::new(model, kind, options, device.vocabulary());
             let draft = draft.map(new).transpose()?;
             let saved = device.saved_prefixes(options, &for_engine)?;

@@ -56,7 +56,7 @@ impl MemoryFit {
             }
             Err(other) => return Err(other),
         };
-        let capacity = vision.and_then(|vision| capacity.with_vision(vision)).unwrap_or(capacity);
+        let capacity = vision.and_then(|vision| capacity.with_vision(vision, budget)).unwrap_or(capacity);
         let shared = capacity.shared();
         let longest = last_that_fits(spec.context_length + 1, |tokens| capacity.sequence(tokens) <= shared);
         let full_contexts = shared / capacity.sequence(spec.context_length).max(1);

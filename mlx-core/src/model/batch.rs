@@ -96,11 +96,15 @@ impl Batch {
         Self { input, positions, spans, width, per_span: false, needs_hidden }
     }
 
-    /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass that [`per_span`](Self::per_span) was or was not
-    /// called for.
-    pub(crate) fn resumed(hidden: Array, spans: Vec<Span>, per_span: bool) -> Self {
+    /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass with these [axes](Self::axes) that
+    /// [`per_span`](Self::per_span) was or was not called for.
+    pub(crate) fn resumed(hidden: Array, spans: Vec<Span>, axes: &[[i32; 3]], per_span: bool) -> Self {
         let width = hidden.dim(0) as usize;
-        let positions = Positions::of_text(spans.iter().map(Span::range), width);
+        let positions = if axes.is_empty() {
+            Positions::of_text(spans.iter().map(Span::range), width)
+        } else {
+            Positions::of_grid(axes)
+        };
         Self { input: Input::Embeddings(hidden), positions, spans, width, per_span, needs_hidden: true }
     }
 
@@ -167,6 +171,14 @@ impl Batch {
     /// In the order of their rows.
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
+    }
+
+    /// Where each row is in time, height and width; empty where places are positions.
+    pub(crate) fn axes(&self) -> &[[i32; 3]] {
+        match &self.input {
+            Input::Pictured { positions, .. } => positions,
+            _ => &[],
+        }
     }
 
     pub(super) fn positions(&self) -> &Positions {

@@ -359,6 +359,11 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     Ok((ModelSpec::new(&family, &config, &tally), kinds))
 }
 
+/// The tower of [`Loaded::vision`].
+pub(crate) fn load_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
+    vision::load_if_there(folder, policy)
+}
+
 /// What the tower of [`Loaded::vision`] would take, from the headers of the files alone; or why it cannot be loaded. `None` if there is none.
 pub fn survey_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<VisionFootprint>> {
     vision::survey(folder, policy)

@@ -8,7 +8,7 @@ use crate::distributed::{self, Workers};
 use crate::engine::options::EngineOptions;
 use crate::engine::speculate::Speculate;
 use crate::error::{Error, Result};
-use crate::model::Loaded;
+use crate::model::{self, Loaded};
 use crate::weights::Progress;
 
 impl Device {
@@ -37,8 +37,7 @@ pub(in crate::engine) fn load_divided(
 ) -> Result<Loaded> {
     options.expect_divisible()?;
     let model = distributed::load(folder, workers, options.weights()?, budget(options)?, progress)?;
-    let no_vision = Error::Distributed("a model on several machines sees no pictures".into());
-    let vision = Some(Err(no_vision));
+    let vision = model::load_vision(folder, options.weights()?);
     Ok(Loaded { models: vec![model], mtp: None, vision })
 }
 

@@ -46,16 +46,16 @@ fn in_bits(spec: &ModelSpec, bits: Option<u8>) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// The vision tower of a model, or why there is none, and what there is room for beside it.
+/// The vision tower of a model, or why there is none, and what there is room for beside it where this machine may take `budget` bytes.
 pub(in crate::engine) fn with_vision(
     capacity: Capacity,
     vision: Option<Result<Vision>>,
+    budget: u64,
 ) -> (Result<Vision, NoImages>, Capacity) {
     let unusable = match vision {
         None => NoImages::Unsupported("cannot be given to a model without a vision tower".to_owned()),
-        Some(Err(Error::Distributed(why))) => NoImages::Unsupported(format!("cannot be given: {why}")),
         Some(Err(error)) => NoImages::Unusable(error.to_string()),
-        Some(Ok(vision)) => match capacity.with_vision(vision.footprint()) {
+        Some(Ok(vision)) => match capacity.with_vision(vision.footprint(), budget) {
             Some(capacity) => return (Ok(vision), capacity),
             None => NoImages::Unusable(format!(
                 "the vision tower takes {} and {} are there beside the model; raise the memory budget",

@@ -68,11 +68,13 @@ impl Capacity {
         Ok(capacity)
     }
 
-    /// The same beside a vision tower, if there is room for it.
-    pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint) -> Option<Self> {
+    /// The same beside a vision tower, if there is room for it where this machine may take `given` bytes.
+    pub(in crate::engine) fn with_vision(&self, vision: VisionFootprint, given: u64) -> Option<Self> {
         let fixed = self.fixed + vision.weight_bytes;
-        let fits = fixed + self.need(1, 1, 0) <= self.budget;
-        fits.then(|| Self { vision: Some(vision), fixed, ..self.clone() })
+        // A budget that is what another machine can keep is not made smaller by what this one alone holds.
+        let budget = (self.budget + vision.weight_bytes).min(given - freed(given));
+        let fits = fixed + self.need(1, 1, 0) <= budget;
+        fits.then(|| Self { vision: Some(vision), budget, fixed, ..self.clone() })
     }
 
     /// The fewest bytes that a state of so many positions takes.

@@ -32,10 +32,16 @@ pub struct VisionFootprint {
     bytes_per_score: u64,
     /// Bytes of a row of features.
     bytes_per_row: u64,
+    row_width: usize,
     heads: usize,
 }
 
 impl VisionFootprint {
+    /// Numbers of a row of features: the width of the text's hidden states, once and for each layer that more is added behind.
+    pub(crate) fn row_width(&self) -> usize {
+        self.row_width
+    }
+
     /// For activations of `size` bytes.
     pub(super) fn new(config: &Shape, weight_bytes: u64, size: u64) -> Self {
         let patch = (config.patch_size * config.patch_size) as u64;
@@ -57,6 +63,7 @@ impl VisionFootprint {
             bytes_per_patch,
             bytes_per_score,
             bytes_per_row,
+            row_width: config.row_width,
             heads: config.num_heads,
         }
     }
