@@ -185,6 +185,11 @@ impl Processor {
         matches!(self.kind, Kind::Qwen(_))
     }
 
+    /// Whether the rows of a picture see each other, so that it must not be divided.
+    pub(crate) fn two_way(&self) -> bool {
+        matches!(&self.kind, Kind::Gemma4(gemma4) if gemma4.two_way)
+    }
+
     /// The tokens that stand for a picture, which is in the size that the model wants.
     fn tokens(&self, image: &Pixels) -> Result<Vec<u32>> {
         match &self.kind {

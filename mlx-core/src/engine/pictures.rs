@@ -6,6 +6,7 @@ mod least_recently_used;
 use std::ops::Range;
 
 pub(in crate::engine) use self::encoder_cache::EncoderCache;
+use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::image::Pixels;
@@ -21,6 +22,8 @@ pub(in crate::engine) struct Pictures {
     places: Vec<usize>,
     /// Rows and columns of each picture, where its rows have positions in height and width; empty where all rows have one position.
     grids: Vec<(usize, usize)>,
+    /// The places of pictures whose rows see each other.
+    undivided: Undivided,
 }
 
 /// Rows of a picture that stand in a part of the prompt.
@@ -46,8 +49,14 @@ impl Pictures {
             return Ok(Self::default());
         }
         let processor = folder.images.as_ref().map_err(NoImages::error)?;
-        if slides && processor.has_grid_positions() {
-            let message = "slide cannot be done with pictures of this model, which have positions of their own; evict-turns can";
+        let reason = match processor {
+            _ if processor.has_grid_positions() => Some("have positions of their own"),
+            _ if processor.two_way() => Some("are seen as a whole"),
+            _ => None,
+        };
+        if let Some(reason) = reason.filter(|_| slides) {
+            let message =
+                format!("slide cannot be done with pictures of this model, which {reason}; evict-turns can");
             return Err(Error::request("context_policy", message));
         }
         Self::new(prompt, images, processor)
@@ -72,7 +81,31 @@ impl Pictures {
         }
         let grids = images.iter().filter(|_| processor.has_grid_positions());
         let grids = grids.map(|image| processor.grid(image)).collect::<Result<_>>()?;
-        Ok(Self { images: images.to_vec(), ends, places, grids })
+        let pictures = Self { images: images.to_vec(), ends, places, grids, undivided: Undivided::default() };
+        if processor.two_way() { pictures.undivided_ones() } else { Ok(pictures) }
+    }
+
+    /// The same with pictures that are not divided. The rows of each must follow one another, and those of another one not at once.
+    fn undivided_ones(self) -> Result<Self> {
+        let mut parts: Vec<Range<usize>> = Vec::with_capacity(self.images.len());
+        for PictureRows { picture, places, .. } in self.within(&(0..usize::MAX)) {
+            let part = places[0]..places[places.len() - 1] + 1;
+            let behind = parts.last().is_none_or(|before| before.end < part.start);
+            if part.len() != places.len() || !behind {
+                let message = format!(
+                    "have rows that see each other; those of image {} must stand side by side, with another token before them",
+                    picture + 1
+                );
+                return Err(Error::request("images", message));
+            }
+            parts.push(part);
+        }
+        Ok(Self { undivided: Undivided::new(parts), ..self })
+    }
+
+    /// The parts of the prompt in which no chunk ends.
+    pub(in crate::engine) fn undivided(&self) -> &Undivided {
+        &self.undivided
     }
 
     pub(in crate::engine) fn is_empty(&self) -> bool {
@@ -161,7 +194,7 @@ mod tests {
             Some(*end)
         });
         let places = (0..prompt.len()).filter(|place| prompt[*place] == 9).collect();
-        Pictures { images, ends: ends.collect(), places, grids: Vec::new() }
+        Pictures { images, ends: ends.collect(), places, ..Pictures::default() }
     }
 
     #[test]

@@ -284,6 +284,7 @@ impl Sequence {
             length: self.history.len(),
             state,
             cuts: self.checkpoints.cuts(state.seen),
+            undivided: self.pictures.undivided().clone(),
             growth,
             exact: self.limits.exact,
             adapter: self.limits.adapter,

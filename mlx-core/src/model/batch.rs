@@ -181,6 +181,16 @@ impl Batch {
         }
     }
 
+    /// The parts of some rows in which rows of pictures follow one another, counted from the first of them.
+    pub(super) fn pictures_in(&self, rows: &Range<usize>) -> Vec<Range<i32>> {
+        let Input::Pictured { places, .. } = &self.input else { return Vec::new() };
+        let before = |row: usize| places.partition_point(|place| *place < row);
+        let within = &places[before(rows.start)..before(rows.end)];
+        let place = |place: usize| (place - rows.start) as i32;
+        let parts = within.chunk_by(|one, next| one + 1 == *next);
+        parts.map(|part| place(part[0])..place(part[part.len() - 1]) + 1).collect()
+    }
+
     pub(super) fn positions(&self) -> &Positions {
         &self.positions
     }

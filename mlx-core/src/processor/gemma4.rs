@@ -5,7 +5,7 @@ use mlx_image::sizes::{self, Size};
 use super::files;
 use super::grid;
 use crate::config::Fields;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::Pixels;
 use crate::text::Tokenizer;
 
@@ -17,6 +17,8 @@ pub(super) struct Gemma4 {
     patch_size: u32,
     pooling_kernel_size: u32,
     max_soft_tokens: u32,
+    /// Whether the rows of a picture see each other in layers with a window.
+    pub(super) two_way: bool,
     boi_token: u32,
     eoi_token: u32,
 }
@@ -48,7 +50,9 @@ impl Gemma4 {
             let message = format_args!("is {positions}; a picture may be {longest} patches long");
             return Err(vision.error(key, message));
         }
-        refuse_two_way(config)?;
+        let text = config.section("text_config")?;
+        // Another value is refused with the text.
+        let seen = text.as_ref().map(|text| text.optional_text("use_bidirectional_attention")).transpose()?;
         let token = |key: &str, usual: u32| match config.token_ids(key)?[..] {
             [] if tokenizer.token(usual).is_some() => Ok(usual),
             [token] if tokenizer.token(token).is_some() => Ok(token),
@@ -58,6 +62,7 @@ impl Gemma4 {
             patch_size: patch_size as u32,
             pooling_kernel_size: pooling_kernel_size as u32,
             max_soft_tokens: max_soft_tokens as u32,
+            two_way: seen.flatten() == Some("vision"),
             boi_token: token("boi_token_id", 255_999)?,
             eoi_token: token("eoi_token_id", 258_882)?,
         })
@@ -75,20 +80,6 @@ impl Gemma4 {
     pub(super) fn tokens(&self, image: &Pixels, image_token: u32) -> Result<Vec<u32>> {
         let (rows, columns) = self.grid(image)?;
         Ok([vec![self.boi_token], vec![image_token; rows * columns], vec![self.eoi_token]].concat())
-    }
-}
-
-/// Refuses models whose layers with a window let the rows of a picture attend to each other.
-fn refuse_two_way(config: &Fields) -> Result<()> {
-    let text = config.section("text_config")?;
-    let seen = text.as_ref().map(|text| text.optional_text("use_bidirectional_attention")).transpose()?;
-    match seen.flatten() {
-        Some(seen) => {
-            let message =
-                format!("cannot be given to models whose use_bidirectional_attention is {seen:?} yet");
-            Err(Error::request("image", message))
-        }
-        None => Ok(()),
     }
 }
 

@@ -17,16 +17,16 @@ impl Sequence {
         }
         self.checkpoints.start();
         let last = self.history.prompt_length() - 1;
-        self.mark_behind(device.reusable(common.min(last), self.exact()), known);
+        self.mark_behind(common.min(last), known, device);
         if !self.exact() {
             // Exact requests have the borders of their chunks.
-            self.mark_behind(last.saturating_sub(TAIL), known);
+            self.mark_behind(last.saturating_sub(TAIL), known, device);
         }
     }
 
     /// Marks the last place for a checkpoint up to `length`, if it is behind what is `known`.
-    pub(super) fn mark_behind(&mut self, length: usize, known: usize) {
-        let place = length / BLOCK * BLOCK;
+    pub(super) fn mark_behind(&mut self, length: usize, known: usize, device: &Device) {
+        let place = device.reusable_blocks(length, self.exact(), self.pictures.undivided());
         if place > known {
             self.checkpoints.mark(place);
         }
@@ -40,7 +40,7 @@ impl Sequence {
         let Some(run) = self.run.as_mut().filter(|_| is_on) else { return Ok(room) };
         let length = run.state.offset();
         let marked = self.checkpoints.is_marked(length);
-        let keeps_bits = !exact || device.border(length) == length;
+        let keeps_bits = !exact || device.border(length, self.pictures.undivided()) == length;
         if !length.is_multiple_of(BLOCK) || !keeps_bits || length > prompt {
             return Ok(room);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::store::PrefixStore;
 use crate::cache::{BLOCK, Block, DiskCache, Saved, Snapshot, Tier, Variant};
 use crate::engine::schedule::chunks::Chunks;
+use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 
 /// How long a sequence waits for its prefix before it computes the prompt itself.
@@ -181,7 +182,7 @@ fn read(cache: &DiskCache, request: &Request) -> Restored {
     let Request { id, ref prompt, ref tiers, exact, known, checkpoints } = *request;
     let reusable = |length: usize| {
         let length = length.min(prompt.len() - 1);
-        exact.map_or(length, |chunks| chunks.border(length))
+        exact.map_or(length, |chunks| chunks.border(length, &Undivided::default()))
     };
     let usable = |found: &Saved| {
         let length = reusable(found.length());

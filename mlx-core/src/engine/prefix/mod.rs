@@ -88,7 +88,7 @@ impl Prefixes {
         if sequence.reader.is_on() || !self.store.is_on() {
             return None;
         }
-        let reusable = |length| device.reusable(length, sequence.exact());
+        let reusable = |length| device.reusable(length, sequence.exact(), sequence.pictures.undivided());
         let keys = sequence.prompt_keys()?;
         let lookup = Lookup { prompt: &keys, tiers: sequence.readable_tiers(), reusable: &reusable };
         let (known, miss) = self.store.find(&lookup);
@@ -113,7 +113,7 @@ impl Prefixes {
     ) {
         let length = known.map_or(0, Known::length);
         let source = sequences.source_for(id, device).filter(|source| source.length > length);
-        let source = source.map(|source| sequences.follow(id, source));
+        let source = source.map(|source| sequences.follow(id, source, device));
         let sequence = sequences.get_mut(id);
         let empty = device.new_state(sequence.history.len());
         if let Some(source) = source {

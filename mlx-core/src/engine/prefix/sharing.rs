@@ -1,6 +1,6 @@
 //! Prefix sharing between requests in flight: a prompt that begins like one that is being computed waits for it and copies its state.
 
-use crate::cache::{BLOCK, SequenceState};
+use crate::cache::SequenceState;
 use crate::engine::run::device::Device;
 use crate::engine::schedule::plan::Next;
 use crate::engine::sequence::{Sequence, Sequences, Source, Wait};
@@ -29,9 +29,9 @@ impl Sequences {
 
     /// Lets a sequence wait for its source, which takes a checkpoint where they part, in case it does not stop there. Where the source can
     /// only be copied far before that place, the follower takes one there.
-    pub(in crate::engine) fn follow(&mut self, id: u64, source: Source) -> Source {
+    pub(in crate::engine) fn follow(&mut self, id: u64, source: Source, device: &Device) -> Source {
         let Source { length, parting, .. } = source;
-        self.get_mut(id).mark_behind(parting, length);
+        self.get_mut(id).mark_behind(parting, length, device);
         let plan = &mut self.get_mut(source.id).checkpoints;
         if plan.is_on() {
             plan.mark(length);
@@ -85,7 +85,7 @@ impl Sequences {
     }
 
     fn wait_anew(&mut self, id: u64, device: &Device) {
-        let source = self.source_for(id, device).map(|source| self.follow(id, source));
+        let source = self.source_for(id, device).map(|source| self.follow(id, source, device));
         self.get_mut(id).running().wait = source.map_or(Wait::Nothing, Wait::Source);
     }
 
@@ -130,9 +130,13 @@ fn shared(own: &Sequence, other: &Sequence, device: &Device) -> usize {
         return mine.len();
     }
     let common = mine.iter().zip(theirs.iter()).take_while(|(mine, theirs)| mine == theirs).count();
-    let border = device.border(common.min(mine.len() - 1));
+    let (common, undivided) = (common.min(mine.len() - 1), own.pictures.undivided());
     // There are no checkpoints in between.
-    if device.needs_checkpoints() { border / BLOCK * BLOCK } else { border }
+    if device.needs_checkpoints() {
+        device.reusable_blocks(common, true, undivided)
+    } else {
+        device.border(common, undivided)
+    }
 }
 
 /// How many of the first `parting` positions can be copied from `other`: all of them while they are still to be computed, or as far as

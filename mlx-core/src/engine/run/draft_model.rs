@@ -10,6 +10,7 @@ use super::prefill_chunk::PrefillChunk;
 use crate::array::Rows;
 use crate::cache::{Rollback, SequenceState};
 use crate::engine::options::EngineOptions;
+use crate::engine::schedule::undivided::Undivided;
 use crate::engine::sequence::{Run, Sequence};
 use crate::engine::speculate::ModelDrafter;
 use crate::error::Result;
@@ -83,7 +84,7 @@ impl DraftModel {
                 continue;
             }
             let pending = history.len() - state.next();
-            let chunk = self.device.chunks.next(state.next(), history.len());
+            let chunk = self.device.chunks.next(state.next(), history.len(), &Undivided::default());
             let drafting = Drafting { history, sampler, state, hidden, draft: &mut drafts.draft.tokens };
             // Of a head's text there is never more.
             if chunk.end < history.len() && self.kind == ModelDrafter::Draft {
@@ -138,7 +139,7 @@ impl DraftModel {
     fn catch_up(&self, state: &mut SequenceState, tokens: &[u32]) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let chunk = self.device.chunks.next(state.offset(), tokens.len());
+            let chunk = self.device.chunks.next(state.offset(), tokens.len(), &Undivided::default());
             if chunk.end == tokens.len() {
                 return Ok(());
             }

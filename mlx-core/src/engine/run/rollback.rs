@@ -13,7 +13,11 @@ impl Sequence {
         self.history.truncate(length.max(1));
         let length = self.history.len();
         let generated = length > self.history.prompt_length();
-        let kept = if generated { length - 1 } else { device.reusable(length - 1, self.exact()) };
+        let kept = if generated {
+            length - 1
+        } else {
+            device.reusable(length - 1, self.exact(), self.pictures.undivided())
+        };
         let Some(run) = &mut self.run else { return };
         run.pass = None;
         let start_over = !device.fits(&run.state, length)

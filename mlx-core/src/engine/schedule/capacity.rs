@@ -53,7 +53,7 @@ impl Capacity {
         let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows(), 0) + beside;
         let draft = draft.map(|draft| draft.footprint);
         let capacity = Self { spec: spec.clone(), draft, vision: None, chunks, budget, fixed };
-        let least = capacity.need(1, 1, 0);
+        let least = capacity.sequence(1);
         if fixed + least > budget {
             let needed = budget_for(fixed + least);
             let message = format!(
@@ -73,7 +73,7 @@ impl Capacity {
         let fixed = self.fixed + vision.weight_bytes;
         // A budget that is what another machine can keep is not made smaller by what this one alone holds.
         let budget = (self.budget + vision.weight_bytes).min(given - freed(given));
-        let fits = fixed + self.need(1, 1, 0) <= budget;
+        let fits = fixed + self.sequence(1) <= budget;
         fits.then(|| Self { vision: Some(vision), budget, fixed, ..self.clone() })
     }
 
@@ -97,28 +97,31 @@ impl Capacity {
         self.budget - self.fixed
     }
 
-    /// Bytes of a sequence of up to `tokens` tokens, each of which reports `per_token` bytes; its prompt has `prompt`.
-    fn need(&self, prompt: usize, tokens: usize, per_token: u64) -> u64 {
-        let footprint = self.spec.footprint;
+    /// Bytes of a sequence of up to `tokens` tokens, each of which reports `per_token` bytes.
+    fn need(&self, prompt: Prompt, tokens: usize, per_token: u64) -> u64 {
+        let (footprint, Prompt { length: prompt, undivided }) = (self.spec.footprint, prompt);
         // A text that is longer than the context slides: its cache never is.
         let held = tokens.min(self.spec.context_length);
-        let rows = self.chunks.rows_by_depth(prompt.min(held)).max(held) as u64;
+        let rows =
+            (self.chunks.rows_by_depth(prompt.min(held)) + undivided * prompt.min(held)).max(held) as u64;
+        let run = self.chunks.longest() + undivided;
         let scores = rows * footprint.scores_per_position;
         let drafting = self.draft.map_or(0, |draft| {
             let state = draft.state(held, self.chunks.longest()) + draft.checkpoint();
             state + rows * draft.scores_per_position
         });
         // Text, ids and events of a token take less than 256 bytes.
-        footprint.state(held, self.chunks.longest()) + scores + drafting + tokens as u64 * (256 + per_token)
+        let state = footprint.state(held, run) + footprint.pass(undivided, 0);
+        state + scores + drafting + tokens as u64 * (256 + per_token)
     }
 
     /// Bytes of a sequence of `tokens` tokens, all of which may be its prompt.
     pub(in crate::engine) fn sequence(&self, tokens: usize) -> u64 {
-        self.need(tokens, tokens, 0)
+        self.need(Prompt { length: tokens, undivided: 0 }, tokens, 0)
     }
 
     fn need_of(&self, request: &GenerationRequest, tokens: usize) -> u64 {
-        self.need(request.prompt.len(), tokens, per_token(request)) + self.beside(request)
+        self.need(Prompt::of(request), tokens, per_token(request)) + self.beside(request)
     }
 
     /// Bytes of a request that do not depend on its length: the tables of its constraint, its pictures with their features, and the tower's
@@ -163,7 +166,7 @@ impl Capacity {
         let most = request.prompt.len() + request.limits.max_tokens;
         let tokens = if request.open_ended { most.min(request.prompt.len() + GROWTH) } else { most };
         let bytes = self.need_of(request, tokens);
-        let (prompt, per_token, beside) = (request.prompt.len(), per_token(request), self.beside(request));
+        let (prompt, per_token, beside) = (Prompt::of(request), per_token(request), self.beside(request));
         Reservation { prompt, tokens, most, per_token, beside, bytes }
     }
 
@@ -193,10 +196,25 @@ pub(in crate::engine) fn last_that_fits(limit: usize, fits: impl Fn(usize) -> bo
     low
 }
 
+/// The shape of a prompt.
+#[derive(Debug, Clone, Copy)]
+struct Prompt {
+    /// In tokens.
+    length: usize,
+    /// The tokens by which a picture that is not divided makes a chunk longer, at most.
+    undivided: usize,
+}
+
+impl Prompt {
+    fn of(request: &GenerationRequest) -> Self {
+        Self { length: request.prompt.len(), undivided: request.pictures.undivided().longest() }
+    }
+}
+
 /// What a sequence has been promised.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::engine) struct Reservation {
-    prompt: usize,
+    prompt: Prompt,
     /// The length up to which it covers the sequence.
     pub(in crate::engine) tokens: usize,
     /// The longest that the sequence may become.

@@ -1,7 +1,9 @@
-//! Where prompts are cut. Invariant: a function of the position alone, so that the shapes of a prompt's passes, and with them its
-//! bits, never depend on time or company.
+//! Where prompts are cut. Invariant: a function of the position and of the prompt before it, so that the shapes of a prompt's passes, and with
+//! them its bits, never depend on time or company.
 
 use std::ops::Range;
+
+use super::undivided::Undivided;
 
 /// The lengths of a device's chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +38,12 @@ impl Chunks {
         length
     }
 
-    /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed.
-    pub(in crate::engine) fn next(self, offset: usize, length: usize) -> Range<usize> {
+    /// The next pass over a prompt of `length` tokens of which the first `offset` have been computed. A border that would lie in an undivided
+    /// part lies behind it.
+    pub(in crate::engine) fn next(self, offset: usize, length: usize, undivided: &Undivided) -> Range<usize> {
         let chunk = self.length_at(offset);
-        offset..((offset / chunk + 1) * chunk).min(length)
+        let end = (offset / chunk + 1) * chunk;
+        offset..undivided.around(end).map_or(end, |part| part.end).min(length)
     }
 
     /// The most rows that a chunk has.
@@ -61,9 +65,14 @@ impl Chunks {
     }
 
     /// The last chunk border at or before `position`: what a cached prefix may be reused up to.
-    pub(in crate::engine) fn border(self, position: usize) -> usize {
+    pub(in crate::engine) fn border(self, position: usize, undivided: &Undivided) -> usize {
         let chunk = self.length_at(position);
-        position / chunk * chunk
+        let border = position / chunk * chunk;
+        match undivided.around(border) {
+            None => border,
+            Some(part) if part.end <= position => part.end,
+            Some(part) => self.border(part.start, undivided),
+        }
     }
 }
 
@@ -74,13 +83,33 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_meet_at_the_same_borders_whatever_the_prompt(fused: bool, length in 1..9000usize, other in 1..9000usize) {
+        fn chunks_meet_at_the_same_borders_whatever_the_prompt(
+            fused: bool,
+            length in 1..9000usize,
+            other in 1..9000usize,
+            parts in prop::collection::vec((1..700usize, 1..1200usize), 0..9),
+        ) {
             let chunks = Chunks::new(fused);
+            // Something, then an undivided part, and so on.
+            let parts: Vec<Range<usize>> = parts.into_iter().scan(0, |end, (before, len)| {
+                let start = *end + before;
+                *end = start + len;
+                Some(start..*end)
+            }).collect();
+            // A prompt has its parts as a whole.
+            let whole = |length: usize| {
+                let of = |length: usize, part: &Range<usize>| if part.start < length { length.max(part.end) } else { length };
+                parts.iter().fold(length, of)
+            };
+            let (length, other) = (whole(length), whole(other));
+            let of = |length: usize| Undivided::new(parts.iter().filter(|part| part.end <= length).cloned().collect());
             let borders = |length: usize| {
-                let (mut offset, mut borders) = (0, vec![]);
+                let (mut offset, mut borders, undivided) = (0, vec![], of(length));
                 while offset < length {
-                    let range = chunks.next(offset, length);
-                    assert!(range.start == offset && range.end > offset && range.len() <= chunks.longest);
+                    let range = chunks.next(offset, length, &undivided);
+                    assert!(range.start == offset && range.end > offset);
+                    assert!(range.len() <= chunks.longest + undivided.longest());
+                    assert_eq!(undivided.around(range.end), None);
                     offset = range.end;
                     borders.push(offset);
                 }
@@ -89,11 +118,15 @@ mod tests {
             let (one, two) = (borders(length), borders(other));
             prop_assert_eq!(*one.last().expect("at least one"), length);
             let shared = length.min(other);
-            let of = |borders: &[usize]| borders.iter().copied().filter(|&it| it < shared).collect::<Vec<_>>();
-            prop_assert_eq!(of(&one), of(&two));
-            // A prefix cut at a border is a whole number of chunks.
-            let border = chunks.border(shared);
-            prop_assert!(border == 0 || border == shared || of(&one).contains(&border));
+            let common = |borders: &[usize]| borders.iter().copied().filter(|&it| it < shared).collect::<Vec<_>>();
+            prop_assert_eq!(common(&one), common(&two));
+            // A prefix cut at a border is a whole number of chunks, and there is no longer one.
+            for position in (0..=shared).rev().step_by(97) {
+                let border = chunks.border(position, &of(length));
+                prop_assert!(border <= position && of(length).around(border).is_none());
+                prop_assert!(border == 0 || border == shared || one.contains(&border));
+                prop_assert!(!common(&one).iter().any(|it| (border + 1..=position).contains(it)));
+            }
         }
     }
 }

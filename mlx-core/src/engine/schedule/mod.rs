@@ -11,6 +11,7 @@ pub(super) mod shapes;
 #[cfg(test)]
 mod simulation;
 pub(super) mod speculation;
+pub(super) mod undivided;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -166,12 +167,12 @@ impl Scheduler {
     /// What the next step computes, with the sequences as they are after [`Scheduler::admit`].
     pub(super) fn plan(&mut self, sequences: &[SequenceView]) -> StepPlan {
         let mut running: BTreeMap<u64, SequenceView> =
-            sequences.iter().filter(|it| it.next() != Next::Nothing).map(|it| (it.id, *it)).collect();
+            sequences.iter().filter(|it| it.next() != Next::Nothing).map(|it| (it.id, it.clone())).collect();
         // A stream that does not decode in this step must not wait for more than the budget either.
         let streams = running.values().any(|it| it.next() == Next::Decode);
         self.isolate(&mut running);
         let decoding: Vec<SequenceView> =
-            running.values().filter(|it| it.next() == Next::Decode).copied().collect();
+            running.values().filter(|it| it.next() == Next::Decode).cloned().collect();
         let drafts = self.verify(&decoding);
         let Self { shapes, budget, turns, .. } = self;
         let prefill = PrefillPlanner { shapes, budget, turns, running }.plan(streams);
@@ -197,12 +198,12 @@ impl Scheduler {
 
     /// A quarantined sequence runs with nothing beside it, so that what fails is its own. Such steps alternate with steps of the others.
     fn isolate(&mut self, running: &mut BTreeMap<u64, SequenceView>) {
-        let alone = running.values().find(|it| it.quarantined).copied();
+        let alone = running.values().find(|it| it.quarantined).map(|it| it.id);
         let others = running.values().any(|it| !it.quarantined);
         match alone {
             Some(alone) if !(self.isolated && others) => {
                 self.isolated = true;
-                running.retain(|id, _| *id == alone.id);
+                running.retain(|id, _| *id == alone);
             }
             _ => {
                 self.isolated = false;

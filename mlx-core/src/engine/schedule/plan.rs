@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::speculation::DraftView;
+use super::undivided::Undivided;
 
 /// What changes before a step: which sequences run. Printable, like [`StepPlan`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub(in crate::engine) struct Chunk {
 }
 
 /// One sequence as the planner sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
 pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) id: u64,
@@ -82,6 +83,8 @@ pub(in crate::engine) struct SequenceView {
     pub(in crate::engine) state: StateView,
     /// Lengths of the prompt at which a chunk ends whatever its shape would be otherwise; 0 for none.
     pub(in crate::engine) cuts: [usize; 2],
+    /// Parts of the prompt in which no chunk ends.
+    pub(in crate::engine) undivided: Undivided,
     /// Bytes to reserve before its next decode step; 0 if the reservation covers it.
     pub(in crate::engine) growth: u64,
     pub(in crate::engine) exact: bool,

@@ -42,9 +42,9 @@ impl Shapes {
             Next::Replay(length) if sequence.exact => offset..end(length).min(offset + self.exact_rows),
             Next::Prompt(length) => {
                 let cut = sequence.cuts.into_iter().filter(|&cut| cut > seen).fold(length, usize::min);
-                self.chunks.next(offset, end(cut))
+                self.chunks.next(offset, end(cut), &sequence.undivided)
             }
-            Next::Replay(length) => self.chunks.next(offset, end(length)),
+            Next::Replay(length) => self.chunks.next(offset, end(length), &sequence.undivided),
             Next::Decode | Next::Nothing => return None,
         };
         Some(seen..seen + range.len())

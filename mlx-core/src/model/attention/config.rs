@@ -63,6 +63,8 @@ pub struct AttentionConfig {
     pub attention_k_eq_v: bool,
     /// A norm of each value head, without a weight.
     pub value_norm: Option<NormConfig>,
+    /// Whether, in layers with a window, the rows of a picture also see those of its rows that follow them.
+    pub two_way_pictures: bool,
     /// A factor of queries that grows with their position.
     pub temperature: Option<AttentionTemperatureConfig>,
 }

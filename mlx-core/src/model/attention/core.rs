@@ -17,6 +17,8 @@ pub(in crate::model) struct Core {
     pub(super) weights: AttentionWeights,
     /// How many positions a row sees, itself included; all of them if `None`.
     pub(super) sliding_window: Option<i32>,
+    /// Whether the rows of a picture see each other.
+    pub(super) two_way_pictures: bool,
     /// Whether attention is one operation.
     pub(super) fused: bool,
     /// Whether the rows of a decode step attend at once.
@@ -36,6 +38,7 @@ impl Core {
             scale: config.scale,
             weights: AttentionWeights::load(weights, name, config)?,
             sliding_window: sliding_window.map(|window| window as i32),
+            two_way_pictures: config.two_way_pictures && sliding_window.is_some(),
             // MLX's operation knows no soft caps.
             fused: weights.backend().fused_attention && config.softcap.is_none(),
             batched: weights.backend().batched_decode,

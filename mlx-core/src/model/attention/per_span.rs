@@ -1,5 +1,7 @@
 //! Attention span by span, each over its own state: what a row becomes does not depend on other spans, nor on how many there are.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
 use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_attention};
 use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
@@ -26,7 +28,7 @@ impl Core {
         let padding = batch.width() - lengths(spans);
         let queries = split_rows(&self.grouped(query)?, spans.iter().map(|span| span.len), padding)?;
         let added = added.map(|added| split_rows(added, of_state().map(lengths), padding)).transpose()?;
-        let mut mixed = Vec::with_capacity(queries.len());
+        let (mut mixed, mut row) = (Vec::with_capacity(queries.len()), 0);
         for (index, spans) in of_state().enumerate() {
             let state = &mut *states[spans[0].state];
             let seen = match added.as_ref().map(|added| &added[index]) {
@@ -37,7 +39,10 @@ impl Core {
             };
             for span in spans {
                 let (keys, values) = self.seen_by(*span, lengths(spans) + spans[0].start, &seen)?;
-                mixed.push(self.attend_span(&queries[mixed.len()], &keys, &values)?);
+                let rows = row..row + span.len;
+                row = rows.end;
+                let pictures = if self.two_way_pictures { batch.pictures_in(&rows) } else { Vec::new() };
+                mixed.push(self.attend_span(&queries[mixed.len()], (&keys, &values), &pictures)?);
             }
         }
         // Padding gives anything of that width.
@@ -75,8 +80,13 @@ impl Core {
     }
 
     /// The queries of a span, `[n, Hk, group, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
-    /// of them.
-    fn attend_span(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
+    /// of them; those of each of these pictures see each other.
+    fn attend_span(
+        &self,
+        query: &Array,
+        (keys, values): (&Array, &Array),
+        pictures: &[Range<i32>],
+    ) -> Result<Array> {
         let [rows, num_kv_heads, group, size] = [0, 1, 2, 3].map(|axis| query.dim(axis));
         // Values may be narrower than keys.
         let width = values.dim(3);
@@ -87,13 +97,13 @@ impl Core {
         let by_head = if rows == 1 { query } else { &query.transpose_axes(&[1, 2, 0, 3])? };
         let mixed = if self.fused {
             let by_head = by_head.reshape(&[1, num_kv_heads * group, rows, size])?;
-            self.fused(&by_head, keys, values)?
+            self.fused(&by_head, keys, values, pictures)?
         } else {
             // The query heads of a key head are rows of one product.
             let by_head = by_head.reshape(&[1, num_kv_heads, group * rows, size])?;
             let scores = matmul(by_head, keys.swap_axes(2, 3)?)?;
             let scores = scores.reshape(&[1, num_kv_heads, group, rows, -1])?;
-            let weights = self.weights.of_rows(&scores, self.sliding_window)?;
+            let weights = self.weights.of_rows(&scores, self.sliding_window, pictures)?;
             matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?
         };
         if rows == 1 {
@@ -103,10 +113,11 @@ impl Core {
     }
 
     /// `[1, Hq, n, D]` by MLX's own operation.
-    fn fused(&self, query: &Array, keys: &Array, values: &Array) -> Result<Array> {
+    fn fused(&self, query: &Array, keys: &Array, values: &Array, pictures: &[Range<i32>]) -> Result<Array> {
         let (rows, seen) = (query.dim(2), keys.dim(2));
-        let band = self.sliding_window.filter(|&window| rows > 1 && seen > window);
-        let band = band.map(|window| band_mask(rows, seen, window));
+        let is_needed = |window: &i32| rows > 1 && (seen > *window || !pictures.is_empty());
+        let band = self.sliding_window.filter(is_needed);
+        let band = band.map(|window| band_mask(rows, seen, window, pictures));
         let mask = match &band {
             Some(band) => Some(Mask::Array(band)),
             None => (rows > 1).then_some(Mask::Causal),

@@ -1,5 +1,7 @@
 //! From the scores of queries and keys to the weights of values: caps, masks, sinks, softmax.
 
+use std::ops::Range;
+
 use mlx_rs::Array;
 use mlx_rs::ops::{broadcast_to, concatenate, select, softmax_axis};
 
@@ -57,15 +59,20 @@ impl AttentionWeights {
     }
 
     /// The weights of the scores `[1, Hk, group, n, seen]` of the last `n` positions, each of which sees itself and what is before it, at
-    /// most `window` positions in all.
-    pub(super) fn of_rows(&self, scores: &Array, window: Option<i32>) -> Result<Array> {
+    /// most `window` positions in all. Where there is a window, the rows of each of these pictures see each other.
+    pub(super) fn of_rows(
+        &self,
+        scores: &Array,
+        window: Option<i32>,
+        pictures: &[Range<i32>],
+    ) -> Result<Array> {
         let (rows, seen) = (scores.dim(3), scores.dim(4));
         let mut scores = self.capped(scores)?;
-        match window.filter(|&window| seen > window) {
+        match window.filter(|&window| seen > window || !pictures.is_empty()) {
             _ if rows == 1 => {}
             Some(window) => {
                 let hidden = scalar_like(f32::NEG_INFINITY, &scores)?;
-                scores = select(band_mask(rows, seen, window), &scores, hidden)?;
+                scores = select(band_mask(rows, seen, window, pictures), &scores, hidden)?;
             }
             None => {
                 // All rows see all positions before the first of them: masking those would cost more than the products.
@@ -96,11 +103,13 @@ fn later(rows: i32) -> Array {
     Array::from_slice(&mask, &[rows, rows])
 }
 
-/// What each of the last `rows` of `seen` positions sees: itself and up to `window - 1` before it. `[rows, seen]`
-pub(super) fn band_mask(rows: i32, seen: i32, window: i32) -> Array {
+/// What each of the last `rows` of `seen` positions sees: itself and up to `window - 1` before it, and in one of these pictures those that
+/// follow it. `[rows, seen]`
+pub(super) fn band_mask(rows: i32, seen: i32, window: i32, pictures: &[Range<i32>]) -> Array {
+    let before = seen - rows;
     let row = |row: i32| {
-        let own = seen - rows + row;
-        (0..seen).map(move |position| position <= own && position > own - window)
+        let last = pictures.iter().find(|picture| picture.contains(&row)).map_or(row, |it| it.end - 1);
+        (0..seen).map(move |position| position <= before + last && position > before + row - window)
     };
     let mask: Vec<bool> = (0..rows).flat_map(row).collect();
     Array::from_slice(&mask, &[rows, seen])

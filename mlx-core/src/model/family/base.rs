@@ -109,6 +109,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
             output_gate: None,
             attention_k_eq_v: false,
             value_norm: None,
+            two_way_pictures: false,
             temperature: None,
         },
         feed_forward: FeedForwardConfig {

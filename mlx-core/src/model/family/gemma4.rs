@@ -44,7 +44,8 @@ pub(super) fn gemma4_unified(fields: &Fields) -> Result<DecoderConfig> {
 /// Gemma 4.
 pub(super) fn gemma4_text(fields: &Fields) -> Result<DecoderConfig> {
     let fields = &with_defaults(fields);
-    if let Some(seen) = fields.optional_text("use_bidirectional_attention")?
+    let two_way = fields.optional_text("use_bidirectional_attention")?;
+    if let Some(seen) = two_way
         && seen != "vision"
     {
         let message = format_args!("is {seen:?}; text that sees what follows it is not supported");
@@ -57,6 +58,7 @@ pub(super) fn gemma4_text(fields: &Fields) -> Result<DecoderConfig> {
     config.embedding_scale = Some((config.hidden_size as f64).sqrt() as f32);
     config.head.softcap = nullable(fields, "final_logit_softcapping", None)?;
     config.attention.scale = 1.0;
+    config.attention.two_way_pictures = two_way.is_some();
     base::normalize_heads(&mut config, QkNormScope::Head);
     config.attention.value_norm = Some(config.norm);
     let mut sliding = layers::kinds(fields, config.layers.len(), |layer| !(layer + 1).is_multiple_of(6))?;

@@ -51,6 +51,7 @@ impl LatentConfig {
             output_gate: None,
             attention_k_eq_v: false,
             value_norm: None,
+            two_way_pictures: false,
             temperature: None,
         }
     }

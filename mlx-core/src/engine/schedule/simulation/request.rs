@@ -7,6 +7,7 @@ use crate::engine::options::{Client, Priority};
 use crate::engine::schedule::Ticket;
 use crate::engine::schedule::plan::{Phase, SequenceView, StateView};
 use crate::engine::schedule::speculation::DraftView;
+use crate::engine::schedule::undivided::Undivided;
 use crate::sampling::{Stream, uniform};
 
 /// Small, so that reservations grow often.
@@ -99,6 +100,7 @@ impl Sequence {
             } else {
                 [self.prompt / 3, self.prompt * 2 / 3]
             },
+            undivided: Undivided::default(),
             growth,
             exact: self.exact,
             adapter: usize::from(self.id.is_multiple_of(16)),
