@@ -23,7 +23,7 @@ use serde_json::Value;
 const TOLERANCE: f32 = 2e-4;
 
 /// The one where the rows of a picture see each other.
-const TWO_WAY: &str = "gemma4-two-way-f32";
+pub(crate) const TWO_WAY: &str = "gemma4-two-way-f32";
 
 /// Those that see.
 const MODELS: [&str; 5] = ["mistral3-f32", "qwen3_5-f32", "qwen3_vl-f32", "gemma4-f32", TWO_WAY];
@@ -36,7 +36,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four bytes"))).collect()
 }
 
-fn load(name: &str) -> Vision {
+pub(crate) fn load(name: &str) -> Vision {
     Vision::load(&folder(name), WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).expect("it loads")
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn start(name: &str, options: &EngineOptions) -> Engine {
     Engine::start(&folder(name), options, |_, _| {}).expect("it loads")
 }
 
-fn exact() -> EngineOptions {
+pub(crate) fn exact() -> EngineOptions {
     EngineOptions { exact: true, ..EngineOptions::default() }
 }
 
@@ -96,13 +96,13 @@ fn messages(golden: &Golden, case: &Value) -> Vec<Message> {
     case["messages"].as_array().expect("messages").iter().map(message).collect()
 }
 
-fn prompt(engine: &Engine, messages: Vec<Message>) -> ChatPrompt {
+pub(crate) fn prompt(engine: &Engine, messages: Vec<Message>) -> ChatPrompt {
     let input = TemplateInput { messages, add_generation_prompt: true, ..TemplateInput::default() };
     chat_prompt(engine, &input, NO_PAUSE).expect("it renders")
 }
 
 /// A question about some pictures.
-fn question(engine: &Engine, images: &[&Image], text: &str) -> ChatPrompt {
+pub(crate) fn question(engine: &Engine, images: &[&Image], text: &str) -> ChatPrompt {
     let images = images.iter().map(|image| Part::Image((*image).clone()));
     let parts = images.chain([Part::Text(text.to_owned())]).collect();
     prompt(engine, vec![Message { parts, ..Message::user("") }])
@@ -128,12 +128,12 @@ pub(crate) fn bits(outcome: &Outcome) -> Vec<(u32, u32)> {
     outcome.tokens.iter().map(|token| (token.id, logprob(token).expect("it was asked for"))).collect()
 }
 
-fn cached(outcome: &Outcome) -> usize {
+pub(crate) fn cached(outcome: &Outcome) -> usize {
     outcome.finished.usage.cached_tokens
 }
 
 /// A picture of noise.
-fn noise(width: u32, height: u32, seed: u64) -> Image {
+pub(crate) fn noise(width: u32, height: u32, seed: u64) -> Image {
     let mut dice = Dice::new(seed);
     let pixels = (0..width * height * 3).map(|_| dice.below(256) as u8).collect();
     Image::new(width, height, pixels).expect("a picture")

@@ -45,3 +45,4 @@ mod template_bombs;
 mod template_random;
 mod text;
 mod tool_grammars;
+mod two_way_pictures;

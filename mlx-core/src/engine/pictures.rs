@@ -49,14 +49,8 @@ impl Pictures {
             return Ok(Self::default());
         }
         let processor = folder.images.as_ref().map_err(NoImages::error)?;
-        let reason = match processor {
-            _ if processor.has_grid_positions() => Some("have positions of their own"),
-            _ if processor.two_way() => Some("are seen as a whole"),
-            _ => None,
-        };
-        if let Some(reason) = reason.filter(|_| slides) {
-            let message =
-                format!("slide cannot be done with pictures of this model, which {reason}; evict-turns can");
+        if slides && processor.has_grid_positions() {
+            let message = "slide cannot be done with pictures of this model, which have positions of their own; evict-turns can";
             return Err(Error::request("context_policy", message));
         }
         Self::new(prompt, images, processor)

@@ -6,12 +6,11 @@ use super::room::{self, budget, step_rows};
 use super::row_check::{MOST_ROWS, exact_widths};
 use crate::array::{self, Rows};
 use crate::backend::Backend;
-use crate::cache::{BLOCK, SequenceState, Variant};
+use crate::cache::{SequenceState, Variant};
 use crate::engine::options::{EngineOptions, Exactness};
 use crate::engine::schedule::capacity::Capacity;
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::shapes::Shapes;
-use crate::engine::schedule::undivided::Undivided;
 use crate::error::Result;
 use crate::freed::freed;
 use crate::model::{Batch, Hidden, Input, Issued, LogitRows, Model, ModelSpec, Pass, Span};
@@ -198,11 +197,6 @@ impl Device {
         self.specs[0].context_length
     }
 
-    /// The last chunk border at or before a position of a prompt with such parts.
-    pub(in crate::engine) fn border(&self, position: usize, undivided: &Undivided) -> usize {
-        self.chunks.border(position, undivided)
-    }
-
     /// What limits the shapes of passes.
     pub(in crate::engine) fn shapes(&self) -> Shapes {
         let (chunks, context, layers) = (self.chunks, self.context(), self.layers());
@@ -244,29 +238,6 @@ impl Device {
             Some(bits) => state.quantized(bits),
             None => state,
         }
-    }
-
-    /// How much of a prefix of `length` tokens a prompt with such parts may reuse: all of it but a divided part, or whole chunks in an exact
-    /// request.
-    pub(in crate::engine) fn reusable(&self, length: usize, exact: bool, undivided: &Undivided) -> usize {
-        if exact {
-            return self.border(length, undivided);
-        }
-        undivided.around(length).map_or(length, |part| part.start)
-    }
-
-    /// The same in whole blocks of saved prefixes, at whose ends checkpoints lie.
-    pub(in crate::engine) fn reusable_blocks(
-        &self,
-        length: usize,
-        exact: bool,
-        undivided: &Undivided,
-    ) -> usize {
-        let mut length = length / BLOCK * BLOCK;
-        while self.reusable(length, exact, undivided) != length {
-            length = self.reusable(length, exact, undivided) / BLOCK * BLOCK;
-        }
-        length
     }
 
     /// The most rows of one decode pass through an adapter.

@@ -1,6 +1,7 @@
 //! Running a plan: passes on the device, and the ways back.
 
 pub(super) mod ahead;
+mod borders;
 mod context_shift;
 pub(super) mod decode_pass;
 pub(super) mod device;
