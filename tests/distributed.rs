@@ -183,7 +183,8 @@ fn several_machines_see_as_one() {
     let _turn = cpu();
     let exact = EngineOptions { exact: true, ..EngineOptions::default() };
     // Rank 0 has the layers that more features of a picture are added behind: those of Qwen3-VL here are two of three.
-    for (model, count) in [("mistral3-f32", 2), ("qwen3_5-f32", 2), ("qwen3_vl-f32", 1)] {
+    let models = [("mistral3-f32", 2), ("qwen3_5-f32", 2), ("qwen3_vl-f32", 1), (pictures::TWO_WAY, 2)];
+    for (model, count) in models {
         let alone = pictures::start(model, &exact);
         let (prompts, whole) = (pictures::many(&alone), alone.spec().weight_bytes);
         let expected: Vec<_> =

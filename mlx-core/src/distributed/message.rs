@@ -92,6 +92,8 @@ pub(crate) struct Advance {
     pub(crate) spans: Vec<Span>,
     /// Where each row is in time, height and width; empty where places are positions.
     pub(crate) axes: Vec<[i32; 3]>,
+    /// The rows that are of pictures, rising.
+    pub(crate) picture_rows: Vec<usize>,
     /// Whether attention goes span by span.
     pub(crate) per_span: bool,
     /// The type and shape of the hidden states, `[T, hidden]`.

@@ -66,6 +66,7 @@ impl PipelineModel {
             position_shifts: states.iter().map(|state| state.position_shift()).collect(),
             spans: pass.batch().spans().to_vec(),
             axes: pass.batch().axes().to_vec(),
+            picture_rows: pass.batch().picture_rows().to_vec(),
             per_span: pass.batch().is_per_span(),
             dtype,
             shape: shape.clone(),

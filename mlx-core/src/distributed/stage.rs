@@ -54,7 +54,8 @@ impl Stage {
         self.release(&advance.released);
         self.check(advance, payload)?;
         let hidden = array::of_file(payload, advance.dtype, &advance.shape)?;
-        let batch = Batch::resumed(hidden, advance.spans.clone(), &advance.axes, advance.per_span);
+        let (spans, picture_rows) = (advance.spans.clone(), advance.picture_rows.clone());
+        let batch = Batch::resumed(hidden, spans, &advance.axes, picture_rows, advance.per_span);
         let mut states = Vec::with_capacity(advance.states.len());
         for (id, shift) in advance.states.iter().zip(&advance.position_shifts) {
             let mut state = self.states.remove(id).ok_or_else(|| unexpected("a state that is not here"))?;
@@ -84,7 +85,7 @@ impl Stage {
 
     /// Refuses a pass that this worker cannot run.
     fn check(&self, advance: &Advance, payload: &[u8]) -> Result<()> {
-        let Advance { layers, states, position_shifts, spans, axes, shape, .. } = advance;
+        let Advance { layers, states, position_shifts, spans, axes, picture_rows, shape, .. } = advance;
         let own = &self.layers;
         if layers.start < own.start || layers.end > own.end || layers.is_empty() {
             return Err(unexpected("layers of another machine"));
@@ -103,6 +104,9 @@ impl Stage {
         }
         if position_shifts.len() != states.len() || !(axes.is_empty() || axes.len() == rows) {
             return Err(unexpected("positions that do not fit the rows"));
+        }
+        if !picture_rows.is_sorted_by(|one, next| one < next) || picture_rows.last() >= Some(&rows) {
+            return Err(unexpected("rows of pictures beyond the pass"));
         }
         let mut sorted = states.clone();
         sorted.sort_unstable();

@@ -79,6 +79,8 @@ pub struct Batch {
     input: Input,
     spans: Vec<Span>,
     positions: Positions,
+    /// Those that are of pictures, rising.
+    picture_rows: Vec<usize>,
     width: usize,
     per_span: bool,
     needs_hidden: bool,
@@ -92,20 +94,31 @@ impl Batch {
             Input::Pictured { positions, .. } if !positions.is_empty() => Positions::of_grid(positions),
             _ => Positions::of_text(spans.iter().map(Span::range), width),
         };
+        let picture_rows = match &input {
+            Input::Pictured { places, .. } => places.clone(),
+            _ => Vec::new(),
+        };
         let needs_hidden = spans.iter().any(|span| span.logits != LogitRows::None);
-        Self { input, positions, spans, width, per_span: false, needs_hidden }
+        Self { input, positions, picture_rows, spans, width, per_span: false, needs_hidden }
     }
 
-    /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass with these [axes](Self::axes) that
-    /// [`per_span`](Self::per_span) was or was not called for.
-    pub(crate) fn resumed(hidden: Array, spans: Vec<Span>, axes: &[[i32; 3]], per_span: bool) -> Self {
+    /// Hidden states `[T, hidden]` of these rows and of padding, in the middle of a pass with these [axes](Self::axes) and
+    /// [rows of pictures](Self::picture_rows) that [`per_span`](Self::per_span) was or was not called for.
+    pub(crate) fn resumed(
+        hidden: Array,
+        spans: Vec<Span>,
+        axes: &[[i32; 3]],
+        picture_rows: Vec<usize>,
+        per_span: bool,
+    ) -> Self {
         let width = hidden.dim(0) as usize;
         let positions = if axes.is_empty() {
             Positions::of_text(spans.iter().map(Span::range), width)
         } else {
             Positions::of_grid(axes)
         };
-        Self { input: Input::Embeddings(hidden), positions, spans, width, per_span, needs_hidden: true }
+        let input = Input::Embeddings(hidden);
+        Self { input, positions, picture_rows, spans, width, per_span, needs_hidden: true }
     }
 
     /// `tokens` as consecutive positions of state 0, with logits of the last one. Must not be empty.
@@ -181,9 +194,14 @@ impl Batch {
         }
     }
 
+    /// The rows that are of pictures, rising.
+    pub(crate) fn picture_rows(&self) -> &[usize] {
+        &self.picture_rows
+    }
+
     /// The parts of some rows in which rows of pictures follow one another, counted from the first of them.
     pub(super) fn pictures_in(&self, rows: &Range<usize>) -> Vec<Range<i32>> {
-        let Input::Pictured { places, .. } = &self.input else { return Vec::new() };
+        let places = &self.picture_rows;
         let before = |row: usize| places.partition_point(|place| *place < row);
         let within = &places[before(rows.start)..before(rows.end)];
         let place = |place: usize| (place - rows.start) as i32;
