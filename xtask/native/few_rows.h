@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "formats.h"
@@ -34,16 +36,24 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
   return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
 
-// Rows of b that will be needed soon: `lines` vectors of them are fetched with every vector that is multiplied. While several
-// groups of rows of a use what is in the cache, the memory would have nothing to do otherwise.
+// Bytes of b that will be needed soon: so many are fetched with every sixteen numbers that are multiplied. The processor's own prefetch
+// stops at pages, and the memory would have nothing to do while several groups of rows of a use what is in the cache.
 struct Ahead {
   const char* from;
-  int lines;
+  std::ptrdiff_t bytes;
+
+  // Fetches the lines that begin within the next bytes, for `count` times sixteen numbers.
+  INLINE void fetch(int count) {
+    constexpr std::ptrdiff_t line = 64;
+    const char* const end = from + bytes * count;
+    for (const char* next = from + (-reinterpret_cast<std::intptr_t>(from) & (line - 1)); next < end; next += line) __builtin_prefetch(next);
+    from = end;
+  }
 };
 
 // R rows of a times the C rows of b that `panel` reads.
 template <int W, int R, int C, class Format>
-INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, Ahead ahead = {}) {
+INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, Ahead ahead) {
   Sixteen<W> sums[R * C] = {};
   const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
   const auto add = [&](int i, int count) INLINE_LAMBDA {
@@ -62,13 +72,14 @@ INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel,
   };
   if constexpr (Format::kGrouped) {
     for (int group = 0; group < panel.groups; ++group) {
+      ahead.fetch(panel.group / kLanes);
       panel.enter(group);
       for (int i = group * panel.group; i < (group + 1) * panel.group; i += kLanes) add(i, kLanes);
     }
   } else {
     int i = 0;
     for (; i + kLanes <= p.k; i += kLanes) {
-      for (int line = 0; line < ahead.lines; ++line, ahead.from += Format::kBytes) __builtin_prefetch(ahead.from);
+      ahead.fetch(1);
       add(i, kLanes);
     }
     if (i < p.k) add(i, p.k - i);
@@ -78,8 +89,8 @@ INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel,
   constexpr int last = R * C - 1;
   UNROLL for (int sum = 0; sum <= last; sum += 4) {
     const Quarter four = sums_of(sums[sum], sums[std::min(sum + 1, last)], sums[std::min(sum + 2, last)], sums[std::min(sum + 3, last)]);
-    if constexpr (C == 4) {
-      p.put(row + sum / C, column, four);
+    if constexpr (C % 4 == 0) {
+      p.put(row + sum / C, column + sum % C, four);
     } else {
       UNROLL for (int j = sum; j <= std::min(sum + 3, last); ++j) p.put(row + j / C, column + j % C, four[j - sum]);
     }
@@ -96,19 +107,16 @@ template <int W, int C, class Format>
 INLINE void dots_of_all_rows(const Product& p, const Format& b, int column) {
   constexpr int rows = Tile<W, Format>::kRows;
   typename Format::template Panel<W, C> panel(b, column);
-  // The groups share the work of fetching the next C rows of b. A single group has to wait for its own.
-  const int groups = p.m / rows;
-  const int each = groups < 2 || !b.is_gapless(p.k) ? 0 : (C + groups - 1) / groups;
+  // The passes over these rows of b share the work of fetching the next ones.
+  const int passes = p.m / rows + (p.m % rows + 1) / 2, vectors = p.k / kLanes;
+  const std::ptrdiff_t bytes = Format::fetches(p.m / rows) && b.is_gapless(p.k) ? (C * Format::kBytes + passes - 1) / passes : 0;
   const char* next = b.ahead(column + C);
-  int row = 0, fetched = 0;
-  for (; row + rows <= p.m; row += rows) {
-    const Ahead ahead{next + fetched * b.bytes(), std::min(each, C - fetched)};
-    dots<W, rows, C, Format>(p, panel, row, column, ahead);
-    fetched = std::min(C, fetched + each);
-  }
+  const auto ahead = [&]() INLINE_LAMBDA { return Ahead{std::exchange(next, next + bytes * vectors), bytes}; };
+  int row = 0;
+  for (; row + rows <= p.m; row += rows) dots<W, rows, C, Format>(p, panel, row, column, ahead());
   if constexpr (rows > 2)
-    for (; row + 2 <= p.m; row += 2) dots<W, 2, C, Format>(p, panel, row, column);
-  if (row < p.m) dots<W, 1, C, Format>(p, panel, row, column);
+    for (; row + 2 <= p.m; row += 2) dots<W, 2, C, Format>(p, panel, row, column, ahead());
+  if (row < p.m) dots<W, 1, C, Format>(p, panel, row, column, ahead());
 }
 
 template <class Format>
@@ -117,6 +125,10 @@ struct Columns {
   INLINE static void run(const Product& p, const Format& b, int begin, int end) {
     constexpr int columns = Tile<W, Format>::kColumns;
     int column = begin;
+    // The sums of a single row leave registers for more columns.
+    if constexpr (!Format::kGrouped)
+      if (p.m == 1)
+        for (; column + 2 * columns <= end; column += 2 * columns) dots_of_all_rows<W, 2 * columns>(p, b, column);
     for (; column + columns <= end; column += columns) dots_of_all_rows<W, columns>(p, b, column);
     for (; column < end; ++column) dots_of_all_rows<W, 1>(p, b, column);
   }

@@ -34,7 +34,8 @@ void in_format(const PackedMatrix& b, const Run& run) {
 }  // namespace
 
 bool packed_product_takes(Packing packing, int bits, int group, int k) {
-  if (group < kLanes || group % kLanes != 0 || k % group != 0) return false;
+  const bool is_known = group == 16 || group == 32 || group == 64 || group == 128;
+  if (!is_known || k % group != 0 || static_cast<std::int64_t>(k) * bits / 8 < kBeyond) return false;
   switch (packing) {
     case Packing::kAffine: return bits >= 2 && bits <= 8 && bits != 7;
     case Packing::kMxfp8: return bits == 8;

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+// What is read at once may be so many bytes longer than what is needed: no row has fewer.
+constexpr int kBeyond = 16;
+
 enum class Packing { kAffine, kMxfp4, kMxfp8, kNvfp4 };
 
 // What scales and biases are: floats, an exponent of two, or a float of 8 bits.

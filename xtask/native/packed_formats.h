@@ -52,9 +52,6 @@ INLINE void widen(Scale scale, const void* from, std::ptrdiff_t begin, float* to
   }
 }
 
-// What is read at once may be so many bytes longer than what is needed.
-constexpr int kBeyond = 16;
-
 // Sixteen bytes of memory, as often as a register holds them.
 template <int W>
 INLINE Word<W> repeated(const std::uint8_t* from) {
@@ -92,7 +89,9 @@ template <int W, int Bits, int First>
 INLINE Word<W> codes(const std::uint8_t* from) {
   constexpr auto lanes = std::make_index_sequence<W>();
   from += First * Bits / 8;
-  if constexpr (32 % Bits == 0 && W * Bits <= 32) {
+  if constexpr (Bits == 8) {
+    return lanes_of<W>(from);
+  } else if constexpr (32 % Bits == 0 && W * Bits <= 32) {
     std::uint32_t word = 0;
     std::memcpy(&word, from, W * Bits / 8);
     return shifted<W, Bits>(Word<W>{} + word, lanes);
@@ -225,11 +224,11 @@ struct Packed {
   template <int W>
   static constexpr bool kSpread = W == 16 && Bits == 4;
 
-  // Nothing is fetched ahead.
-  static constexpr int kBytes = 0;
-  const char* ahead(int) const { return nullptr; }
-  std::ptrdiff_t bytes() const { return 0; }
-  bool is_gapless(int) const { return false; }
+  static constexpr int kBytes = kLanes * Bits / 8;
+  static constexpr bool fetches(int) { return true; }
+  std::ptrdiff_t bytes() const { return static_cast<std::ptrdiff_t>(matrix.k) * Bits / 8; }
+  const char* ahead(int row) const { return reinterpret_cast<const char*>(matrix.words + row * bytes()); }
+  static constexpr bool is_gapless(int) { return true; }
 
   template <int W, int C>
   struct Panel {

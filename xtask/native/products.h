@@ -32,8 +32,9 @@ struct Unpack {
 // How the columns are cut depends on the shape alone, and so do the bits.
 template <class Format>
 void many_rows(const Product& p, const Format& b) {
-  const int most = std::max(1, kUnpacked / p.k / 64) * 64, blocks = std::max(1, std::min((p.n + most - 1) / most, p.n / 64));
-  const int width = std::min(most, ((p.n + blocks - 1) / blocks + 15) / 16 * 16);
+  constexpr double kWorthSharing = 1 << 20;
+  const int shares = static_cast<int>(std::clamp(static_cast<double>(p.m) * p.n * p.k / kWorthSharing, 1.0, 8.0));
+  const int most = std::max(1, kUnpacked / p.k / 64) * 64, width = std::min(most, ((p.n + shares - 1) / shares + 63) / 64 * 64);
   in_parallel((p.n + width - 1) / width, [&](int block) {
     thread_local std::vector<float> memory;
     const int begin = block * width, end = std::min(p.n, begin + width);

@@ -1,6 +1,8 @@
 // Code for each generation of processors, by the width of its registers; the right one is chosen when it runs.
 #pragma once
 
+#include <cstdlib>
+
 #define INLINE __attribute__((always_inline)) inline
 #define INLINE_LAMBDA __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -15,13 +17,20 @@
 
 namespace {
 
-// How many numbers a register of this processor holds, as far as code for it is compiled: 16 of x86-64-v4, 8 of v3, 4 of any.
+// How many numbers a register of this processor holds, as far as code for it is compiled: 16 of x86-64-v4, 8 of v3, 4 of any. The
+// environment's MLX_REGISTER_WIDTH asks for fewer, so that one processor can check the code for others.
 inline int register_width() {
 #if defined(__x86_64__) && !defined(__clang__)
-  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                           __builtin_cpu_supports("avx512vl");
-  static const bool middle = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  return wide ? 16 : middle ? 8 : 4;
+  static const int width = [] {
+    const bool middle = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+                        __builtin_cpu_supports("f16c");
+    const bool wide = middle && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const char* const asked = std::getenv("MLX_REGISTER_WIDTH");
+    const int most = asked == nullptr ? 16 : std::atoi(asked);
+    return wide && most >= 16 ? 16 : middle && most >= 8 ? 8 : 4;
+  }();
+  return width;
 #else
   return 4;
 #endif

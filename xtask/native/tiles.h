@@ -1,5 +1,5 @@
 // Products with many rows on the left, on processors with vectors of sixteen numbers. Every element of c is summed in the order of
-// few_rows.cpp, so a row has the same bits whichever of the two computes it. What lies in memory as it comes, across the borders of
+// few_rows.h, so a row has the same bits whichever of the two computes it. What lies in memory as it comes, across the borders of
 // cache lines, is copied to where a load takes one step: a once for each product, b a few rows at a time, small enough to stay in the
 // fastest cache while all rows of a are multiplied with them.
 #pragma once
@@ -51,7 +51,7 @@ struct Left {
   }
 };
 
-// The steps of the sum that few_rows.cpp takes, for many vectors at once: what fold makes of each of four vectors, side by side,
+// The steps of the sum that few_rows.h takes, for many vectors at once: what fold makes of each of four vectors, side by side,
 INLINE Lanes folds(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes& d) {
   const Lanes ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
                    __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -115,8 +115,8 @@ template <int C, class Format>
 INLINE void column_of_tiles(const Product& p, const Format& b, const Left& left, int column, float* right, Lanes* kept) {
   typename Format::template Panel<kLanes, C> panel(b, column);
   // The groups share the work of fetching the next C rows of b.
-  const char* next = b.ahead(column + C);
-  const int each = (C + left.groups - 1) / left.groups;
+  const std::ptrdiff_t bytes = b.is_gapless(p.k) ? (C * Format::kBytes + left.groups - 1) / left.groups : 0;
+  const char* const next = b.ahead(column + C);
   for (int begin = 0; begin < left.steps; begin += kSteps) {
     const int end = std::min(left.steps, begin + kSteps);
     interleave<C>(right, panel, p.k, begin, end);
@@ -128,10 +128,9 @@ INLINE void column_of_tiles(const Product& p, const Format& b, const Left& left,
           UNROLL for (int j = 0; j < C; ++j) sums[i][j] = mine[i * C + j];
       }
       const float *from = left.at(group, begin), *with = right;
-      const int fetch = std::min(C, group * each), fetched = std::min(C, fetch + each);
+      Ahead ahead{next + bytes * (static_cast<std::ptrdiff_t>(group) * left.steps + begin), bytes};
       for (int step = begin; step < end; ++step, from += kRows * kLanes, with += C * kLanes) {
-        if (next != nullptr)
-          for (int row = fetch; row < fetched; ++row) __builtin_prefetch(next + row * b.bytes() + step * Format::kBytes, 0, 2);
+        ahead.fetch(1);
         Lanes columns[C];
         UNROLL for (int j = 0; j < C; ++j) columns[j] = *reinterpret_cast<const Lanes*>(with + j * kLanes);
         UNROLL for (int i = 0; i < kRows; ++i) {

@@ -114,7 +114,8 @@ struct PackedArrays {
 
   bool fits(int row, int axes) const {
     return packed_product_takes(packing, bits, group, row) && words.dtype() == uint32 && static_cast<int>(words.ndim()) == axes &&
-           k() == row && words.size() > 0 && static_cast<std::int64_t>(scales.size()) * group == static_cast<std::int64_t>(words.size()) * 32 / bits;
+           k() == row && words.size() > 0 && static_cast<std::int64_t>(scales.size()) * group == static_cast<std::int64_t>(words.size()) * 32 / bits &&
+           (!biases || biases->size() == scales.size());
   }
 
   std::vector<array> inputs(const StreamOrDevice& s) const {

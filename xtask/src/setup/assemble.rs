@@ -70,8 +70,11 @@ fn build(recipe: &Recipe) -> Result<()> {
     if recipe.system.has_kernels() {
         say("checking the result");
         let program = compiler.self_check(&recipe.folder)?;
-        output(&mut Command::new(program), "")
-            .context("the native libraries were built but do not compute what they should")?;
+        // The code for narrower registers runs on any processor.
+        for width in ["16", "8", "4"] {
+            output(Command::new(&program).env("MLX_REGISTER_WIDTH", width), "")
+                .context("the native libraries were built but do not compute what they should")?;
+        }
     }
     write_whole(&recipe.cargo_config(), &cargo_config(recipe))
 }
