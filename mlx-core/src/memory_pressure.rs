@@ -9,6 +9,9 @@ use crate::macos;
 /// How often a source is asked unless it says otherwise.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// It is not asked more often than this.
+const LEAST_INTERVAL: Duration = Duration::from_millis(1);
+
 /// How short of memory the system is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryPressure {
@@ -74,6 +77,7 @@ impl Eq for PressureSource {}
 pub(crate) struct PressureWatch {
     source: PressureSource,
     next: Instant,
+    latest: MemoryPressure,
     /// Whether the source says anything.
     pub(crate) is_on: bool,
 }
@@ -81,21 +85,24 @@ pub(crate) struct PressureWatch {
 impl PressureWatch {
     pub(crate) fn new(source: PressureSource, now: Instant) -> Self {
         let is_on = (source.ask)().is_some();
-        Self { source, next: now, is_on }
+        Self { source, next: now, latest: MemoryPressure::Normal, is_on }
     }
 
     /// How often the source is asked.
     pub(crate) fn interval(&self) -> Duration {
-        self.source.interval
+        self.source.interval.max(LEAST_INTERVAL)
     }
 
-    /// What the source says, if it is time to ask it again.
-    pub(crate) fn ask(&mut self, now: Instant) -> Option<MemoryPressure> {
+    /// What the source says, if it is time to ask it again and memory is to be given back: the pressure has risen, or is critical. A
+    /// warning that lasts is answered once, so that what is kept meanwhile is of use.
+    pub(crate) fn rise(&mut self, now: Instant) -> Option<MemoryPressure> {
         if !self.is_on || now < self.next {
             return None;
         }
-        self.next = now + self.source.interval;
-        (self.source.ask)()
+        self.next = now + self.interval();
+        let pressure = (self.source.ask)()?;
+        let before = std::mem::replace(&mut self.latest, pressure);
+        (pressure > before || pressure == MemoryPressure::Critical).then_some(pressure)
     }
 }
 
@@ -111,26 +118,38 @@ mod tests {
         assert_eq!(levels, [MemoryPressure::Normal, MemoryPressure::Warning, MemoryPressure::Critical]);
     }
 
-    #[test]
-    fn the_source_is_asked_once_an_interval() {
+    fn watch(levels: &'static [i32]) -> (Arc<AtomicUsize>, PressureWatch, Instant) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let source = PressureSource::new(move || {
-            count.fetch_add(1, Ordering::Relaxed);
-            Some(MemoryPressure::Warning)
+            let time = count.fetch_add(1, Ordering::Relaxed);
+            Some(MemoryPressure::from_level(levels[time.min(levels.len() - 1)]))
         });
         let start = Instant::now();
-        let mut watch = PressureWatch::new(source, start);
+        (asked, PressureWatch::new(source, start), start)
+    }
+
+    #[test]
+    fn the_source_is_asked_once_an_interval() {
+        let (asked, mut watch, start) = watch(&[4]);
         let answers = [0, 400, 999, 1000, 1500, 2600]
-            .map(|millis| watch.ask(start + Duration::from_millis(millis)).is_some());
+            .map(|millis| watch.rise(start + Duration::from_millis(millis)).is_some());
         assert_eq!(answers, [true, false, false, true, false, true]);
         assert_eq!(asked.load(Ordering::Relaxed), 4, "once at the start");
+    }
+
+    #[test]
+    fn a_warning_that_lasts_is_answered_once() {
+        let (_, mut watch, start) = watch(&[1, 2, 2, 2, 1, 2, 4, 4, 2]);
+        let answers: Vec<bool> =
+            (0..8).map(|second| watch.rise(start + INTERVAL * second).is_some()).collect();
+        assert_eq!(answers, [true, false, false, false, true, true, true, false]);
     }
 
     #[test]
     fn a_silent_source_is_not_asked_again() {
         let start = Instant::now();
         let mut watch = PressureWatch::new(PressureSource::new(|| None), start);
-        assert!(!watch.is_on && watch.ask(start + INTERVAL).is_none());
+        assert!(!watch.is_on && watch.rise(start + INTERVAL).is_none());
     }
 }

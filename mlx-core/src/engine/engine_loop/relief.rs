@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::attend::LOOK;
 use super::{EngineLoop, Message};
 use crate::array;
-use crate::memory_pressure::MemoryPressure;
 
 impl EngineLoop {
     /// Waits for a message, asks for the memory pressure meanwhile, and looks after machines that hold layers.
@@ -29,8 +28,7 @@ impl EngineLoop {
     /// Drops all prefixes and features of pictures in memory, those checkpoints of running sequences that only later prompts need, and freed
     /// buffers, if the system is short of memory. Nothing may be pending on the device but what ran ahead.
     pub(super) fn relieve(&mut self) {
-        let pressure = self.pressure.ask(Instant::now());
-        let Some(pressure) = pressure.filter(|it| *it > MemoryPressure::Normal) else { return };
+        let Some(pressure) = self.pressure.rise(Instant::now()) else { return };
         let kept = self.prefixes.bytes(&self.sequences) + self.encoder_cache.bytes();
         if kept > 0 {
             self.drop_ahead();
