@@ -35,17 +35,24 @@ pub(in crate::engine) fn exact_widths(model: &dyn Model, rows: usize) -> Result<
             None => classes.push((bits, vec![width])),
         }
     }
-    let classes = classes.into_iter().map(|(_, widths)| widths);
-    let mut widths = classes.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or_default();
+    let mut widths = best(classes.into_iter().map(|(_, widths)| widths)).unwrap_or_default();
     // Wider steps than are needed would only be padded.
     let enough = widths.iter().position(|width| *width >= rows).map_or(widths.len(), |place| place + 1);
     widths.truncate(enough);
     Ok(widths)
 }
 
-/// What steps of the common numbers of rows cost at these widths, as a multiple of reading the weights once. It knows no clock: engines
-/// that measured other times would choose other bits.
+/// The class whose steps of the common numbers of rows cost least. It knows no clock: engines that measured other times would choose other
+/// bits.
+fn best(classes: impl Iterator<Item = Vec<usize>>) -> Option<Vec<usize>> {
+    classes.filter(|widths| !widths.is_empty()).min_by(|one, other| cost(one).total_cmp(&cost(other)))
+}
+
+/// What steps of the common numbers of rows cost at these widths, as a multiple of reading the weights once. Wider ones are left out, since
+/// not all engines check them.
 fn cost(widths: &[usize]) -> f64 {
+    let common = widths.iter().rposition(|width| COMMON.contains(width));
+    let widths = common.map_or(widths, |last| &widths[..=last]);
     let pass = |width: usize| 1.0 + width as f64 / 8.0;
     let step = |rows: &usize| {
         let widest = widths[widths.len() - 1];
@@ -151,8 +158,8 @@ impl<'a> Check<'a> {
 mod tests {
     use super::*;
 
-    fn chosen(classes: &[&'static [usize]]) -> &'static [usize] {
-        classes.iter().min_by(|one, other| cost(one).total_cmp(&cost(other))).expect("a class")
+    fn chosen(classes: &[&[usize]]) -> Vec<usize> {
+        best(classes.iter().map(|widths| widths.to_vec())).expect("a class")
     }
 
     #[test]
@@ -162,6 +169,8 @@ mod tests {
         assert_eq!(chosen(&[&[1, 2, 4], &[8, 16, 32]]), [1, 2, 4]);
         assert_eq!(chosen(&[&[1], &[2, 4, 8], &[16, 32]]), [2, 4, 8]);
         assert_eq!(chosen(&[&[1], &[2], &[8]]), [8]);
+        // An engine of few rows does not check wide steps, and chooses the same.
+        assert_eq!(chosen(&[&[1, 2], &[4, 16, 32], &[8]])[0], chosen(&[&[1, 2], &[4], &[8]])[0]);
     }
 
     #[test]

@@ -298,7 +298,7 @@ pub(in crate::model) fn expect_type_of_floats(dtype: &str, backend: Backend) -> 
     if dtype == "f32" || backend.half_experts {
         return Ok(());
     }
-    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and keep_quantized is set";
+    let why = "on a CPU, MLX multiplies with experts in f32 only, unless they are quantized and stay packed";
     Err(Error::option("dtype", format!("cannot be {dtype} for this model: {why}")))
 }
 

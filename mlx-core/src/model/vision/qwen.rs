@@ -126,7 +126,7 @@ impl QwenTower {
         Ok(Self {
             patch_embed: patch_embed(weights, &format!("{name}.patch_embed.proj"), config)?,
             pos_embed: weights
-                .take(&format!("{name}.pos_embed.weight"), &[config.positions * config.positions, hidden])?,
+                .take_matrix(&format!("{name}.pos_embed"), &[config.positions * config.positions, hidden])?,
             positions: config.positions,
             blocks: (0..config.depth).map(|index| block(weights, index)).collect::<Result<_>>()?,
             merger: Merger::load(weights, &format!("{name}.merger"), config, false)?,
