@@ -3,7 +3,7 @@
 use mlx_core::array::Rows;
 use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
-use mlx_core::engine::{EngineOptions, Speculate};
+use mlx_core::engine::{EngineOptions, FinishReason, RequestOptions, Speculate};
 use mlx_core::model::{self, Batch, Input, LogitRows, Span};
 use mlx_core::weights::WeightPolicy;
 use mlx_core::{array, inspect::inspect};
@@ -68,6 +68,26 @@ fn a_head_drafts_and_changes_no_token() {
         let engine = start(&folder, &drafting);
         assert_eq!(run(&engine, &prompt, &greedy(60)).ids(), expected.ids(), "{name}");
         assert!(engine.stats().drafted_tokens > 0, "{name}: nothing was drafted");
+    }
+}
+
+/// A text's end is found while the step behind it runs, whose hidden states a head would have read.
+#[test]
+fn a_stop_string_ends_a_text_whose_head_is_to_read_the_step_behind_it() {
+    let _turn = device();
+    let prompt: Vec<u32> = (10..60).collect();
+    let backend = Backend { pipelined: true, ..Backend::detect().expect("a device") };
+    for name in HEADS {
+        let folder = model_folder(name);
+        let plain = EngineOptions { backend: Some(backend), ..EngineOptions::single() };
+        let tokens = run(&start(&folder, &plain), &prompt, &greedy(20)).tokens;
+        let options = EngineOptions { speculate: Speculate::Mtp, always_draft: true, ..plain };
+        let engine = start(&folder, &options);
+        for stop in tokens[3..12].iter().map(|token| token.text.clone()).filter(|text| !text.is_empty()) {
+            let request = RequestOptions { stop: vec![stop.clone()], ..greedy(20) };
+            let outcome = run(&engine, &prompt, &request);
+            assert!(matches!(outcome.finished.reason, FinishReason::StopString(_)), "{name} {stop:?}");
+        }
     }
 }
 

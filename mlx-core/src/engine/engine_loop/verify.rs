@@ -34,7 +34,8 @@ impl EngineLoop {
     fn keep_hidden(&mut self, pass: &DecodePass, firsts: &[(u64, usize)]) {
         let Some(hidden) = &pass.hidden else { return };
         for ((id, first), rows) in firsts.iter().zip(&pass.rows) {
-            let sequence = self.sequences.get_mut(*id);
+            // It may have ended while the pass ran.
+            let Some(sequence) = self.sequences.find_mut(*id) else { continue };
             if sequence.is_drafted_by_head() {
                 let newest = sequence.history.len() - 1;
                 let kept = &mut sequence.running().hidden;
