@@ -172,7 +172,7 @@ impl EngineLoop {
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
         }
         self.encode_images(&mut plan);
-        let ahead = self.take_ahead(&plan);
+        let ahead = self.take_ahead(&mut plan);
         self.shift_full_states(&mut plan);
         let outlook = self.outlook(&plan);
         let free = self.free_for_prefixes();

@@ -15,7 +15,6 @@ pub mod family;
 mod feed_forward;
 mod footprint;
 mod gated_delta;
-mod guess;
 #[cfg(test)]
 mod halves;
 mod head;
@@ -59,7 +58,6 @@ pub(crate) use decoder::Decoder;
 pub use feed_forward::{FeedForwardConfig, FeedForwardInput};
 pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
-pub(crate) use guess::{DrawnRow, Guess};
 pub use head::{HeadConfig, LogitScale};
 pub(crate) use hidden::Hidden;
 pub use kimi_delta::KimiDeltaConfig;

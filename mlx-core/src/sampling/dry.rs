@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::math::power;
+use super::outlook::Edits;
 use super::params::Dry;
 use super::penalties::window_start;
 
@@ -146,6 +147,22 @@ impl Repeats {
 
     /// Subtracts the penalty from the logit of every token that would continue a repeated sequence.
     pub(super) fn apply(&mut self, dry: &Dry, history: &[u32], row: &mut [f32]) {
+        for (token, less) in self.penalties(dry, history) {
+            if let Some(logit) = row.get_mut(token as usize) {
+                *logit -= less;
+            }
+        }
+    }
+
+    /// What [`Self::apply`] does to each token.
+    pub(super) fn add_edits(&mut self, dry: &Dry, history: &[u32], edits: &mut Edits) {
+        for (token, less) in self.penalties(dry, history) {
+            edits.of(token).less += less;
+        }
+    }
+
+    /// The tokens that would continue a repeated sequence, and what is subtracted from their logits.
+    fn penalties(&mut self, dry: &Dry, history: &[u32]) -> impl Iterator<Item = (u32, f32)> {
         let start = window_start(history.len(), dry.window);
         let since_breaker = self.breaks.last().map_or(self.length, |place| self.length - 1 - place);
         self.longest.clear();
@@ -157,11 +174,7 @@ impl Repeats {
                 *longest = length.max(*longest);
             }
         }
-        for (&token, &length) in &self.longest {
-            if let Some(logit) = row.get_mut(token as usize) {
-                *logit -= penalty(dry, length);
-            }
-        }
+        self.longest.iter().map(move |(&token, &length)| (token, penalty(dry, length)))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::outlook::Edits;
 use super::params::Penalties;
 
 /// How often each token of the window occurs. Equals a count of the window from scratch at all times.
@@ -61,9 +62,18 @@ impl Counts {
             if let Some(place) = row.get_mut(entry.token as usize) {
                 *place = match entry.generated {
                     0 => logit,
-                    count => logit - (penalties.frequency * count as f32 + penalties.presence),
+                    count => logit - less(penalties, count),
                 };
             }
+        }
+    }
+
+    /// What [`Self::apply`] does to each token.
+    pub(super) fn add_edits(&self, penalties: &Penalties, edits: &mut Edits) {
+        for entry in &self.entries {
+            let edit = edits.of(entry.token);
+            edit.repetition = penalties.repetition;
+            edit.less = if entry.generated > 0 { less(penalties, entry.generated) } else { 0.0 };
         }
     }
 
@@ -96,6 +106,11 @@ impl Counts {
 fn added(before: &Range<usize>, after: &Range<usize>, unchanged: usize) -> [Range<usize>; 2] {
     let kept = before.start.max(after.start)..before.end.min(after.end).min(unchanged);
     if kept.is_empty() { [after.clone(), 0..0] } else { [after.start..kept.start, kept.end..after.end] }
+}
+
+/// The penalty of a token that was generated so often.
+fn less(penalties: &Penalties, count: u32) -> f32 {
+    penalties.frequency * count as f32 + penalties.presence
 }
 
 /// `x > 0 ? x / penalty : x * penalty`. The sign is not predictable, so both are computed and the sign bit selects one;

@@ -9,6 +9,7 @@ use super::history::TokenHistory;
 use super::logprobs::{TokenLogprob, check_row, score};
 use super::math::{argmax, largest, place};
 use super::noise::{Stream, uniform};
+use super::outlook::{Edits, Outlook, RandomDraw};
 use super::params::SamplingParams;
 use super::scratch::Scratch;
 use super::state::SamplerState;
@@ -49,15 +50,6 @@ pub struct DrawRequest<'a> {
     pub sampler: &'a mut Sampler,
     /// The tokens before the one that is drawn.
     pub history: &'a TokenHistory,
-}
-
-/// What is known of a draw before its row is there.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Outlook {
-    /// The largest logit is drawn.
-    Greedy,
-    /// The token at `uniform` of the distribution.
-    Random { temperature: f32, min_p: f32, uniform: f64 },
 }
 
 /// A token that was drawn.
@@ -143,20 +135,31 @@ impl Sampler {
         token
     }
 
-    /// How the draw at a position goes if no filter but min-p removes anything; `None` if more than the row decides.
-    pub(crate) fn outlook(&self, position: usize) -> Option<Outlook> {
-        let SamplingParams { temperature, min_p, penalties, dry, logit_bias, seed, .. } = &self.params;
-        if penalties.is_on() || dry.is_on() || !logit_bias.is_empty() || self.constraint.is_some() {
+    /// How the draw behind `history` goes if no filter but min-p removes anything; `None` if a constraint decides, too.
+    pub(crate) fn outlook(&mut self, history: &TokenHistory) -> Option<Outlook> {
+        if self.constraint.is_some() {
             return None;
         }
-        if *temperature == 0.0 {
-            return Some(Outlook::Greedy);
+        let params = &self.params;
+        let mut edits = Edits::default();
+        for &(id, bias) in &params.logit_bias {
+            edits.of(id).bias += bias;
         }
-        Some(Outlook::Random {
-            temperature: *temperature,
-            min_p: *min_p,
-            uniform: uniform(*seed, position as u64, Stream::Draw),
-        })
+        if self.is_penalized() {
+            let state = self.state.get_or_insert_default();
+            state.sync(history, params, &self.breakers);
+            state.add_edits(params, &mut edits);
+        }
+        let random = RandomDraw {
+            scale: scale(params.temperature),
+            uniform: uniform(params.seed, history.len() as u64, Stream::Draw) as f32,
+            floor: params.min_p.ln(),
+        };
+        Some(Outlook { edits: edits.into_all(), random: (params.temperature != 0.0).then_some(random) })
+    }
+
+    fn is_penalized(&self) -> bool {
+        self.params.penalties.is_on() || self.params.dry.is_on()
     }
 
     /// The row with bias and penalties and, given a `mask` to compute in, the constraint, in `buffer`; the row itself if there is nothing to
@@ -168,7 +171,7 @@ impl Sampler {
         buffer: &'a mut Vec<f32>,
         mask: Option<&mut TokenMask>,
     ) -> Result<&'a [f32]> {
-        let penalized = self.params.penalties.is_on() || self.params.dry.is_on();
+        let penalized = self.is_penalized();
         let constraint = self.constraint.as_mut().zip(mask);
         if !penalized && self.params.logit_bias.is_empty() && constraint.is_none() {
             return Ok(raw);
@@ -205,8 +208,7 @@ impl Sampler {
             return Ok(argmax(row) as u32);
         }
         let noise = |stream| uniform(params.seed, position as u64, stream);
-        // A temperature too small to divide by still leaves the likeliest tokens.
-        let scale = params.temperature.recip().min(f32::MAX);
+        let scale = scale(params.temperature);
         if !self.chain.filter(row, noise(Stream::XtcGate), &mut scratch.pool) {
             return Ok(place(row, scale, noise(Stream::Draw), &mut scratch.blocks) as u32);
         }
@@ -216,6 +218,11 @@ impl Sampler {
         let place = place(&scratch.weights, scale, noise(Stream::Draw), &mut scratch.blocks);
         Ok(candidates[place].id)
     }
+}
+
+/// What logits are multiplied with. A temperature too small to divide by still leaves the likeliest tokens.
+fn scale(temperature: f32) -> f32 {
+    temperature.recip().min(f32::MAX)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use super::dry::{Breakers, Repeats};
 use super::history::{Cursor, Since, TokenHistory};
+use super::outlook::Edits;
 use super::params::SamplingParams;
 use super::penalties::{Counted, Counts};
 
@@ -45,6 +46,16 @@ impl SamplerState {
         }
         if params.dry.is_on() {
             self.repeats.apply(&params.dry, &self.tokens, row);
+        }
+    }
+
+    /// What [`Self::apply`] does to each token, behind the biases that `edits` has.
+    pub(super) fn add_edits(&mut self, params: &SamplingParams, edits: &mut Edits) {
+        if params.penalties.is_on() {
+            self.counts.add_edits(&params.penalties, edits);
+        }
+        if params.dry.is_on() {
+            self.repeats.add_edits(&params.dry, &self.tokens, edits);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The files that may touch tensors; most of the logic is tested without them.
-const MAY_USE_MLX: [&str; 18] = [
+const MAY_USE_MLX: [&str; 19] = [
     "mlx-core/src/adapter/fuse.rs",
     "mlx-core/src/array.rs",
     "mlx-core/src/distributed/pipeline.rs",
@@ -23,6 +23,7 @@ const MAY_USE_MLX: [&str; 18] = [
     "mlx-core/src/model/",
     "mlx-core/src/cache/",
     "mlx-core/src/engine/run/device.rs",
+    "mlx-core/src/engine/run/guess.rs",
     "mlx-core/src/engine/output/embedding.rs",
     "mlx-core/src/engine/output/prompt_score.rs",
     "bench/src/limits.rs",

@@ -10,26 +10,31 @@ use crate::engine::run::guess_rate::GuessRate;
 use crate::engine::schedule::plan::StepPlan;
 use crate::engine::sequence::Sequence;
 use crate::engine::stats::Gauges;
-use crate::model::DrawnRow;
-use crate::sampling::Outlook;
+use crate::sampling::outlook::Outlook;
 
 impl EngineLoop {
     /// How the tokens of a step will be drawn, if the step behind it may begin before they are.
-    pub(super) fn outlook(&mut self, plan: &StepPlan) -> Option<Vec<DrawnRow>> {
+    pub(super) fn outlook(&mut self, plan: &StepPlan) -> Option<Vec<Outlook>> {
         let free = self.free_for_prefixes();
-        if !self.device.runs_ahead() || !self.only_decodes(plan, free) {
+        let sequence = |id: &u64| self.sequences.get(*id);
+        if !self.device.runs_ahead()
+            || !self.only_decodes(plan, free)
+            || !plan.decode.iter().all(|id| self.goes_on(sequence(id)))
+        {
             return None;
         }
-        let rows = plan.decode.iter().map(|id| self.outlook_of(self.sequences.get(*id)));
-        let rows = rows.collect::<Option<Vec<_>>>()?;
-        let shares = plan.decode.iter().map(|id| self.sequences.get(*id).guesses.share());
-        if self.drafters.always || shares.product::<f64>() >= GuessRate::ENOUGH {
-            return Some(rows);
+        let shares = plan.decode.iter().map(|id| sequence(id).guesses.share());
+        if !self.drafters.always && shares.product::<f64>() < GuessRate::ENOUGH {
+            for &id in &plan.decode {
+                self.sequences.get_mut(id).guesses.forget();
+            }
+            return None;
         }
-        for &id in &plan.decode {
-            self.sequences.get_mut(id).guesses.forget();
-        }
-        None
+        let outlooks = plan.decode.iter().map(|&id| {
+            let Sequence { sampler, history, .. } = self.sequences.get_mut(id);
+            sampler.outlook(history)
+        });
+        outlooks.collect()
     }
 
     /// Whether a step is one pass with a row for each of the sequences that run. Prefixes may take `free` bytes.
@@ -49,31 +54,20 @@ impl EngineLoop {
             && kept * most as u64 <= room
     }
 
-    /// How the next token of a sequence will be drawn, if there is one behind it and nothing has to be done before that.
-    fn outlook_of(&self, sequence: &Sequence) -> Option<DrawnRow> {
-        let (length, run) = (sequence.history.len(), sequence.run.as_ref()?);
-        let goes_on = sequence.history.generated().len() + 1 < sequence.limits.max_tokens
+    /// Whether a sequence has a step behind the next one, and nothing has to be done before that.
+    fn goes_on(&self, sequence: &Sequence) -> bool {
+        let (length, Some(run)) = (sequence.history.len(), &sequence.run) else { return false };
+        sequence.history.generated().len() + 1 < sequence.limits.max_tokens
             && length + 1 < sequence.reservation.tokens
             && run.state.seen() == run.state.offset()
             && self.device.shapes().to_drop(run.state.offset() + 1, sequence.limits.keep) == 0
             && self.device.variant(length) == self.device.variant(length + 2)
             && sequence.drafts.as_ref().is_none_or(|drafts| drafts.model.is_none())
-            && !sequence.quarantined;
-        if !goes_on {
-            return None;
-        }
-        Some(match sequence.sampler.outlook(length)? {
-            Outlook::Greedy => DrawnRow::Greedy,
-            Outlook::Random { temperature, min_p, uniform } => DrawnRow::Random {
-                scale: temperature.recip().min(f32::MAX),
-                uniform: uniform as f32,
-                floor: min_p.ln(),
-            },
-        })
+            && !sequence.quarantined
     }
 
     /// Issues the first layers of the next step, if the tokens of this one have an outlook and none of its sequences has ended.
-    pub(super) fn run_ahead(&mut self, rows: Option<&[DrawnRow]>, work: &mut Work) {
+    pub(super) fn run_ahead(&mut self, rows: Option<&[Outlook]>, work: &mut Work) {
         let (Some(rows), Some(pass)) = (rows, work.only_decode()) else { return };
         let goes_on = |id: &u64| self.sequences.find(*id).is_some_and(|it| it.ended.is_none());
         if !pass.ids.iter().all(goes_on) {
@@ -110,11 +104,14 @@ impl EngineLoop {
         }
     }
 
-    /// Takes what ran ahead, if it is what a plan decodes; otherwise drops it.
-    pub(super) fn take_ahead(&mut self, plan: &StepPlan) -> Option<Ahead> {
+    /// Takes what ran ahead, if it is what a plan decodes; otherwise drops it. A sequence that this stops leaves the plan.
+    pub(super) fn take_ahead(&mut self, plan: &mut StepPlan) -> Option<Ahead> {
         let fits = |ahead: &Ahead| ahead.ids == plan.decode && plan.drafts.is_empty();
         if !self.ahead.as_ref().is_some_and(fits) {
             self.drop_ahead();
+            let runs = |id: u64| self.sequences.find(id).is_some_and(|it| it.run.is_some());
+            plan.decode.retain(|id| runs(*id));
+            plan.drafts.retain(|(id, _)| runs(*id));
         }
         self.ahead.take()
     }

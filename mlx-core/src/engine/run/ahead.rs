@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use super::decode_pass::DecodePass;
 use super::device::Device;
+use super::guess::Guess;
 use crate::cache::SequenceState;
 use crate::engine::sequence::Sequences;
 use crate::error::Result;
-use crate::model::{Batch, DrawnRow, Guess, Input, Issued, Pass, Span};
+use crate::model::{Batch, Input, Issued, Pass, Span};
+use crate::sampling::outlook::Outlook;
 
 /// The first layers of a decode step, issued with guessed tokens.
 pub(in crate::engine) struct Ahead {
@@ -64,7 +66,7 @@ impl Device {
     pub(in crate::engine) fn run_ahead(
         &self,
         decode: &DecodePass,
-        rows: &[DrawnRow],
+        rows: &[Outlook],
         sequences: &mut Sequences,
     ) -> Result<Option<Ahead>> {
         let Some(front) = &decode.front else { return Ok(None) };

@@ -10,6 +10,7 @@ pub(super) mod draft_model;
 pub(super) mod draft_state;
 pub(super) mod executor;
 mod fingerprint;
+mod guess;
 pub(super) mod guess_rate;
 pub(super) mod hidden_rows;
 mod prefill_chunk;

@@ -1,0 +1,58 @@
+//! What is known of a draw before its row is there: enough for a device to guess the token. No draw depends on it.
+
+use std::collections::HashMap;
+
+/// How a row will probably be drawn from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Outlook {
+    /// What is done to the row first.
+    pub(crate) edits: Vec<LogitEdit>,
+    /// How a token is drawn at random. `None`: the largest logit is drawn.
+    pub(crate) random: Option<RandomDraw>,
+}
+
+/// The place of `uniform`, in (0, 1), in the cumulative distribution of `softmax(x * scale)`, of those tokens that are no further below
+/// the largest logit than `floor`, which is negative.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RandomDraw {
+    pub(crate) scale: f32,
+    pub(crate) uniform: f32,
+    pub(crate) floor: f32,
+}
+
+/// What becomes of the logit `x` of a token: `repeated(x + bias) - less`, where `repeated(y)` is `y > 0 ? y / repetition : y * repetition`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LogitEdit {
+    pub(crate) token: u32,
+    pub(crate) bias: f32,
+    pub(crate) repetition: f32,
+    pub(crate) less: f32,
+}
+
+impl LogitEdit {
+    /// An edit that changes nothing.
+    pub(crate) fn none(token: u32) -> Self {
+        Self { token, bias: 0.0, repetition: 1.0, less: 0.0 }
+    }
+}
+
+/// The edits of a row, one for each token.
+#[derive(Debug, Default)]
+pub(super) struct Edits {
+    places: HashMap<u32, usize>,
+    all: Vec<LogitEdit>,
+}
+
+impl Edits {
+    pub(super) fn of(&mut self, token: u32) -> &mut LogitEdit {
+        let place = *self.places.entry(token).or_insert(self.all.len());
+        if place == self.all.len() {
+            self.all.push(LogitEdit::none(token));
+        }
+        &mut self.all[place]
+    }
+
+    pub(super) fn into_all(self) -> Vec<LogitEdit> {
+        self.all
+    }
+}
