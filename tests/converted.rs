@@ -49,8 +49,9 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         let original = logits(&model_folder(name), FloatPolicy::F32, false, &[]);
         let converted = logits(&plain, FloatPolicy::F32, false, &[]);
         let worst = worst_difference(&converted, &original, text.vocabulary);
-        // Matrices that lie in another way are multiplied in another order.
-        assert!(worst < 1e-5, "{name}, in floats: {worst:e} of the spread");
+        // Matrices that lie in another way are multiplied in another order, which differs with the processor: deepseek_v3 was 1.01e-5 off
+        // on one.
+        assert!(worst < 2e-5, "{name}, in floats: {worst:e} of the spread");
         assert!(
             worst_difference(&unpacked, &original, text.vocabulary) > 1e-3,
             "{name}: nothing was lost by packing"

@@ -296,7 +296,7 @@ fn a_limit_is_named_in_the_users_words() {
     let file = folder.path().join("chat_template.jinja");
     for (source, expected) in [
         (
-            looped("", "\n{{ 1 }}"),
+            format!("\n{}", looped("", "{{ 1 }}")),
             "chat template: chat_template.jinja, line 2: took longer than 0.1 s and was stopped",
         ),
         (looped("", "{% set x %}{{ 1 }}{% endset %}\n"), "chat_template.jinja, line 1: took longer than"),
