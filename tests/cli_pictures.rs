@@ -118,3 +118,28 @@ fn a_chat_sees_pictures_and_goes_on_after_one_that_it_cannot_see() {
     let saved = std::fs::read_to_string(&file).expect("it was saved");
     assert_eq!(serde_json::from_str::<Value>(&saved).expect("JSON"), messages);
 }
+
+#[test]
+fn a_pasted_path_is_a_picture_for_a_model_that_sees() {
+    let (model, image) = (text(&folder()), picture("48x32"));
+    let saved = tempfile::tempdir().expect("a folder");
+    for (place, line) in [image.clone(), format!("'{image}' and file://{image}")].iter().enumerate() {
+        let file = text(&saved.path().join(format!("{place}.json")));
+        let lines = format!("{line}\n/save {file}\n");
+        let output = mlx(&["chat", "-m", &model, "--max-tokens", "2", "--temperature", "0"], &lines);
+        out(&output);
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(notes.matches(&format!("attached {image}, a picture")).count(), place + 1, "{notes}");
+        let messages = std::fs::read_to_string(&file).expect("it was saved");
+        let messages: Value = serde_json::from_str(&messages).expect("JSON");
+        assert!(messages[0]["content"][place]["image"]["file"].is_string());
+        assert_eq!(messages[0]["content"][place + 1]["text"], line.as_str());
+        assert!(!String::from_utf8_lossy(&output.stdout).contains('\u{1b}'), "no thumbnail is in a pipe");
+    }
+    let text_only = text(&model_folder("llama-f32"));
+    let output = mlx(&["chat", "-m", &text_only, "--max-tokens", "2"], &format!("{image} what is it?\n"));
+    out(&output);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("is a picture, and this model reads text alone")
+    );
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use expectrl::session::OsSession;
 use expectrl::{Eof, Expect, Regex, Session};
-use mlx_tests::{harmony, model_folder};
+use mlx_tests::{golden_folder, harmony, model_folder};
 
 /// A chat with the tiny model in a terminal of its own.
 fn chat(home: &Path, arguments: &[&str]) -> OsSession {
@@ -15,10 +15,16 @@ fn chat(home: &Path, arguments: &[&str]) -> OsSession {
 }
 
 fn chat_with(model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
+    chat_in(&[], model, home, arguments)
+}
+
+/// A chat with these variables besides those of a plain terminal.
+fn chat_in(variables: &[(&str, &str)], model: &Path, home: &Path, arguments: &[&str]) -> OsSession {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));
     command.args(["chat", "-m"]).arg(model).args(arguments);
     command.env("HOME", home).env("TERM", "xterm").env_remove("NO_COLOR").env_remove("XDG_STATE_HOME");
     command.env_remove("MLX_LOG").current_dir(home);
+    command.env_remove("TERM_PROGRAM").env_remove("LC_TERMINAL").envs(variables.iter().copied());
     let mut session = Session::spawn(command).expect("the program starts");
     // A busy machine takes its time to load a model.
     session.set_expect_timeout(Some(Duration::from_mins(1)));
@@ -215,4 +221,55 @@ fn thoughts_are_folded_until_they_are_asked_for() {
     type_line(&mut session, "/think high", "> ");
     type_line(&mut session, "/think no", "must be on, off");
     quit(&mut session);
+}
+
+#[test]
+fn a_picture_that_is_dropped_is_attached_and_shown_as_the_terminal_can() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let model = golden_folder().join("pictures/mistral3-f32");
+    let dropped = home.path().join("a picture.png");
+    std::fs::copy(model.join("200x90.png"), &dropped).expect("it can be copied");
+    let line = format!("{}  What is this?", dropped.display().to_string().replace(' ', "\\ "));
+    let attached = "attached [^\r\n]*a picture\\.png, a picture\r\n";
+    let short = ["--max-tokens", "4", "--temperature", "0"];
+    let query = r"\x1b_Gi=31,[^\x1b]*\x1b\\\x1b\[c";
+    for (variable, answer, shown) in [
+        (None, "\x1b_Gi=31;OK\x1b\\\x1b[?62;4c", r"\x1b_Ga=T,f=100,q=2,m=1;iVBOR[^\x1b]*\x1b\\\x1b_Gm=[01];"),
+        (None, "\x1b[?62;4c", "\x1bP0;1;0q\"1;1;200;90#0;2;0;0;0"),
+        (Some(("LC_TERMINAL", "iTerm2")), "", r"\x1b\]1337;File=inline=1;size=[0-9]+:iVBOR"),
+    ] {
+        let mut session = chat_in(variable.as_slice(), &model, home.path(), &short);
+        type_line(&mut session, &line, attached);
+        if !answer.is_empty() {
+            session.expect(Regex(query)).expect("the terminal is asked");
+            session.send(answer).expect("it can be answered");
+        }
+        session.expect(Regex(shown)).unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let found = session.expect("tok/s, context").expect("an answer");
+        let rest = String::from_utf8_lossy(found.before()).into_owned();
+        assert!(!rest.contains("[?62") && !rest.contains("31;OK"), "the answer is not shown: {rest:?}");
+        // The terminal is asked once, and what it answered is no input.
+        type_line(&mut session, &line, attached);
+        let found = session.expect("tok/s, context").expect("an answer");
+        assert!(!String::from_utf8_lossy(found.before()).contains("\x1b[c"));
+        type_line(&mut session, "/context", "4 messages");
+        quit(&mut session);
+    }
+    // Where there are to be no control sequences, and where the terminal has no pictures.
+    for plain in [true, false] {
+        let more: &[&str] = if plain { &["--plain", "--verbose"] } else { &[] };
+        let mut session = chat_with(&model, home.path(), &[&short, more].concat());
+        type_line(&mut session, &line, attached);
+        if !plain {
+            session.expect(Regex(query)).expect("the terminal is asked");
+            session.send("\x1b[?6c").expect("it can be answered");
+        }
+        let found = session.expect(Regex("tok/s, (context|answer)")).expect("an answer");
+        let shown = String::from_utf8_lossy(found.before()).into_owned();
+        assert!(
+            !shown.contains("\x1b_G") && !shown.contains("iVBOR") && !shown.contains("\x1bP"),
+            "{shown:?}"
+        );
+        quit(&mut session);
+    }
 }

@@ -39,6 +39,7 @@ mod shell_word;
 mod starter_models;
 mod terminal;
 mod think;
+mod thumbnail;
 mod worker;
 
 use std::io::IsTerminal;

@@ -55,6 +55,14 @@ impl Image {
         }
     }
 
+    /// Its pixels in a size for people to look at, at most `width` times `height`.
+    ///
+    /// # Errors
+    /// As [`Self::pixels`].
+    pub fn thumbnail(&self, width: u32, height: u32) -> Result<Pixels, mlx_image::Error> {
+        Ok(mlx_image::within(&*self.picture()?, width, height).into())
+    }
+
     /// Its pixels as they are decoded. Those of a file have no hash yet: they are resized before they are hashed.
     pub(crate) fn picture(&self) -> Result<Cow<'_, Picture>, mlx_image::Error> {
         match &self.0 {
@@ -123,6 +131,11 @@ impl Pixels {
     /// The pixels, row by row from the top, three bytes each.
     pub fn rgb(&self) -> &[u8] {
         self.0.picture.pixels()
+    }
+
+    /// They as a png file.
+    pub fn to_png(&self) -> Vec<u8> {
+        self.0.picture.to_png()
     }
 
     /// SHA-256 of the size and the pixels.

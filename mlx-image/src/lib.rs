@@ -9,4 +9,4 @@ pub mod sizes;
 pub use decode::{Limits, decode, is_picture};
 pub use error::Error;
 pub use picture::{Picture, sha256};
-pub use resize::{Filter, resize};
+pub use resize::{Filter, resize, within};

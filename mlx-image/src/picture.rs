@@ -1,5 +1,7 @@
 //! A decoded picture: rows of red, green and blue bytes.
 
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder};
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of the bytes of a file.
@@ -48,6 +50,16 @@ impl Picture {
         let inside = x < self.width && y < self.height;
         let at = 3 * (y as usize * self.width as usize + x as usize);
         inside.then(|| [self.pixels[at], self.pixels[at + 1], self.pixels[at + 2]])
+    }
+
+    /// The picture as a png file.
+    #[expect(clippy::missing_panics_doc, reason = "a picture has the bytes of its size")]
+    pub fn to_png(&self) -> Vec<u8> {
+        let mut file = Vec::new();
+        PngEncoder::new(&mut file)
+            .write_image(&self.pixels, self.width, self.height, ExtendedColorType::Rgb8)
+            .expect("the bytes are those of its size, and memory takes them");
+        file
     }
 
     /// SHA-256 of width, height (both as eight little-endian bytes) and pixels: the same in every process and on every machine.

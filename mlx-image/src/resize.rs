@@ -112,6 +112,14 @@ pub fn resize(picture: &Picture, width: u32, height: u32, filter: Filter) -> Pic
     Picture::new(width as u32, height as u32, result).expect("the passes made three bytes a pixel")
 }
 
+/// A copy of at most `width` times `height` pixels, of the same form; a picture that is no larger stays as it is.
+pub fn within(picture: &Picture, width: u32, height: u32) -> Picture {
+    let part = |most: u32, has: u32| f64::from(most) / f64::from(has);
+    let scale = part(width, picture.width()).min(part(height, picture.height())).min(1.0);
+    let scaled = |side: u32| (f64::from(side) * scale).round().max(1.0) as u32;
+    resize(picture, scaled(picture.width()), scaled(picture.height()), Filter::Bicubic)
+}
+
 /// Whether Pillow 13 takes columns first, which shows because bytes are clipped in between: when the height loses more than twice the pixels
 /// that the width loses. Found by experiment, and true of all of 1 124 random sizes.
 fn vertical_first(from: (usize, usize), to: (usize, usize)) -> bool {
@@ -155,4 +163,25 @@ fn resize_columns(pixels: &[u8], width: usize, taps: &[Taps]) -> Vec<u8> {
         result.extend(sums.iter().map(|sum| clip(*sum)));
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_copy_has_the_form_of_the_picture_and_is_a_file() {
+        let of = |width, height| {
+            let bytes = (0..3 * width * height).map(|it| it as u8).collect();
+            Picture::new(width, height, bytes).expect("a picture")
+        };
+        for (size, expected) in
+            [((40, 20), (10, 5)), ((3, 30), (1, 8)), ((900, 1), (10, 1)), ((7, 8), (7, 8))]
+        {
+            let small = within(&of(size.0, size.1), 10, 8);
+            assert_eq!((small.width(), small.height()), expected, "{size:?}");
+            assert_eq!(crate::decode(&small.to_png(), &crate::Limits::default()).as_ref(), Ok(&small));
+        }
+        assert_eq!(within(&of(7, 8), 10, 8), of(7, 8));
+    }
 }

@@ -1,11 +1,13 @@
-//! `@path` in a message attaches the text of a file, or a picture.
+//! `@path` in a message attaches the text of a file, or a picture; the pasted path of a picture attaches it where the model sees.
 
 use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use mlx_core::Image;
 
-use crate::input::expanded;
+use super::named::{Named, files};
 
 /// No text of a message may be larger than this.
 const LARGEST: usize = 4 << 20;
@@ -19,17 +21,30 @@ pub(super) struct Attached {
 }
 
 /// A message with the files that it names, each text below it between fences. A word that begins with `@` and names no file stays as it
-/// is. `count` gives the tokens of a text.
-pub(super) fn with_files(message: &str, count: impl Fn(&str) -> usize) -> Result<Attached, String> {
+/// is, and so do pasted paths, of which those of pictures are attached for a model that `sees`. `count` gives the tokens of a text.
+pub(super) fn with_files(
+    message: &str,
+    sees: bool,
+    count: impl Fn(&str) -> usize,
+) -> Result<Attached, String> {
     let (mut whole, mut images, mut notes) = (message.to_owned(), Vec::new(), Vec::new());
-    let named = message.split_whitespace().filter_map(|word| word.strip_prefix('@'));
-    for path in named.map(|path| path.trim_end_matches([',', ';', ':', '?', '!', ')'])) {
-        let file = expanded(path);
-        if !file.is_file() {
-            notes.extend(not_a_file(path, file.is_dir()));
-            continue;
-        }
-        let text = match read(path, &file)? {
+    for named in files(message) {
+        let (path, file) = match named {
+            Named::File { shown, file } => (shown, file),
+            Named::Pasted { shown, file } if is_picture(&file) => {
+                if !sees {
+                    notes.push(format!("{shown} is a picture, and this model reads text alone"));
+                    continue;
+                }
+                (shown, file)
+            }
+            Named::Pasted { .. } => continue,
+            Named::Missing { shown, is_folder } => {
+                notes.extend(not_a_file(&shown, is_folder));
+                continue;
+            }
+        };
+        let text = match read(&path, &file)? {
             Content::Text(text) => text,
             Content::Picture(image) => {
                 notes.push(format!("attached {path}, a picture"));
@@ -45,6 +60,13 @@ pub(super) fn with_files(message: &str, count: impl Fn(&str) -> usize) -> Result
         write!(whole, "\n\n{path}:\n{fence}\n{text}{end}{fence}").ok();
     }
     Ok(Attached { text: whole, images, notes })
+}
+
+/// Whether a file begins like a picture.
+fn is_picture(file: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(64).read_to_end(&mut start));
+    read.is_ok() && Image::is_file(&start)
 }
 
 /// What to say of a word that names no file; nothing of one that does not look like a path.
@@ -95,23 +117,39 @@ mod tests {
         std::fs::write(&file, "one\n```\ntwo").expect("it can be written");
         let path = file.display();
         let letters = |text: &str| text.len();
-        let said = with_files(&format!("what is in @{path}, @other?"), letters).expect("it can be read");
+        let said =
+            with_files(&format!("what is in @{path}, @other?"), false, letters).expect("it can be read");
         assert_eq!(said.text, format!("what is in @{path}, @other?\n\n{path}:\n````\none\n```\ntwo\n````"));
         assert_eq!(said.notes, [format!("attached {path}, 11 tokens")]);
         std::fs::write(&file, b"\xff\xfe").expect("it can be written");
-        assert!(with_files(&format!("@{path}"), letters).is_err());
+        assert!(with_files(&format!("@{path}"), false, letters).is_err());
         std::fs::write(&file, b"GIF89a").expect("it can be written");
-        let said = with_files(&format!("what is in @{path}?"), letters).expect("it can be read");
+        let said = with_files(&format!("what is in @{path}?"), false, letters).expect("it can be read");
         assert_eq!(said.text, format!("what is in @{path}?"));
         assert_eq!(said.images, [Image::file(b"GIF89a".to_vec())]);
         assert_eq!(said.notes, [format!("attached {path}, a picture")]);
     }
 
     #[test]
+    fn a_pasted_picture_is_attached_where_the_model_sees_and_no_other_file_is() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (picture, text) = (folder.path().join("a b.gif"), folder.path().join("notes.md"));
+        std::fs::write(&picture, b"GIF89a").expect("it can be written");
+        std::fs::write(&text, "one").expect("it can be written");
+        let message = format!("'{}' {}", picture.display(), text.display());
+        let said = with_files(&message, true, str::len).expect("it can be read");
+        assert_eq!((said.text, said.images.len()), (message.clone(), 1));
+        assert_eq!(said.notes, [format!("attached {}, a picture", picture.display())]);
+        let said = with_files(&message, false, str::len).expect("it can be read");
+        assert_eq!((said.text, said.images.len()), (message, 0));
+        assert!(said.notes[0].ends_with("is a picture, and this model reads text alone"), "{:?}", said.notes);
+    }
+
+    #[test]
     fn words_that_look_like_files_and_are_none_are_noted() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let message = format!("@nofile.txt @{} @me. @you", folder.path().display());
-        let said = with_files(&message, str::len).expect("nothing is read");
+        let said = with_files(&message, false, str::len).expect("nothing is read");
         assert_eq!(said.text, message);
         assert_eq!(said.notes.len(), 2, "{:?}", said.notes);
         assert!(said.notes[0].contains("@nofile.txt is not a file") && said.notes[1].contains("is a folder"));

@@ -83,6 +83,7 @@ Tab completes commands, models and paths. Ctrl-C stops an answer or a command.
 Alt-Enter begins a new line, and so does \\ at the end of one.
 \"\"\" begins and ends a text of several lines.
 @FILE in a message attaches the file: a text, or a picture for a model that sees.
+A picture that is dropped on the terminal is attached, too.
 A space before / or ? sends the line as it stands.";
 
 /// Reads one input.

@@ -11,10 +11,12 @@ mod fence;
 mod folded;
 mod input;
 mod markdown;
+mod named;
 mod params;
 mod reply;
 mod screen;
 mod style;
+mod thumbnails;
 mod tokens;
 mod tools;
 mod wrap;
@@ -39,8 +41,10 @@ use attach::{Attached, with_files};
 use command::{HELP, Line, parse};
 use fence::Text;
 use input::{Input, Lines};
+use named::begins_with_file;
 use reply::Figures;
 pub(crate) use screen::{Colors, Screen, ThoughtView};
+use thumbnails::Thumbnails;
 use tools::Toolbox;
 
 /// Alternatives that `/tokens` shows for each token.
@@ -96,6 +100,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         last: Vec::new(),
         last_options: None,
         colors: terminal::has_colors() && !args.plain,
+        thumbnails: Thumbnails::new(watched && terminal::has_colors() && !args.plain),
         view: if watched { ThoughtView::Folded } else { ThoughtView::Hidden },
         figures: match args.model.verbose {
             true => Figures::All,
@@ -131,6 +136,7 @@ struct Chat {
     /// How it was drawn.
     last_options: Option<RequestOptions>,
     colors: bool,
+    thumbnails: Thumbnails,
     view: ThoughtView,
     figures: Figures,
     /// Whether something went wrong on the way.
@@ -141,6 +147,7 @@ impl Chat {
     fn converse(&mut self) -> Result<(), Failure> {
         loop {
             let line = match self.lines.read()? {
+                Input::Text(Text::Joined(text)) if begins_with_file(&text) => Line::Message(text),
                 Input::Text(Text::Joined(text)) => parse(&text),
                 Input::Text(Text::Fenced(text)) => Line::Message(text),
                 Input::Mistake(message) => Line::Mistake(message),
@@ -191,7 +198,7 @@ impl Chat {
         match line {
             Line::Empty | Line::Quit | Line::Edit(None) => {}
             Line::Message(text) => {
-                if let Some(Attached { text, images, .. }) = self.attached(&text) {
+                if let Some(Attached { text, images, .. }) = self.attached(&text)? {
                     self.respond(|session| session.ask_about(images, &text))?;
                 }
             }
@@ -265,7 +272,7 @@ impl Chat {
 
     /// Pictures that the new text does not name stay, unless it names others.
     fn edit(&mut self, text: &str) -> Result<(), Failure> {
-        let Some(Attached { text, images, .. }) = self.attached(text) else { return Ok(()) };
+        let Some(Attached { text, images, .. }) = self.attached(text)? else { return Ok(()) };
         self.respond(
             |session| {
                 if images.is_empty() { session.edit(&text) } else { session.edit_about(images, &text) }
@@ -297,20 +304,23 @@ impl Chat {
         Ok(())
     }
 
-    /// A message with the files that it names, each of which is noted; `None` if one cannot be attached.
-    fn attached(&mut self, text: &str) -> Option<Attached> {
-        let tokenizer = &self.session.engine().folder().tokenizer;
-        let count = |text: &str| tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
-        match with_files(text, count) {
+    /// A message with the files that it names, each of which is noted, pictures with a thumbnail where the terminal can; `None` if one
+    /// cannot be attached.
+    fn attached(&mut self, text: &str) -> Result<Option<Attached>, Failure> {
+        let engine = self.session.engine();
+        let count =
+            |text: &str| engine.folder().tokenizer.encode(text, false).map_or(0, |tokens| tokens.len());
+        match with_files(text, engine.image_processor().is_ok(), count) {
             Ok(attached) => {
                 for note in &attached.notes {
                     terminal::note(note);
                 }
-                Some(attached)
+                self.thumbnails.show(&attached.images)?;
+                Ok(Some(attached))
             }
             Err(message) => {
                 self.complain(&message);
-                None
+                Ok(None)
             }
         }
     }

@@ -1,0 +1,169 @@
+//! The files that a message names: words behind `@`, and paths as terminals paste them for files that are dropped there.
+//! Invariant: it looks at files and reads none.
+
+use std::path::PathBuf;
+
+use crate::input::expanded;
+
+/// A word that names a file, or looks as if it did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// Behind `@`.
+    File { shown: String, file: PathBuf },
+    /// An absolute path or a `file:` URL without `@`, of a file that is there.
+    Pasted { shown: String, file: PathBuf },
+    /// A word behind `@` that names no file.
+    Missing { shown: String, is_folder: bool },
+}
+
+/// Every file that `message` names, in its order.
+pub(super) fn files(message: &str) -> Vec<Named> {
+    let (mut named, mut rest) = (Vec::new(), message.trim_start());
+    while !rest.is_empty() {
+        let length = match rest.strip_prefix('@') {
+            Some(path) => {
+                let (found, length) = behind_at(path);
+                named.push(found);
+                length + 1
+            }
+            None => match pasted(rest) {
+                Some((found, length)) => {
+                    named.push(found);
+                    length
+                }
+                None => word(rest).len(),
+            },
+        };
+        rest = rest[length..].trim_start();
+    }
+    named
+}
+
+/// Whether a line begins with a pasted path, which is no command.
+pub(super) fn begins_with_file(line: &str) -> bool {
+    pasted(line.trim_start()).is_some()
+}
+
+fn behind_at(text: &str) -> (Named, usize) {
+    if let Some((path, file, length)) = file_at(text) {
+        return (Named::File { shown: path, file }, length);
+    }
+    let shown = without_mark(word(text)).to_owned();
+    let is_folder = expanded(&shown).is_dir();
+    (Named::Missing { shown, is_folder }, word(text).len())
+}
+
+fn pasted(text: &str) -> Option<(Named, usize)> {
+    const STARTS: [&str; 5] = ["/", "~/", "'/", "\"/", "file://"];
+    STARTS.iter().find(|it| text.starts_with(**it))?;
+    let (shown, file, length) = file_at(text)?;
+    Some((Named::Pasted { shown, file }, length))
+}
+
+/// The file that the first word of `text` names, as the word stands or as a shell or a URL would have it, and the word's length.
+fn file_at(text: &str) -> Option<(String, PathBuf, usize)> {
+    let plain = word(text);
+    let of_shell = shell_word(text);
+    let readings = [Some((plain.to_owned(), plain.len())), of_shell];
+    readings.into_iter().flatten().find_map(|(path, length)| {
+        let path = of_url(&path).unwrap_or(path);
+        [path.as_str(), without_mark(&path)].into_iter().find_map(|path| {
+            let file = expanded(path);
+            file.is_file().then(|| (path.to_owned(), file, length))
+        })
+    })
+}
+
+/// Up to white space.
+fn word(text: &str) -> &str {
+    text.split(char::is_whitespace).next().unwrap_or_default()
+}
+
+/// Without the mark of a sentence that may end it.
+fn without_mark(path: &str) -> &str {
+    path.trim_end_matches([',', ';', ':', '?', '!', ')'])
+}
+
+/// The first word as a shell reads it, with its quotes and backslashes, and its length; none if a quote has no end.
+fn shell_word(text: &str) -> Option<(String, usize)> {
+    let (mut path, mut quote) = (String::new(), None);
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match (quote, letter) {
+            (None, letter) if letter.is_whitespace() => return Some((path, at)),
+            (None, '\'' | '"') => quote = Some(letter),
+            (Some(open), letter) if letter == open => quote = None,
+            (None, '\\') => path.push(letters.next()?.1),
+            (Some('"'), '\\') => {
+                let (_, next) = letters.next()?;
+                if !matches!(next, '"' | '\\' | '$' | '`') {
+                    path.push('\\');
+                }
+                path.push(next);
+            }
+            (_, letter) => path.push(letter),
+        }
+    }
+    quote.is_none().then_some((path, text.len()))
+}
+
+/// The path of a `file:` URL of this machine.
+fn of_url(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("file://")?;
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    let (mut bytes, mut rest) = (Vec::new(), path.as_bytes());
+    while let Some((&first, mut after)) = rest.split_first() {
+        let digits = (first == b'%').then(|| after.get(..2)).flatten();
+        let digits = digits.and_then(|it| u8::from_str_radix(std::str::from_utf8(it).ok()?, 16).ok());
+        if digits.is_some() {
+            after = &after[2..];
+        }
+        bytes.push(digits.unwrap_or(first));
+        rest = after;
+    }
+    String::from_utf8(bytes).ok().filter(|path| path.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_files_are_found_as_terminals_paste_them() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = folder.path().display().to_string();
+        for name in ["it's (1) a é.png", "b.png", "cat?.png"] {
+            std::fs::write(folder.path().join(name), "").expect("it can be written");
+        }
+        let (hard, easy) = (format!("{place}/it's (1) a é.png"), format!("{place}/b.png"));
+        let of = |path: &str| Named::Pasted { shown: path.to_owned(), file: PathBuf::from(path) };
+        for (text, expected) in [
+            // Terminal and iTerm2 of macOS, kitty, Ghostty.
+            (format!("{place}/it\\'s\\ \\(1\\)\\ a\\ é.png "), vec![&hard]),
+            // GNOME Terminal, foot, Konsole.
+            (format!("'{place}/it'\\''s (1) a é.png' '{easy}'"), vec![&hard, &easy]),
+            (format!("\"{place}/it's (1) a é.png\""), vec![&hard]),
+            (
+                format!("file://{place}/it's%20(1)%20a%20%C3%A9.png\nfile://localhost{easy}"),
+                vec![&hard, &easy],
+            ),
+            (format!("what's in {easy}, and in '{easy}'?"), vec![&easy, &easy]),
+            (format!("{place}/cat?.png"), vec![&format!("{place}/cat?.png")]),
+            (format!("it's said that '{place}/none.png' isn't in {place}"), vec![]),
+            (format!("'{easy}"), vec![]),
+            (format!("see file://host{easy} and x{easy}"), vec![]),
+        ] {
+            let expected: Vec<Named> = expected.into_iter().map(|path| of(path)).collect();
+            assert_eq!(files(&text), expected, "{text}");
+        }
+        assert!(begins_with_file(&format!("{easy} what is it?")) && !begins_with_file("/save b.png"));
+        let quoted = files(&format!("@\"{hard}\" @{place}/it\\'s\\ (1)"));
+        assert_eq!(quoted[0], Named::File { shown: hard.clone(), file: PathBuf::from(&hard) });
+        assert!(matches!(&quoted[1], Named::Missing { is_folder: false, .. }), "{quoted:?}");
+    }
+
+    #[test]
+    fn nothing_in_a_message_makes_it_fail() {
+        proptest::proptest!(|(text in "[@'\"/~\\\\ a%é]{0,40}|file://[%0-9a-f/é]{0,20}")| { files(&text); });
+    }
+}

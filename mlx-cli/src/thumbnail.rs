@@ -1,0 +1,64 @@
+//! Small pictures in the terminal, where it can show them. Invariant: it makes text to be printed and prints nothing.
+
+mod protocol;
+mod sixel;
+
+use std::fmt::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mlx_core::Image;
+
+pub(crate) use protocol::Protocol;
+
+/// The most pixels of a row and of a column: about eight lines of text.
+const SIZE: (u32, u32) = (320, 160);
+/// The most bytes of base64 in a command of kitty's protocol.
+const CHUNK: usize = 4096;
+
+/// A picture as this terminal takes it; none if it cannot be decoded, which is said when a model is to see it.
+pub(crate) fn thumbnail(image: &Image, protocol: Protocol) -> Option<String> {
+    let small = image.thumbnail(SIZE.0, SIZE.1).ok()?;
+    Some(match protocol {
+        Protocol::Kitty => kitty(&STANDARD.encode(small.to_png())),
+        Protocol::Iterm => iterm(&small.to_png()),
+        Protocol::Sixel => sixel::encoded(&small),
+    })
+}
+
+/// A png file in chunks, to be shown at once; the terminal is not to answer (`q=2`).
+fn kitty(base64: &str) -> String {
+    let mut text = String::new();
+    let mut rest = base64;
+    let mut keys = "a=T,f=100,q=2,";
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(rest.len().min(CHUNK));
+        let more = u8::from(!after.is_empty());
+        // Writing to a text cannot fail.
+        write!(text, "\x1b_G{keys}m={more};{chunk}\x1b\\").ok();
+        (rest, keys) = (after, "");
+    }
+    text
+}
+
+fn iterm(png: &[u8]) -> String {
+    format!("\x1b]1337;File=inline=1;size={}:{}\x07", png.len(), STANDARD.encode(png))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_picture_is_sent_to_kitty_in_chunks() {
+        let base64 = "A".repeat(CHUNK + 4);
+        let whole = "A".repeat(CHUNK);
+        assert_eq!(kitty(&base64), format!("\x1b_Ga=T,f=100,q=2,m=1;{whole}\x1b\\\x1b_Gm=0;AAAA\x1b\\"));
+        assert_eq!(kitty("AAAA"), "\x1b_Ga=T,f=100,q=2,m=0;AAAA\x1b\\");
+    }
+
+    #[test]
+    fn a_picture_that_cannot_be_decoded_has_no_thumbnail() {
+        assert_eq!(thumbnail(&Image::file(b"GIF89a".to_vec()), Protocol::Kitty), None);
+    }
+}

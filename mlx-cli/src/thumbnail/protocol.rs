@@ -1,0 +1,68 @@
+//! How a terminal shows pictures: iTerm2's kind say so in the environment, others answer a question.
+
+use std::env;
+
+/// The protocol of a terminal's pictures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// kitty, Ghostty, Konsole.
+    Kitty,
+    /// iTerm2, WezTerm, mintty.
+    Iterm,
+    /// foot, xterm, Windows Terminal and others.
+    Sixel,
+}
+
+impl Protocol {
+    /// Asks for a picture in kitty's protocol, and for the terminal's attributes, which nearly every terminal answers.
+    pub(crate) const QUERY: &str = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b[c";
+
+    /// What the environment says. A multiplexer inherits that of another terminal, and is asked.
+    pub(crate) fn of_environment() -> Option<Self> {
+        let value = |name| env::var(name).unwrap_or_default();
+        let within = value("TERM").starts_with("screen") || value("TERM").starts_with("tmux");
+        let is_kind = ["iTerm.app", "WezTerm", "mintty"].contains(&value("TERM_PROGRAM").as_str());
+        (!within && (is_kind || value("LC_TERMINAL") == "iTerm2")).then_some(Self::Iterm)
+    }
+
+    /// What the terminal's answer to [`Self::QUERY`] says.
+    pub(crate) fn of_answer(answer: &str) -> Option<Self> {
+        if answer.contains("\x1b_Gi=31;OK") {
+            return Some(Self::Kitty);
+        }
+        // Of the terminal's attributes, 4 is sixels.
+        let attributes = attributes(answer)?.0;
+        attributes.split(';').any(|it| it == "4").then_some(Self::Sixel)
+    }
+
+    /// Whether an answer to [`Self::QUERY`] is whole: the attributes come last.
+    pub(crate) fn is_whole(answer: &str) -> bool {
+        attributes(answer).is_some()
+    }
+}
+
+fn attributes(answer: &str) -> Option<(&str, &str)> {
+    answer.split_once("\x1b[?")?.1.split_once('c')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_terminals_are_read() {
+        for (answer, expected) in [
+            ("\x1b_Gi=31;OK\x1b\\\x1b[?62;c", Some(Protocol::Kitty)),
+            ("\x1b_Gi=31;OK\x1b\\\x1b[?62;4c", Some(Protocol::Kitty)),
+            ("\x1b_Gi=31;EINVAL\x1b\\\x1b[?62;22c", None),
+            ("\x1b[?62;4;22c", Some(Protocol::Sixel)),
+            ("\x1b[?64;14;42c", None),
+            ("\x1b[?6c", None),
+            ("", None),
+            ("\x1b[?62;4", None),
+        ] {
+            assert_eq!(Protocol::of_answer(answer), expected, "{answer:?}");
+        }
+        assert!(!Protocol::is_whole("\x1b_Gi=31;OK\x1b\\\x1b[?62") && Protocol::is_whole("\x1b[?6c"));
+    }
+}
