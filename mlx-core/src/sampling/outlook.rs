@@ -34,6 +34,15 @@ impl LogitEdit {
     pub(crate) fn none(token: u32) -> Self {
         Self { token, bias: 0.0, repetition: 1.0, less: 0.0 }
     }
+
+    /// Edits a row of logits, where it has the token.
+    #[cfg(test)]
+    pub(crate) fn apply(self, row: &mut [f32]) {
+        let Some(logit) = row.get_mut(self.token as usize) else { return };
+        let biased = *logit + self.bias;
+        let repeated = if biased > 0.0 { biased / self.repetition } else { biased * self.repetition };
+        *logit = repeated - self.less;
+    }
 }
 
 /// The edits of a row, one for each token.

@@ -123,10 +123,7 @@ mod tests {
     fn expected(logits: &[f32], row: &Outlook) -> u32 {
         let mut logits = logits.to_vec();
         for edit in &row.edits {
-            let Some(logit) = logits.get_mut(edit.token as usize) else { continue };
-            let biased = *logit + edit.bias;
-            let repeated = if biased > 0.0 { biased / edit.repetition } else { biased * edit.repetition };
-            *logit = repeated - edit.less;
+            edit.apply(&mut logits);
         }
         let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let Some(RandomDraw { scale, uniform, floor }) = row.random else {
