@@ -50,6 +50,7 @@ export const pictures = {
   async "the model is given the pictures before the text, and they stay in the conversation"(trial, page) {
     await page.locator("#settings").click();
     await page.fill("#field-max_tokens", "4");
+    await page.fill("#field-temperature", "0");
     await page.locator("#settings").click();
     await send(page, "What is this?");
     await idle(page);
