@@ -90,7 +90,11 @@ enum Task {
     /// Check the house rules that a machine can check
     Tidy,
     /// Type-check the workspace for macOS; needs rustup, Python with venv, and access to PyPI
-    CheckMacos,
+    CheckMacos {
+        /// Skip it where rustup has not installed Rust's library for macOS
+        #[arg(long)]
+        if_installed: bool,
+    },
     /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
     #[command(hide = true)]
     Bindings(setup::bindings::Arguments),
@@ -111,7 +115,7 @@ fn main() -> ExitCode {
         Task::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Task::Tidy => tidy::run(),
         Task::Dist(arguments) => dist::run(&arguments),
-        Task::CheckMacos => check_macos::run(),
+        Task::CheckMacos { if_installed } => check_macos::run(if_installed),
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
     };
     match done {
