@@ -31,7 +31,12 @@ impl Image {
 
     /// Whether bytes begin like a file of one of these formats.
     pub fn is_file(bytes: &[u8]) -> bool {
-        mlx_image::is_picture(bytes)
+        Self::media_type(bytes).is_some()
+    }
+
+    /// The media type of such a file, as `image/png`.
+    pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
+        mlx_image::media_type(bytes)
     }
 
     /// The most bytes of a file that is decoded.

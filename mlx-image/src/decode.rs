@@ -32,10 +32,10 @@ impl Limits {
     }
 }
 
-/// Whether bytes begin like a file that [`decode`] reads.
-pub fn is_picture(bytes: &[u8]) -> bool {
-    let format = image::guess_format(bytes);
-    format.is_ok_and(|it| FORMATS.contains(&it))
+/// The media type of a file that [`decode`] reads, as its first bytes show it, such as `image/png`.
+pub fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    let format = image::guess_format(bytes).ok();
+    format.filter(|it| FORMATS.contains(it)).map(|it| it.to_mime_type())
 }
 
 /// Decodes png, jpeg, webp and the first frame of a gif. The result is turned as its EXIF data says, and what is transparent shows white.

@@ -6,7 +6,7 @@ mod picture;
 mod resize;
 pub mod sizes;
 
-pub use decode::{Limits, decode, is_picture};
+pub use decode::{Limits, decode, media_type};
 pub use error::Error;
 pub use picture::{Picture, sha256};
 pub use resize::{Filter, resize, within};

@@ -127,6 +127,11 @@ pub struct NetworkArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cors_origin: Vec<String>,
 
+    /// Fetch images that requests name by an http or https URL, from this host alone; may be given several times [default: refuse URLs]
+    #[arg(long, value_name = "HOST", env = "MLX_ALLOW_IMAGE_URLS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_image_urls: Vec<String>,
+
     /// Serve no page for browsers at /
     #[arg(long, env = "MLX_NO_PAGE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     no_page: Option<bool>,

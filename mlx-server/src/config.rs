@@ -1,11 +1,12 @@
 //! The settings that are in force: defaults, then the file, then environment and flags. Invariant: the one place of
 //! the server's defaults; those of requests and engines are the core's.
 
+mod network;
 mod responses;
 mod workers;
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 
 use mlx_core::engine::EngineOptions;
 use mlx_options::{ByteSize, CacheArgs, EngineArgs, Seconds};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::args::{ServeArgs, Settings};
+pub use network::NetworkConfig;
 pub use responses::ResponseConfig;
 
 /// Why the server cannot start.
@@ -61,40 +63,6 @@ pub struct ModelConfig {
     pub models_budget: Option<ByteSize>,
     /// Unload models after this long without a request.
     pub idle_timeout: Option<Seconds>,
-}
-
-/// See [`crate::args::NetworkArgs`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct NetworkConfig {
-    /// The address to listen on.
-    pub host: IpAddr,
-    /// The port to listen on.
-    pub port: u16,
-    /// The accepted API keys; empty accepts every client.
-    pub api_key: Vec<String>,
-    /// A file with more keys.
-    pub api_key_file: Option<PathBuf>,
-    /// More host names that requests may be sent to.
-    pub allowed_host: Vec<String>,
-    /// Origins whose web pages may send requests.
-    pub cors_origin: Vec<String>,
-    /// Whether browsers get no page at `/`.
-    pub no_page: bool,
-}
-
-impl Default for NetworkConfig {
-    fn default() -> Self {
-        Self {
-            host: IpAddr::from([127, 0, 0, 1]),
-            port: 8080,
-            api_key: Vec::new(),
-            api_key_file: None,
-            allowed_host: Vec::new(),
-            cors_origin: Vec::new(),
-            no_page: false,
-        }
-    }
 }
 
 /// See [`crate::args::LimitArgs`].
@@ -206,19 +174,7 @@ impl Config {
 
     fn check(&self) -> Result<(), StartError> {
         let say = |what: &str, why: &str| Err(StartError::about(what, why));
-        if self.network.api_key.iter().any(|key| key.trim().is_empty()) {
-            return say("--api-key", "is empty; leave it out to accept all clients on this machine");
-        }
-        if !self.network.host.is_loopback() && self.network.api_key.is_empty() {
-            let why = "accepts connections from other machines; give --api-key or --api-key-file too";
-            return say("--host", why);
-        }
-        if let Some(origin) = self.network.cors_origin.iter().find(|origin| !is_origin(origin)) {
-            let why = format!(
-                "{origin:?} is not an origin; write one such as https://example.org, in small letters and without a path"
-            );
-            return say("--cors-origin", &why);
-        }
+        self.network.check().map_err(|(flag, why)| StartError::about(flag, why))?;
         self.engine
             .queue
             .check()
@@ -247,18 +203,6 @@ impl Config {
             None => Ok(()),
         }
     }
-}
-
-/// Whether this is an origin as browsers send it: `scheme://host`, with a port or without one.
-fn is_origin(text: &str) -> bool {
-    let is_small = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    let is_scheme = |scheme: &str| {
-        scheme.starts_with(|first: char| first.is_ascii_lowercase())
-            && scheme.chars().all(|it| is_small(it) || "+-.".contains(it))
-    };
-    let is_host =
-        |host: &str| !host.is_empty() && host.chars().all(|it| is_small(it) || "-._:[]".contains(it));
-    text.split_once("://").is_some_and(|(scheme, host)| is_scheme(scheme) && is_host(host))
 }
 
 fn file(path: &Path) -> Result<Table, StartError> {
@@ -358,6 +302,10 @@ mod tests {
             (&["--cors-origin", "a.example"], "https://"),
             (&["--cors-origin", "https://A.example"], "small letters"),
             (&["--cors-origin", "https://a example"], "--cors-origin"),
+            (&["--allow-image-urls", "https://a.example"], "--allow-image-urls: \"https://a.example\""),
+            (&["--allow-image-urls", "a.example,b.example:80"], "b.example:80"),
+            (&["--allow-image-urls", "*.example"], "*.example"),
+            (&["--allow-image-urls", ""], "--allow-image-urls"),
             (&["--keep-alive", "0"], "--keep-alive"),
             (&["--prompt-cache-size", "1GB"], "--prompt-cache-dir"),
             (&["--prompt-cache-dir", "a", "--prefix-cache", "0"], "--prefix-cache"),
@@ -371,6 +319,13 @@ mod tests {
         }
         assert!(resolve(&["--host", "0.0.0.0", "--api-key", "k"]).is_ok());
         assert!(resolve(&["--host", "::1"]).is_ok());
+        let hosts = resolve(&[
+            "--allow-image-urls",
+            "a.example,93.184.216.34",
+            "--allow-image-urls",
+            "[2606:4700::1]",
+        ]);
+        assert_eq!(hosts.expect("valid").network.allow_image_urls.len(), 3);
         for origin in
             ["https://a.example", "http://localhost:3000", "http://[::1]:80", "chrome-extension://abc"]
         {

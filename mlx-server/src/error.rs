@@ -93,7 +93,11 @@ impl ApiError {
 
     /// A body of more than `limit` bytes.
     pub(crate) fn body_too_large(limit: ByteSize) -> Self {
-        let message = format!("the body is larger than --max-body, {limit}");
+        Self::too_large(format!("the body is larger than --max-body, {limit}"))
+    }
+
+    /// A request that takes more bytes than any may.
+    pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
     }
 

@@ -52,6 +52,11 @@ impl Fields {
         self.rest.get(field).filter(|value| !value.is_null())
     }
 
+    /// All fields that were not taken yet, to be changed where they are.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = (&String, &mut Value)> {
+        self.rest.iter_mut()
+    }
+
     /// Takes a field of any type.
     pub(crate) fn value(&mut self, field: &str) -> Option<Value> {
         self.rest.shift_remove(field).filter(|value| !value.is_null())

@@ -18,6 +18,7 @@ mod fields;
 mod generation;
 mod human_log;
 mod ids;
+mod image_urls;
 mod json;
 mod log_writer;
 mod metrics;
@@ -58,6 +59,7 @@ use args::{LogForm, ServeArgs};
 use config::{Config, StartError};
 use error::ApiError;
 use human_log::HumanLog;
+pub use image_urls::AddressRule;
 use log_writer::LogWriter;
 pub use state::AppState;
 

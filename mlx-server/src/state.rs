@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body_memory::BodyMemory;
 use crate::config::{Config, StartError};
+use crate::image_urls::{AddressRule, ImageUrls, is_public};
 use crate::metrics::Metrics;
 use crate::models::Models;
 use crate::responses::journal::Journal;
@@ -29,6 +30,8 @@ pub struct Shared {
     pub(crate) host: HostWork,
     /// The memory of their bodies.
     pub(crate) bodies: BodyMemory,
+    /// Pictures that they name by URL.
+    pub(crate) image_urls: Arc<ImageUrls>,
     /// Responses that are kept.
     pub(crate) responses: ResponseStore,
     /// Where accepted ones are written down.
@@ -51,6 +54,11 @@ pub struct Shutdown {
 impl AppState {
     /// The state of a new server.
     pub fn new(config: Config) -> Result<Self, StartError> {
+        Self::connecting(config, is_public)
+    }
+
+    /// The state of a new server that fetches pictures from the addresses that the rule allows, in place of all that are public.
+    pub fn connecting(config: Config, rule: AddressRule) -> Result<Self, StartError> {
         let mut options = config.engine_options();
         options.workers = config.workers(&options)?;
         let models = Models::open(&config.models, options)?;
@@ -60,6 +68,7 @@ impl AppState {
             metrics: Metrics::default(),
             host: HostWork::default(),
             bodies: BodyMemory::new(config.limits.body_memory),
+            image_urls: Arc::new(ImageUrls::new(&config.network.allow_image_urls, rule)),
             responses: ResponseStore::new(config.responses.responses_store),
             journal: journal.map(Arc::new),
             shutdown: Shutdown::default(),

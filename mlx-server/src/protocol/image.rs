@@ -16,16 +16,23 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// Whether a URL names a file on another host.
+pub(crate) fn is_remote(url: &str) -> bool {
+    has_scheme(url, "http") || has_scheme(url, "https")
+}
+
+fn has_scheme(url: &str, scheme: &str) -> bool {
+    url.split_once(':').is_some_and(|(given, _)| given.eq_ignore_ascii_case(scheme))
+}
+
 /// The picture of a data URL in the field at `place`.
 pub(crate) fn of_url(url: &str, place: &str) -> Result<Image, ApiError> {
-    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    match scheme.as_deref() {
-        Some("data") => {}
-        Some("http" | "https") => {
-            let message = "is on another host, and this server fetches nothing: give the image itself, as a data URL (data:image/png;base64,...)";
-            return Err(ApiError::unsupported(place, message));
-        }
-        _ => return Err(ApiError::field(place, "is no data URL; one begins with data:image/png;base64,")),
+    if is_remote(url) {
+        let message = "is on another host, and this server fetches nothing: give the image itself, as a data URL (data:image/png;base64,...), or start the server with --allow-image-urls HOST";
+        return Err(ApiError::unsupported(place, message));
+    }
+    if !has_scheme(url, "data") {
+        return Err(ApiError::field(place, "is no data URL; one begins with data:image/png;base64,"));
     }
     let (header, data) = url.split_once(',').unwrap_or((url, ""));
     let header = header["data:".len()..].to_ascii_lowercase();

@@ -1,5 +1,6 @@
 //! The body of a request: reading it within its limits, and working on it where that blocks no other request.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
@@ -64,15 +65,47 @@ pub(super) async fn read<T: Send + 'static>(
     )
     .await?;
     let bytes = body.len();
+    let images = Arc::clone(&state.image_urls);
     let parse = move || -> Result<_, ApiError> {
-        if bytes >= SHORT {
-            charge.set(parsed_bytes(&body))?;
-        }
-        Ok((Fields::parse(&body).and_then(read)?, charge))
+        let held = if bytes < SHORT { bytes as u64 } else { parsed_bytes(&body) };
+        charge.set(held)?;
+        let mut fields = Fields::parse(&body)?;
+        let parsed = if images.has_to_fetch(&mut fields) {
+            Parsed::WithUrls(fields, held)
+        } else {
+            Parsed::Read(read(fields)?)
+        };
+        Ok((parsed, charge))
     };
-    let (request, charge) =
-        if bytes < SHORT { parse()? } else { state.host.run(bytes, move |_| parse()).await? };
+    let (parsed, mut charge) = compute(state, bytes, parse).await?;
+    let (request, bytes) = match parsed {
+        Parsed::Read(request) => (request, bytes),
+        Parsed::WithUrls(mut fields, held) => {
+            let room = limits.max_body.0.saturating_sub(bytes as u64);
+            let fetched = state.image_urls.insert(&mut fields, room, &state.bodies).await?;
+            charge.set(held + fetched as u64)?;
+            let bytes = bytes + fetched;
+            (compute(state, bytes, move || read(fields)).await?, bytes)
+        }
+    };
     Ok((request, Job { state: state.clone(), charge, bytes }))
+}
+
+/// A body that was parsed.
+enum Parsed<T> {
+    /// The request.
+    Read(T),
+    /// The fields of one whose pictures have to be fetched, and the bytes that they take.
+    WithUrls(Fields, u64),
+}
+
+/// Computes at once or, with many bytes, in turns with others.
+async fn compute<T: Send + 'static>(
+    state: &AppState,
+    bytes: usize,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    if bytes < SHORT { work() } else { state.host.run(bytes, move |_| work()).await }
 }
 
 /// The bytes of a body, each charged before it is kept. Large bodies are read in turns with long work.

@@ -173,7 +173,7 @@ fn image(fields: &mut Fields) -> Result<Image, ApiError> {
         }
         "url" => of_url(&required::<String>(&mut source, "url")?, &source.name("url"))?,
         _ => {
-            let message = format!("is {kind:?}; only images of type base64 are accepted");
+            let message = format!("is {kind:?}; only images of type base64 and url are accepted");
             return Err(ApiError::unsupported(source.name("type"), message));
         }
     };

@@ -1,0 +1,92 @@
+//! The settings of the network.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// See [`crate::args::NetworkArgs`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NetworkConfig {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port to listen on.
+    pub port: u16,
+    /// The accepted API keys; empty accepts every client.
+    pub api_key: Vec<String>,
+    /// A file with more keys.
+    pub api_key_file: Option<PathBuf>,
+    /// More host names that requests may be sent to.
+    pub allowed_host: Vec<String>,
+    /// Origins whose web pages may send requests.
+    pub cors_origin: Vec<String>,
+    /// Hosts whose pictures are fetched.
+    pub allow_image_urls: Vec<String>,
+    /// Whether browsers get no page at `/`.
+    pub no_page: bool,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::from([127, 0, 0, 1]),
+            port: 8080,
+            api_key: Vec::new(),
+            api_key_file: None,
+            allowed_host: Vec::new(),
+            cors_origin: Vec::new(),
+            allow_image_urls: Vec::new(),
+            no_page: false,
+        }
+    }
+}
+
+impl NetworkConfig {
+    /// Refuses what would let in more than was meant, and what stands for nothing, by the name of its flag.
+    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.api_key.iter().any(|key| key.trim().is_empty()) {
+            let why = "is empty; leave it out to accept all clients on this machine";
+            return Err(("--api-key", why.to_owned()));
+        }
+        if !self.host.is_loopback() && self.api_key.is_empty() {
+            let why = "accepts connections from other machines; give --api-key or --api-key-file too";
+            return Err(("--host", why.to_owned()));
+        }
+        if let Some(origin) = self.cors_origin.iter().find(|origin| !is_origin(origin)) {
+            let why = format!(
+                "{origin:?} is not an origin; write one such as https://example.org, in small letters and without a path"
+            );
+            return Err(("--cors-origin", why));
+        }
+        if let Some(host) = self.allow_image_urls.iter().find(|host| !is_host(host)) {
+            let why = format!(
+                "{host:?} is not a host; write one such as images.example.org, without scheme, port, path and wildcard"
+            );
+            return Err(("--allow-image-urls", why));
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is a host as URLs have it: a name, an IPv4 address, or an IPv6 address in brackets.
+fn is_host(text: &str) -> bool {
+    let address = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let is_part_of_name = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
+    match address {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !text.is_empty() && text.chars().all(is_part_of_name),
+    }
+}
+
+/// Whether this is an origin as browsers send it: `scheme://host`, with a port or without one.
+fn is_origin(text: &str) -> bool {
+    let is_small = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_lowercase())
+            && scheme.chars().all(|it| is_small(it) || "+-.".contains(it))
+    };
+    let is_host =
+        |host: &str| !host.is_empty() && host.chars().all(|it| is_small(it) || "-._:[]".contains(it));
+    text.split_once("://").is_some_and(|(scheme, host)| is_scheme(scheme) && is_host(host))
+}

@@ -1,0 +1,138 @@
+//! Fetches a picture from another host, within limits of size, time and redirects. It blocks, so it belongs on a thread of its own.
+//! Invariant: each connection, also one behind a redirect, is to a host of the list, on an address that the rule allows: names are looked
+//! up once, here, and what was looked up is what is connected to.
+
+use std::io::Read;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use mlx_core::Image;
+use mlx_options::ByteSize;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, Error};
+
+use super::AddressRule;
+use crate::body_memory::Charge;
+use crate::error::ApiError;
+
+/// For one picture, from the look-up of its host to its last byte.
+pub(super) const TIME: Duration = Duration::from_secs(10);
+/// The most redirects that are followed for one picture.
+const REDIRECTS: u32 = 3;
+/// Bytes that are read before they are charged.
+const AT_ONCE: u64 = 64 << 10;
+
+/// Fetches pictures.
+pub(super) struct Fetcher {
+    agent: Agent,
+    time: Duration,
+}
+
+impl Fetcher {
+    /// Of these hosts, on addresses that the rule allows, each within this time.
+    pub(super) fn new(hosts: &[String], rule: AddressRule, time: Duration) -> Self {
+        // It fails only if a provider is installed already.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let config = Agent::config_builder()
+            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+            .user_agent(concat!("mlx/", env!("CARGO_PKG_VERSION")))
+            // A proxy would look up the host itself.
+            .proxy(None)
+            .max_redirects(REDIRECTS)
+            // A connection that is kept would not ask again.
+            .max_idle_connections(0)
+            .timeout_global(Some(time))
+            .build();
+        let hosts = Hosts { names: hosts.to_vec(), rule, system: DefaultResolver::default() };
+        Self { agent: Agent::with_parts(config, DefaultConnector::new(), hosts), time }
+    }
+
+    /// The picture as a data URL.
+    ///
+    /// # Errors
+    /// With the reason and the place of the URL.
+    pub(super) fn data_url(
+        &self,
+        url: &str,
+        place: &str,
+        most: ByteSize,
+        charge: &mut Charge,
+    ) -> Result<String, ApiError> {
+        let refused = |why: &str| ApiError::field(place, format!("cannot be fetched: {why}"));
+        let request = self.agent.get(url).header("accept", "image/*").header("accept-encoding", "identity");
+        let response = request.call().map_err(|error| refused(&self.reason(&error)))?;
+        let mut rest = response.into_body().into_reader();
+        let mut bytes = Vec::new();
+        loop {
+            let read = rest.by_ref().take(AT_ONCE).read_to_end(&mut bytes);
+            let count = read.map_err(|error| refused(&self.reason(&Error::from(error))))?;
+            if count == 0 {
+                break;
+            }
+            if bytes.len() as u64 > most.0 {
+                return Err(refused(&format!("it is larger than {most}")));
+            }
+            // They and their form in base64.
+            charge.set(bytes.len() as u64 / 3 * 7)?;
+        }
+        let kind = Image::media_type(&bytes);
+        let kind = kind.ok_or_else(|| refused("it is not a png, jpeg, webp or gif file"))?;
+        Ok(format!("data:{kind};base64,{}", STANDARD.encode(&bytes)))
+    }
+
+    fn reason(&self, error: &Error) -> String {
+        match error {
+            Error::Other(refusal) => refusal.to_string(),
+            Error::StatusCode(status) => format!("the host answers with {status}"),
+            Error::HostNotFound => "the host is not known".to_owned(),
+            Error::Timeout(_) => format!("it took longer than {} seconds", self.time.as_secs_f64()),
+            Error::TooManyRedirects => format!("it is behind more than {REDIRECTS} redirects"),
+            Error::BadUri(_) | Error::Http(_) => "it is not a URL".to_owned(),
+            Error::Io(error) => format!("the connection failed: {error}"),
+            other => format!("the connection failed: {other}"),
+        }
+    }
+}
+
+/// Looks up hosts of a list, and keeps the addresses that a rule allows.
+#[derive(Debug)]
+struct Hosts {
+    names: Vec<String>,
+    rule: AddressRule,
+    system: DefaultResolver,
+}
+
+impl Resolver for Hosts {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        let host = uri.host().unwrap_or_default();
+        if !matches!(uri.scheme_str(), Some("http" | "https")) {
+            return Err(refusal("it is neither http nor https"));
+        }
+        if !self.names.iter().any(|it| it.eq_ignore_ascii_case(host)) {
+            return Err(refusal(format!("{host} is not among the hosts of --allow-image-urls")));
+        }
+        let all = self.system.resolve(uri, config, timeout).map_err(|error| match error {
+            Error::Io(_) => Error::HostNotFound,
+            other => other,
+        })?;
+        let mut allowed = self.empty();
+        for address in all.iter().filter(|it| (self.rule)(it.ip())) {
+            allowed.push(*address);
+        }
+        if allowed.is_empty() { Err(refusal(format!("{host} has no public address"))) } else { Ok(allowed) }
+    }
+}
+
+fn refusal(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Other(why.into())
+}

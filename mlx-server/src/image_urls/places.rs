@@ -1,0 +1,112 @@
+//! Where requests may have URLs of pictures: in parts of messages, of items and of results of tools.
+
+use serde_json::Value;
+
+use crate::fields::Fields;
+use crate::protocol::image::is_remote;
+
+/// A URL on another host.
+pub(super) struct Found<'a> {
+    /// The path of its field.
+    pub(super) place: String,
+    /// The URL.
+    pub(super) url: &'a mut String,
+}
+
+/// The URLs of pictures, in the order of the request.
+pub(super) fn urls(fields: &mut Fields) -> Vec<Found<'_>> {
+    let mut found = Vec::new();
+    for (list, entries) in fields.values_mut() {
+        if !matches!(list.as_str(), "messages" | "input") {
+            continue;
+        }
+        for (index, entry) in entries.as_array_mut().into_iter().flatten().enumerate() {
+            in_contents(entry, &|| format!("{list}[{index}]"), &mut found);
+        }
+    }
+    found
+}
+
+/// What a message, an item or a result of a tool consists of.
+fn in_contents<'a>(holder: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<Found<'a>>) {
+    for (name, parts) in holder.as_object_mut().into_iter().flatten() {
+        if !matches!(name.as_str(), "content" | "output") {
+            continue;
+        }
+        for (index, part) in parts.as_array_mut().into_iter().flatten().enumerate() {
+            in_part(part, &|| format!("{}.{name}[{index}]", place()), found);
+        }
+    }
+}
+
+fn in_part<'a>(part: &'a mut Value, place: &dyn Fn() -> String, found: &mut Vec<Found<'a>>) {
+    let kind = part.get("type").and_then(Value::as_str);
+    let path: &[&str] = match kind {
+        Some("image_url") => &["image_url", "url"],
+        Some("input_image") => &["image_url"],
+        Some("image") => &["source", "url"],
+        Some("tool_result") => return in_contents(part, place, found),
+        _ => return,
+    };
+    // Of the Messages API, which writes places in its own way.
+    let is_dotted = kind == Some("image");
+    let url = path.iter().try_fold(part, |value, name| value.get_mut(*name));
+    if let Some(Value::String(url)) = url
+        && is_remote(url)
+    {
+        let place = format!("{}.{}", place(), path.join("."));
+        let place = if is_dotted { place.replace('[', ".").replace(']', "") } else { place };
+        found.push(Found { place, url });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn places(body: &Value) -> Vec<String> {
+        let mut fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        urls(&mut fields).into_iter().map(|it| it.place).collect()
+    }
+
+    #[test]
+    fn pictures_are_found_where_the_apis_have_them() {
+        let url = "https://a.example/b.png";
+        let (chat, responses) = (
+            json!({"type": "image_url", "image_url": {"url": url}}),
+            json!({"type": "input_image", "image_url": url}),
+        );
+        let messages = json!({"type": "image", "source": {"type": "url", "url": url}});
+        let body = json!({"messages": [
+            {"role": "user", "content": "https://a.example"},
+            {"role": "user", "content": [{"type": "text", "text": url}, chat]},
+            {"role": "tool", "content": [chat]},
+        ]});
+        assert_eq!(
+            places(&body),
+            ["messages[1].content[1].image_url.url", "messages[2].content[0].image_url.url"]
+        );
+        let body = json!({"input": [{"content": [responses]}, {"type": "function_call_output", "output": [responses]}]});
+        assert_eq!(places(&body), ["input[0].content[0].image_url", "input[1].output[0].image_url"]);
+        let result = json!({"type": "tool_result", "content": [messages]});
+        let body = json!({"messages": [{"content": [messages, result]}]});
+        let expected = ["messages.0.content.0.source.url", "messages.0.content.1.content.0.source.url"];
+        assert_eq!(places(&body), expected);
+    }
+
+    #[test]
+    fn what_is_no_picture_is_left_alone() {
+        let picture = json!({"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}});
+        for body in [
+            json!({"messages": [{"content": [{"type": "tool_use", "input": {"content": [picture]}}]}]}),
+            json!({"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:;base64,AQID"}}]}]}),
+            json!({"messages": [{"content": [{"type": "image_url"}, {"type": "image_url", "image_url": 3}, 4]}]}),
+            json!({"messages": picture, "tools": [{"content": [picture]}]}),
+            json!({"input": ["https://a.example/b.png"], "metadata": {"content": [picture]}}),
+        ] {
+            assert_eq!(places(&body), Vec::<String>::new(), "{body}");
+        }
+    }
+}
