@@ -1,5 +1,6 @@
 //! Half precision: a model in f16 or bf16 computes in that type from end to end and is as close to f32 as the type allows.
 
+use half::bf16;
 use mlx_core::backend::Backend;
 use mlx_core::cache::Variant;
 use mlx_core::engine::{Engine, EngineOptions};
@@ -8,8 +9,10 @@ use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_rs::Dtype;
 use mlx_tests::golden::{self, FAMILIES, MIXTURES, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::{device, greedy, model_folder, run};
+use safetensors::Dtype as FileDtype;
 
 use crate::families::{logits_in_passes, tolerance};
+use crate::family_configs::{Tensors, rewritten};
 
 const HALVES: [(FloatPolicy, Dtype); 2] =
     [(FloatPolicy::F16, Dtype::Float16), (FloatPolicy::Bf16, Dtype::Bfloat16)];
@@ -40,6 +43,48 @@ fn weights_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
             let values = logits_in_passes(mixed.as_ref(), &expected.tokens, cuts);
             let worst = worst_difference(&values, &expected.values, expected.vocabulary);
             assert!(worst < tolerance("f32"), "{name}: {worst:e} of the spread");
+        }
+    }
+}
+
+/// A copy of a checkpoint of f32 with all its floats rounded to bf16, as most are published.
+pub(crate) fn in_bf16(name: &str) -> tempfile::TempDir {
+    let round = |all: &mut Tensors| {
+        for (dtype, _, data) in all.values_mut().filter(|tensor| tensor.0 == FileDtype::F32) {
+            *dtype = FileDtype::BF16;
+            let floats = data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            *data = floats.flat_map(|number| bf16::from_f32(number).to_le_bytes()).collect();
+        }
+    };
+    rewritten(name, round, |_| ())
+}
+
+/// Experts, too, wherever and however they lie.
+#[test]
+fn mixtures_of_the_files_give_the_logits_of_the_same_weights_in_f32() {
+    let _turn = device();
+    for name in MIXTURES {
+        let (folder, expected) = (in_bf16(name), golden::logits(name, true));
+        let policies = [FloatPolicy::F32, FloatPolicy::Mixed].map(|floats| WeightPolicy {
+            floats,
+            keep_packed: true,
+            backend: Backend::CPU,
+        });
+        let load = |policy| model::load(folder.path(), policy, &mut |_, _| {});
+        let [single, mixed] =
+            policies.map(|policy| load(policy).unwrap_or_else(|error| panic!("{name}: {error}")));
+        let bytes = [&single, &mixed].map(|it| it.spec().weight_bytes);
+        assert!(bytes[1] < bytes[0] * 6 / 10, "{name}: {bytes:?}");
+        let promised =
+            policies.map(|policy| model::survey(folder.path(), policy).expect("headers").0.weight_bytes);
+        assert_eq!(promised, bytes, "{name}: what the headers promise");
+        for (way, cuts) in all_ways(expected.tokens.len()) {
+            let [single, mixed] =
+                [&single, &mixed].map(|it| logits_in_passes(it.as_ref(), &expected.tokens, &cuts));
+            let worst = worst_difference(&mixed, &single, expected.vocabulary);
+            assert!(worst < tolerance("f32"), "{name}, {way}: {worst:e} of the spread");
+            // Each product of a step has the bits of the one in f32.
+            assert!(name != "mixtral-f32" || way != "one by one" || mixed == single, "{name}, {way}");
         }
     }
 }

@@ -177,13 +177,11 @@ impl<'a> Weights<'a> {
         Ok(array)
     }
 
-    /// The same for the matrix `{module}.weight`, `[output, input]`, of a product, which stays in halves if it is so in the files and the
-    /// policy keeps it.
-    pub fn take_matrix(&mut self, module: &str, shape: &[usize]) -> Result<Array> {
-        let name = format!("{module}.weight");
-        let in_files = self.in_files(&name);
+    /// The same for a matrix or stack of matrices of a product, which stays in halves if it is so in the files and the policy keeps it.
+    pub fn take_matrix(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
+        let in_files = self.in_files(name);
         if self.scheme(&in_files).is_some() {
-            return self.take(&name, shape);
+            return self.take(name, shape);
         }
         let keeps = |entry: &Entry| self.policy.keeps_half(&in_files, entry.dtype, &entry.shape);
         let as_in_files = self.checkpoint.entries().get(&in_files).is_some_and(keeps);

@@ -10,3 +10,5 @@ void product_of_halves(int m, const float* a, const HalfMatrix& b, float* c) {
     product(p, Dense<F16>{static_cast<const F16*>(b.data), b.k});
   }
 }
+
+int rows_of_fixed_bits() { return tiles_pay() ? kTileRows : kFewRows; }

@@ -138,7 +138,7 @@ bool weights_case(const char* name, int m, int n, int k, const std::vector<float
   for (float& number : a) number = draw();
   multiply(m, a.data(), together.data());
   cblas_sgemm(kRowMajor, kNoTrans, kTrans, m, n, k, 1.0f, a.data(), k, weights.data(), k, 0.0f, as_f32.data(), n);
-  const bool is_fixed = m <= (tiles_pay() ? kTileRows : kFewRows);
+  const bool is_fixed = m <= rows_of_fixed_bits();
   if (is_fixed && std::memcmp(together.data(), as_f32.data(), as_f32.size() * sizeof(float)) != 0) {
     std::printf("%s, m %d, n %d, k %d: not the bits of the product in f32\n", name, m, n, k);
     return false;
@@ -352,7 +352,8 @@ bool all_are_ours() {
          is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
          is_ours("rms_norm", address(&mlx::core::fast::rms_norm)) &&
          is_ours("quantized_matmul", address(&mlx::core::quantized_matmul)) && is_ours("matmul", address(&mlx::core::matmul)) &&
-         is_ours("addmm", address(&mlx::core::addmm)) && is_ours("gather_qmm", address(&mlx::core::gather_qmm)) &&
+         is_ours("addmm", address(&mlx::core::addmm)) && is_ours("gather_mm", address(&mlx::core::gather_mm)) &&
+         is_ours("gather_qmm", address(&mlx::core::gather_qmm)) &&
          is_ours("dequantize", address(&mlx::core::dequantize));
 }
 

@@ -2,6 +2,7 @@
 // numbers one by one.
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,13 +71,19 @@ Shape with_last(Shape shape, int last) {
 
 bool is_half(const array& a) { return a.dtype() == float16 || a.dtype() == bfloat16; }
 
-// [.., k] times a matrix [k, n] of halves, which is the transpose of what lies row by row in memory.
+// The transposes of matrices `[.., k, n]`, row by row without gaps. Weights lie so, and cost no operation.
+array transposed_by_rows(const array& b, const StreamOrDevice& s) {
+  const int k = b.shape(-2), n = b.shape(-1), axes = static_cast<int>(b.ndim());
+  const bool is_stacked = axes == 2 || (axes == 3 && b.is_available() && b.strides(0) == static_cast<std::int64_t>(n) * k);
+  const bool lies_so = b.is_available() && is_stacked && b.strides(axes - 2) == 1 && b.strides(axes - 1) == k;
+  return lies_so ? b : contiguous(swapaxes(b, -2, -1, s), false, s);
+}
+
+// [.., k] times a matrix [k, n] of halves.
 array product_with_halves(const array& a, const array& b, const StreamOrDevice& s) {
   const int k = b.shape(0), n = b.shape(1);
-  const bool lies_transposed = b.is_available() && b.strides(0) == 1 && b.strides(1) == k;
-  const array rows = lies_transposed ? b : by_rows(transpose(b, s), s);
   const bool is_bf16 = b.dtype() == bfloat16;
-  return operation("Matmul", with_last(a.shape(), n), {by_rows(a, s), rows}, s, [=](const std::vector<array>& inputs, array& out) {
+  return operation("Matmul", with_last(a.shape(), n), {by_rows(a, s), transposed_by_rows(b, s)}, s, [=](const std::vector<array>& inputs, array& out) {
     const HalfMatrix matrix{n, k, is_bf16, inputs[1].data<void>()};
     product_of_halves(static_cast<int>(inputs[0].size() / k), inputs[0].data<float>(), matrix, out.data<float>());
   });
@@ -151,22 +158,44 @@ struct Chosen {
   }
 };
 
-// Calls `multiply(matrix, m, from, to)` for each matrix that is chosen, with all rows that chose it.
+// Calls `multiply(matrix, m, from, to)` for each matrix that is chosen, with the rows that chose it, `most` at a time.
 template <class Multiply>
-void by_matrix(const array& x, const array& rows, const array& matrices, int count, int k, int n, float* out, const Multiply& multiply) {
+void by_matrix(const array& x, const array& rows, const array& matrices, int count, std::size_t most, int k, int n, float* out, const Multiply& multiply) {
   const std::uint32_t *row = rows.data<std::uint32_t>(), *matrix = matrices.data<std::uint32_t>();
   std::vector<std::vector<std::ptrdiff_t>> places(count);
   for (std::ptrdiff_t place = 0; place < static_cast<std::ptrdiff_t>(matrices.size()); ++place) places.at(matrix[place]).push_back(place);
   std::vector<float> from, to;
   for (int index = 0; index < count; ++index) {
     const auto& mine = places[index];
-    if (mine.empty()) continue;
-    from.resize(mine.size() * k);
-    to.resize(mine.size() * n);
-    for (std::size_t i = 0; i < mine.size(); ++i) std::copy_n(x.data<float>() + static_cast<std::ptrdiff_t>(row[mine[i]]) * k, k, from.data() + i * k);
-    multiply(index, static_cast<int>(mine.size()), from.data(), to.data());
-    for (std::size_t i = 0; i < mine.size(); ++i) std::copy_n(to.data() + i * n, n, out + mine[i] * n);
+    for (std::size_t begin = 0; begin < mine.size(); begin += most) {
+      const std::size_t m = std::min(most, mine.size() - begin);
+      from.resize(m * k);
+      to.resize(m * n);
+      for (std::size_t i = 0; i < m; ++i) std::copy_n(x.data<float>() + static_cast<std::ptrdiff_t>(row[mine[begin + i]]) * k, k, from.data() + i * k);
+      multiply(index, static_cast<int>(m), from.data(), to.data());
+      for (std::size_t i = 0; i < m; ++i) std::copy_n(to.data() + i * n, n, out + mine[begin + i] * n);
+    }
   }
+}
+
+// Where the inputs of a product with chosen matrices go on behind the rows and the choice.
+constexpr int kWeights = 3;
+
+// Rows `[.., 1, k]` times the matrices `[n, k]` that were chosen of `count`. `multiply(inputs, matrix, m, from, to)` finds the weights in the
+// inputs from kWeights on. Where rows may be sorted by matrix, as in prompts, the bits of one may depend on how many share its matrix.
+template <class Multiply>
+array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, int count, int n, bool sorted,
+                          const StreamOrDevice& s, Multiply multiply) {
+  std::vector<array> inputs{by_rows(x, s), chosen.rows, chosen.matrices};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  Shape shape = chosen.matrices.shape();
+  shape.insert(shape.end(), {1, n});
+  const std::size_t most = sorted ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits();
+  return operation(name, std::move(shape), std::move(inputs), s, [=, k = x.shape().back()](const std::vector<array>& inputs, array& out) {
+    by_matrix(inputs[0], inputs[1], inputs[2], count, most, k, n, out.data<float>(), [&](int index, int m, const float* from, float* to) {
+      multiply(inputs, index, m, from, to);
+    });
+  });
 }
 
 }  // namespace
@@ -200,22 +229,32 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
   return others(x, w, scales, biases, transpose, group_size, bits, mode, s);
 }
 
+array gather_mm(array a, array b, std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool sorted_indices, StreamOrDevice s) {
+  if (is_ours(a, s) && is_half(b) && a.ndim() >= 2 && a.shape(-2) == 1 && b.ndim() == 3 && b.size() > 0 && a.shape().back() == b.shape(1)) {
+    const int count = b.shape(0), k = b.shape(1), n = b.shape(2);
+    const bool is_bf16 = b.dtype() == bfloat16;
+    const Chosen chosen = Chosen::of(a, lhs_indices, rhs_indices, count, s);
+    return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, count, n, sorted_indices, s,
+                               [=](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
+                                 const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(index) * n * k;
+                                 product_of_halves(m, from, {n, k, is_bf16, inputs[kWeights].data<std::uint16_t>() + begin}, to);
+                               });
+  }
+  static const auto others = next(&gather_mm);
+  return others(a, b, lhs_indices, rhs_indices, sorted_indices, s);
+}
+
 array gather_qmm(const array& x, const array& w, const array& scales, const std::optional<array>& biases, std::optional<array> lhs_indices,
                  std::optional<array> rhs_indices, bool transpose, std::optional<int> group_size, std::optional<int> bits,
                  const std::string& mode, bool sorted_indices, StreamOrDevice s) {
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (is_ours(x, s) && transpose && packed && x.ndim() >= 2 && x.shape(-2) == 1 && packed->fits(x.shape().back(), 3)) {
-    const int k = packed->k(), n = packed->n(), count = w.shape(0);
+    const int count = w.shape(0);
     const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, count, s);
-    std::vector<array> inputs{by_rows(x, s), chosen.rows, chosen.matrices};
-    for (const array& input : packed->inputs(s)) inputs.push_back(input);
-    Shape shape = chosen.matrices.shape();
-    shape.insert(shape.end(), {1, n});
-    return operation("GatherQMM", std::move(shape), std::move(inputs), s, [=, matrix = packed->matrix(3)](const std::vector<array>& inputs, array& out) {
-      by_matrix(inputs[0], inputs[1], inputs[2], count, k, n, out.data<float>(), [&](int index, int m, const float* from, float* to) {
-        packed_product(m, from, matrix(inputs, index), to);
-      });
-    });
+    return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), count, packed->n(), sorted_indices, s,
+                               [matrix = packed->matrix(kWeights)](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
+                                 packed_product(m, from, matrix(inputs, index), to);
+                               });
   }
   static const auto others = next(&gather_qmm);
   return others(x, w, scales, biases, lhs_indices, rhs_indices, transpose, group_size, bits, mode, sorted_indices, s);

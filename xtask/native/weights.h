@@ -11,9 +11,12 @@ struct HalfMatrix {
 };
 
 // c = a * b^T, row-major and contiguous: a is [m, k], c is [m, n]. What a row of c becomes does not depend on the other rows of a nor,
-// up to 32, on how many there are; the bits are those of the same product with b as f32.
+// up to rows_of_fixed_bits, on how many there are; the bits are those of the same product with b as f32.
 void product_of_halves(int m, const float* a, const HalfMatrix& b, float* c);
 void packed_product(int m, const float* a, const PackedMatrix& b, float* c);
+
+// So many rows have the same bits however many of them there are.
+int rows_of_fixed_bits();
 
 // All numbers of a packed matrix.
 void unpack(const PackedMatrix& b, float* to);

@@ -25,7 +25,7 @@ impl Matrix {
         if let Some(packed) = weights.take_quantized(name, &shape)? {
             return Ok(Self::QuantizedMatrix(packed));
         }
-        let matrix = weights.take_matrix(name, &shape)?.swap_axes(0, 1)?;
+        let matrix = weights.take_matrix(&format!("{name}.weight"), &shape)?.swap_axes(0, 1)?;
         // As a view that is known to be one, it is multiplied with where it lies.
         matrix.eval()?;
         Ok(Self::Dense(matrix))

@@ -63,6 +63,9 @@ impl fmt::Display for FloatPolicy {
     }
 }
 
+/// Parts of the names of stacks of experts.
+const EXPERTS: [&str; 4] = [".experts.", ".switch_mlp.", ".input_linear.", ".output_linear."];
+
 /// How weights are held on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightPolicy {
@@ -92,14 +95,14 @@ impl WeightPolicy {
         Self { floats: floats.unwrap_or(self.floats), ..self }
     }
 
-    /// Whether the tensor of this name in the files, type and shape stays as it is there although the model computes in another type. The
-    /// matrices of experts and of the latents of keys and values are multiplied in other ways.
+    /// Whether the tensor of this name in the files, type and shape stays as it is there although the model computes in another type:
+    /// matrices, and stacks of those of experts. The matrix of the latents of keys and values is multiplied in another way.
     pub(super) fn keeps_half(&self, name: &str, dtype: Dtype, shape: &[usize]) -> bool {
-        self.floats == FloatPolicy::Mixed
-            && matches!(dtype, Dtype::F16 | Dtype::BF16)
-            && shape.len() == 2
-            && name.ends_with(".weight")
-            && !name.contains(".experts.")
-            && !name.contains(".kv_b_proj.")
+        let is_of_products = match shape.len() {
+            2 => name.ends_with(".weight") && !name.contains(".kv_b_proj."),
+            3 => EXPERTS.iter().any(|part| name.contains(part)),
+            _ => false,
+        };
+        self.floats == FloatPolicy::Mixed && matches!(dtype, Dtype::F16 | Dtype::BF16) && is_of_products
     }
 }

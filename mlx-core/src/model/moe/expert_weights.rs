@@ -1,8 +1,8 @@
 //! The weights of all experts of a layer, side by side, and the product of a row with those that were chosen for it. Invariant:
 //! how checkpoints lay experts out is known here and nowhere else.
 
-use mlx_rs::Array;
 use mlx_rs::ops::{add, concatenate, gather_mm, stack};
+use mlx_rs::{Array, Dtype};
 
 use super::config::{ExpertTensors, MoeConfig};
 use crate::backend::Backend;
@@ -25,13 +25,29 @@ pub(super) struct ExpertLinear {
 /// The matrices of all experts.
 #[derive(Clone)]
 enum Stack {
-    /// `[experts, input, output]`, perhaps a transposed view.
+    /// `[experts, input, output]`, perhaps a transposed view. Halves beside activations in f32 are one: only so are they multiplied with
+    /// where they lie.
     Dense(Array),
     /// `[experts, output, input]`
     QuantizedMatrix(QuantizedMatrix),
 }
 
 impl Stack {
+    /// From `[experts, output, input]`.
+    fn dense(weight: &Array) -> Result<Self> {
+        let transposed = weight.swap_axes(1, 2)?;
+        transposed.eval()?;
+        Ok(Self::Dense(transposed))
+    }
+
+    /// From `[experts, input, output]`, for activations of type `dtype`.
+    fn transposed(weight: Array, dtype: Dtype) -> Result<Self> {
+        if weight.dtype() == dtype {
+            return Ok(Self::Dense(weight));
+        }
+        Self::dense(&weight.swap_axes(1, 2)?.contiguous()?)
+    }
+
     fn forward(&self, input: &Array, chosen: &Array, sorted: bool) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(gather_mm(input, weight, None, chosen, sorted)?),
@@ -43,9 +59,7 @@ impl Stack {
     fn joined(parts: Vec<Self>) -> Result<Vec<Self>> {
         Ok(match parts.as_slice() {
             [Self::Dense(one), Self::Dense(other)] => {
-                vec![Self::Dense(
-                    joined(&[one.swap_axes(1, 2)?, other.swap_axes(1, 2)?], 1)?.swap_axes(1, 2)?,
-                )]
+                vec![Self::dense(&joined(&[one.swap_axes(1, 2)?, other.swap_axes(1, 2)?], 1)?)?]
             }
             [Self::QuantizedMatrix(one), Self::QuantizedMatrix(other)] if one.has_same_scheme(other) => {
                 vec![Self::QuantizedMatrix(QuantizedMatrix::stack(&[one, other])?)]
@@ -58,7 +72,7 @@ impl Stack {
 impl ExpertLinear {
     /// From `[experts, output, input]`.
     fn new(weight: &Array, bias: Option<Array>) -> Result<Self> {
-        Ok(Self::of(vec![Stack::Dense(weight.swap_axes(1, 2)?)], bias))
+        Ok(Self::of(vec![Stack::dense(weight)?], bias))
     }
 
     fn of(stacks: Vec<Stack>, bias: Option<Array>) -> Self {
@@ -151,12 +165,16 @@ impl Taker<'_, '_> {
         self.weights.take(&format!("{}.{part}", self.name), shape)
     }
 
+    fn take_matrix(&mut self, part: &str, shape: &[usize]) -> Result<Array> {
+        self.weights.take_matrix(&format!("{}.{part}", self.name), shape)
+    }
+
     /// `{part}.weight`, `[experts, output, input]`, packed if it is to stay so.
     fn stack(&mut self, part: &str, shape: &[usize]) -> Result<Stack> {
         if let Some(packed) = self.weights.take_quantized(&format!("{}.{part}", self.name), shape)? {
             return Ok(Stack::QuantizedMatrix(packed));
         }
-        Ok(Stack::Dense(self.take(&format!("{part}.weight"), shape)?.swap_axes(1, 2)?))
+        Stack::dense(&self.take_matrix(&format!("{part}.weight"), shape)?)
     }
 
     /// `experts.{index}.{name}.weight` for each expert.
@@ -164,10 +182,10 @@ impl Taker<'_, '_> {
         let (inner, hidden) = (self.config.intermediate_size, self.hidden);
         let (mut gate_up, mut downs) = (Vec::new(), Vec::new());
         for expert in 0..self.config.num_experts {
-            let gate = self.take(&format!("experts.{expert}.{gate}.weight"), &[inner, hidden])?;
-            let up = self.take(&format!("experts.{expert}.{up}.weight"), &[inner, hidden])?;
+            let gate = self.take_matrix(&format!("experts.{expert}.{gate}.weight"), &[inner, hidden])?;
+            let up = self.take_matrix(&format!("experts.{expert}.{up}.weight"), &[inner, hidden])?;
             gate_up.push(joined(&[gate, up], 0)?);
-            downs.push(self.take(&format!("experts.{expert}.{down}.weight"), &[hidden, inner])?);
+            downs.push(self.take_matrix(&format!("experts.{expert}.{down}.weight"), &[hidden, inner])?);
         }
         let stack = |parts: &[Array]| -> Result<Array> {
             let all = stack(parts, 0)?;
@@ -205,11 +223,12 @@ impl Taker<'_, '_> {
             }
             if self.weights.has(&format!("{}.experts.{name}", self.name)) {
                 return ExpertLinear::new(
-                    &self.take(&format!("experts.{name}"), &[count, outputs, inputs])?,
+                    &self.take_matrix(&format!("experts.{name}"), &[count, outputs, inputs])?,
                     None,
                 );
             }
-            let each = (0..count).map(|expert| self.take(&format!("experts.{expert}.{name}.weight"), &shape));
+            let each =
+                (0..count).map(|expert| self.take_matrix(&format!("experts.{expert}.{name}.weight"), &shape));
             let all = stack(&each.collect::<Result<Vec<_>>>()?, 0)?;
             all.eval()?;
             ExpertLinear::new(&all, None)
@@ -223,8 +242,8 @@ impl Taker<'_, '_> {
     /// Gate above up, and down, each `[experts, output, input]`.
     fn in_one(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate_up = self.take(gate_up, &[count, 2 * inner, hidden])?;
-        let down = self.take(down, &[count, hidden, inner])?;
+        let gate_up = self.take_matrix(gate_up, &[count, 2 * inner, hidden])?;
+        let down = self.take_matrix(down, &[count, hidden, inner])?;
         Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
     }
 
@@ -241,20 +260,22 @@ impl Taker<'_, '_> {
     /// `experts.gate_up_proj` and `experts.down_proj`, each `[experts, input, output]`.
     fn transposed(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
-        let down = self.take("experts.down_proj", &[count, inner, hidden])?;
-        let stack = |weight| ExpertLinear::of(vec![Stack::Dense(weight)], None);
-        Ok((stack(gate_up), stack(down)))
+        let gate_up = self.take_matrix("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
+        let down = self.take_matrix("experts.down_proj", &[count, inner, hidden])?;
+        let dtype = self.weights.dtype();
+        let [gate_up, down] = [Stack::transposed(gate_up, dtype)?, Stack::transposed(down, dtype)?];
+        Ok((ExpertLinear::of(vec![gate_up], None), ExpertLinear::of(vec![down], None)))
     }
 
     /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs alternate between gate and up.
     fn interleaved(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate_up = self.take("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
-        let down = self.take("experts.down_proj", &[count, inner, hidden])?;
+        let gate_up = self.take_matrix("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
+        let down = self.take_matrix("experts.down_proj", &[count, inner, hidden])?;
         let (both, after) = self.interleaved_biases()?;
-        let gate_up = ExpertLinear::of(vec![Stack::Dense(apart(&gate_up)?)], both);
-        Ok((gate_up, ExpertLinear::of(vec![Stack::Dense(down)], after)))
+        let dtype = self.weights.dtype();
+        let gate_up = ExpertLinear::of(vec![Stack::transposed(apart(&gate_up)?, dtype)?], both);
+        Ok((gate_up, ExpertLinear::of(vec![Stack::transposed(down, dtype)?], after)))
     }
 
     /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs alternate between gate and up.
@@ -267,11 +288,7 @@ impl Taker<'_, '_> {
         let gate_up = gate_up.select_rows(&deinterleaved(2 * inner as i32))?.computed()?;
         let kept = self.weights.keeps_packed();
         let stack = |packed: QuantizedMatrix| -> Result<Stack> {
-            Ok(if kept {
-                Stack::QuantizedMatrix(packed)
-            } else {
-                Stack::Dense(packed.dequantize(dtype)?.swap_axes(1, 2)?)
-            })
+            Ok(if kept { Stack::QuantizedMatrix(packed) } else { Stack::dense(&packed.dequantize(dtype)?)? })
         };
         let (both, after) = self.interleaved_biases()?;
         let gate_up = ExpertLinear::of(vec![stack(gate_up)?], both);

@@ -125,8 +125,10 @@ impl QwenTower {
         let deep = config.deepstack_visual_indexes.iter().enumerate();
         Ok(Self {
             patch_embed: patch_embed(weights, &format!("{name}.patch_embed.proj"), config)?,
-            pos_embed: weights
-                .take_matrix(&format!("{name}.pos_embed"), &[config.positions * config.positions, hidden])?,
+            pos_embed: weights.take_matrix(
+                &format!("{name}.pos_embed.weight"),
+                &[config.positions * config.positions, hidden],
+            )?,
             positions: config.positions,
             blocks: (0..config.depth).map(|index| block(weights, index)).collect::<Result<_>>()?,
             merger: Merger::load(weights, &format!("{name}.merger"), config, false)?,
