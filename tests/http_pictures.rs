@@ -1,11 +1,13 @@
 //! Pictures over HTTP: each API gives the model the same prompt, and what cannot be seen is an error with a reason.
 //!
-//! `PICTURES_MUTATED=10000` sends more damaged files.
+//! `PICTURES_MUTATED=10000` sends more damaged files, and says what memory they took.
 
+use std::io::Cursor;
 use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use mlx_tests::server::Server;
 use mlx_tests::{Dice, golden_folder};
 use serde_json::{Value, json};
@@ -233,31 +235,92 @@ fn a_tower_that_cannot_be_used_is_the_fault_of_the_server() {
     assert!(!shown.body["capabilities"].as_array().expect("a list").contains(&json!("vision")));
 }
 
+/// Clients that send damaged files at the same time.
+const CLIENTS: u64 = 4;
+
+/// What decoding one picture of the most pixels takes: 8 bytes for each as it is in the file, 4 with fewer bits, 3 over white.
+const ONE_PICTURE: u64 = 40_000_000 * (8 + 4 + 3);
+
+/// Files of noise in every format, small ones and some that fill the buffers of decoders.
+fn seeds(dice: &mut Dice) -> Vec<Vec<u8>> {
+    let formats = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
+    let sizes = [(41, 30), (41, 30), (41, 30), (240, 180)];
+    let mut noise = |format, (width, height)| {
+        let picture = RgbImage::from_fn(width, height, |_, _| Rgb([0; 3].map(|_: u8| dice.below(256) as u8)));
+        let mut file = Cursor::new(Vec::new());
+        DynamicImage::from(picture).write_to(&mut file, format).expect("the encoder takes it");
+        file.into_inner()
+    };
+    sizes.iter().flat_map(|size| formats.map(|format| noise(format, *size))).collect()
+}
+
+fn mutated(dice: &mut Dice, seeds: &[Vec<u8>]) -> Vec<u8> {
+    if dice.below(20) == 0 {
+        return claiming(dice.below(7_000) as u32, dice.below(7_000) as u32);
+    }
+    let mut bytes = seeds[dice.below(seeds.len())].clone();
+    for _ in 0..=dice.below(6) {
+        // Half of them in the header.
+        let end = dice.pick(&[bytes.len(), bytes.len().min(64)]);
+        let place = dice.below(end);
+        match dice.below(4) {
+            0 => bytes.truncate(place.max(1)),
+            1 => bytes[place] ^= 1 << dice.below(8),
+            2 => bytes[place] = dice.pick(&[0, 1, 127, 128, 255]),
+            _ => bytes.insert(place, dice.below(256) as u8),
+        }
+    }
+    bytes
+}
+
+/// A short file with so many pixels that two of them at once take more than one of the largest size.
+fn bomb() -> Vec<u8> {
+    let mut file = Cursor::new(Vec::new());
+    DynamicImage::new_rgba16(5_000, 5_000)
+        .write_to(&mut file, ImageFormat::Png)
+        .expect("the encoder takes it");
+    file.into_inner()
+}
+
+/// Sends damaged files; how many were refused.
+fn send_mutated(server: &Server, seed: u64, count: usize) -> usize {
+    let mut dice = Dice::new(seed);
+    let seeds = seeds(&mut dice);
+    let is_refused = |round: usize| {
+        let answer = server.post("/v1/chat/render", &chat_of(&mutated(&mut dice, &seeds)));
+        assert!([200, 400].contains(&answer.status), "{seed}, {round}: {} {}", answer.status, answer.body);
+        let message = answer.body["error"]["message"].as_str();
+        let is_reason = |message: &str| message.contains("holds an image, number 1 of all");
+        assert!(message.is_none_or(is_reason), "{seed}, {round}: {message:?}");
+        answer.status == 400
+    };
+    (0..count).map(is_refused).filter(|it| *it).count()
+}
+
 #[test]
+#[expect(clippy::print_stderr, reason = "the memory is what a full run is made for")]
 fn damaged_files_end_in_an_answer_or_an_error_and_hurt_no_other_request() {
     let server = start();
-    let count = std::env::var("PICTURES_MUTATED").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
     let whole = file("41x30");
-    let mut dice = Dice::new(7);
-    let mut refused = 0;
-    for round in 0..count {
-        let mut bytes = whole.clone();
-        for _ in 0..=dice.below(6) {
-            let place = dice.below(bytes.len());
-            match dice.below(4) {
-                0 => bytes.truncate(place.max(1)),
-                1 => bytes[place] ^= 1 << dice.below(8),
-                2 => bytes[place] = dice.pick(&[0, 1, 127, 128, 255]),
-                _ => bytes.insert(place, dice.below(256) as u8),
-            }
-        }
-        let answer = server.post("/v1/chat/render", &chat_of(&bytes));
-        assert!([200, 400].contains(&answer.status), "round {round}: {} {}", answer.status, answer.body);
-        if answer.status == 400 {
-            let message = answer.body["error"]["message"].as_str().unwrap_or_default();
-            assert!(message.contains("holds an image, number 1 of all"), "round {round}: {message}");
-            refused += 1;
-        }
+    assert_eq!(server.post("/v1/chat/render", &chat_of(&whole)).status, 200);
+    let before = server.peak_memory();
+    let count = std::env::var("PICTURES_MUTATED").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
+    let bomb = (count >= 10_000).then(bomb);
+    let send = &|client| {
+        let answer = bomb.as_ref().map(|bomb| server.post("/v1/chat/render", &chat_of(bomb)));
+        assert!(answer.is_none_or(|answer| answer.status == 200));
+        send_mutated(&server, client, count / CLIENTS as usize)
+    };
+    let refused: usize = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || send(client))).collect();
+        clients.into_iter().map(|client| client.join().expect("no client fails")).sum()
+    });
+    if let (Some(before), Some(peak)) = (before, server.peak_memory()) {
+        eprintln!(
+            "{refused} of {count} files were refused; {} MB more memory at the peak",
+            (peak - before) / 1_000_000
+        );
+        assert!(peak < before + ONE_PICTURE, "{before} bytes of memory before, {peak} at the peak");
     }
     assert!(refused > count / 2, "{refused} of {count} were refused");
     assert_eq!(server.post("/v1/chat/render", &chat_of(&whole)).status, 200);

@@ -114,6 +114,13 @@ impl Server {
         &self.address
     }
 
+    /// The most memory that the program has had at once, in bytes, where the system says it (Linux).
+    pub fn peak_memory(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        Some(peak.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+    }
+
     /// Sends a GET request.
     ///
     /// # Panics
