@@ -2,7 +2,7 @@
 
     ahead.py PROGRAM PRELOAD MILLISECONDS ROWS POSITION SAMPLING PIPELINE MODEL
 
-PRELOAD is bench/slow_device.cpp, compiled. A first run without a delay counts the operations of a step, and the delay is chosen so that they
+PRELOAD is bench/slow_device.cpp, compiled. Two runs without a delay count the operations of a step, and the delay is chosen so that they
 take MILLISECONDS. Prints what `mlx-bench ahead` prints, and the ratio to MILLISECONDS.
 """
 
@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 
-TOKENS = 120
 
 
 def run(tokens, nanoseconds):
@@ -26,8 +25,10 @@ def run(tokens, nanoseconds):
 
 def main():
     wanted = float(sys.argv[3])
-    operations = (run(2 * TOKENS, 0)[1] - run(TOKENS, 0)[1]) / TOKENS
-    figures, _ = run(TOKENS, round(wanted * 1e6 / operations))
+    # Streams begin one after the other; all must decode before the first ends.
+    tokens = 120 + 40 * int(sys.argv[4])
+    operations = (run(2 * tokens, 0)[1] - run(tokens, 0)[1]) / tokens
+    figures, _ = run(tokens, round(wanted * 1e6 / operations))
     figures |= {"step over ideal": figures["step, ms"] / wanted, "operations a step": operations}
     print(json.dumps(figures))
 

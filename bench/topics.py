@@ -120,7 +120,9 @@ def topics(kit):
 
 def ahead(kit):
     """Steps that begin before the tokens before them are drawn, on a slow device."""
-    cases = [(3, 1, 64, "greedy"), (5, 1, 64, "greedy"), (10, 1, 64, "greedy"), (10, 1, 4000, "greedy"), (5, 8, 64, "greedy"), (5, 32, 64, "greedy"), (5, 1, 64, "random"), (5, 1, 64, "penalized")]
+    one_row = [(milliseconds, 1, 64, sampling) for sampling in ("greedy", "penalized") for milliseconds in (3, 5, 10)]
+    more = [(5, 1, 64, "random"), (10, 1, 4000, "greedy"), (10, 1, 4000, "penalized"), (10, 8, 64, "greedy"), (10, 8, 64, "penalized")]
+    cases = one_row + more
     for milliseconds, rows, position, sampling in cases:
         program = [kit.python, ROOT / "bench/ahead.py", ROOT / "target/release/mlx-bench", kit.slow_device, milliseconds, rows, position, sampling]
         arms = [("ours", "auto"), ("off", "off"), ("off again", "off")]

@@ -23,11 +23,12 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let pipeline: Pipeline = argument(arguments, 4, "PIPELINE")?;
     let tokens: usize = argument(arguments, 5, "TOKENS")?;
     let backend = Backend { pipelined: true, runs_ahead: true, ..Backend::CPU };
-    let options = EngineOptions { backend: Some(backend), pipeline, ..engine_options() };
+    let options = EngineOptions { backend: Some(backend), pipeline, max_running: rows, ..engine_options() };
     let engine = engine_with(&model, &options)?;
     let request = RequestOptions { sampling: sampling(&kind)?, ..greedy(tokens) };
     let running = (0..rows).map(|row| {
-        let prompt = prompt(row, position, engine.spec().vocab_size);
+        // Rows of one length would share operations, or not, as they happen to arrive.
+        let prompt = prompt(row, position + row, engine.spec().vocab_size);
         engine.submit(engine.request(prompt, &request)?)
     });
     let running = running.collect::<Result<Vec<Generation>>>()?;
@@ -35,19 +36,32 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         let threads: Vec<_> = running.into_iter().map(|it| scope.spawn(move || drawn(it))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a stream")).collect()
     });
-    // The last stream to begin has the others beside it.
-    let last = streams.iter().max_by_key(|stream| stream.first().map(|it| it.1)).expect("a stream");
-    let gaps = last.windows(2).skip(FIRST).map(|pair| milliseconds(pair[0].1, pair[1].1));
-    let gaps: Vec<f64> = gaps.collect();
+    let gaps = gaps_of_all(&streams)?;
     let sum = streams.iter().flatten().fold(0u32, |sum, it| sum.wrapping_mul(31).wrapping_add(it.0));
     let mut figures = Figures::default();
-    figures.add("step, ms", median(&gaps));
+    figures.add("step, ms", gaps.iter().sum::<f64>() / gaps.len() as f64);
+    figures.add("step, ms, median", median(&gaps));
     figures.add("step, ms, tenth percentile", percentile(&gaps, 10));
     let stats = engine.stats();
     figures.add("steps ahead", (stats.steps_ahead - stats.steps_dropped) as f64);
     figures.add("dropped", stats.steps_dropped as f64);
     figures.add("hash of the tokens", f64::from(sum));
     Ok(figures)
+}
+
+/// The times between the tokens of one stream while all of them decode, in milliseconds.
+fn gaps_of_all(streams: &[Vec<(u32, Instant)>]) -> Result<Vec<f64>> {
+    let begins = streams.iter().filter_map(|stream| stream.get(FIRST)).map(|it| it.1).max();
+    let ends = streams.iter().filter_map(|stream| stream.last()).map(|it| it.1).min();
+    let (Some(begins), Some(ends)) = (begins, ends) else {
+        return Err(Error::request("TOKENS", "are too few"));
+    };
+    let together = streams[0].windows(2).filter(|pair| begins <= pair[0].1 && pair[1].1 <= ends);
+    let gaps: Vec<f64> = together.map(|pair| milliseconds(pair[0].1, pair[1].1)).collect();
+    if gaps.len() < FIRST {
+        return Err(Error::request("TOKENS", "are too few: the first stream ends before the last begins"));
+    }
+    Ok(gaps)
 }
 
 fn sampling(kind: &str) -> Result<SamplingOptions> {
