@@ -174,7 +174,8 @@ fn over_ssh(folder: &Path, machines: &[(&str, u16)], more: &[&str]) -> Command {
     let others =
         machines.iter().map(|(name, port)| json!({ "ssh": name, "ips": [format!("127.0.0.1:{port}")] }));
     let hosts: Vec<Value> = std::iter::once(json!({ "ssh": "first" })).chain(others).collect();
-    std::fs::write(folder.join("hosts.json"), json!(hosts).to_string()).expect("it can be written");
+    let settings = json!({ "envs": ["NOTE=a b"], "hosts": hosts });
+    std::fs::write(folder.join("hosts.json"), settings.to_string()).expect("it can be written");
     let mut command = Command::new(MLX);
     command.args(["worker", "-m"]).arg(folder).args(["--remote-mlx", MLX]);
     command.arg("--hostfile").arg(folder.join("hosts.json"));
@@ -244,7 +245,7 @@ fn a_machine_that_ssh_does_not_reach_is_named_and_commands_can_be_printed() {
     let line = |name: &str, port: u16| {
         let (model, key) = (folder.path().display(), folder.path().join("key"));
         format!(
-            "# on {name}\n{MLX} worker -m {model} --host 127.0.0.1 --port {port} --worker-key-file {}\n",
+            "# on {name}\nenv 'NOTE=a b' {MLX} worker -m {model} --host 127.0.0.1 --port {port} --worker-key-file {}\n",
             key.display()
         )
     };

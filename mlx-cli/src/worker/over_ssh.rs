@@ -63,8 +63,13 @@ fn model(args: &WorkerArgs) -> Result<String, Failure> {
 fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<String> {
     let ip = host.name.trim_matches(['[', ']']).parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (ip, port) = (ip.to_string(), host.port.to_string());
-    let mut words: Vec<String> =
-        [&args.remote_mlx, "worker", "-m", model, "--host", &ip, "--port", &port].map(str::to_owned).to_vec();
+    let mut words = Vec::new();
+    if !host.envs.is_empty() {
+        words.push("env".to_owned());
+        words.extend(host.envs.iter().cloned());
+    }
+    let start = [&args.remote_mlx, "worker", "-m", model, "--host", &ip, "--port", &port];
+    words.extend(start.map(str::to_owned));
     words.extend(["--worker-key-file".to_owned(), key_file.to_owned()]);
     if let Some(budget) = args.memory_budget {
         words.extend(["--memory-budget".to_owned(), budget.0.to_string()]);

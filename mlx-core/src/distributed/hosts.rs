@@ -21,6 +21,8 @@ pub struct Host {
     pub name: String,
     /// The port of its worker.
     pub port: u16,
+    /// What is set in the environment of its worker where that is started over ssh, each `NAME=VALUE`.
+    pub envs: Vec<String>,
 }
 
 /// One entry of a hosts file.
@@ -36,7 +38,21 @@ struct Entry {
 #[serde(untagged)]
 enum Entries {
     Plain(Vec<Entry>),
-    WithSettings { hosts: Vec<Entry> },
+    WithSettings {
+        hosts: Vec<Entry>,
+        #[serde(default)]
+        envs: Vec<String>,
+    },
+}
+
+impl Entries {
+    /// The hosts and the environment of their workers.
+    fn parts(self) -> (Vec<Entry>, Vec<String>) {
+        match self {
+            Self::Plain(hosts) => (hosts, Vec::new()),
+            Self::WithSettings { hosts, envs } => (hosts, envs),
+        }
+    }
 }
 
 impl Host {
@@ -44,9 +60,7 @@ impl Host {
     /// name for ssh.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, error))?;
-        let Ok(Entries::Plain(entries) | Entries::WithSettings { hosts: entries }) =
-            serde_json::from_str(&text)
-        else {
+        let Ok((entries, envs)) = serde_json::from_str(&text).map(Entries::parts) else {
             let message = "is not a list of hosts such as [{\"ssh\": \"one\", \"ips\": [\"10.0.0.1\"]}, …]";
             return Err(Error::file(path, message));
         };
@@ -54,8 +68,12 @@ impl Host {
             let message = format!("has {} hosts; a model is on 2 to {MAX_MACHINES} machines", entries.len());
             return Err(Error::file(path, message));
         }
+        if let Some(wrong) = envs.iter().find(|it| it.find('=').is_none_or(|place| place == 0)) {
+            return Err(Error::file(path, format!("has {wrong:?} in envs, which is not NAME=VALUE")));
+        }
         let host = |(rank, entry): (usize, &Entry)| {
-            Self::of(entry).ok_or_else(|| Error::file(path, format!("host {rank} has neither ips nor ssh")))
+            Self::of(entry, &envs)
+                .ok_or_else(|| Error::file(path, format!("host {rank} has neither ips nor ssh")))
         };
         let hosts = entries.iter().enumerate().skip(1).map(host).collect::<Result<Vec<_>>>()?;
         for (place, host) in hosts.iter().enumerate() {
@@ -69,7 +87,7 @@ impl Host {
         Ok(hosts)
     }
 
-    fn of(entry: &Entry) -> Option<Self> {
+    fn of(entry: &Entry, envs: &[String]) -> Option<Self> {
         let named = entry.ips.first().or(entry.ssh.as_ref()).filter(|name| !name.is_empty())?;
         let is_v6 = named.matches(':').count() > 1;
         let with_port = named.rsplit_once(':').filter(|(host, _)| !is_v6 || host.ends_with(']'));
@@ -78,7 +96,7 @@ impl Host {
             .unwrap_or((named.as_str(), PORT));
         let name = if is_v6 && !name.starts_with('[') { format!("[{name}]") } else { name.to_owned() };
         let bare = name.trim_matches(['[', ']']).to_owned();
-        Some(Self { ssh: entry.ssh.clone().unwrap_or(bare), name, port })
+        Some(Self { ssh: entry.ssh.clone().unwrap_or(bare), name, port, envs: envs.to_vec() })
     }
 
     /// `NAME:PORT`.
@@ -120,6 +138,8 @@ mod tests {
             (r#"[{"ssh": "a"}]"#, "has 1 hosts"),
             (r#"[{"ssh": "a"}, {"ips": []}]"#, "host 1 has neither"),
             (r#"[{"ssh": "a"}, {"ssh": "b"}, {"ssh": "b"}]"#, "has b:32323 twice"),
+            (r#"{"envs": ["A"], "hosts": [{"ssh": "a"}, {"ssh": "b"}]}"#, "\"A\" in envs"),
+            (r#"{"envs": ["=A"], "hosts": [{"ssh": "a"}, {"ssh": "b"}]}"#, "\"=A\" in envs"),
         ] {
             let error = read(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
