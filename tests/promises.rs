@@ -30,6 +30,7 @@ mod mixture_configs;
 mod mtp;
 mod packing;
 mod picture_configs;
+mod picture_memory;
 mod pictures;
 mod prefixes;
 mod prompt_cache;

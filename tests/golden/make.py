@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the golden fixtures: tiny random checkpoints with the outputs of mlx-lm and transformers. This file has llama, families.py the others.
 
-    python make.py [OUTPUT]        OUTPUT defaults to this script's folder; models/ and expected/ there are replaced
+    python make.py [OUTPUT]        OUTPUT defaults to this script's folder; models/, expected/ and the folders in pictures/ there are replaced
 
 Nothing here depends on the clock, the network or hash order: two runs write the same bytes.
 A weight comes from PCG64 seeded by the crc32 of "model/tensor", so it is the same whatever is made before it.
@@ -346,6 +346,8 @@ def main():
     convert.write(target)
     import adapters
     adapters.write(target)
+    import pictures
+    pictures.write_all(output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fixtures of models that see: tiny random checkpoints, pictures, their features in transformers, and greedy tokens behind them.
 
-    pictures.py [NAME...]    all of them without a name
+    pictures.py [OUTPUT] [NAME...]    all of them without a name; OUTPUT defaults to this script's folder
 
 Pictures are prepared by the processors that use Pillow. Some are resized, some have the size that the model wants.
 """
@@ -9,6 +9,7 @@ import json, shutil, sys
 from pathlib import Path
 
 import families, make  # make first sets the environment
+import mlx.core as mx
 import numpy as np
 import torch
 import transformers
@@ -110,6 +111,20 @@ class Qwen3VL(Qwen):
         vision_config=Qwen.eyes | dict(model_type="qwen3_vl", deepstack_visual_indexes=[0, 2]))
 
 
+class Qwen35Moe(Qwen):
+    text_of = "qwen3_5_moe"
+    config = Qwen.outer | dict(
+        model_type="qwen3_5_moe", text_config=TEXT | families.FAMILIES["qwen3_5_moe"] | dict(model_type="qwen3_5_moe_text"),
+        vision_config=Qwen.eyes | dict(model_type="qwen3_5_moe"))
+
+
+class Qwen3VLMoe(Qwen):
+    text_of = "qwen3_vl_moe"
+    config = Qwen.outer | dict(
+        model_type="qwen3_vl_moe", text_config=TEXT | families.FAMILIES["qwen3_vl_moe"] | dict(model_type="qwen3_vl_moe_text"),
+        vision_config=Qwen.eyes | dict(model_type="qwen3_vl_moe", deepstack_visual_indexes=[0, 2]))
+
+
 class Gemma4:
     """As the small models are: causal, with per-layer embeddings, borrowed keys and bounds of matrices."""
     side = 12
@@ -152,8 +167,31 @@ class Gemma4TwoWay(Gemma4):
         vision_config=Gemma4.eyes | dict(num_key_value_heads=2, standardize=True))
 
 
-MODELS = {"mistral3": Mistral3, "qwen3_5": Qwen35, "qwen3_vl": Qwen3VL, "gemma4": Gemma4, "gemma4-two-way": Gemma4TwoWay}
-CLASSES = {"mistral3": "Mistral3", "qwen3_5": "Qwen3_5", "qwen3_vl": "Qwen3VL", "gemma4": "Gemma4", "gemma4-two-way": "Gemma4"}
+# Every width is a multiple of the group.
+GROUP, BITS = 32, 4
+WIDE = dict(hidden_size=64, intermediate_size=96)
+
+
+def widened(family, **text):
+    """The same model as mlx-vlm writes it with every module quantized, also those of the tower."""
+    parts = dict(text_config=family.config["text_config"] | WIDE | text, vision_config=family.config["vision_config"] | WIDE)
+    for part, key, width in (("vision_config", "out_hidden_size", 64), ("vision_config", "head_dim", 16)):
+        parts[part] |= {key: width} if key in parts[part] else {}
+    settings = dict(group_size=GROUP, bits=BITS, mode="affine")
+    return type(family.__name__, (family,), dict(config=family.config | parts | dict(quantization=settings, quantization_config=settings)))
+
+
+MODELS = {
+    "mistral3": Mistral3, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
+    "gemma4-two-way": Gemma4TwoWay, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
+CLASSES = {
+    "mistral3": "Mistral3", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4"}
+# Another seed where two tokens would be nearly level.
+SEEDS = {"qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
+# What modules are called there: a beginning here, a beginning there.
+MLX_VLM = [
+    ("model.visual.", "vision_tower."), ("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."),
+    ("model.vision_tower.", "vision_tower."), ("model.multi_modal_projector.", "multi_modal_projector."), ("model.embed_vision.", "embed_vision.")]
 
 
 def template(family):
@@ -194,19 +232,44 @@ def tower_tensor(name, key, shape):
     return noise if "pos_embed" in key or "position_embedding" in key else np.float32(1.6 / np.prod(shape[1:]) ** 0.5) * noise
 
 
+def packed(name, tensors):
+    """What mlx-vlm writes for these tensors, and what it means: the tensors again, with what was packed unpacked."""
+    written, meant = {}, {}
+    for key, value in tensors.items():
+        begin, there = next((begin, there) for begin, there in MLX_VLM if key.startswith(begin))
+        place = there + key[len(begin):]
+        if name.startswith("mistral3") and there == "vision_tower.":
+            place = place.replace("vision_tower.", "vision_tower.vision_model.")
+        meant[key] = value
+        if value.ndim == 2 and key.endswith(".weight") and value.shape[1] % GROUP == 0:  # matrices and tables
+            parts = mx.quantize(mx.array(value), group_size=GROUP, bits=BITS)
+            meant[key] = np.array(mx.dequantize(*parts, group_size=GROUP, bits=BITS))
+            written |= {place.removesuffix("weight") + part: np.array(it) for part, it in zip(("weight", "scales", "biases"), parts)}
+        else:
+            written[place] = np.ascontiguousarray(np.moveaxis(value, 1, -1)) if value.ndim > 3 else value  # colors last
+    return written, meant
+
+
 def build(name, family, folder):
-    config = {key: value for key, value in family.config.items() if key not in ("model_type", "torch_dtype")}
-    config = getattr(transformers, CLASSES[name] + "Config")(**json.loads(json.dumps(config)))
-    model = getattr(transformers, CLASSES[name] + "ForConditionalGeneration")(config).eval()
+    config = {key: value for key, value in family.config.items() if key not in ("model_type", "torch_dtype", "quantization", "quantization_config")}
+    kind = CLASSES[name.split("-")[0]]
+    config = getattr(transformers, kind + "Config")(**json.loads(json.dumps(config)))
+    model = getattr(transformers, kind + "ForConditionalGeneration")(config).eval()
     model.set_attn_implementation("eager")
-    tensors = {}
-    for key, value in sorted(model.state_dict().items()):
+    # transformers has experts the other way round than the published checkpoints have them.
+    turned = lambda key, value: value.swapaxes(1, 2) if name == "qwen3_vl_moe" and ".experts." in key else value
+    tensors, state = {}, model.state_dict()
+    for key, value in sorted(state.items()):
         if key == "lm_head.weight" and family.config["tie_word_embeddings"]:
             continue
         sees = any(part in key for part in ("vision_tower", "projector", "visual", "embed_vision"))
-        tensors[key] = tower_tensor(name, key, tuple(value.shape)) if sees else families.random_tensor(family.text_of, key, tuple(value.shape))
-        value.copy_(torch.from_numpy(np.asarray(tensors[key])))
-    make.write_safetensors(folder / "model.safetensors", [(key, "F32", value) for key, value in tensors.items()])
+        shape = turned(key, np.empty(value.shape)).shape
+        tensors[key] = tower_tensor(SEEDS.get(name, name), key, shape) if sees else families.random_tensor(family.text_of, key, shape)
+    written, meant = packed(name, tensors) if "quantization" in family.config else (tensors, tensors)
+    for key, value in meant.items():
+        state[key].copy_(torch.from_numpy(np.array(turned(key, value))))
+    kinds = {np.dtype(np.uint32): "U32", np.dtype(np.float32): "F32"}
+    make.write_safetensors(folder / "model.safetensors", [(key, kinds[np.asarray(value).dtype], np.asarray(value)) for key, value in written.items()])
     make.write_json(folder / "config.json", family.config, 1)
     make.write_json(folder / "preprocessor_config.json", dict(image_mean=family.processor.image_mean, image_std=family.processor.image_std) | family.settings, 1)
     return model
@@ -255,7 +318,7 @@ def case(name, model, chat, seen, said):
         answer = [make.BPE_VOCAB - 1 if it == make.BPE_VOCAB else it for it in tokens[len(ids):]]
         assert answer == tokens[len(ids):], "choose another seed"
         tokens = torch.tensor([tokens])
-        kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if name != "mistral3" else {}
+        kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if not name.startswith("mistral3") else {}
         with torch.no_grad():
             return model(input_ids=tokens, use_cache=False, **joined, **kinds).logits[0].numpy()
 
@@ -266,6 +329,12 @@ def case(name, model, chat, seen, said):
     return dict(messages=said, prompt_ids=ids, tokens=greedy["tokens"], logprobs=greedy["logprobs"], margins=greedy["margins"])
 
 
+def write_all(root, names=()):
+    for name in names or MODELS:
+        write(name, root)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or MODELS:
-        write(name, Path(__file__).parent)
+    given = sys.argv[1:]
+    output = Path(given.pop(0)) if given and given[0] not in MODELS else make.HERE
+    write_all(output, given)

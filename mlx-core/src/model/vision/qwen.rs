@@ -11,6 +11,7 @@ use super::footprint::Shape;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::{Activated, Activation};
+use crate::model::embedding::Embedding;
 use crate::model::linear::{Linear, Part};
 use crate::model::norm::{Norm, NormConfig, NormKind};
 use crate::weights::Weights;
@@ -106,7 +107,7 @@ pub(super) struct QwenTower {
     /// `[3 * patch_size^2, hidden]`, and a bias.
     patch_embed: (Array, Array),
     /// `[positions^2, hidden]`
-    pos_embed: Array,
+    pos_embed: Embedding,
     positions: usize,
     blocks: Vec<Block>,
     merger: Merger,
@@ -125,9 +126,11 @@ impl QwenTower {
         let deep = config.deepstack_visual_indexes.iter().enumerate();
         Ok(Self {
             patch_embed: patch_embed(weights, &format!("{name}.patch_embed.proj"), config)?,
-            pos_embed: weights.take_matrix(
-                &format!("{name}.pos_embed.weight"),
-                &[config.positions * config.positions, hidden],
+            pos_embed: Embedding::load(
+                weights,
+                &format!("{name}.pos_embed"),
+                config.positions * config.positions,
+                hidden,
             )?,
             positions: config.positions,
             blocks: (0..config.depth).map(|index| block(weights, index)).collect::<Result<_>>()?,
@@ -189,7 +192,7 @@ impl QwenTower {
         }
         let count = (rows * columns) as i32;
         let corners = indices.iter().zip(&shares).map(|(indices, shares)| -> Result<Array> {
-            let rows = self.pos_embed.take_axis(Array::from_slice(indices, &[count]), 0)?;
+            let rows = self.pos_embed.rows(&Array::from_slice(indices, &[count]))?;
             Ok(multiply(rows, Array::from_slice(shares, &[count, 1]))?)
         });
         let corners = corners.collect::<Result<Vec<_>>>()?;
