@@ -1,9 +1,12 @@
 //! Wired memory: arrays that macOS may not move out of a GPU's reach. Without it a large model runs many times slower; with too much of it
-//! the system itself does not run any more.
+//! the system itself does not run any more. And the limit from which on MLX waits before it takes more.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use mlx_rs::memory;
 
 use crate::backend::{GpuMemory, gpu_memory};
+use crate::error::Result;
 
 /// What the system and other programs keep: a share of all memory, and no less than so many bytes.
 const LEFT: f64 = 0.35;
@@ -11,6 +14,9 @@ const LEAST_LEFT: u64 = 8 << 30;
 
 /// The bytes that all engines of this process hold.
 static HELD: Mutex<u64> = Mutex::new(0);
+
+/// MLX's limit of memory before it was changed.
+static FIRST_LIMIT: OnceLock<u64> = OnceLock::new();
 
 /// A hold on the memory of an engine; it ends with this value, when nothing may be pending on the device.
 pub(crate) struct Wired(u64);
@@ -32,23 +38,40 @@ impl Drop for Wired {
 fn change(held: impl FnOnce(u64) -> u64) {
     let mut total = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     *total = held(*total);
-    let limit = match gpu_memory() {
-        Ok(Some(memory)) => limit(*total, memory),
+    let memory = match gpu_memory() {
+        Ok(Some(memory)) => memory,
         Ok(None) => return,
         Err(error) => {
             tracing::warn!(%error, "the memory of the GPU is not known");
             return;
         }
     };
+    if let Err(error) = limit_memory(*total, memory) {
+        tracing::warn!(%error, "the memory that MLX takes is not limited");
+    }
+    let limit = wired_limit(*total, memory);
     // macOS 14 has no such limit.
-    match mlx_rs::memory::set_wired_limit(usize::try_from(limit).unwrap_or(usize::MAX)) {
+    match memory::set_wired_limit(usize::try_from(limit).unwrap_or(usize::MAX)) {
         Ok(_) => tracing::debug!(limit, "bytes that stay wired"),
         Err(error) => tracing::warn!(%error, limit, "memory cannot be wired"),
     }
 }
 
+fn limit_memory(held: u64, memory: GpuMemory) -> Result<()> {
+    let now = memory::memory_limit()? as u64;
+    let first = *FIRST_LIMIT.get_or_init(|| now);
+    memory::set_memory_limit(usize::try_from(memory_limit(held, memory, first)).unwrap_or(usize::MAX))?;
+    Ok(())
+}
+
+/// The bytes from which on MLX waits for what runs before it takes more, for engines that hold so many. `first` is what it has by itself:
+/// one and a half times what the system recommends.
+fn memory_limit(held: u64, memory: GpuMemory, first: u64) -> u64 {
+    if held == 0 { first } else { held.max(memory.recommended).min(first) }
+}
+
 /// The bytes that may be wired for engines that hold so many.
-fn limit(held: u64, memory: GpuMemory) -> u64 {
+fn wired_limit(held: u64, memory: GpuMemory) -> u64 {
     let left = LEAST_LEFT.max((memory.total as f64 * LEFT) as u64);
     held.min(memory.recommended).min(memory.total.saturating_sub(left))
 }
@@ -62,11 +85,21 @@ mod tests {
     #[test]
     fn the_system_keeps_its_share() {
         let small = GpuMemory { recommended: 10 * GIB, total: 16 * GIB };
-        assert_eq!(limit(6 * GIB, small), 6 * GIB);
-        assert_eq!(limit(12 * GIB, small), 8 * GIB, "8 GiB are left of 16");
+        assert_eq!(wired_limit(6 * GIB, small), 6 * GIB);
+        assert_eq!(wired_limit(12 * GIB, small), 8 * GIB, "8 GiB are left of 16");
         let large = GpuMemory { recommended: 107 * GIB, total: 128 * GIB };
-        assert_eq!(limit(70 * GIB, large), 70 * GIB);
-        assert_eq!(limit(200 * GIB, large), (128.0 * 0.65 * GIB as f64) as u64 + 1);
-        assert_eq!(limit(GIB, GpuMemory { recommended: 5 * GIB, total: 8 * GIB }), 0);
+        assert_eq!(wired_limit(70 * GIB, large), 70 * GIB);
+        assert_eq!(wired_limit(200 * GIB, large), (128.0 * 0.65 * GIB as f64) as u64 + 1);
+        assert_eq!(wired_limit(GIB, GpuMemory { recommended: 5 * GIB, total: 8 * GIB }), 0);
+    }
+
+    #[test]
+    fn mlx_waits_where_the_promises_end() {
+        let memory = GpuMemory { recommended: 107 * GIB, total: 128 * GIB };
+        let first = 121 * GIB;
+        assert_eq!(memory_limit(70 * GIB, memory, first), 107 * GIB, "the system recommends more");
+        assert_eq!(memory_limit(115 * GIB, memory, first), 115 * GIB, "a budget above that was asked for");
+        assert_eq!(memory_limit(200 * GIB, memory, first), first);
+        assert_eq!(memory_limit(0, memory, first), first, "the last engine has ended");
     }
 }
