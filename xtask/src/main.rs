@@ -4,6 +4,7 @@
 
 mod bench;
 mod charts;
+mod check_aarch64;
 mod check_macos;
 mod clients;
 mod dist;
@@ -95,6 +96,8 @@ enum Task {
         #[arg(long)]
         if_installed: bool,
     },
+    /// Check Linux on Arm from Linux on another processor, in qemu; needs rustup, a cross compiler, Python with pip, and access to PyPI
+    CheckAarch64,
     /// Write the bindings of mlx-c: a step of `setup` that runs as a process of its own
     #[command(hide = true)]
     Bindings(setup::bindings::Arguments),
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Dist(arguments) => dist::run(&arguments),
         Task::CheckMacos { if_installed } => check_macos::run(if_installed),
+        Task::CheckAarch64 => check_aarch64::run(),
         Task::Bindings(arguments) => setup::bindings::write(&arguments),
     };
     match done {

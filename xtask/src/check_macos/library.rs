@@ -27,7 +27,7 @@ pub(super) fn check(folder: &Path, python: &Path) -> Result<()> {
     if !build.join("mlx/lib/libmlx.dylib").exists() {
         fs::create_dir_all(&build)?;
         let wheels = System::MacOs.wheels(&recipe.mlx);
-        wheels::unpack(&wheels[..1], Some(PLATFORM), &build)?;
+        wheels::unpack(&wheels[..1], &[PLATFORM], &build)?;
     }
     let helpers = build.join("helpers");
     fs::create_dir_all(&helpers)?;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::{
     bindings,
     compile::Compiler,
-    recipe::{HELPERS, Recipe},
+    recipe::{self, Recipe},
     system::System,
     wheels,
 };
@@ -50,16 +50,13 @@ fn build(recipe: &Recipe) -> Result<()> {
     let partial = partial(&recipe.folder);
     discard(&partial)?;
     discard(&recipe.folder)?;
-    fs::create_dir_all(partial.join("helpers"))?;
-    for (name, text) in HELPERS {
-        fs::write(partial.join("helpers").join(name), text)?;
-    }
+    recipe::write_helpers(&partial)?;
     // Before anything is downloaded.
     let compiler = Compiler::find(recipe.system, &partial, &recipe.mlx_c)?;
 
     let wheels = recipe.system.wheels(&recipe.mlx);
     say(&format!("downloading {}", wheels.join(", ")));
-    wheels::unpack(&wheels, None, &partial)?;
+    wheels::unpack(&wheels, &[], &partial)?;
     say("writing the bindings");
     make_bindings(recipe, &partial, &compiler)?;
     say("compiling mlx-c");
@@ -85,19 +82,19 @@ fn make_bindings(recipe: &Recipe, partial: &Path, compiler: &Compiler<'_>) -> Re
     let prelude = partial.join("helpers/portability.h");
     let into = partial.join("bindings.rs");
     let builtin = compiler.builtin_headers()?;
-    bindings::write_with(folder, &recipe.mlx_c, &prelude, &builtin, sdk(recipe.system)?.as_deref(), &into)?;
+    bindings::write_with(folder, &recipe.mlx_c, &prelude, &builtin, &sdk(recipe.system)?, &into)?;
     // It is not needed any more, and it is large.
     fs::remove_file(clang)?;
     Ok(())
 }
 
 /// Where a Mac's C headers are; libclang does not know.
-fn sdk(system: System) -> Result<Option<PathBuf>> {
+fn sdk(system: System) -> Result<Vec<String>> {
     if system != System::MacOs {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let path = output(Command::new("xcrun").arg("--show-sdk-path"), system.install_compiler())?;
-    Ok(Some(PathBuf::from(path.trim())))
+    Ok(vec!["-isysroot".to_owned(), path.trim().to_owned()])
 }
 
 /// Replaces mlx-sys' build script: see "links" in Cargo's book.
@@ -136,7 +133,7 @@ fn discard(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn find_file(folder: &Path, name: &str) -> Result<PathBuf> {
+pub(crate) fn find_file(folder: &Path, name: &str) -> Result<PathBuf> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {

@@ -23,26 +23,24 @@ pub(crate) struct Arguments {
     builtin: PathBuf,
     /// The file to write
     into: PathBuf,
-    /// Where the system's headers are, if libclang does not know
-    #[arg(long)]
-    sdk: Option<PathBuf>,
+    /// More options for libclang, such as where the headers of the system are
+    #[arg(last = true)]
+    clang: Vec<String>,
 }
 
 /// Runs [`fn@write`] in a process of its own: libclang is found through an environment variable, which can only be set safely for a
 /// new process.
-pub(super) fn write_with(
+pub(crate) fn write_with(
     libclang: &Path,
     mlx_c: &Path,
     prelude: &Path,
     builtin: &Path,
-    sdk: Option<&Path>,
+    clang: &[String],
     into: &Path,
 ) -> Result<()> {
     let mut command = Command::new(env::current_exe()?);
-    command.arg("bindings").args([mlx_c, prelude, builtin, into]).env("LIBCLANG_PATH", libclang);
-    if let Some(sdk) = sdk {
-        command.arg("--sdk").arg(sdk);
-    }
+    command.arg("bindings").args([mlx_c, prelude, builtin, into]).arg("--").args(clang);
+    command.env("LIBCLANG_PATH", libclang);
     output(&mut command, "run this as `cargo xtask`").context("the bindings for mlx-c could not be made")?;
     Ok(())
 }
@@ -56,16 +54,23 @@ pub(crate) fn write(arguments: &Arguments) -> Result<()> {
         .clang_args(["-include".to_owned(), arguments.prelude.display().to_string()])
         .clang_arg(format!("-I{}", arguments.mlx_c.display()))
         .clang_args(["-isystem".to_owned(), arguments.builtin.display().to_string()])
+        .clang_args(&arguments.clang)
         .blocklist_function("malloc")
         .blocklist_function("realloc");
-    if let Some(sdk) = &arguments.sdk {
-        builder = builder.clang_args(["-isysroot".to_owned(), sdk.display().to_string()]);
-    }
     for header in headers {
         builder = builder.header(header.display().to_string());
     }
-    builder.generate()?.write_to_file(&arguments.into)?;
+    fs::write(&arguments.into, with_modes_of_i8(&builder.generate()?.to_string()))?;
     Ok(())
+}
+
+/// mlx-rs names the mode of a padding with `*const i8`. On Linux for Arm a `char` of C is u8.
+fn with_modes_of_i8(bindings: &str) -> String {
+    const FUNCTION: &str = "pub fn mlx_pad";
+    let mut parts = bindings.split(FUNCTION);
+    let before = parts.next().unwrap_or_default().to_owned();
+    let parts = parts.map(|part| part.replacen("mode: *const ::std::os::raw::c_char", "mode: *const i8", 1));
+    std::iter::once(before).chain(parts).collect::<Vec<_>>().join(FUNCTION)
 }
 
 fn headers(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -74,4 +79,22 @@ fn headers(folder: &Path) -> Result<Vec<PathBuf>> {
     headers.retain(|path| path.extension().is_some_and(|extension| extension == "h"));
     headers.sort();
     Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_modes_of_paddings_alone_become_i8() {
+        let function =
+            |name: &str, mode: &str| format!("pub fn {name}(a: mlx_array, mode: *const {mode});\n");
+        let text = |of_pad: &str| {
+            let names = ["mlx_open", "mlx_pad", "mlx_pad_symmetric", "mlx_quantize"];
+            let modes = ["::std::os::raw::c_char", of_pad, of_pad, "::std::os::raw::c_char"];
+            names.iter().zip(modes).map(|(name, mode)| function(name, mode)).collect::<String>()
+        };
+        assert_eq!(with_modes_of_i8(&text("::std::os::raw::c_char")), text("i8"));
+        assert_eq!(with_modes_of_i8(""), "");
+    }
 }

@@ -70,7 +70,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Builds the self-check, after the library has been moved to `home`.
-    pub(super) fn self_check(&self, home: &Path) -> Result<PathBuf> {
+    pub(crate) fn self_check(&self, home: &Path) -> Result<PathBuf> {
         let program = home.join("self_check");
         let mut command = self.command();
         command.args(["-std=c++20", "-O1", "-fPIC", "-w", "-o"]).arg(&program);
@@ -84,7 +84,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The compiler's own C headers, such as stddef.h: libclang has none.
-    pub(super) fn builtin_headers(&self) -> Result<PathBuf> {
+    pub(crate) fn builtin_headers(&self) -> Result<PathBuf> {
         for question in ["-print-file-name=include", "-print-resource-dir"] {
             let answer = output(self.command().arg(question), self.system.install_compiler())?;
             let folder = PathBuf::from(answer.trim());

@@ -1,6 +1,6 @@
 //! `cargo xtask setup`: what mlx-sys needs before Cargo can build it on this system.
 
-mod assemble;
+pub(crate) mod assemble;
 pub(crate) mod bindings;
 pub(crate) mod compile;
 mod from_source;

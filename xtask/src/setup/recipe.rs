@@ -18,7 +18,7 @@ use crate::workspace;
 const VERSION: u32 = 1;
 
 /// The sources that stand beside mlx-c's, by file name.
-pub(super) const HELPERS: [(&str, &str); 24] = [
+const HELPERS: [(&str, &str); 24] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
@@ -101,6 +101,16 @@ impl Recipe {
         let begin = if self.system == System::Cuda { CUDA } else { "# Written by `cargo xtask setup`;" };
         format!("{begin} `cargo clean` removes it.")
     }
+}
+
+/// Writes our own sources into the folder of a build.
+pub(crate) fn write_helpers(build: &Path) -> Result<()> {
+    let folder = build.join("helpers");
+    fs::create_dir_all(&folder)?;
+    for (name, text) in HELPERS {
+        fs::write(folder.join(name), text)?;
+    }
+    Ok(())
 }
 
 /// The folders are part of it: libraries and bindings are named by absolute paths.

@@ -53,7 +53,7 @@ impl System {
     }
 
     /// The library that reads C headers for the bindings.
-    pub(super) fn libclang(self) -> &'static str {
+    pub(crate) fn libclang(self) -> &'static str {
         match self {
             Self::Linux | Self::Cuda => "libclang.so",
             Self::MacOs => "libclang.dylib",

@@ -8,11 +8,11 @@ use crate::process::{output, succeeds};
 
 const INSTALL_PYTHON: &str = "install Python 3 with pip (on Debian or Ubuntu: `apt install python3 python3-pip`; the Command Line Tools of macOS have it)";
 
-/// Downloads each wheel, for this machine or for the `platform` of this name, and unpacks it into `into`.
-pub(crate) fn unpack(requirements: &[String], platform: Option<&str>, into: &Path) -> Result<()> {
+/// Downloads each wheel, for this machine or for the platforms of these names, and unpacks it into `into`.
+pub(crate) fn unpack(requirements: &[String], platforms: &[&str], into: &Path) -> Result<()> {
     let downloads = into.join("wheels");
     for requirement in requirements {
-        download(requirement, platform, &downloads)?;
+        download(requirement, platforms, &downloads)?;
     }
     for entry in fs::read_dir(&downloads)? {
         let wheel = entry?.path();
@@ -24,7 +24,7 @@ pub(crate) fn unpack(requirements: &[String], platform: Option<&str>, into: &Pat
     Ok(())
 }
 
-fn download(requirement: &str, platform: Option<&str>, into: &Path) -> Result<()> {
+fn download(requirement: &str, platforms: &[&str], into: &Path) -> Result<()> {
     let mut command = pip()?;
     command.args([
         "download",
@@ -35,7 +35,7 @@ fn download(requirement: &str, platform: Option<&str>, into: &Path) -> Result<()
         "--dest",
     ]);
     command.arg(into).arg(requirement);
-    if let Some(platform) = platform {
+    for platform in platforms {
         command.args(["--platform", platform]);
     }
     output(&mut command, INSTALL_PYTHON).with_context(|| {
