@@ -33,6 +33,7 @@ fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
     let _turn = device();
     for (model, tokens) in [
         ("mistral3-f32", 6 * (6 + 1)),
+        ("qwen2_5_vl-f32", 6 * 6),
         ("qwen3_5-f32", 6 * 6),
         ("qwen3_vl-f32", 6 * 6),
         ("gemma4-f32", 1 + 8 * 8 + 1),

@@ -73,7 +73,9 @@ impl fmt::Display for NoImages {
 pub(crate) enum VisionFamily {
     Gemma4,
     Pixtral,
+    /// Of Qwen 3 VL and its successors.
     Qwen,
+    Qwen25,
 }
 
 impl VisionFamily {
@@ -83,6 +85,7 @@ impl VisionFamily {
             ("gemma4", _) => Some(Self::Gemma4),
             ("mistral3", "pixtral") => Some(Self::Pixtral),
             ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => Some(Self::Qwen),
+            ("qwen2_5_vl", _) => Some(Self::Qwen25),
             _ => None,
         }
     }
@@ -121,7 +124,7 @@ impl Processor {
             Some(VisionFamily::Pixtral) => {
                 Kind::Pixtral(Pixtral::read(folder, &config, &vision, settings, tokenizer)?)
             }
-            Some(VisionFamily::Qwen) => Kind::Qwen(Qwen::read(&vision, settings)?),
+            Some(VisionFamily::Qwen | VisionFamily::Qwen25) => Kind::Qwen(Qwen::read(&vision, settings)?),
             None => {
                 let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
                 return Err(Error::request("image", message));

@@ -125,6 +125,16 @@ class Qwen3VLMoe(Qwen):
         vision_config=Qwen.eyes | dict(model_type="qwen3_vl_moe", deepstack_visual_indexes=[0, 2]))
 
 
+class Qwen25VL(Qwen):
+    settings = Qwen.settings | dict(image_mean=[0.48145466, 0.4578275, 0.40821073], image_std=[0.26862954, 0.26130258, 0.27577711])
+    processor = Qwen2VLImageProcessorPil(**settings)
+    text_of = "qwen2_5_vl"
+    eyes = {key: value for key, value in Qwen.eyes.items() if key != "num_position_embeddings"}
+    config = Qwen.outer | dict(
+        model_type="qwen2_5_vl", tie_word_embeddings=True, text_config=TEXT | families.FAMILIES["qwen2_5_vl"] | dict(model_type="qwen2_5_vl_text", intermediate_size=36),
+        vision_config=eyes | dict(model_type="qwen2_5_vl", hidden_act="silu", window_size=2 * SIDE, fullatt_block_indexes=[1]))
+
+
 class Gemma4:
     """As the small models are: causal, with per-layer embeddings, borrowed keys and bounds of matrices."""
     side = 12
@@ -182,12 +192,12 @@ def widened(family, **text):
 
 
 MODELS = {
-    "mistral3": Mistral3, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
+    "mistral3": Mistral3, "qwen2_5_vl": Qwen25VL, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
     "gemma4-two-way": Gemma4TwoWay, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
 CLASSES = {
-    "mistral3": "Mistral3", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4"}
+    "mistral3": "Mistral3", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4"}
 # Another seed where two tokens would be nearly level.
-SEEDS = {"qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
+SEEDS = {"qwen2_5_vl": "qwen2_5_vl-1", "qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
 # What modules are called there: a beginning here, a beginning there.
 MLX_VLM = [
     ("model.visual.", "vision_tower."), ("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."),
@@ -223,7 +233,7 @@ def messages(chat):
 
 def tower_tensor(name, key, shape):
     noise = np.asarray(make.generator(f"pictures/{name}", key).standard_normal(shape, dtype=np.float32))
-    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "std_scale")):
+    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "ln_q.weight", "std_scale")):
         return np.float32(0.2) * noise + np.float32(1)
     if key.endswith(("put_min", "put_max")):  # so narrow that some numbers are beyond
         return np.float32(0.1) * noise + np.float32(1.5 if key.endswith("max") else -1.5)

@@ -28,8 +28,11 @@ const QWEN3_NEXT: Defaults = Defaults {
     ..LLAMA
 };
 
-const QWEN3_5: Defaults =
-    Defaults { num_kv_heads: Some(4), mrope_section: Some(MropeSection([11, 11, 10])), ..QWEN3_NEXT };
+const QWEN3_5: Defaults = Defaults {
+    num_kv_heads: Some(4),
+    mrope_section: Some(MropeSection::InTurns([11, 11, 10])),
+    ..QWEN3_NEXT
+};
 
 /// LFM2: short convolutions, and attention in a few layers.
 pub(super) fn lfm2(fields: &Fields) -> Result<DecoderConfig> {

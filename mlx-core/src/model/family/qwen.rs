@@ -12,7 +12,7 @@ use crate::model::tensors::TensorNames;
 const QWEN: Defaults = Defaults { num_kv_heads: Some(32), max_position_embeddings: 32_768, ..LLAMA };
 
 /// Qwen 3 VL's pairs that turn with time, height and width.
-pub(super) const QWEN3_VL_SECTION: MropeSection = MropeSection([24, 20, 20]);
+pub(super) const QWEN3_VL_SECTION: MropeSection = MropeSection::InTurns([24, 20, 20]);
 
 /// Qwen 2: queries, keys and values have biases.
 pub(super) fn qwen2(fields: &Fields) -> Result<DecoderConfig> {
@@ -39,10 +39,19 @@ pub(super) fn mimo(fields: &Fields) -> Result<DecoderConfig> {
     Ok(config)
 }
 
-/// The text of Qwen 2 and 2.5 VL: without pictures their rope is plain.
+/// Qwen 2 VL's pairs that turn with time, height and width.
+const QWEN2_VL_SECTION: MropeSection = MropeSection::InOrder([16, 24, 24]);
+
+/// The text of Qwen 2 and 2.5 VL.
 pub(super) fn qwen2_vl(fields: &Fields) -> Result<DecoderConfig> {
     let text = base::text_section_or_all(fields)?;
-    let defaults = Defaults { num_kv_heads: Some(8), eps: ("rms_norm_eps", 1e-5), rope_theta: 1e6, ..QWEN };
+    let defaults = Defaults {
+        num_kv_heads: Some(8),
+        eps: ("rms_norm_eps", 1e-5),
+        rope_theta: 1e6,
+        mrope_section: Some(QWEN2_VL_SECTION),
+        ..QWEN
+    };
     let mut config = base::read(&text, &defaults)?;
     config.attention.biases.qkv = true;
     layers::slide_upper(&text, &mut config, Some(4096), 80)?;

@@ -1,6 +1,7 @@
 //! What config.json says about rotary embedding: theta, the rotated share of a head, and how frequencies are scaled
 //! beyond the length that a checkpoint was first trained on. transformers' `modeling_rope_utils` is the reference.
 
+use super::mrope_section::MropeSection;
 use crate::cache::Variant;
 use crate::config::Fields;
 use crate::error::Result;
@@ -72,24 +73,6 @@ pub struct RopeConfig {
     pub attention_factor: Option<f64>,
     /// How many pairs turn with time, height and width, where rows have such positions.
     pub mrope_section: Option<MropeSection>,
-}
-
-/// How many pairs turn with time, height and width. The axes take turns, as far as there are pairs for height and width (Bai et al., 2025,
-/// arXiv:2511.21631).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MropeSection(pub [usize; 3]);
-
-impl MropeSection {
-    /// The axis of each of so many pairs.
-    pub(super) fn axes(self, pairs: usize) -> Vec<usize> {
-        let [_, height, width] = self.0;
-        let axis = |pair: usize| match pair % 3 {
-            1 if pair < 3 * height => 1,
-            2 if pair < 3 * width => 2,
-            _ => 0,
-        };
-        (0..pairs).map(axis).collect()
-    }
 }
 
 /// What holds for a family where config.json says nothing.
@@ -202,7 +185,7 @@ impl Section<'_> {
             interleaved: self.defaults.interleaved,
             scaling: RopeScaling::None,
             attention_factor: None,
-            mrope_section: self.mrope_section()?,
+            mrope_section: self.mrope_section(dims)?,
         };
         if let Some(inner) = &self.inner {
             self.read_scaling(&mut config, inner, head_dim)?;
@@ -210,8 +193,8 @@ impl Section<'_> {
         Ok(config)
     }
 
-    /// transformers does not read `mrope_interleaved`, which is always true.
-    fn mrope_section(&self) -> Result<Option<MropeSection>> {
+    /// transformers does not read `mrope_interleaved`: a family has its own order.
+    fn mrope_section(&self, dims: usize) -> Result<Option<MropeSection>> {
         let Some(usual) = self.defaults.mrope_section else { return Ok(None) };
         let Some(inner) = self.inner.as_ref().filter(|inner| inner.has("mrope_section")) else {
             return Ok(Some(usual));
@@ -220,9 +203,13 @@ impl Section<'_> {
             (number.fract() == 0.0 && (0.0..65_536.0).contains(number)).then_some(*number as usize)
         };
         let given: Option<Vec<usize>> = inner.numbers("mrope_section")?.iter().map(whole).collect();
-        let section = given.and_then(|given| <[usize; 3]>::try_from(given).ok());
-        let wrong = || inner.error("mrope_section", "must be three counts of pairs");
-        section.map(|section| Some(MropeSection(section))).ok_or_else(wrong)
+        let counts = given.and_then(|given| <[usize; 3]>::try_from(given).ok());
+        let counts = counts.ok_or_else(|| inner.error("mrope_section", "must be three counts of pairs"))?;
+        if matches!(usual, MropeSection::InOrder(_)) && counts.iter().sum::<usize>() != dims / 2 {
+            let message = format_args!("must be three counts of {} pairs together", dims / 2);
+            return Err(inner.error("mrope_section", message));
+        }
+        Ok(Some(usual.with(counts)))
     }
 
     /// Reads the scaling into `config`.
@@ -366,7 +353,7 @@ mod tests {
 
     #[test]
     fn axes_take_turns_whatever_the_config_says_about_it() {
-        let usual = Some(MropeSection([4, 2, 2]));
+        let usual = Some(MropeSection::InTurns([4, 2, 2]));
         let turns = Some(vec![0, 1, 2, 0, 1, 2, 0, 0]);
         for config in [
             json!({}),

@@ -1,4 +1,4 @@
-//! Attention inside a picture: every patch attends to all of them.
+//! Attention inside a picture: every patch attends to all of them, or to those of its window.
 
 use mlx_rs::Array;
 use mlx_rs::fast::scaled_dot_product_attention;
@@ -29,6 +29,11 @@ pub(super) struct Attention {
 impl Attention {
     /// `[patches, width]` to the same shape.
     pub(super) fn forward(&self, input: &Array, rope: &AxialRope) -> Result<Array> {
+        self.within(&[input.dim(0)], input, rope)
+    }
+
+    /// The same where patches attend to those of their own window. These follow each other, and end here.
+    pub(super) fn within(&self, ends: &[i32], input: &Array, rope: &AxialRope) -> Result<Array> {
         let (patches, width) = (input.dim(0), self.heads * self.head_dim);
         let all = self.projection.forward(input)?;
         let part = |index: i32| -> Result<Array> {
@@ -37,7 +42,17 @@ impl Attention {
         };
         let (queries, keys, values) = (rope.rotate(&part(0)?)?, rope.rotate(&part(1)?)?, part(2)?);
         let scale = (self.head_dim as f32).sqrt().recip();
-        self.output.forward(&attend(&queries, &keys, &values, scale)?)
+        let starts = std::iter::once(&0).chain(ends);
+        let windows = starts.zip(ends).map(|(&start, &end)| {
+            let part = |all: &Array| slice_axis(all, 2, start, end);
+            attend(&part(&queries)?, &part(&keys)?, &part(&values)?, scale)
+        });
+        let windows = windows.collect::<Result<Vec<_>>>()?;
+        let mixed = match &windows[..] {
+            [only] => only.clone(),
+            all => concatenate(&all.iter().collect::<Vec<_>>(), 0)?,
+        };
+        self.output.forward(&mixed)
     }
 }
 

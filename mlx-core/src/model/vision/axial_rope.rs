@@ -61,6 +61,12 @@ impl AxialRope {
         Ok(Self { cos: array(f32::cos)?, sin: array(f32::sin)?, parts })
     }
 
+    /// The same for patches in this order.
+    pub(super) fn in_order(&self, order: &Array) -> Result<Self> {
+        let moved = |turns: &Array| turns.take_axis(order, 0);
+        Ok(Self { cos: moved(&self.cos)?, sin: moved(&self.sin)?, parts: self.parts })
+    }
+
     /// Turns `[1, heads, patches, head_dim]`.
     pub(super) fn rotate(&self, input: &Array) -> Result<Array> {
         let half = input.dim(-1) / (2 * self.parts);

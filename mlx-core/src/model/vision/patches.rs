@@ -1,9 +1,12 @@
-//! A picture as patches.
+//! A picture as patches, and patches as squares.
 
 use mlx_rs::Array;
 
 use super::config::Normalization;
+use super::footprint::Shape;
+use crate::error::Result;
 use crate::image::Pixels;
+use crate::weights::Weights;
 
 /// The order of a patch's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,4 +53,27 @@ pub(super) fn of(image: &Pixels, size: usize, normalization: &Normalization, ord
     }
     let patches = (width / size) * (height / size);
     Array::from_slice(&values, &[patches as i32, (3 * size * size) as i32])
+}
+
+/// The matrix of Qwen's patches, `[3 * patch_size^2, hidden]`. The frame of a picture is seen as often as there are frames, so the kernels of
+/// these are added. PyTorch has the colors before frames, rows and columns, MLX behind them.
+pub(super) fn frame_kernel(weights: &mut Weights, name: &str, shape: &Shape, frames: usize) -> Result<Array> {
+    let Shape { hidden_size: hidden, patch_size: size, .. } = *shape;
+    let first = [hidden, 3, frames, size, size];
+    let kernel = if weights.shape(name) == Some(&first[..]) {
+        weights.take(name, &first)?
+    } else {
+        weights.take(name, &[hidden, frames, size, size, 3])?.transpose_axes(&[0, 4, 1, 2, 3])?
+    };
+    let kernel = kernel.sum_axis(2, false)?.reshape(&[hidden as i32, -1])?.swap_axes(0, 1)?;
+    kernel.eval()?;
+    Ok(kernel)
+}
+
+/// `[patches, width]` of a grid of rows and columns to `[squares, side * side * width]`.
+pub(super) fn squares(patches: &Array, (rows, columns): (usize, usize), side: i32) -> Result<Array> {
+    let width = patches.dim(1);
+    let (rows, columns) = (rows as i32 / side, columns as i32 / side);
+    let grid = patches.reshape(&[rows, side, columns, side, width])?;
+    Ok(grid.transpose_axes(&[0, 2, 1, 3, 4])?.reshape(&[rows * columns, width * side * side])?)
 }

@@ -8,6 +8,7 @@ use super::attention::Attention;
 use super::axial_rope::AxialRope;
 use super::config::{activation, bounded};
 use super::footprint::Shape;
+use super::patches;
 use crate::config::Fields;
 use crate::error::Result;
 use crate::model::activation::{Activated, Activation};
@@ -125,7 +126,15 @@ impl QwenTower {
         };
         let deep = config.deepstack_visual_indexes.iter().enumerate();
         Ok(Self {
-            patch_embed: patch_embed(weights, &format!("{name}.patch_embed.proj"), config)?,
+            patch_embed: (
+                patches::frame_kernel(
+                    weights,
+                    &format!("{name}.patch_embed.proj.weight"),
+                    &config.shape,
+                    config.temporal_patch_size,
+                )?,
+                weights.take(&format!("{name}.patch_embed.proj.bias"), &[hidden])?,
+            ),
             pos_embed: Embedding::load(
                 weights,
                 &format!("{name}.pos_embed"),
@@ -202,22 +211,6 @@ impl QwenTower {
     }
 }
 
-/// The frame of a picture is seen twice, so the kernels of the frames are added. PyTorch has the colors before frames, rows and columns, MLX
-/// behind them.
-fn patch_embed(weights: &mut Weights, name: &str, config: &QwenConfig) -> Result<(Array, Array)> {
-    let Shape { hidden_size: hidden, patch_size: size, .. } = config.shape;
-    let frames = config.temporal_patch_size;
-    let (first, weight) = ([hidden, 3, frames, size, size], format!("{name}.weight"));
-    let kernel = if weights.shape(&weight) == Some(&first[..]) {
-        weights.take(&weight, &first)?
-    } else {
-        weights.take(&weight, &[hidden, frames, size, size, 3])?.transpose_axes(&[0, 4, 1, 2, 3])?
-    };
-    let kernel = kernel.sum_axis(2, false)?.reshape(&[hidden as i32, -1])?.swap_axes(0, 1)?;
-    kernel.eval()?;
-    Ok((kernel, weights.take(&format!("{name}.bias"), &[hidden])?))
-}
-
 struct Block {
     norm1: Norm,
     attention: Attention,
@@ -291,13 +284,8 @@ impl Merger {
     }
 
     /// `[patches, hidden]` of a grid of rows and columns to `[squares, text]`.
-    fn forward(&self, input: &Array, (rows, columns): (usize, usize)) -> Result<Array> {
-        let (side, width) = (self.side, input.dim(1));
-        let (rows, columns) = (rows as i32 / side, columns as i32 / side);
-        let squares = |patches: &Array| -> Result<Array> {
-            let grid = patches.reshape(&[rows, side, columns, side, width])?;
-            Ok(grid.transpose_axes(&[0, 2, 1, 3, 4])?.reshape(&[rows * columns, width * side * side])?)
-        };
+    fn forward(&self, input: &Array, grid: (usize, usize)) -> Result<Array> {
+        let squares = |patches: &Array| patches::squares(patches, grid, self.side);
         let squares = if self.norm_squares {
             self.norm.forward(&squares(input)?)?
         } else {

@@ -1,0 +1,44 @@
+//! Which axis the pairs of a head turn with, where rows of pictures have positions in time, height and width.
+
+/// How many pairs turn with time, height and width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MropeSection {
+    /// The axes take turns, as far as there are pairs for height and width (Bai et al., 2025, arXiv:2511.21631).
+    InTurns([usize; 3]),
+    /// Those of time come first, those of width last (Wang et al., 2024, arXiv:2409.12191).
+    InOrder([usize; 3]),
+}
+
+impl MropeSection {
+    /// The same with other counts.
+    pub(super) fn with(self, counts: [usize; 3]) -> Self {
+        match self {
+            Self::InTurns(_) => Self::InTurns(counts),
+            Self::InOrder(_) => Self::InOrder(counts),
+        }
+    }
+
+    /// The axis of each of so many pairs.
+    pub(super) fn axes(self, pairs: usize) -> Vec<usize> {
+        let axis = |pair: usize| match self {
+            Self::InTurns([_, height, _]) if pair % 3 == 1 && pair < 3 * height => 1,
+            Self::InTurns([_, _, width]) if pair % 3 == 2 && pair < 3 * width => 2,
+            Self::InTurns(_) => 0,
+            Self::InOrder([time, height, _]) => {
+                usize::from(pair >= time) + usize::from(pair >= time + height)
+            }
+        };
+        (0..pairs).map(axis).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_in_order_follow_each_other() {
+        assert_eq!(MropeSection::InOrder([2, 1, 3]).axes(6), [0, 0, 1, 2, 2, 2]);
+        assert_eq!(MropeSection::InOrder([2, 1, 3]).with([1, 1, 1]).axes(3), [0, 1, 2]);
+    }
+}
