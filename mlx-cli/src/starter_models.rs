@@ -11,8 +11,6 @@ pub(crate) struct StarterModel {
     pub(crate) name: String,
     /// Size of the download, roughly.
     pub(crate) bytes: u64,
-    /// How many numbers the weights are.
-    parameters: u64,
     pub(crate) license: String,
     /// What it is good for, in a few words.
     pub(crate) about: String,
@@ -39,9 +37,7 @@ pub(crate) fn fitting(machine: &Machine) -> Vec<StarterModel> {
 }
 
 fn pick(models: Vec<StarterModel>, budget: u64, is_cpu: bool) -> Vec<StarterModel> {
-    // A CPU computes with floats of four bytes.
-    let need = |model: &StarterModel| WORK + if is_cpu { 4 * model.parameters } else { model.bytes };
-    let mut fitting: Vec<_> = models.into_iter().filter(|model| need(model) <= budget).collect();
+    let mut fitting: Vec<_> = models.into_iter().filter(|model| WORK + model.bytes <= budget).collect();
     // Room is left for other programs and long conversations; on a CPU, small is what is quick.
     let is_comfortable = |model: &StarterModel| !is_cpu && model.bytes <= budget / 4;
     let recommended = fitting.iter().rposition(is_comfortable).unwrap_or_default();
@@ -67,9 +63,7 @@ mod tests {
     #[test]
     fn the_file_is_sound_and_ordered() {
         let models = all();
-        assert!(
-            models.is_sorted_by_key(|model| model.bytes) && models.is_sorted_by_key(|model| model.parameters)
-        );
+        assert!(models.is_sorted_by_key(|model| model.bytes));
         for model in models {
             model.name.parse::<ModelName>().expect("a name of the Hub");
         }
@@ -80,7 +74,7 @@ mod tests {
         assert_eq!(names(5, false), ["Qwen3-1.7B", "Qwen3-0.6B", "Qwen3-4B"]);
         assert_eq!(names(11, false), ["Qwen3-4B", "Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-8B"]);
         assert_eq!(names(22, false)[0], "Qwen3-8B");
-        assert_eq!(names(11, true), ["Qwen3-0.6B", "Qwen3-1.7B"]);
-        assert!(names(1, true).is_empty());
+        assert_eq!(names(11, true), ["Qwen3-0.6B", "Qwen3-1.7B", "Qwen3-4B", "Qwen3-8B"]);
+        assert!(names(0, true).is_empty());
     }
 }

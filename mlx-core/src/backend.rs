@@ -7,6 +7,10 @@ use crate::error::Result;
 use crate::mlx_sys;
 use crate::stream_errors::report_to_waits_only;
 
+/// Whether products on a CPU read halves as they are in the files. MLX's own make f32 of a whole matrix first, each time; the set-up for
+/// Linux says that it replaced them.
+const HAS_KERNELS: bool = option_env!("MLX_CPU_KERNELS").is_some();
+
 /// How models are computed on a device. Every choice gives the model's numbers on every device; only speed and rounding
 /// differ. It is made once, when a model is loaded, and handed down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub struct Backend {
     pub keeps_packed: bool,
     /// A model computes in the checkpoint's type. On a CPU MLX has no fast kernels for halves: models compute in f32 there.
     pub keeps_floats: bool,
+    /// Where a model computes in f32, matrices of halves stay halves: products of f32 read them as they are.
+    pub keeps_halves: bool,
     /// Experts of halves can be multiplied with. MLX's CPU backend does so in f32 alone.
     pub half_experts: bool,
     /// The next decode step is started before the last one's tokens are emitted. MLX's CPU backend queues about fifty operations
@@ -40,6 +46,7 @@ impl Backend {
         fused_rope: false,
         keeps_packed: true,
         keeps_floats: false,
+        keeps_halves: HAS_KERNELS,
         half_experts: false,
         pipelined: false,
         runs_ahead: false,
@@ -52,6 +59,7 @@ impl Backend {
         fused_rope: true,
         keeps_packed: true,
         keeps_floats: true,
+        keeps_halves: false,
         half_experts: true,
         pipelined: true,
         runs_ahead: true,

@@ -41,6 +41,9 @@ enum Task {
         /// Take MLX for a GPU of NVIDIA, on Linux; downloads 1.5 GB
         #[arg(long, conflicts_with = "from_source")]
         cuda: bool,
+        /// Leave out our kernels for processors, on Linux: MLX as it is in its package, many times slower
+        #[arg(long, conflicts_with_all = ["from_source", "cuda"])]
+        plain: bool,
     },
     /// Set up, build with optimization and run `mlx chat` with these arguments
     #[command(disable_help_flag = true)]
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Setup { from_source: true, .. } => setup::leave_to_mlx_sys(),
         Task::Setup { cuda: true, .. } => setup::assemble_for_cuda(),
+        Task::Setup { plain: true, .. } => setup::assemble_plain(),
         Task::Setup { .. } => setup::assemble(),
         Task::Chat { arguments } => product::chat(&arguments),
         Task::Test { arguments } => product::test(&arguments),

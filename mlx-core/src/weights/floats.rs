@@ -31,9 +31,13 @@ pub enum FloatPolicy {
 }
 
 impl FloatPolicy {
-    /// The checkpoint's type where the backend computes in it, else f32 with the checkpoint's matrices.
+    /// The checkpoint's type where the backend computes in it, else f32, with the checkpoint's matrices where it multiplies with them.
     pub fn of(backend: Backend) -> Self {
-        if backend.keeps_floats { Self::Checkpoint } else { Self::Mixed }
+        match backend {
+            Backend { keeps_floats: true, .. } => Self::Checkpoint,
+            Backend { keeps_halves: true, .. } => Self::Mixed,
+            _ => Self::F32,
+        }
     }
 
     /// The chosen type; `None` for that of the checkpoint.

@@ -66,6 +66,9 @@ fn make(root: &Path, native: &setup::Native, dist: &Path) -> Result<PathBuf> {
     let (parts, flags) = match native.system {
         System::Linux => (&linux::PARTS[..], &linux::FLAGS[..]),
         System::MacOs => (&macos::PARTS[..], &macos::FLAGS[..]),
+        System::Plain => {
+            bail!("a release has the kernels that make it fast; run `cargo xtask setup` first")
+        }
         System::Cuda => bail!(
             "a release for NVIDIA GPUs would hold 3 GB of NVIDIA's libraries; run `cargo xtask setup` first"
         ),

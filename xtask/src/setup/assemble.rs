@@ -101,12 +101,14 @@ fn sdk(system: System) -> Result<Vec<String>> {
 fn cargo_config(recipe: &Recipe) -> String {
     let folder = recipe.folder.display().to_string();
     let search = format!("native={folder}");
+    // mlx-core's Backend reads it when it is compiled.
+    let kernels = if recipe.system.has_kernels() { "\n[env]\nMLX_CPU_KERNELS = \"1\"\n" } else { "" };
     [
         recipe.headline(),
         format!("[target.{}.mlx]", recipe.host),
         format!("rustc-link-search = [{search:?}]"),
         "rustc-link-lib = [\"dylib=mlxc\"]".to_owned(),
-        format!("rustc-env = {{ OUT_DIR = {folder:?} }}\n"),
+        format!("rustc-env = {{ OUT_DIR = {folder:?} }}\n{kernels}"),
     ]
     .join("\n")
 }

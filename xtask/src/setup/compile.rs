@@ -50,7 +50,7 @@ impl<'a> Compiler<'a> {
         // Programs record the library's name. It is a path and opened as it is, so they need no search path of their own, and no
         // RUSTFLAGS can remove one.
         match self.system {
-            System::Linux | System::Cuda => {
+            System::Linux | System::Plain | System::Cuda => {
                 link.arg("-shared");
                 linker(&mut link, "--no-undefined");
                 linker(&mut link, "-soname").arg("-Xlinker").arg(home.join(name));

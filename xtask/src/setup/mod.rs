@@ -32,6 +32,11 @@ pub(crate) fn assemble_for_cuda() -> Result<()> {
     assemble::run(&Recipe::cuda()?)
 }
 
+/// The same without kernels of ours, on Linux.
+pub(crate) fn assemble_plain() -> Result<()> {
+    assemble::run(&Recipe::plain()?)
+}
+
 /// Leaves MLX to mlx-sys' build script, which compiles it on a Mac.
 pub(crate) fn leave_to_mlx_sys() -> Result<()> {
     from_source::run()

@@ -58,11 +58,8 @@ pub(crate) struct Recipe {
     pub(crate) mlx_c: PathBuf,
 }
 
-/// How the file begins by which Cargo finds a build for NVIDIA GPUs.
-const CUDA: &str = "# Written by `cargo xtask setup --cuda`;";
-
 impl Recipe {
-    /// MLX for this machine, without a GPU of NVIDIA.
+    /// MLX for this machine, without a GPU of NVIDIA and with our kernels.
     pub(crate) fn new() -> Result<Self> {
         Self::with(Ok)
     }
@@ -72,11 +69,20 @@ impl Recipe {
         Self::with(System::with_nvidia_gpu)
     }
 
+    /// MLX as it is in its package.
+    pub(super) fn plain() -> Result<Self> {
+        Self::with(System::without_kernels)
+    }
+
     /// What was chosen when the set-up was last asked for.
     pub(super) fn chosen() -> Result<Self> {
         let recipe = Self::new()?;
         let config = fs::read_to_string(recipe.cargo_config()).unwrap_or_default();
-        if config.starts_with(CUDA) { Self::cuda() } else { Ok(recipe) }
+        match () {
+            () if config.starts_with(&beginning(System::Cuda)) => Self::cuda(),
+            () if config.starts_with(&beginning(System::Plain)) => Self::plain(),
+            () => Ok(recipe),
+        }
     }
 
     fn with(choose: impl FnOnce(System) -> Result<System>) -> Result<Self> {
@@ -98,8 +104,7 @@ impl Recipe {
 
     /// How that file begins.
     pub(super) fn headline(&self) -> String {
-        let begin = if self.system == System::Cuda { CUDA } else { "# Written by `cargo xtask setup`;" };
-        format!("{begin} `cargo clean` removes it.")
+        format!("{} `cargo clean` removes it.", beginning(self.system))
     }
 }
 
@@ -111,6 +116,10 @@ pub(crate) fn write_helpers(build: &Path) -> Result<()> {
         fs::write(folder.join(name), text)?;
     }
     Ok(())
+}
+
+fn beginning(system: System) -> String {
+    format!("# Written by `cargo xtask setup{}`;", system.flag())
 }
 
 /// The folders are part of it: libraries and bindings are named by absolute paths.

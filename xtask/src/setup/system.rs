@@ -6,6 +6,8 @@ use anyhow::{Result, bail};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum System {
     Linux,
+    /// Linux without kernels of ours: MLX as it is in its package.
+    Plain,
     /// Linux with an NVIDIA GPU.
     Cuda,
     MacOs,
@@ -39,15 +41,34 @@ impl System {
     /// This system with a GPU of NVIDIA.
     pub(super) fn with_nvidia_gpu(self) -> Result<Self> {
         match self {
-            Self::Linux | Self::Cuda => Ok(Self::Cuda),
+            Self::Linux | Self::Plain | Self::Cuda => Ok(Self::Cuda),
             Self::MacOs => bail!("a Mac has no NVIDIA GPU; run `cargo xtask setup` without --cuda"),
+        }
+    }
+
+    /// This system without kernels of ours.
+    pub(super) fn without_kernels(self) -> Result<Self> {
+        match self {
+            Self::Linux | Self::Plain | Self::Cuda => Ok(Self::Plain),
+            Self::MacOs => {
+                bail!("on a Mac none of our kernels is built; run `cargo xtask setup` without --plain")
+            }
+        }
+    }
+
+    /// The flag of `cargo xtask setup` that chooses it, behind a space.
+    pub(super) fn flag(self) -> &'static str {
+        match self {
+            Self::Linux | Self::MacOs => "",
+            Self::Plain => " --plain",
+            Self::Cuda => " --cuda",
         }
     }
 
     /// The library that programs are linked with: mlx-c, and what stands beside it.
     pub(crate) fn library(self) -> &'static str {
         match self {
-            Self::Linux | Self::Cuda => "libmlxc.so",
+            Self::Linux | Self::Plain | Self::Cuda => "libmlxc.so",
             Self::MacOs => "libmlxc.dylib",
         }
     }
@@ -55,7 +76,7 @@ impl System {
     /// The library that reads C headers for the bindings.
     pub(crate) fn libclang(self) -> &'static str {
         match self {
-            Self::Linux | Self::Cuda => "libclang.so",
+            Self::Linux | Self::Plain | Self::Cuda => "libclang.so",
             Self::MacOs => "libclang.dylib",
         }
     }
@@ -64,6 +85,7 @@ impl System {
     pub(crate) fn wheels(self, mlx: &str) -> Vec<String> {
         match self {
             Self::Linux => vec![format!("mlx-cpu=={mlx}"), OPENBLAS.to_owned(), LIBCLANG.to_owned()],
+            Self::Plain => vec![format!("mlx-cpu=={mlx}"), LIBCLANG.to_owned()],
             Self::Cuda => {
                 let mut wheels = vec![format!("mlx-cuda-13=={mlx}"), LIBCLANG.to_owned()];
                 wheels.extend(NVIDIA.map(str::to_owned));
@@ -86,7 +108,7 @@ impl System {
                 "pointwise.cpp",
                 "clock.cpp",
             ],
-            Self::Cuda => &["clock.cpp"],
+            Self::Plain | Self::Cuda => &["clock.cpp"],
             Self::MacOs => &[],
         }
     }
@@ -100,14 +122,14 @@ impl System {
     pub(super) fn linked(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Linux => &[("mlx/lib", "mlx"), ("scipy_openblas32/lib", "scipy_openblas")],
-            Self::Cuda | Self::MacOs => &[("mlx/lib", "mlx")],
+            Self::Plain | Self::Cuda | Self::MacOs => &[("mlx/lib", "mlx")],
         }
     }
 
     /// How the linker calls the folder of the library that names a search path.
     pub(super) fn origin(self) -> &'static str {
         match self {
-            Self::Linux | Self::Cuda => "$ORIGIN",
+            Self::Linux | Self::Plain | Self::Cuda => "$ORIGIN",
             Self::MacOs => "@loader_path",
         }
     }
@@ -115,7 +137,7 @@ impl System {
     /// The usual compilers.
     pub(super) fn compilers(self) -> &'static [&'static str] {
         match self {
-            Self::Linux | Self::Cuda => &["g++", "clang++", "c++"],
+            Self::Linux | Self::Plain | Self::Cuda => &["g++", "clang++", "c++"],
             Self::MacOs => &["clang++"],
         }
     }
@@ -123,7 +145,7 @@ impl System {
     /// How to get one.
     pub(super) fn install_compiler(self) -> &'static str {
         match self {
-            Self::Linux | Self::Cuda => {
+            Self::Linux | Self::Plain | Self::Cuda => {
                 "install a C++20 compiler (on Debian or Ubuntu: `apt install g++`), or name one in the variable CXX"
             }
             Self::MacOs => {
@@ -142,7 +164,9 @@ mod tests {
         assert_eq!(System::of("aarch64-apple-darwin").ok(), Some(System::MacOs));
         assert_eq!(System::of("x86_64-unknown-linux-gnu").ok(), Some(System::Linux));
         assert_eq!(System::Linux.with_nvidia_gpu().ok(), Some(System::Cuda));
+        assert_eq!(System::Cuda.without_kernels().ok(), Some(System::Plain));
         assert!(System::MacOs.with_nvidia_gpu().is_err());
+        assert!(System::MacOs.without_kernels().is_err());
         let error = System::of("x86_64-apple-darwin").expect_err("no wheel").to_string();
         assert!(error.ends_with("x86_64-apple-darwin"), "{error}");
     }
