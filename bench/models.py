@@ -1,4 +1,4 @@
-"""Writes the checkpoints that are measured: llamas with random weights in f32, always the same ones.
+"""Writes the checkpoints that are measured: llamas and a qwen2 with random weights in f32, always the same ones.
 
     python bench/models.py FOLDER
 
@@ -24,6 +24,8 @@ SIZES = {
 # Many layers with little in them: all of a step is the host's work.
 SIZES |= {"deep": dict(SIZES["toy"], num_hidden_layers=28)}
 SIZES |= {f"{size}-chain": SIZES[size] for size in ("25m", "150m")}
+# mlx-lm divides it by layers, too; a llama by tensors alone.
+SIZES |= {"150m-qwen2": dict(SIZES["150m"], architectures=["Qwen2ForCausalLM"], model_type="qwen2", attention_bias=True)}
 CHAIN, FIRST = 2048, 5
 SPECIAL = ["<|pad|>", "<|begin|>", "<|start|>", "<|role|>", "<|end|>"]
 TEMPLATE = (
@@ -35,8 +37,8 @@ TEMPLATE = (
 def config(size):
     return dict(
         architectures=["LlamaForCausalLM"], model_type="llama", max_position_embeddings=65536, rms_norm_eps=1e-6, rope_theta=10000.0,
-        tie_word_embeddings=False, bos_token_id=1, eos_token_id=4, pad_token_id=0, hidden_act="silu", attention_bias=False, torch_dtype="float32", **SIZES[size],
-    )
+        tie_word_embeddings=False, bos_token_id=1, eos_token_id=4, pad_token_id=0, hidden_act="silu", attention_bias=False, torch_dtype="float32",
+    ) | SIZES[size]
 
 
 def shapes(config):
@@ -48,6 +50,8 @@ def shapes(config):
         prefix = f"model.layers.{layer}."
         for name, rows, columns in [("q", queries, width), ("k", keys, width), ("v", keys, width), ("o", width, queries)]:
             yield f"{prefix}self_attn.{name}_proj.weight", (rows, columns)
+            if config["attention_bias"] and name != "o":
+                yield f"{prefix}self_attn.{name}_proj.bias", (rows,)
         for name, rows, columns in [("gate", inner, width), ("up", inner, width), ("down", width, inner)]:
             yield f"{prefix}mlp.{name}_proj.weight", (rows, columns)
         yield f"{prefix}input_layernorm.weight", (width,)
@@ -102,6 +106,8 @@ def write(folder, size):
     if size.endswith("-chain"):
         chain(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    # mlx-lm divides no model without it.
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(tensors, "model.safetensors")}))
     write_tokenizer(folder, described["vocab_size"])
     # Last: its presence means that the folder is complete.
     (folder / "config.json").write_text(json.dumps(described))

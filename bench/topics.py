@@ -112,6 +112,7 @@ def topics(kit):
     if kit.slow_device:
         yield from ahead(kit)
     yield from speculation(kit)
+    yield from [ranks(kit, processes) for processes in (2, 4)]
     yield start(kit)
     yield served(kit, small)
     yield greedy(kit, small)
@@ -171,6 +172,19 @@ def single(kit, model, name):
     if platform.system() == "Linux" and model.name != "150m":
         contestants.insert(3, kit.installed("mlx_lm_single.py", model))
     return Topic(name, f"One stream, {model.name}", contestants, derive=shares_of_the_roof(model))
+
+
+def ranks(kit, processes):
+    """One model in several processes that talk on this machine's loopback; mlx-lm divides it by layers, as we do, and by tensors."""
+    model = kit.model("150m-qwen2")
+    # More threads of the BLAS than cores wait for each other: a token then takes seconds.
+    environment = kit.same_blas() | {"OPENBLAS_NUM_THREADS": str(max(1, kit.threads // processes))}
+    program = [kit.python, PEERS / "mlx_lm_ranks.py", model]
+    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment) for how in ("pipeline", "tensor")]
+    launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
+    launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment)
+    arms = [kit.ours("ranks", model, processes), kit.null("ranks", model, processes), kit.ours("ranks", model, 1, name="one process")]
+    return Topic(f"ranks-{processes}", f"One model in {processes} processes", [*arms, *peers, launched], turns=2)
 
 
 def start(kit):

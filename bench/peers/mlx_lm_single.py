@@ -1,36 +1,10 @@
 """mlx-lm's generate_step on the load of bench/src/single.rs: `mlx_lm_single.py MODEL`."""
 
-import statistics
 import sys
-import time
 
-import mlx.core as mx
-from load import prompt, report
+from load import report
 from mlx_lm import load
-from mlx_lm.generate import generate_step
+from single import figures
 
-PROMPT, TOKENS, BEFORE, TIMES = 512, 128, 32, 3
-
-
-def moments(model, sequence, length, tokens):
-    """When each token came, from the moment of asking on."""
-    times = [time.perf_counter()]
-    ids = prompt(sequence, length, model.args.vocab_size)
-    for _ in generate_step(mx.array(ids), model, max_tokens=tokens):
-        times.append(time.perf_counter())
-    return times
-
-
-def main():
-    model, _ = load(sys.argv[1])
-    moments(model, 0, BEFORE, 8)
-    prompts, answers = [], []
-    for turn in range(TIMES):
-        times = moments(model, 1 + turn, PROMPT, 1)
-        prompts.append(PROMPT / (times[1] - times[0]))
-        times = moments(model, 100 + turn, BEFORE, TOKENS + 1)
-        answers.append(TOKENS / (times[-1] - times[1]))
-    report({f"prompt of {PROMPT}, tok/s": statistics.median(prompts), f"answer of {TOKENS}, tok/s": statistics.median(answers)})
-
-
-main()
+model, _ = load(sys.argv[1])
+report(figures(model))

@@ -15,6 +15,7 @@ mod masks;
 mod off;
 mod prefixes;
 mod quiet;
+mod ranks;
 mod sampling;
 mod single;
 mod slide;
@@ -29,7 +30,7 @@ use mlx_core::{Error, Result};
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 17] = [
+const MEASURES: [(&str, Measure); 18] = [
     ("ahead", ahead::measure),
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
@@ -41,6 +42,7 @@ const MEASURES: [(&str, Measure); 17] = [
     ("masks", masks::measure),
     ("off", off::measure),
     ("prefixes", prefixes::measure),
+    ("ranks", ranks::measure),
     ("sampling", sampling::measure),
     ("single", single::measure),
     ("slide", slide::measure),

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use mlx_core::Result;
+use mlx_core::engine::Engine;
 
 use crate::figures::{Figures, median};
 use crate::load::{argument, engine, milliseconds, moments, submit};
@@ -14,14 +15,18 @@ const BEFORE: usize = 32;
 const TIMES: usize = 3;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
-    let engine = engine(&argument::<String>(arguments, 0, "MODEL")?)?;
-    moments(submit(&engine, 0, BEFORE, 8)?);
+    figures(&engine(&argument::<String>(arguments, 0, "MODEL")?)?)
+}
+
+/// The same of an engine that has just started.
+pub(crate) fn figures(engine: &Engine) -> Result<Figures> {
+    moments(submit(engine, 0, BEFORE, 8)?);
     let (mut prompts, mut answers) = (Vec::new(), Vec::new());
     for turn in 0..TIMES {
         let begin = Instant::now();
-        let first = moments(submit(&engine, 1 + turn, PROMPT, 1)?)[0];
+        let first = moments(submit(engine, 1 + turn, PROMPT, 1)?)[0];
         prompts.push(PROMPT as f64 * 1e3 / milliseconds(begin, first));
-        let times = moments(submit(&engine, 100 + turn, BEFORE, TOKENS + 1)?);
+        let times = moments(submit(engine, 100 + turn, BEFORE, TOKENS + 1)?);
         answers.push(TOKENS as f64 * 1e3 / milliseconds(times[0], times[TOKENS]));
     }
     let mut figures = Figures::default();

@@ -1,0 +1,68 @@
+//! One model in several processes on this machine's loopback: `ranks MODEL PROCESSES`. The load of `single`, and what each process holds.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use mlx_core::distributed::{Key, Workers};
+use mlx_core::engine::EngineOptions;
+use mlx_core::{Error, Result};
+
+use crate::figures::Figures;
+use crate::load::{argument, engine_options, engine_with};
+use crate::single;
+
+/// An `mlx worker`. It ends with this value.
+struct Worker {
+    child: Child,
+    address: String,
+}
+
+impl Worker {
+    fn start(model: &str) -> Result<Self> {
+        let failed = |error: std::io::Error| Error::request("mlx worker", format!("cannot be run: {error}"));
+        let program = std::env::current_exe().map_err(failed)?.with_file_name("mlx");
+        let mut command = Command::new(program);
+        command.args(["worker", "--port", "0", "-m", model]).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let lines = child.stderr.take().into_iter().flat_map(|output| BufReader::new(output).lines());
+        let mut lines = lines.map_while(std::result::Result::ok);
+        let address =
+            lines.find_map(|line| Some(line.strip_prefix("listening on ")?.split(' ').next()?.to_owned()));
+        // Read to the end, so that a full pipe does not block the worker.
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = address.ok_or_else(|| Error::request("mlx worker", "ended before it listened"))?;
+        Ok(Self { child, address })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
+    let model: String = argument(arguments, 0, "MODEL")?;
+    let processes: usize = argument(arguments, 1, "PROCESSES")?;
+    let workers = (1..processes).map(|_| Worker::start(&model)).collect::<Result<Vec<_>>>()?;
+    let addresses: Vec<String> = workers.iter().map(|worker| worker.address.clone()).collect();
+    let workers_of = (!addresses.is_empty()).then(|| Workers::new(addresses, Key::default()));
+    let engine = engine_with(&model, &EngineOptions { workers: workers_of, ..engine_options() })?;
+    let mut figures = single::figures(&engine)?;
+    let all = std::iter::once(std::process::id()).chain(workers.iter().map(|worker| worker.child.id()));
+    for (rank, megabytes) in all.map(peak).enumerate() {
+        if let Some(megabytes) = megabytes {
+            figures.add(format!("rank {rank}, peak MB"), megabytes);
+        }
+    }
+    Ok(figures)
+}
+
+/// The most memory that a process had, where the system says so.
+fn peak(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024.0 / 1e6)
+}
