@@ -33,6 +33,7 @@ fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
     let _turn = device();
     for (model, tokens) in [
         ("mistral3-f32", 6 * (6 + 1)),
+        ("qwen2_vl-f32", 6 * 6),
         ("qwen2_5_vl-f32", 6 * 6),
         ("qwen3_5-f32", 6 * 6),
         ("qwen3_vl-f32", 6 * 6),
@@ -52,8 +53,9 @@ fn inspect_counts_the_tower_and_the_tokens_of_a_picture() {
         let resting = start(model, &options).stats();
         assert_eq!(found.room.shared, resting.budget_bytes - resting.reserved_bytes, "{model}");
     }
-    let blind = inspect(&model_folder("qwen2_vl-f32"), &EngineOptions::default()).expect("it can be read");
-    assert!(blind.vision.expect("it has a tower").is_err_and(|why| why.contains("qwen2_vl")));
+    let blind =
+        inspect(&model_folder("gemma4_unified-f32"), &EngineOptions::default()).expect("it can be read");
+    assert!(blind.vision.expect("it has a tower").is_err_and(|why| why.contains("gemma4_unified")));
     let text = inspect(&model_folder("llama-f32"), &EngineOptions::default()).expect("it can be read");
     assert_eq!(text.vision, None);
 }

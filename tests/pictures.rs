@@ -25,8 +25,8 @@ const TOLERANCE: f32 = 2e-4;
 pub(crate) const TWO_WAY: &str = "gemma4-two-way-f32";
 
 /// One of each kind.
-pub(crate) const MODELS: [&str; 6] =
-    ["mistral3-f32", "qwen2_5_vl-f32", "qwen3_5-f32", "qwen3_vl-f32", "gemma4-f32", TWO_WAY];
+pub(crate) const MODELS: [&str; 7] =
+    ["mistral3-f32", "qwen2_vl-f32", "qwen2_5_vl-f32", "qwen3_5-f32", "qwen3_vl-f32", "gemma4-f32", TWO_WAY];
 
 pub(crate) fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
@@ -486,6 +486,7 @@ fn towers_are_found_under_the_names_of_mlx_vlm() {
     let _turn = device();
     for (model, from, to) in [
         ("mistral3-f32", "model.vision_tower.", "vision_tower.vision_model."),
+        ("qwen2_vl-f32", "model.visual.", "vision_tower."),
         ("qwen2_5_vl-f32", "model.visual.", "vision_tower."),
         ("qwen3_5-f32", "model.visual.", "vision_tower."),
         ("qwen3_vl-f32", "model.visual.", "vision_tower."),

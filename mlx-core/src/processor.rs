@@ -75,6 +75,9 @@ pub(crate) enum VisionFamily {
     Pixtral,
     /// Of Qwen 3 VL and its successors.
     Qwen,
+    /// Of Qwen 2 VL.
+    Qwen2,
+    /// Of Qwen 2.5 VL.
     Qwen25,
 }
 
@@ -85,6 +88,7 @@ impl VisionFamily {
             ("gemma4", _) => Some(Self::Gemma4),
             ("mistral3", "pixtral") => Some(Self::Pixtral),
             ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => Some(Self::Qwen),
+            ("qwen2_vl", _) => Some(Self::Qwen2),
             ("qwen2_5_vl", _) => Some(Self::Qwen25),
             _ => None,
         }
@@ -124,7 +128,9 @@ impl Processor {
             Some(VisionFamily::Pixtral) => {
                 Kind::Pixtral(Pixtral::read(folder, &config, &vision, settings, tokenizer)?)
             }
-            Some(VisionFamily::Qwen | VisionFamily::Qwen25) => Kind::Qwen(Qwen::read(&vision, settings)?),
+            Some(VisionFamily::Qwen | VisionFamily::Qwen2 | VisionFamily::Qwen25) => {
+                Kind::Qwen(Qwen::read(&vision, settings)?)
+            }
             None => {
                 let message = format!("cannot be given to {family} yet, whose vision tower is not supported");
                 return Err(Error::request("image", message));

@@ -125,9 +125,18 @@ class Qwen3VLMoe(Qwen):
         vision_config=Qwen.eyes | dict(model_type="qwen3_vl_moe", deepstack_visual_indexes=[0, 2]))
 
 
-class Qwen25VL(Qwen):
+class Qwen2VL(Qwen):
     settings = Qwen.settings | dict(image_mean=[0.48145466, 0.4578275, 0.40821073], image_std=[0.26862954, 0.26130258, 0.27577711])
     processor = Qwen2VLImageProcessorPil(**settings)
+    text_of = "qwen2_vl"
+    config = Qwen.outer | dict(
+        model_type="qwen2_vl", text_config=TEXT | families.FAMILIES["qwen2_vl"] | dict(model_type="qwen2_vl_text"),
+        vision_config=dict(
+            model_type="qwen2_vl", depth=3, embed_dim=48, hidden_size=32, mlp_ratio=2, num_heads=4, in_channels=3, patch_size=PATCH, spatial_merge_size=MERGE,
+            temporal_patch_size=2, hidden_act="quick_gelu"))
+
+
+class Qwen25VL(Qwen2VL):
     text_of = "qwen2_5_vl"
     eyes = {key: value for key, value in Qwen.eyes.items() if key != "num_position_embeddings"}
     config = Qwen.outer | dict(
@@ -192,12 +201,12 @@ def widened(family, **text):
 
 
 MODELS = {
-    "mistral3": Mistral3, "qwen2_5_vl": Qwen25VL, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
+    "mistral3": Mistral3, "qwen2_vl": Qwen2VL, "qwen2_5_vl": Qwen25VL, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
     "gemma4-two-way": Gemma4TwoWay, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
 CLASSES = {
-    "mistral3": "Mistral3", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4"}
+    "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4"}
 # Another seed where two tokens would be nearly level.
-SEEDS = {"qwen2_5_vl": "qwen2_5_vl-1", "qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
+SEEDS = {"qwen2_vl": "qwen2_vl-7", "qwen2_5_vl": "qwen2_5_vl-1", "qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
 # What modules are called there: a beginning here, a beginning there.
 MLX_VLM = [
     ("model.visual.", "vision_tower."), ("model.language_model.", "language_model.model."), ("lm_head.", "language_model.lm_head."),

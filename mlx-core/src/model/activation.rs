@@ -21,6 +21,8 @@ pub enum Activation {
     Gelu,
     /// The same approximated with a hyperbolic tangent.
     GeluTanh,
+    /// `x * sigmoid(1.702 x)`, a coarser approximation (Hendrycks and Gimpel, 2016, arXiv:1606.08415).
+    QuickGelu,
     /// The square of `x` above zero, and zero below (So et al., 2021, arXiv:2109.08668).
     Relu2,
     /// A quadratic above zero and an exponential below, each with a learned factor (Huang and Schlag, 2024, arXiv:2411.13010).
@@ -36,6 +38,7 @@ impl Activation {
             "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate" => {
                 Self::GeluTanh
             }
+            "quick_gelu" => Self::QuickGelu,
             "relu2" => Self::Relu2,
             "xielu" => Self::Xielu,
             _ => return None,
@@ -48,6 +51,7 @@ pub(super) enum Activated {
     Silu,
     Gelu,
     GeluTanh,
+    QuickGelu,
     Relu2,
     /// All of shape `[1]`.
     Xielu {
@@ -65,6 +69,7 @@ impl Activated {
             Activation::Silu => Self::Silu,
             Activation::Gelu => Self::Gelu,
             Activation::GeluTanh => Self::GeluTanh,
+            Activation::QuickGelu => Self::QuickGelu,
             Activation::Relu2 => Self::Relu2,
             Activation::Xielu => xielu(weights, &format!("{name}.act_fn"))?,
         })
@@ -93,6 +98,7 @@ impl Activated {
                 };
                 Ok(multiply(multiply(input, number(0.5)?)?, add(tanh(inner)?, number(1.0)?)?)?)
             }
+            Self::QuickGelu => Ok(multiply(input, sigmoid(multiply(input, number(1.702)?)?)?)?),
             Self::Relu2 => {
                 let positive = maximum(input, number(0.0)?)?;
                 Ok(multiply(&positive, &positive)?)

@@ -10,7 +10,7 @@ mod merger;
 mod patches;
 mod pixtral;
 mod qwen;
-mod qwen2_5;
+mod qwen2;
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ use self::merger::Projector;
 use self::patches::Order;
 use self::pixtral::PixtralTower;
 use self::qwen::{QwenConfig, QwenTower};
-use self::qwen2_5::{Qwen25Config, Qwen25Tower};
+use self::qwen2::{Qwen2Config, Qwen2Tower};
 use crate::config::Fields;
 use crate::error::{Error, Result};
 use crate::image::Pixels;
@@ -69,7 +69,7 @@ enum Tower {
     Gemma4(Gemma4Tower),
     Pixtral(PixtralTower, Projector),
     Qwen(QwenTower),
-    Qwen25(Qwen25Tower),
+    Qwen2(Qwen2Tower),
 }
 
 /// What config.json says about a tower.
@@ -77,7 +77,7 @@ enum Config {
     Gemma4(Gemma4Config),
     Pixtral(PixtralConfig),
     Qwen(QwenConfig),
-    Qwen25(Qwen25Config),
+    Qwen2(Qwen2Config),
 }
 
 impl Config {
@@ -91,7 +91,8 @@ impl Config {
             Some(VisionFamily::Gemma4) => Gemma4Config::read(&vision, &text).map(Self::Gemma4),
             Some(VisionFamily::Pixtral) => PixtralConfig::read(fields, &vision, &text).map(Self::Pixtral),
             Some(VisionFamily::Qwen) => QwenConfig::read(family, &vision, &text).map(Self::Qwen),
-            Some(VisionFamily::Qwen25) => Qwen25Config::read(&vision, &text).map(Self::Qwen25),
+            Some(VisionFamily::Qwen2) => Qwen2Config::read_2(&vision, &text).map(Self::Qwen2),
+            Some(VisionFamily::Qwen25) => Qwen2Config::read_2_5(&vision, &text).map(Self::Qwen2),
             None => {
                 let message =
                     format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
@@ -105,7 +106,7 @@ impl Config {
             Self::Gemma4(config) => config.shape,
             Self::Pixtral(config) => config.shape,
             Self::Qwen(config) => config.shape,
-            Self::Qwen25(config) => config.shape,
+            Self::Qwen2(config) => config.shape,
         }
     }
 
@@ -113,7 +114,7 @@ impl Config {
         match self {
             Self::Gemma4(_) => &GEMMA4,
             Self::Pixtral(_) => &PIXTRAL,
-            Self::Qwen(_) | Self::Qwen25(_) => &QWEN,
+            Self::Qwen(_) | Self::Qwen2(_) => &QWEN,
         }
     }
 }
@@ -164,9 +165,9 @@ impl Vision {
                 let tower = QwenTower::load(&mut weights, "model.visual", config)?;
                 (Tower::Qwen(tower), Normalization::read(folder, Normalization::HALVES)?)
             }
-            Config::Qwen25(config) => {
-                let tower = Qwen25Tower::load(&mut weights, "model.visual", config)?;
-                (Tower::Qwen25(tower), Normalization::read(folder, Normalization::CLIP)?)
+            Config::Qwen2(config) => {
+                let tower = Qwen2Tower::load(&mut weights, "model.visual", config)?;
+                (Tower::Qwen2(tower), Normalization::read(folder, Normalization::CLIP)?)
             }
         };
         let (tally, shape) = (weights.finish()?, config.shape());
@@ -201,7 +202,7 @@ impl Vision {
             Tower::Gemma4(tower) => tower.forward(&patches, grid),
             Tower::Pixtral(tower, projector) => projector.forward(&tower.forward(&patches, grid)?, grid),
             Tower::Qwen(tower) => tower.forward(&patches, grid),
-            Tower::Qwen25(tower) => tower.forward(&patches, grid),
+            Tower::Qwen2(tower) => tower.forward(&patches, grid),
         }
     }
 }
