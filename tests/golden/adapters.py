@@ -53,7 +53,8 @@ def base_of(case, folder):
     if "convert" not in case:
         return HERE / "models" / case["base"]
     source, target = folder / "source", folder / "base"
-    convert.write_source(source, convert.SOURCES[case["base"]])
+    config = convert.SOURCES[case["base"]]
+    convert.write_source(source, config, convert.shapes(case["base"], config))
     mlx_lm.convert(str(source), str(target), quantize=True, q_bits=case["convert"]["bits"], q_group_size=case["convert"]["group"])
     return target
 
