@@ -120,4 +120,5 @@ def main():
             write(folder, size)
 
 
-main()
+if __name__ == "__main__":
+    main()

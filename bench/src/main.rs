@@ -17,6 +17,7 @@ mod prefixes;
 mod quiet;
 mod ranks;
 mod sampling;
+mod seeing;
 mod single;
 mod slide;
 mod speculation;
@@ -30,7 +31,7 @@ use mlx_core::{Error, Result};
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
-const MEASURES: [(&str, Measure); 18] = [
+const MEASURES: [(&str, Measure); 19] = [
     ("ahead", ahead::measure),
     ("gaps", gaps::measure),
     ("first-tokens", gaps::measure_first_tokens),
@@ -44,6 +45,7 @@ const MEASURES: [(&str, Measure); 18] = [
     ("prefixes", prefixes::measure),
     ("ranks", ranks::measure),
     ("sampling", sampling::measure),
+    ("seeing", seeing::measure),
     ("single", single::measure),
     ("slide", slide::measure),
     ("speculation", speculation::measure),
