@@ -52,6 +52,7 @@ fn a_tower_that_does_not_fit_its_text_is_refused_by_name() {
         ("qwen2_5_vl-f32", "vision_config.num_heads", json!(5), "num_heads must divide 48"),
         ("qwen2_5_vl-f32", "vision_config.window_size", json!(15), "window_size is 15"),
         ("qwen2_5_vl-f32", "vision_config.fullatt_block_indexes", json!([3]), "names layer 3; there are 3"),
+        ("qwen2_5_vl-f32", "text_config.rope_scaling.mrope_section", json!([1, 1, 1]), "of 4 pairs together"),
         ("qwen3_5-f32", "vision_config.out_hidden_size", json!(40), "out_hidden_size is 40"),
         ("qwen3_vl-f32", "text_config.hidden_size", json!(40), "out_hidden_size is 32"),
         (

@@ -185,7 +185,7 @@ impl Section<'_> {
             interleaved: self.defaults.interleaved,
             scaling: RopeScaling::None,
             attention_factor: None,
-            mrope_section: self.mrope_section(dims)?,
+            mrope_section: self.mrope_section()?,
         };
         if let Some(inner) = &self.inner {
             self.read_scaling(&mut config, inner, head_dim)?;
@@ -194,7 +194,7 @@ impl Section<'_> {
     }
 
     /// transformers does not read `mrope_interleaved`: a family has its own order.
-    fn mrope_section(&self, dims: usize) -> Result<Option<MropeSection>> {
+    fn mrope_section(&self) -> Result<Option<MropeSection>> {
         let Some(usual) = self.defaults.mrope_section else { return Ok(None) };
         let Some(inner) = self.inner.as_ref().filter(|inner| inner.has("mrope_section")) else {
             return Ok(Some(usual));
@@ -205,10 +205,6 @@ impl Section<'_> {
         let given: Option<Vec<usize>> = inner.numbers("mrope_section")?.iter().map(whole).collect();
         let counts = given.and_then(|given| <[usize; 3]>::try_from(given).ok());
         let counts = counts.ok_or_else(|| inner.error("mrope_section", "must be three counts of pairs"))?;
-        if matches!(usual, MropeSection::InOrder(_)) && counts.iter().sum::<usize>() != dims / 2 {
-            let message = format_args!("must be three counts of {} pairs together", dims / 2);
-            return Err(inner.error("mrope_section", message));
-        }
         Ok(Some(usual.with(counts)))
     }
 

@@ -80,6 +80,7 @@ impl Qwen2Config {
         (hidden_size, intermediate_size, row_key): (usize, usize, &str),
         usual: Activation,
     ) -> Result<Self> {
+        expect_axis_of_each_pair(text)?;
         let num_heads = bounded(vision, "num_heads", 16)?;
         if !hidden_size.is_multiple_of(4 * num_heads) {
             let message = format_args!("must divide {hidden_size} into heads whose width is a multiple of 4");
@@ -271,6 +272,26 @@ impl Mlp {
             Self::Plain { fc1, activation, fc2 } => fc2.forward(&activation.forward(&fc1.forward(input)?)?),
         }
     }
+}
+
+/// Refuses counts of pairs that leave some pairs of the text's heads without an axis; only rows of pictures read them.
+fn expect_axis_of_each_pair(text: &Fields) -> Result<()> {
+    let parameters = text.section("rope_parameters")?;
+    let Some(rope) = parameters.or(text.section("rope_scaling")?).filter(|it| it.has("mrope_section")) else {
+        return Ok(());
+    };
+    let width = match text.optional_size("head_dim")? {
+        Some(width) => width,
+        None => text.size("hidden_size")? / text.size("num_attention_heads")?,
+    };
+    let pairs = width / 2;
+    let sum: f64 = rope.numbers("mrope_section")?.iter().sum();
+    if sum != pairs as f64 {
+        return Err(
+            rope.error("mrope_section", format_args!("must be three counts of {pairs} pairs together"))
+        );
+    }
+    Ok(())
 }
 
 /// Squares of patches to rows of the text's width.
