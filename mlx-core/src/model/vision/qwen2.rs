@@ -285,8 +285,9 @@ fn expect_axis_of_each_pair(text: &Fields) -> Result<()> {
         None => text.size("hidden_size")? / text.size("num_attention_heads")?,
     };
     let pairs = width / 2;
-    let sum: f64 = rope.numbers("mrope_section")?.iter().sum();
-    if sum != pairs as f64 {
+    // Each is a whole number, or the text would not load.
+    let sum = rope.numbers("mrope_section")?.iter().sum::<f64>() as usize;
+    if sum != pairs {
         return Err(
             rope.error("mrope_section", format_args!("must be three counts of {pairs} pairs together"))
         );
