@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 
-
 def run(tokens, nanoseconds):
     program, preload, _, rows, position, sampling, pipeline, model = sys.argv[1:]
     environment = os.environ | {"LD_PRELOAD": preload, "SLOW_DEVICE_NS": str(nanoseconds)}
