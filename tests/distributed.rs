@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions, Speculate};
 use mlx_core::weights::FloatPolicy;
+use mlx_tests::pictures;
 use mlx_tests::proxy::Proxy;
 use mlx_tests::workers::{ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, run};
 
 use crate::exactness::{assert_equal, request, run_under_load, start};
-use crate::pictures;
 use crate::speculation::{Texts, liar};
 
 /// Families with different layers and states, and how many of their layers a copy has.

@@ -5,9 +5,8 @@ use mlx_core::array::{peak_memory, reset_peak_memory};
 use mlx_core::chat::ChatPrompt;
 use mlx_core::engine::{EngineOptions, FinishReason, Generation};
 use mlx_core::inspect::inspect;
+use mlx_tests::pictures::{MODELS, TWO_WAY, folder, load, noise, question, start, submit, with_answers};
 use mlx_tests::{collect, device, model_folder};
-
-use crate::pictures::{MODELS, TWO_WAY, folder, load, noise, question, start, submit, with_answers};
 
 #[test]
 fn the_memory_of_pictures_is_promised_before_they_are_seen() {

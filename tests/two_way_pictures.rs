@@ -10,9 +10,10 @@ use mlx_core::model::{self, Batch, Input, LogitRows, Model, Span};
 use mlx_core::weights::WeightPolicy;
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
+use mlx_tests::pictures::{
+    TWO_WAY, answer, bits, cached, exact, folder, load, noise, prompt, question, start,
+};
 use mlx_tests::{cpu, device, greedy};
-
-use crate::pictures::{TWO_WAY, answer, bits, cached, exact, folder, load, noise, prompt, question, start};
 
 /// A prompt with so many words, two pictures and a question.
 fn ask(engine: &Engine, words: usize, seeds: [u64; 2], text: &str) -> ChatPrompt {

@@ -49,7 +49,8 @@ pub(crate) struct ConvertArgs {
     mode: Option<Mode>,
 
     /// Modules whose names match a pattern take other bits, affine (PATTERN=BITS or PATTERN=BITS:GROUP), or stay as they are
-    /// (PATTERN=keep); the first rule that matches counts
+    /// (PATTERN=keep); the first rule that matches counts. A vision tower is not quantized, unless the pattern begins with its
+    /// name, as in vision_tower.*=8
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,
 
@@ -116,7 +117,7 @@ impl ConvertArgs {
 }
 
 fn text(args: &ConvertArgs, report: &Report) -> String {
-    let Report { quantized, skipped, shards, parameters, bytes_before, bytes_after } = report;
+    let Report { quantized, skipped, left_out, shards, parameters, bytes_before, bytes_after } = report;
     let skipped = match skipped.as_slice() {
         [] => String::new(),
         [first, more @ ..] => {
@@ -126,8 +127,12 @@ fn text(args: &ConvertArgs, report: &Report) -> String {
             )
         }
     };
+    let left_out = match left_out.as_slice() {
+        [] => String::new(),
+        parts => format!("left out, because this program cannot use them: {}\n", parts.join(", ")),
+    };
     format!(
-        "{}: {} instead of {}, {:.3} bits a weight with their scales, {quantized} matrices quantized, weight files: {shards}\n{skipped}",
+        "{}: {} instead of {}, {:.3} bits a weight with their scales, {quantized} matrices quantized, weight files: {shards}\n{skipped}{left_out}",
         args.output.display(),
         size(*bytes_after),
         size(*bytes_before),

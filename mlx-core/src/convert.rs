@@ -1,5 +1,5 @@
 //! Converts a model folder: quantizes matrices, casts floats, puts an adapter into them, splits files. Invariant: only a part of one
-//! tensor is in memory at a time, or one that an adapter changes, and the result equals that of mlx-lm.
+//! tensor is in memory at a time, or one that an adapter changes, and the result equals that of mlx-lm, with a tower as mlx-vlm writes it.
 
 mod adapt;
 mod change;
@@ -11,7 +11,9 @@ mod rule;
 mod settings;
 mod shards;
 mod stacks;
+mod tower;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -26,9 +28,9 @@ use crate::array;
 use crate::config::{self, Fields};
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
-use crate::model;
+use crate::model::InFiles;
 use crate::quantization::{QuantizationConfig, QuantizedMatrix};
-use crate::weights::{Checkpoint, FloatPolicy, WeightPolicy};
+use crate::weights::{Checkpoint, Entry, FloatPolicy, WeightPolicy};
 use multipliers::Multipliers;
 use output::Output;
 use plan::{PlannedChange, Unit};
@@ -44,6 +46,8 @@ pub struct Report {
     pub quantized: usize,
     /// Matrices that were not, because their rows are no multiple of the group size or because of a rule.
     pub skipped: Vec<String>,
+    /// Parts of the model that were left out, such as `audio_tower`, because nothing here can use them.
+    pub left_out: Vec<String>,
     /// Weight files written.
     pub shards: usize,
     /// Parameters before quantization.
@@ -67,11 +71,12 @@ pub fn convert(
 ) -> Result<Option<Report>> {
     expect_folder(source)?;
     let config = read_config(source, options)?;
-    let (mut checkpoint, adapter, units) = planned(source, options)?;
-    let config = settings::changed(config, &units, options.scheme, options.dtype);
+    let Planned { mut checkpoint, adapter, units, unused } = planned(source, options)?;
+    let config = settings::changed(config, &units, options.scheme, options.dtype, &unused);
     let report = Report {
         quantized: units.iter().filter(|unit| unit.scheme.is_some()).count(),
         skipped: skipped(&units, options),
+        left_out: unused.into_iter().map(str::to_owned).collect(),
         shards: 0,
         parameters: units.iter().map(Unit::numbers).sum(),
         bytes_before: units.iter().map(Unit::bytes_before).sum(),
@@ -94,24 +99,45 @@ pub fn convert(
     Ok(Some(Report { shards: shards.len(), ..report }))
 }
 
-/// The tensors of `source`, the adapter that changes them, if there is one, and what is to be made of both.
-fn planned(source: &Path, options: &ConvertOptions) -> Result<(Checkpoint, Option<Adapter>, Vec<Unit>)> {
+/// A model in files, and what is to be made of it.
+struct Planned {
+    checkpoint: Checkpoint,
+    /// What changes its tensors, if something does.
+    adapter: Option<Adapter>,
+    units: Vec<Unit>,
+    /// Parts that are left out.
+    unused: BTreeSet<&'static str>,
+}
+
+fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
     // Nothing is loaded, so the policy for the device does not matter.
     let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
-    let (family, config, mut checkpoint) = model::tensors(source, policy)?;
+    let InFiles { family, config, mut checkpoint, tower, unused } = InFiles::read(source, policy)?;
     let mut adapter = options.adapter.as_deref().map(Adapter::open).transpose()?;
     if let Some(adapter) = &mut adapter {
         adapter.check_layers(config.layers.len())?;
         adapter.replace(&mut checkpoint)?;
     }
+    expect_numbers(&checkpoint, &tower)?;
     let mut units = plan::plan(&checkpoint, (&family, &config), options)?;
     if let Some(adapter) = &mut adapter {
         let quantization = QuantizationConfig::read(&Fields::read(&source.join("config.json"))?)?;
         change::assign(&mut units, adapter, &quantization, options)?;
         adapter.expect_taken()?;
     }
+    units.extend(tower::plan(tower, options));
     plan::quantize(&mut units, &checkpoint, &family, options)?;
-    Ok((checkpoint, adapter, units))
+    Ok(Planned { checkpoint, adapter, units, unused })
+}
+
+/// Refuses empty tensors.
+fn expect_numbers(checkpoint: &Checkpoint, tower: &BTreeMap<String, Entry>) -> Result<()> {
+    match checkpoint.entries().iter().chain(tower).find(|(_, entry)| entry.shape.contains(&0)) {
+        None => Ok(()),
+        Some((name, entry)) => {
+            Err(checkpoint.error(entry, format!("tensor {name} has shape {:?} and is empty", entry.shape)))
+        }
+    }
 }
 
 /// Reads config.json and checks that it allows this conversion.
@@ -128,9 +154,10 @@ fn read_config(source: &Path, options: &ConvertOptions) -> Result<serde_json::Ma
     config::object(&path, &bytes)
 }
 
-/// The matrices that stay floats while others are quantized.
+/// The matrices of the decoder that stay floats while others are quantized.
 fn skipped(units: &[Unit], options: &ConvertOptions) -> Vec<String> {
-    let floats = units.iter().filter(|unit| options.scheme.is_some() && unit.scheme.is_none());
+    let floats =
+        units.iter().filter(|unit| options.scheme.is_some() && unit.scheme.is_none() && !unit.of_tower);
     floats.filter_map(plan::module).map(str::to_owned).collect()
 }
 
@@ -169,10 +196,8 @@ impl Conversion<'_, '_> {
         let mut written = vec![0; tensors.len()];
         for source in &unit.sources {
             let row = unit.inputs() * source.dtype.bitsize() / 8;
-            let step = match unit.columns {
-                Some(_) => source.length,
-                None => row * (CHUNK / unit.inputs()).max(1),
-            };
+            let whole = unit.columns.is_some() || unit.colors_last;
+            let step = if whole { source.length } else { row * (CHUNK / unit.inputs()).max(1) };
             for begin in (0..source.length).step_by(step.max(1)) {
                 let end = source.length.min(begin + step);
                 let bytes = self.checkpoint.read_part(source, begin..end)?;
@@ -238,11 +263,18 @@ impl Conversion<'_, '_> {
 
 /// Converts rows of a unit, of which the first is `first`, from type `from` to the bytes of each of its tensors.
 fn convert_rows(bytes: Vec<u8>, from: Dtype, unit: &Unit, first: usize) -> Result<Vec<Vec<u8>>> {
-    let stays = !unit.adds_one && unit.columns.is_none() && unit.multipliers.is_none();
+    let moves = unit.columns.is_some() || unit.colors_last;
+    let stays = !unit.adds_one && !moves && unit.multipliers.is_none();
     if unit.scheme.is_none() && from == unit.dtype && stays {
         return Ok(vec![bytes]);
     }
     let inputs = unit.inputs();
+    if unit.colors_last {
+        let (outputs, pixels) = (unit.shape[0], bytes.len() * 8 / from.bitsize() / inputs / unit.shape[0]);
+        let shape = [outputs, inputs, pixels].map(|size| size as i32);
+        let kernels = array::floats(&bytes, from, unit.dtype, &shape)?;
+        return Ok(vec![array::to_bytes(&kernels.swap_axes(1, 2)?.contiguous()?)?.1]);
+    }
     let rows = bytes.len() * 8 / from.bitsize() / inputs;
     let shape = [rows as i32, inputs as i32];
     let floats = match (&unit.columns, &unit.multipliers) {

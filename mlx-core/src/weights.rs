@@ -6,7 +6,7 @@ mod floats;
 mod shared;
 mod survey;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
@@ -126,6 +126,11 @@ impl<'a> Weights<'a> {
     /// Whether a name in the files has this part.
     pub fn has_under(&self, part: &str) -> bool {
         self.checkpoint.entries().keys().any(|name| name.contains(part))
+    }
+
+    /// The tensors that have not been taken yet, by their names in the files.
+    pub(crate) fn entries(&self) -> &BTreeMap<String, Entry> {
+        self.checkpoint.entries()
     }
 
     /// The names in the files of all tensors that have not been taken yet.

@@ -4,6 +4,7 @@
 pub mod golden;
 pub mod harmony;
 pub mod hub;
+pub mod pictures;
 pub mod proxy;
 pub mod schemas;
 pub mod scripted;

@@ -70,6 +70,8 @@ fn packed(
         adds_one: false,
         multipliers: None,
         columns: None,
+        colors_last: false,
+        of_tower: false,
         scheme: Some(scheme),
         change: None,
     };

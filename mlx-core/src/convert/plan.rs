@@ -34,6 +34,10 @@ pub(super) struct Unit {
     pub(super) multipliers: Option<Multipliers>,
     /// Where each source is a matrix `[input, ...]`: its columns that become rows.
     pub(super) columns: Option<Range<usize>>,
+    /// Whether each source is `[outputs, colors, ...]` and its colors go behind the rest.
+    pub(super) colors_last: bool,
+    /// Whether it is a part of the tower, of which mlx-vlm quantizes nothing.
+    pub(super) of_tower: bool,
     /// How it is quantized.
     pub(super) scheme: Option<QuantScheme>,
     /// What an adapter changes.
@@ -110,18 +114,13 @@ impl Unit {
     }
 }
 
-/// Plans all tensors of `checkpoint`, a model of this family with this prepared config; [`quantize`] ends the plan.
+/// Plans all tensors of `checkpoint`, the decoder of a model of this family with this prepared config; [`quantize`] ends the plan.
 pub(super) fn plan(
     checkpoint: &Checkpoint,
     (family, config): (&str, &DecoderConfig),
     options: &ConvertOptions,
 ) -> Result<Vec<Unit>> {
     let adaptation = Adaptation::new(family, config);
-    if let Some((name, entry)) = checkpoint.entries().iter().find(|(_, entry)| entry.shape.contains(&0)) {
-        return Err(
-            checkpoint.error(entry, format!("tensor {name} has shape {:?} and is empty", entry.shape))
-        );
-    }
     let mut units = Vec::new();
     let mut stacks: BTreeMap<String, BTreeMap<usize, Entry>> = BTreeMap::new();
     let are_multiplied = Multipliers::are_in(checkpoint.entries());
@@ -175,7 +174,7 @@ pub(super) fn quantize(
 }
 
 /// A tensor that is only cast.
-fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
+pub(super) fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &ConvertOptions) -> Unit {
     let given = sources.first().map_or(Dtype::F32, |entry| entry.dtype);
     let dtype = options.dtype.filter(|_| float_dtype(given).is_some()).unwrap_or(given);
     Unit {
@@ -186,6 +185,8 @@ fn plain(name: String, sources: Vec<Entry>, shape: Vec<usize>, options: &Convert
         adds_one: false,
         multipliers: None,
         columns: None,
+        colors_last: false,
+        of_tower: false,
         scheme: None,
         change: None,
     }
@@ -217,13 +218,14 @@ impl Quantizer<'_> {
     fn assign(&self, units: &mut [Unit]) -> Result<()> {
         for unit in units.iter_mut() {
             let Some(module) = module(unit).map(str::to_owned) else { continue };
-            unit.scheme = self.scheme(&module, unit.inputs())?;
+            unit.scheme = self.scheme(&module, unit)?;
             if unit.scheme.is_some() {
                 unit.name = module;
             }
         }
         let applies = |rule: &Rule, unit: &Unit| {
-            rule.matches(&unit.name) || module(unit).is_some_and(|module| rule.matches(module))
+            let matches = rule.matches(&unit.name) || module(unit).is_some_and(|module| rule.matches(module));
+            matches && (!unit.of_tower || rule.is_for_towers())
         };
         match self.rules.iter().find(|rule| !units.iter().any(|unit| applies(rule, unit))) {
             None => Ok(()),
@@ -239,9 +241,11 @@ impl Quantizer<'_> {
         }
     }
 
-    /// The scheme of `module`, whose rows have `inputs` numbers, if it is to be quantized.
-    fn scheme(&self, module: &str, inputs: usize) -> Result<Option<QuantScheme>> {
-        if let Some(rule) = self.rules.iter().find(|rule| rule.matches(module)) {
+    /// The scheme of a unit, whose module this is, if it is to be quantized.
+    fn scheme(&self, module: &str, unit: &Unit) -> Result<Option<QuantScheme>> {
+        let inputs = unit.inputs();
+        let mut rules = self.rules.iter().filter(|rule| !unit.of_tower || rule.is_for_towers());
+        if let Some(rule) = rules.find(|rule| rule.matches(module)) {
             let scheme = rule.scheme(self.default);
             return match scheme.filter(|scheme| scheme.words(inputs).is_none()) {
                 None => Ok(scheme),
@@ -253,6 +257,9 @@ impl Quantizer<'_> {
                     Err(Error::option("rule", message))
                 }
             };
+        }
+        if unit.of_tower {
+            return Ok(None);
         }
         let family_rule = self.family_rules.iter().find(|rule| rule.matches(module));
         let of_family = family_rule.map(|rule| rule.scheme(self.default));

@@ -53,6 +53,9 @@ const FAMILY_RULES: [(&str, &[&str]); 29] = [
     ("glm4_moe_lite", &["*mlp.gate=keep"]),
 ];
 
+/// The beginnings of the names that mlx-vlm gives modules of towers.
+const TOWERS: [&str; 4] = ["vision_tower.", "multi_modal_projector.", "vision_embedder.", "embed_vision."];
+
 impl FromStr for Rule {
     type Err = String;
 
@@ -94,6 +97,12 @@ impl Rule {
     /// Whether the rule applies to `module`.
     pub(super) fn matches(&self, module: &str) -> bool {
         matches(self.pattern.as_bytes(), module.as_bytes())
+    }
+
+    /// Whether it is meant for a tower, of which nothing is quantized otherwise: its pattern begins with the name of one.
+    pub(super) fn is_for_towers(&self) -> bool {
+        let beginning = self.pattern.split(['*', '?']).next().unwrap_or_default();
+        TOWERS.iter().any(|name| beginning.starts_with(name))
     }
 
     /// The scheme of its modules where all others use `default`; `None` leaves them unquantized.
@@ -158,6 +167,14 @@ mod tests {
         for text in ["down_proj=6", "*.down=6", "model.layers.?=6", "*.layers.1.*=6"] {
             assert!(!rule(text).matches(module), "{text}");
         }
+    }
+
+    #[test]
+    fn a_pattern_for_towers_begins_with_the_name_of_one() {
+        let texts = ["vision_tower.*=8", "multi_modal_projector.linear_?=8", "embed_vision.*=keep"];
+        assert!(texts.iter().all(|text| rule(text).is_for_towers()));
+        let texts = ["*=8", "*.down_proj=6", "vision*=8", "language_model.*=8"];
+        assert!(!texts.iter().any(|text| rule(text).is_for_towers()));
     }
 
     #[test]

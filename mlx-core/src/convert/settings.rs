@@ -1,6 +1,6 @@
 //! The changes of a conversion to config.json. Invariant: pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use safetensors::Dtype;
 use serde_json::{Map, Value, json};
@@ -8,18 +8,22 @@ use serde_json::{Map, Value, json};
 use super::plan::Unit;
 use crate::quantization::QuantScheme;
 
-/// Keys that mlx-lm removes.
-const REMOVED: [&str; 2] = ["_name_or_path", "vision_config"];
-
-/// `config` for these units with sorted keys, as mlx-lm writes it.
+/// `config` for these units with sorted keys, as mlx-lm writes it, or mlx-vlm if the model keeps its tower. `unused` are the parts that it
+/// does not keep.
 pub(super) fn changed(
     mut config: Map<String, Value>,
     units: &[Unit],
     default: Option<QuantScheme>,
     dtype: Option<Dtype>,
+    unused: &BTreeSet<&str>,
 ) -> Value {
-    for key in REMOVED {
-        config.remove(key);
+    config.remove("_name_or_path");
+    if !units.iter().any(|unit| unit.of_tower) {
+        config.remove("vision_config");
+    }
+    // A missing section stands for one with the usual sizes.
+    if unused.iter().any(|part| part.contains("audio")) && config.contains_key("audio_config") {
+        config.insert("audio_config".to_owned(), Value::Null);
     }
     if let Some(default) = default {
         let mut section = entry(default);
@@ -36,8 +40,10 @@ pub(super) fn changed(
     }
     if let Some(name) = dtype.and_then(name_of) {
         rename_dtype(&mut config, name);
-        if let Some(Value::Object(text)) = config.get_mut("text_config") {
-            rename_dtype(text, name);
+        for part in ["text_config", "vision_config"] {
+            if let Some(Value::Object(part)) = config.get_mut(part) {
+                rename_dtype(part, name);
+            }
         }
     }
     let sorted: BTreeMap<String, Value> = config.into_iter().collect();

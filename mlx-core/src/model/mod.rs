@@ -19,6 +19,7 @@ mod gated_delta;
 mod halves;
 mod head;
 mod hidden;
+mod in_files;
 mod kimi_delta;
 mod latent_attention;
 mod layer_range;
@@ -60,6 +61,7 @@ pub use footprint::Footprint;
 pub use gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 pub use head::{HeadConfig, LogitScale};
 pub(crate) use hidden::Hidden;
+pub(crate) use in_files::InFiles;
 pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
 pub(crate) use layer_range::LayerBytes;
@@ -85,7 +87,7 @@ use crate::cache::{SequenceState, Variant};
 use crate::config::Fields;
 use crate::error::Result;
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Checkpoint, Kinds, Progress, Shared, Tally, WeightPolicy, Weights};
+use crate::weights::{Kinds, Progress, Shared, Tally, WeightPolicy, Weights};
 
 /// A loaded model. Its weights never change.
 pub trait Model: Send {
@@ -315,17 +317,6 @@ fn expect_type(config: &DecoderConfig, weights: &Weights) -> Result<()> {
         return Ok(());
     }
     moe::expect_type_of_floats(weights.label(), weights.backend())
-}
-
-/// The family of the model in `folder`, its config, corrected by its tensors, and the tensors that [`load`] would take, as they lie
-/// in the files.
-pub(crate) fn tensors(folder: &Path, policy: WeightPolicy) -> Result<(String, DecoderConfig, Checkpoint)> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, mut config) = family::read(&fields)?;
-    let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
-    config.prepare(&mut weights)?;
-    Ok((family, config, weights.into_checkpoint()))
 }
 
 /// What [`load_adapted`] would load, from the headers of the files alone: the model with what its adapters take, its weights by kind,

@@ -44,6 +44,12 @@ const OTHERS: [&str; 18] = [
     "model.vision_embedder.",
 ];
 
+/// The part of a larger model that a tensor belongs to, if it sees or hears.
+pub(super) fn part_beside(name: &str) -> Option<&'static str> {
+    let prefix = OTHERS.iter().find(|prefix| name.starts_with(**prefix))?;
+    Some(prefix.trim_start_matches("model.").trim_end_matches('.'))
+}
+
 impl TensorNames {
     /// As llama has them.
     pub const LLAMA: Self = Self { renamed: &[], nested: false };

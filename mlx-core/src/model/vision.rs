@@ -9,9 +9,11 @@ mod gemma4;
 mod merger;
 mod patches;
 mod pixtral;
+mod places;
 mod qwen;
 mod qwen2;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use mlx_rs::Array;
@@ -23,6 +25,7 @@ use self::gemma4::{Gemma4Config, Gemma4Tower};
 use self::merger::Projector;
 use self::patches::Order;
 use self::pixtral::PixtralTower;
+use self::places::Places;
 use self::qwen::{QwenConfig, QwenTower};
 use self::qwen2::{Qwen2Config, Qwen2Tower};
 use crate::config::Fields;
@@ -30,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::image::Pixels;
 use crate::processor::VisionFamily;
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Progress, WeightPolicy, Weights};
+use crate::weights::{Entry, Progress, WeightPolicy, Weights};
 
 /// The tower of the model in `folder`, or why it cannot be loaded; `None` if the model has none.
 pub(super) fn load_if_there(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
@@ -52,6 +55,24 @@ pub(super) fn survey(folder: &Path, policy: WeightPolicy) -> Option<Result<Visio
 
 fn is_there(folder: &Path) -> bool {
     Fields::read(&folder.join("config.json")).is_ok_and(|fields| fields.has("vision_config"))
+}
+
+/// Takes the tensors of the tower of a model with this config, without reading them, by the names that mlx-vlm gives them. There are none if
+/// the tower is not supported.
+pub(super) fn take_tensors(fields: &Fields, weights: &mut Weights) -> Result<BTreeMap<String, Entry>> {
+    let Some(vision) = fields.section("vision_config")? else { return Ok(BTreeMap::new()) };
+    let Some(places) = known(fields, &vision)?.map(Places::of) else { return Ok(BTreeMap::new()) };
+    let Some(place) = places.find(weights.entries()) else { return Ok(BTreeMap::new()) };
+    let of_tower = weights.entries().iter().filter(|(name, _)| place.has(name));
+    let tensors = of_tower.map(|(name, entry)| (places.in_mlx_vlm(place, name), entry.clone())).collect();
+    weights.skip_all(|name| place.has(name));
+    Ok(tensors)
+}
+
+/// The family of the tower that this section of config.json describes, if it is supported.
+fn known(fields: &Fields, vision: &Fields) -> Result<Option<VisionFamily>> {
+    let family = fields.optional_text("model_type")?.unwrap_or_default();
+    Ok(VisionFamily::of(family, vision.optional_text("model_type")?.unwrap_or_default()))
 }
 
 /// A tower with its projector. Its weights never change.
@@ -86,14 +107,14 @@ impl Config {
         let missing = || fields.error("vision_config", "is missing; the model cannot be given images");
         let vision = fields.section("vision_config")?.ok_or_else(missing)?;
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
-        let kind = vision.optional_text("model_type")?.unwrap_or_default();
-        match VisionFamily::of(family, kind) {
+        match known(fields, &vision)? {
             Some(VisionFamily::Gemma4) => Gemma4Config::read(&vision, &text).map(Self::Gemma4),
             Some(VisionFamily::Pixtral) => PixtralConfig::read(fields, &vision, &text).map(Self::Pixtral),
             Some(VisionFamily::Qwen) => QwenConfig::read(family, &vision, &text).map(Self::Qwen),
             Some(VisionFamily::Qwen2) => Qwen2Config::read_2(&vision, &text).map(Self::Qwen2),
             Some(VisionFamily::Qwen25) => Qwen2Config::read_2_5(&vision, &text).map(Self::Qwen2),
             None => {
+                let kind = vision.optional_text("model_type")?.unwrap_or_default();
                 let message =
                     format_args!("{family:?} with a tower of type {kind:?} cannot be given images yet");
                 Err(fields.error("model_type", message))
@@ -110,38 +131,15 @@ impl Config {
         }
     }
 
-    fn places(&self) -> &'static [Place] {
-        match self {
-            Self::Gemma4(_) => &GEMMA4,
-            Self::Pixtral(_) => &PIXTRAL,
-            Self::Qwen(_) | Self::Qwen2(_) => &QWEN,
-        }
+    fn places(&self) -> Places {
+        Places::of(match self {
+            Self::Gemma4(_) => VisionFamily::Gemma4,
+            Self::Pixtral(_) => VisionFamily::Pixtral,
+            Self::Qwen(_) => VisionFamily::Qwen,
+            Self::Qwen2(_) => VisionFamily::Qwen2,
+        })
     }
 }
-
-/// What a tower's tensors may be called: a part of names that tells, and what the names here become.
-type Place = (&'static str, &'static [(&'static str, &'static str)]);
-
-const GEMMA4: [Place; 2] = [
-    ("model.vision_tower.", &[]),
-    ("vision_tower.", &[("model.vision_tower.", "vision_tower."), ("model.embed_vision.", "embed_vision.")]),
-];
-
-/// mlx-vlm leaves out the first part of the names, and has another one behind it.
-const PIXTRAL: [Place; 3] = [
-    ("model.vision_tower.", &[]),
-    (
-        "vision_tower.vision_model.",
-        &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi", "multi")],
-    ),
-    ("vision_tower.", &[("model.vision_tower.", "vision_tower."), ("model.multi", "multi")]),
-];
-
-const QWEN: [Place; 3] = [
-    ("model.visual.", &[]),
-    ("visual.", &[("model.visual.", "visual.")]),
-    ("vision_tower.", &[("model.visual.", "vision_tower.")]),
-];
 
 impl Vision {
     /// Loads the tower of the model in `folder`; an error names the family if its tower is not supported.
@@ -213,15 +211,13 @@ fn open<'a>(
     fields: &Fields,
     policy: WeightPolicy,
     progress: Progress<'a>,
-    places: &[Place],
+    places: Places,
 ) -> Result<Weights<'a>> {
     let mut weights = Weights::open(folder, QuantizationConfig::read(fields)?, policy, progress)?;
-    let has = |part: &str| weights.names().any(|name| name.starts_with(part));
-    let Some((part, names)) = places.iter().find(|(part, _)| has(part)) else {
+    let Some(place) = places.find(weights.entries()) else {
         return Err(Error::file(folder, "has no tensors of a vision tower"));
     };
-    weights.rename(names);
-    let projects = |name: &str| name.contains("multi_modal_projector.") || name.contains("embed_vision.");
-    weights.skip_all(|name| !name.starts_with(part) && !projects(name));
+    weights.rename(place.names);
+    weights.skip_all(|name| !place.has(name));
     Ok(weights)
 }

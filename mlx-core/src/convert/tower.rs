@@ -1,0 +1,28 @@
+//! The tower of a model that sees, as mlx-vlm writes it: its matrices stay floats, and kernels have the colors behind rows and columns.
+//! Invariant: pure.
+
+use std::collections::BTreeMap;
+
+use super::ConvertOptions;
+use super::plan::{Unit, plain};
+use crate::array::float_dtype;
+use crate::weights::Entry;
+
+/// Plans the tensors of a tower, by these names.
+pub(super) fn plan(tensors: BTreeMap<String, Entry>, options: &ConvertOptions) -> Vec<Unit> {
+    tensors.into_iter().map(|(name, entry)| planned(name, entry, options)).collect()
+}
+
+fn planned(name: String, entry: Entry, options: &ConvertOptions) -> Unit {
+    let shape = entry.shape.clone();
+    let colors_last = is_published_kernel(&entry);
+    let shape = if colors_last { [&shape[..1], &shape[2..], &shape[1..2]].concat() } else { shape };
+    Unit { of_tower: true, colors_last, ..plain(name, vec![entry], shape, options) }
+}
+
+/// Whether a tensor is `[outputs, colors, ..., rows, columns]`. A square of three pixels is taken for one, as it is when it is loaded, and
+/// stays as it is.
+fn is_published_kernel(entry: &Entry) -> bool {
+    let shape = &entry.shape;
+    shape.len() > 3 && shape[1] == 3 && shape.last() != Some(&3) && float_dtype(entry.dtype).is_some()
+}
