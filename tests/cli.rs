@@ -1,12 +1,14 @@
 //! The program as a user runs it: output, error messages and exit codes.
 
 mod asking;
+mod mistakes;
 mod piped_chats;
+mod saved_prompts;
 mod thoughts;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use mlx_tests::{golden, model_copy, model_folder, piped};
 use serde_json::Value;
@@ -170,103 +172,6 @@ fn text_goes_to_standard_output_and_statistics_to_standard_error() {
 }
 
 #[test]
-fn failures_print_one_line_and_have_an_exit_code() {
-    let folder = model("llama-f32");
-    let run = |arguments: &[&str]| {
-        let output = mlx(&[&["generate", "-m"], arguments].concat(), "");
-        assert_eq!(stdout(&output), "");
-        (output.status.code(), stderr(&output))
-    };
-    let (code, message) = run(&["no-such-folder", "-p", "x"]);
-    assert_eq!((code, message.lines().count()), (Some(1), 1), "{message}");
-    assert!(message.starts_with("error: no-such-folder"), "{message}");
-    for (arguments, word) in [
-        (&["--temperature", "-1"][..], "temperature"),
-        (&["--top-p", "1.5"], "--top-p"),
-        (&["--repetition-penalty", "0"], "--repetition-penalty"),
-        (&["--penalty-last-n", "-2"], "--penalty-last-n"),
-        (&["--dry-base", "0.5"], "--dry-base"),
-        (&["--xtc-probability", "7"], "--xtc-probability"),
-        (&["--logit-bias", "5:1"], "logit-bias"),
-        (&["--logit-bias", "5=1e9"], "--logit-bias"),
-        (&["--logit-bias", "999999=5"], "--logit-bias"),
-        (&["--stop", ""], "stop"),
-        (&["--logprobs", "21", "--json"], "logprobs"),
-        (&["--max-tokens", "many"], "max-tokens"),
-        (&["--no-such-flag"], "no-such-flag"),
-    ] {
-        let (code, message) = run(&[&[folder.as_str(), "-p", "x"], arguments].concat());
-        assert_eq!(code, Some(2), "{message}");
-        assert!(message.contains(word), "{message}");
-    }
-    let (code, message) = run(&[&folder, "--prompt-ids", "1,99999"]);
-    assert_eq!(code, Some(2));
-    assert!(message.contains("99999"), "{message}");
-}
-
-#[test]
-fn flags_without_effect_are_refused() {
-    let folder = model("llama-f32");
-    for (arguments, word) in [
-        (&["bench", "-m", &folder, "--prompt-cache-dir", "x"][..], "--prompt-cache-dir"),
-        (&["cache", "list", "--prompt-cache-dir", "no-such-folder"], "no-such-folder"),
-        (&["score", "-m", "no-such-folder", "-t", "x", "--json", "--logprobs", "21"], "--logprobs"),
-        (&["generate", "-m", "no-such-folder", "-p", "x", "--top-p", "2"], "--top-p is 2"),
-    ] {
-        let output = mlx(arguments, "");
-        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-        assert!(stderr(&output).contains(word), "{}", stderr(&output));
-    }
-}
-
-/// A failed generation prints one line to standard error, which may be closed.
-#[test]
-fn invalid_logits_are_reported_in_one_line() {
-    let copy = mlx_tests::model_copy("llama-f32");
-    let config = copy.path().join("config.json");
-    let mut value: Value = serde_json::from_slice(&std::fs::read(&config).expect("a file")).expect("json");
-    value["rms_norm_eps"] = 3e38.into();
-    value["rope_scaling"] = serde_json::json!({"type": "linear", "factor": 1e-38});
-    std::fs::write(&config, value.to_string()).expect("it can be written");
-    let folder = copy.path().to_str().expect("utf-8");
-    let output = mlx(&["generate", "-m", folder, "--prompt-ids", "1,2,3,4,5", "--max-tokens", "3"], "");
-    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));
-    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
-}
-
-/// The tokenizer library panics on these files; the user sees one sentence.
-#[test]
-fn an_inconsistent_tokenizer_is_reported_in_one_line() {
-    let broken = [
-        ("normalizer", serde_json::json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
-        ("normalizer", serde_json::json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"})),
-        ("decoder", serde_json::json!({"type": "Nonesuch"})),
-    ];
-    let mut refused = 0;
-    for (key, value) in broken {
-        let copy = mlx_tests::model_copy("llama-f32");
-        let path = copy.path().join("tokenizer.json");
-        let mut object: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
-        object[key] = value;
-        std::fs::write(&path, object.to_string()).expect("it can be written");
-        let folder = copy.path().to_str().expect("utf-8");
-        let output = mlx(&["generate", "-m", folder, "--prompt-ids", "1", "--max-tokens", "1"], "");
-        // The library may accept a file that looks broken; only the form of a refusal matters.
-        if !output.status.success() {
-            assert_eq!(
-                (output.status.code(), stderr(&output).lines().count()),
-                (Some(1), 1),
-                "{}",
-                stderr(&output)
-            );
-            assert!(stderr(&output).contains("tokenizer.json"), "{}", stderr(&output));
-            refused += 1;
-        }
-    }
-    assert!(refused >= 2, "{refused} of three were refused");
-}
-
-#[test]
 fn inspect_describes_a_model_without_reading_its_weights() {
     let copy = model_copy("llama-mixed-f32");
     let path = copy.path().join("model.safetensors");
@@ -369,81 +274,6 @@ fn help_names_every_command_and_flag() {
     {
         assert!(help.contains(flag), "{flag}");
     }
-}
-
-#[test]
-fn saved_prompts_are_listed_reused_and_removed() {
-    let (folder, cache) = (model("llama-f32"), tempfile::tempdir().expect("a temporary folder"));
-    let cache = cache.path().to_str().expect("utf-8");
-    let text = "The keeper counts the waves. ".repeat(6);
-    let save = ["cache", "save", "-m", &folder, "--prompt-cache-dir", cache, "-p", &text];
-    assert!(mlx(&save, "").status.success());
-    let list = || stdout(&mlx(&["cache", "list", "--prompt-cache-dir", cache], ""));
-    let listed = list();
-    let name = listed.split_whitespace().next().expect("a name").to_owned();
-    assert_eq!((listed.lines().count(), name.len()), (1, 16), "{listed}");
-    let generate = ["generate", "-m", &folder, "--raw", "--json", "-p", &text];
-    let cold = json(&[&generate[..], &GREEDY[..]].concat(), "");
-    let warm = json(&[&generate[..], &GREEDY[..], &["--prompt-cache-dir", cache]].concat(), "");
-    assert_eq!(cold["tokens"], warm["tokens"]);
-    let cached = |answer: &Value| answer["usage"]["cached_tokens"].as_u64().expect("a number");
-    assert!(cached(&cold) == 0 && cached(&warm) >= 64, "{warm}");
-    let rm = |name: &str| mlx(&["cache", "rm", "--prompt-cache-dir", cache, name], "");
-    assert!(stderr(&rm("nonsense")).contains("nonsense is not saved"));
-    assert!(rm(&name[..8]).status.success());
-    assert_eq!(list(), "");
-    let both =
-        mlx(&["generate", "-m", &folder, "-p", "x", "--prompt-cache-dir", cache, "--prefix-cache", "0"], "");
-    assert!(stderr(&both).contains("--prefix-cache"), "{}", stderr(&both));
-}
-
-/// A program killed at any moment leaves a cache folder that the next run can use.
-#[test]
-fn a_killed_program_leaves_a_usable_cache() {
-    let (folder, cache) = (model("llama-f32"), tempfile::tempdir().expect("a temporary folder"));
-    let cache = cache.path().to_str().expect("utf-8");
-    let ids = |salt: usize| {
-        (0..200).map(|index| ((index * 7 + salt) % 80 + 5).to_string()).collect::<Vec<_>>().join(",")
-    };
-    let arguments = |ids: &str| {
-        let fixed = ["generate", "-m", &folder, "--json", "--prompt-ids", ids, "--prompt-cache-dir", cache];
-        [&fixed[..], &GREEDY[..]].concat().into_iter().map(str::to_owned).collect::<Vec<String>>()
-    };
-    let mut cut_short = 0;
-    for salt in 0..12 {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_mlx"))
-            .args(arguments(&ids(salt)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program starts");
-        // Kill it while it writes: after the first file, and a little later each time.
-        let before = files(cache);
-        while files(cache) == before && child.try_wait().expect("it is our child").is_none() {
-            std::thread::yield_now();
-        }
-        std::thread::sleep(std::time::Duration::from_micros(150 * salt as u64));
-        cut_short += usize::from(child.try_wait().expect("it is our child").is_none());
-        child.kill().ok();
-        child.wait().expect("it ends");
-    }
-    assert!(cut_short > 0, "no run was killed in its work");
-    for salt in 0..12 {
-        let ids = ids(salt);
-        let owned = arguments(&ids);
-        let warm = json(&owned.iter().map(String::as_str).collect::<Vec<_>>(), "");
-        let cold = json(
-            &[&["generate", "-m", &folder, "--json", "--prompt-ids", &ids][..], &GREEDY[..]].concat(),
-            "",
-        );
-        assert_eq!(warm["tokens"], cold["tokens"], "run {salt}");
-    }
-}
-
-/// The number of files in the folder, including temporary ones.
-fn files(folder: &str) -> usize {
-    let models = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    models.map(|model| std::fs::read_dir(model.path()).into_iter().flatten().count()).sum()
 }
 
 #[test]

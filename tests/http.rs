@@ -1,12 +1,14 @@
 //! The server as a user runs it, over HTTP.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+mod http_chats;
+mod http_models;
+
+use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use mlx_core::engine::{Pooling, RequestOptions, Task};
+use mlx_tests::golden;
 use mlx_tests::server::{Server, events};
-use mlx_tests::{golden, golden_folder, harmony, model_copy};
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
@@ -238,109 +240,6 @@ fn text_endpoints_agree_with_generation() {
     assert_eq!((outside.status, &outside.body["error"]["param"]), (400, &json!("logit_bias")));
 }
 
-/// A template opens a thought in the prompt, and a bias closes it.
-#[test]
-fn reasoning_has_a_field_of_its_own() {
-    let copy = model_copy("llama-f32");
-    let path = copy.path().join("tokenizer_config.json");
-    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
-    let template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>{# </think> #}\n";
-    config["chat_template"] = json!(template);
-    std::fs::write(&path, config.to_string()).expect("it can be written");
-    let server = Server::start_on(&SERVER, copy.path(), &[]);
-    let request = json!({"messages": user("a"), "temperature": 0, "max_tokens": 20, "ignore_eos": true});
-    let message = &server.post("/v1/chat/completions", &request).body["choices"][0]["message"];
-    assert_eq!(message["content"], "");
-    assert!(!message["reasoning_content"].as_str().expect("a thought").is_empty());
-    let mut request = request;
-    request["stream"] = json!(true);
-    let chunks = server.stream("/v1/chat/completions", &request);
-    let thought: String =
-        chunks.iter().filter_map(|it| it["choices"][0]["delta"]["reasoning_content"].as_str()).collect();
-    assert_eq!(json!(thought), message["reasoning_content"]);
-}
-
-/// The markers of gpt-oss are special tokens without text; the parser knows them by id.
-#[test]
-fn channels_become_thought_and_answer() {
-    let model = harmony::model();
-    let server = Server::start_on(&SERVER, model.path(), &[]);
-    let penalty: f64 = harmony::PRESENCE_PENALTY.parse().expect("a number");
-    let mut request = json!({"messages": user("Hi"), "temperature": 0, "presence_penalty": penalty});
-    let answer = server.post("/v1/chat/completions", &request).body;
-    let message = &answer["choices"][0]["message"];
-    assert_eq!(
-        (&message["content"], &message["reasoning_content"]),
-        (&json!("Hello"), &json!("Hmm")),
-        "{answer}"
-    );
-    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
-    // A stop string that holds text back does not move it across a marker.
-    for stop in [json!(null), json!("Hello!"), json!("Hmmm")] {
-        (request["stream"], request["stop"]) = (json!(true), stop);
-        let chunks = server.stream("/v1/chat/completions", &request);
-        for (field, expected) in [("reasoning_content", "Hmm"), ("content", "Hello")] {
-            let text: String =
-                chunks.iter().filter_map(|it| it["choices"][0]["delta"][field].as_str()).collect();
-            assert_eq!(text, expected, "{chunks:?}");
-        }
-    }
-    let history = json!([
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello", "reasoning_content": "Hmm"},
-        {"role": "user", "content": "Again"},
-    ]);
-    let rendered = server.post("/v1/chat/render", &json!({"messages": history})).body;
-    assert!(
-        rendered["prompt"].as_str().expect("text").contains("final<|message|>Hello<|end|>"),
-        "{rendered}"
-    );
-}
-
-#[test]
-fn calls_of_tools_and_their_results_reach_the_template() {
-    let server = Server::start(&SERVER, &[]);
-    let call =
-        json!({"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\"a\": 1}"}});
-    let messages = json!([
-        {"role": "user", "content": "1 + 2?"},
-        {"role": "assistant", "content": null, "tool_calls": [call]},
-        {"role": "tool", "content": "3", "tool_call_id": "call_1"},
-    ]);
-    let rendered = server.post("/v1/chat/render", &json!({"messages": messages})).body;
-    let prompt = rendered["prompt"].as_str().expect("text");
-    assert!(prompt.contains("<|im_start|>assistant\n<|im_end|>\n<|im_start|>tool\n3<|im_end|>"), "{prompt}");
-    let answer = server.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": 2}));
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let wrong = json!([{"role": "user", "content": "a", "tool_calls": [call], "mood": 1}]);
-    let refused = server.post("/v1/chat/completions", &json!({"messages": wrong}));
-    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages[0].tool_calls")));
-}
-
-#[test]
-fn models_come_and_go() {
-    let other = mlx_tests::model_folder("llama-tied-f32");
-    let other = format!("other={}", other.display());
-    let server = Server::start(&SERVER, &["-m", &other, "--models-budget", "800KB", "--idle-timeout", "0.5"]);
-    let loaded = || {
-        let list = server.get("/v1/models").body;
-        let models = list["data"].as_array().expect("a list").clone();
-        models.iter().filter(|it| it["loaded"] == true).map(|it| it["id"].clone()).collect::<Vec<_>>()
-    };
-    assert!(loaded().is_empty());
-    for model in ["tiny", "other", "tiny"] {
-        let answer =
-            server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 2})).body;
-        assert_eq!(answer["model"], model, "{answer}");
-        assert_eq!(loaded(), [json!(model)], "there is room for one");
-    }
-    let begin = Instant::now();
-    while !loaded().is_empty() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "it was idle");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 #[test]
 fn a_disconnected_client_ends_its_generation() {
     let server = Server::start_slow(&SERVER, &[]);
@@ -409,112 +308,6 @@ fn concurrent_requests_are_answered() {
     });
 }
 
-/// Each adapter is a model of its own; the model beside it answers as without one, and nothing mixes in flight.
-#[test]
-fn an_adapter_is_a_model_of_its_own() {
-    let folder = |name: &str| golden_folder().join("adapters").join(name);
-    let flags = ["lora", "dora"].map(|name| format!("{name}={}", folder(name).display()));
-    let server =
-        Server::start(&SERVER, &["--adapter", &flags[0], "--adapter", &flags[1], "--alias", "poems=dora"]);
-    let list = server.get("/v1/models").body;
-    let names: Vec<Value> =
-        list["data"].as_array().expect("a list").iter().map(|it| json!([it["id"], it["parent"]])).collect();
-    assert_eq!(names, [json!(["tiny", null]), json!(["lora", "tiny"]), json!(["dora", "tiny"])]);
-    let expected: Value = serde_json::from_slice(
-        &std::fs::read(golden_folder().join("expected/adapters.json")).expect("a fixture"),
-    )
-    .expect("json");
-    let base = golden::cases("llama-f32").cases;
-    let ask = |model: &str| {
-        let prompt = if model == "tiny" {
-            json!(base[1].prompt_ids)
-        } else {
-            expected[model]["cases"][0]["prompt_ids"].clone()
-        };
-        let request = json!({"model": model, "prompt": prompt, "temperature": 0, "max_tokens": 32, "ignore_eos": true,
-            "return_token_ids": true});
-        let answer = server.post("/v1/completions", &request).body;
-        assert_eq!(answer["model"], model, "{answer}");
-        answer["choices"][0]["token_ids"].clone()
-    };
-    std::thread::scope(|threads| {
-        let ask = &ask;
-        let models = ["tiny", "lora", "dora"].into_iter().cycle().take(24);
-        let tasks: Vec<_> = models.map(|model| threads.spawn(move || (model, ask(model)))).collect();
-        for task in tasks {
-            let (model, tokens) = task.join().expect("it is answered");
-            let reference = if model == "tiny" {
-                json!(base[1].tokens)
-            } else {
-                expected[model]["cases"][0]["tokens"].clone()
-            };
-            assert_eq!(tokens, reference, "{model}");
-        }
-    });
-    let alias = server.post("/v1/completions", &json!({"model": "poems", "prompt": "a", "max_tokens": 1}));
-    assert_eq!((alias.status, &alias.body["model"]), (200, &json!("dora")));
-    // One engine runs them all.
-    assert_eq!(server.log().matches("a model was loaded").count(), 3);
-    let bytes = |name: &str| {
-        let page = server.metrics();
-        let line =
-            page.lines().find_map(|line| line.strip_prefix(&format!("mlx_used_bytes{{model=\"{name}\"}} ")));
-        line.unwrap_or_else(|| panic!("{page}")).to_owned()
-    };
-    assert_eq!(bytes("tiny"), bytes("dora"));
-}
-
-#[test]
-fn an_adapter_that_does_not_fit_is_refused_at_the_start() {
-    let lora = golden_folder().join("adapters/lora");
-    let tiny = format!("tiny={}", mlx_tests::model_folder("llama-f32").display());
-    let moe = format!("moe={}", golden_folder().join("adapters/lora-moe").display());
-    for (flag, expected) in [
-        (lora.display().to_string(), "the form is NAME=FOLDER"),
-        (format!("tiny={}", lora.display()), "gives no new name"),
-        (format!("x={}", mlx_tests::model_folder("llama-f32").display()), "has no adapter_config.json"),
-        (moe, "this model has 2 layers"),
-    ] {
-        let output = std::process::Command::new(SERVER[0])
-            .args(["--port", "0", "-m", &tiny, "--adapter", &flag])
-            .output()
-            .expect("the program starts");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && text.contains(expected), "{flag}: {text}");
-    }
-}
-
-#[test]
-fn a_broken_model_gives_an_error_and_never_a_stop() {
-    let copy = model_copy("llama-f32");
-    let path = copy.path().join("config.json");
-    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).expect("a file")).expect("json");
-    config["rms_norm_eps"] = 3e38.into();
-    config["rope_scaling"] = json!({"type": "linear", "factor": 1e-38});
-    std::fs::write(&path, config.to_string()).expect("it can be written");
-    let server = Server::start_on(&SERVER, copy.path(), &[]);
-    let mut request = json!({"prompt": [1, 2, 3, 4, 5], "max_tokens": 3});
-    let complete = server.post("/v1/completions", &request);
-    assert_eq!((complete.status, &complete.body["error"]["type"]), (500, &json!("server_error")));
-    request["stream"] = json!(true);
-    let mut connection = server.connect("/v1/completions", &request);
-    connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
-    let text = read_until_done(&mut connection);
-    assert!(text.contains("data: {\"error\":{") && !text.contains("finish_reason\":\"stop"), "{text}");
-}
-
-#[test]
-fn the_error_of_a_model_that_fails_to_load_hides_its_path() {
-    let copy = model_copy("llama-f32");
-    std::fs::remove_file(copy.path().join("model.safetensors")).expect("it was there");
-    let server = Server::start_on(&SERVER, copy.path(), &[]);
-    let refused = server.post("/v1/completions", &json!({"prompt": "a"}));
-    assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("model_not_loaded")));
-    assert!(!refused.body.to_string().contains(&*copy.path().to_string_lossy()));
-    let mut eager = Server::start_on(&SERVER, copy.path(), &["--preload"]);
-    assert!(!eager.wait().success(), "there is nothing to serve");
-}
-
 #[test]
 fn the_log_names_the_user_but_no_prompt_or_answer() {
     let server = Server::start(&SERVER, &[]);
@@ -530,59 +323,4 @@ fn the_log_names_the_user_but_no_prompt_or_answer() {
     let log = server.log();
     assert!(log.contains("\"user\":\"someone\"") && log.contains("\"status\":400"), "{log}");
     assert!(!log.contains("Ann"), "{log}");
-}
-
-fn read_until_done(connection: &mut TcpStream) -> String {
-    let (mut text, mut block) = (String::new(), [0; 4096]);
-    connection.flush().expect("it is sent");
-    while !text.contains("[DONE]") {
-        let read = connection.read(&mut block).expect("more comes");
-        assert_ne!(read, 0, "{text}");
-        text.push_str(&String::from_utf8_lossy(&block[..read]));
-    }
-    text
-}
-
-/// A conversation that does not fit is refused with both numbers, unless the request allows dropping its oldest turns.
-#[test]
-fn long_conversations_are_refused_or_cut_by_policy() {
-    let server = Server::start(&SERVER, &[]);
-    let turn = |turn: usize| {
-        let content_of =
-            |role: &str| json!({"role": role, "content": format!("Say number {turn} of the waves.")});
-        [content_of("user"), content_of("assistant")]
-    };
-    let mut messages: Vec<Value> = vec![json!({"role": "system", "content": "Be brief."})];
-    messages.extend((0..20).flat_map(turn));
-    messages.push(json!({"role": "user", "content": "And now?"}));
-    let ask = |policy: Option<&str>, stream: bool| {
-        let request = json!({"messages": messages, "max_tokens": 9, "temperature": 0, "ignore_eos": true,
-            "context_policy": policy, "stream": stream});
-        server.post("/v1/chat/completions", &request)
-    };
-    for policy in [None, Some("stop")] {
-        let refused = ask(policy, false);
-        let message = refused.body["error"]["message"].as_str().expect("a message").to_owned();
-        assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("messages")));
-        assert!(message.contains("tokens; the model's context holds 256"), "{message}");
-    }
-    for policy in ["evict-turns", "slide"] {
-        let answer = ask(Some(policy), false);
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        let dropped: u64 = answer.header("x-dropped-messages").parse().expect("a number");
-        assert!(dropped > 0 && dropped.is_multiple_of(2), "{dropped}: whole turns");
-        assert_eq!(answer.body["dropped_messages"], json!(dropped));
-        assert!(answer.body["usage"]["prompt_tokens"].as_u64().expect("a number") <= 256 - 9);
-        let exactness = answer.header("x-exactness").to_owned();
-        assert_eq!(exactness == "approximate", policy == "slide", "{exactness}");
-        // The answer equals that to the remaining messages alone.
-        let seen: Vec<Value> =
-            messages[..1].iter().chain(&messages[1 + dropped as usize..]).cloned().collect();
-        let request = json!({"messages": seen, "max_tokens": 9, "temperature": 0, "ignore_eos": true});
-        let fresh = server.post("/v1/chat/completions", &request);
-        assert_eq!(fresh.body["choices"], answer.body["choices"]);
-        assert!(fresh.body.get("dropped_messages").is_none());
-    }
-    let unknown = ask(Some("forget"), false);
-    assert_eq!((unknown.status, &unknown.body["error"]["param"]), (400, &json!("context_policy")));
 }
