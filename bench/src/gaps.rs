@@ -4,11 +4,11 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mlx_core::Result;
 use mlx_core::engine::{Canceller, Engine, Event, Generation};
+use mlx_core::{Error, Result};
 
 use crate::figures::{Figures, median, percentile};
-use crate::load::{argument, engine, milliseconds, moments, submit};
+use crate::load::{argument, engine, milliseconds, moments, moments_of, submit};
 use crate::quiet::{Disturbed, Watch};
 
 /// Tokens of every stream before the measurement starts.
@@ -21,7 +21,7 @@ const SHORT: usize = 8;
 const SHORTS: usize = 30;
 
 /// Streams that run until they are canceled, and the times of their tokens.
-struct Streams(Vec<(Canceller, JoinHandle<Vec<Instant>>)>);
+struct Streams(Vec<(Canceller, JoinHandle<Result<Vec<Instant>>>)>);
 
 impl Streams {
     /// Streams that have had their first tokens; each produces `tokens` more unless it is canceled.
@@ -30,7 +30,9 @@ impl Streams {
         let mut streams: Vec<Generation> = (0..count).map(start).collect::<Result<_>>()?;
         for stream in &mut streams {
             let tokens = stream.filter(|event| matches!(event, Event::Token(_)));
-            assert_eq!(tokens.take(WARM).count(), WARM);
+            if tokens.take(WARM).count() < WARM {
+                return Err(Error::request("a stream", "ended before its first tokens"));
+            }
         }
         let watch = |stream: Generation| (stream.canceller(), thread::spawn(move || moments(stream)));
         Ok(Self(streams.into_iter().map(watch).collect()))
@@ -41,11 +43,11 @@ impl Streams {
     }
 
     /// The gaps between tokens from `begin` to `end`, stream by stream.
-    fn gaps(self, begin: Instant, end: Option<Instant>) -> Vec<Vec<Gap>> {
-        let of_stream = |(_, watch): (_, JoinHandle<Vec<Instant>>)| {
-            let times = watch.join().expect("a stream");
+    fn gaps(self, begin: Instant, end: Option<Instant>) -> Result<Vec<Vec<Gap>>> {
+        let of_stream = |(_, watch): (_, JoinHandle<Result<Vec<Instant>>>)| {
+            let times = watch.join().expect("a stream")?;
             let pairs = times.windows(2).map(|pair| (pair[0], pair[1]));
-            pairs.filter(|pair| pair.1 > begin && end.is_none_or(|end| pair.0 < end)).collect()
+            Ok(pairs.filter(|pair| pair.1 > begin && end.is_none_or(|end| pair.0 < end)).collect())
         };
         self.0.into_iter().map(of_stream).collect()
     }
@@ -65,7 +67,7 @@ fn lengths(gaps: &[Gap], disturbed: &Disturbed) -> (Vec<f64>, Vec<f64>) {
 fn first_token(engine: &Engine, sequence: usize, length: usize) -> Result<f64> {
     let begin = Instant::now();
     let generation = submit(engine, sequence, length, 1)?;
-    Ok(milliseconds(begin, moments(generation)[0]))
+    Ok(milliseconds(begin, moments_of(1, generation)?[0]))
 }
 
 /// Gaps between tokens of streams, and the times of the prompts beside them.
@@ -89,11 +91,11 @@ impl Waits {
         // A gap ends with its second token.
         thread::sleep(Duration::from_millis(100));
         streams.cancel();
-        let beside = streams.gaps(begin, Some(end));
+        let beside = streams.gaps(begin, Some(end))?;
         let tokens = beside.iter().map(Vec::len).max().unwrap_or(0);
         self.beside.extend(beside.into_iter().flatten());
         let begin = Instant::now();
-        let alone = Streams::start(engine, count, tokens)?.gaps(begin, None);
+        let alone = Streams::start(engine, count, tokens)?.gaps(begin, None)?;
         self.alone.extend(alone.into_iter().flatten());
         Ok(())
     }
@@ -151,7 +153,7 @@ pub(crate) fn measure_first_tokens(arguments: &[String]) -> Result<Figures> {
     let waits = (0..SHORTS).map(|request| short_wait(&engine, request)).collect::<Result<Vec<_>>>()?;
     streams.cancel();
     let steps: Vec<f64> =
-        streams.gaps(begin, None).iter().flatten().map(|&(begin, end)| milliseconds(begin, end)).collect();
+        streams.gaps(begin, None)?.iter().flatten().map(|&(begin, end)| milliseconds(begin, end)).collect();
     let mut figures = Figures::default();
     figures.add("first token beside four streams, median ms", median(&waits));
     figures.add("first token beside four streams, p99 ms", percentile(&waits, 99));

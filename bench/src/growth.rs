@@ -11,7 +11,7 @@ const TOKENS: usize = 64;
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let engine = engine(&argument::<String>(arguments, 0, "MODEL")?)?;
-    moments(submit(&engine, 0, 64, 8)?);
+    moments(submit(&engine, 0, 64, 8)?)?;
     let mut figures = Figures::default();
     for length in numbers(arguments, 1, "LENGTHS")? {
         array::reset_peak_memory()?;

@@ -14,7 +14,7 @@ use mlx_core::sampling::Scratch;
 use mlx_core::weights::WeightPolicy;
 
 use crate::figures::{Figures, median};
-use crate::load::{argument, engine, milliseconds, moments, prompt, submit};
+use crate::load::{argument, engine, milliseconds, moments_of, prompt, submit};
 use crate::sampling::{history, options, sampler};
 
 const TOKENS: usize = 100;
@@ -49,7 +49,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 
 /// Microseconds between the tokens of one stream.
 fn engine_gaps(engine: &Engine, sequence: usize) -> Result<Vec<f64>> {
-    let times = moments(submit(engine, sequence, PROMPT, TOKENS)?);
+    let times = moments_of(TOKENS, submit(engine, sequence, PROMPT, TOKENS)?)?;
     Ok(times.windows(2).map(|pair| microseconds(pair[0], pair[1])).collect())
 }
 

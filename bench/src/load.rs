@@ -4,7 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Instant;
 
-use mlx_core::engine::{Engine, EngineOptions, Event, Generation, RequestOptions, Speculate};
+use mlx_core::engine::{Engine, EngineOptions, Event, FinishReason, Generation, RequestOptions, Speculate};
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::{Error, Result};
 
@@ -57,10 +57,31 @@ pub(crate) fn submit(engine: &Engine, sequence: usize, length: usize, tokens: us
     engine.submit(engine.request(prompt, &greedy(tokens))?)
 }
 
-/// The times at which tokens arrived.
-pub(crate) fn moments(generation: Generation) -> Vec<Instant> {
-    let tokens = generation.filter(|event| matches!(event, Event::Token(_)));
-    tokens.map(|_| Instant::now()).collect()
+/// The times at which tokens arrived, or why the request failed. What is cancelled has those of before.
+pub(crate) fn moments(generation: Generation) -> Result<Vec<Instant>> {
+    let mut times = Vec::new();
+    for event in generation {
+        match event {
+            Event::Token(_) => times.push(Instant::now()),
+            Event::Done(end) => {
+                if let FinishReason::Error(why) = end.reason {
+                    return Err(Error::request("a measured request", format!("failed: {why}")));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(times)
+}
+
+/// The same of an answer that must have this number of tokens.
+pub(crate) fn moments_of(tokens: usize, generation: Generation) -> Result<Vec<Instant>> {
+    let times = moments(generation)?;
+    if times.len() == tokens {
+        return Ok(times);
+    }
+    let message = format!("gave {} of {tokens} tokens; the context is too short for it", times.len());
+    Err(Error::request("a measured request", message))
 }
 
 pub(crate) fn milliseconds(begin: Instant, end: Instant) -> f64 {

@@ -9,7 +9,7 @@ use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::sampling::{PenaltyOptions, SamplingOptions};
 
 use crate::figures::{Figures, median};
-use crate::load::{argument, engine_options, engine_with, greedy, milliseconds, moments, prompt};
+use crate::load::{argument, engine_options, engine_with, greedy, milliseconds, moments_of, prompt};
 use crate::sampling::{draws, microseconds, options, row};
 
 const TURNS: usize = 200;
@@ -86,8 +86,8 @@ fn added(with: Rival, without: Rival) -> Result<f64> {
 /// Microseconds of a token in one run. No two turns share a prefix.
 fn token_time(engine: &Engine, options: &RequestOptions, turn: usize) -> Result<f64> {
     let prompt = prompt(turn + 1, PROMPT, engine.spec().vocab_size);
-    let times = moments(engine.submit(engine.request(prompt, options)?)?);
-    Ok(milliseconds(times[0], times[times.len() - 1]) * 1e3 / (times.len() - 1) as f64)
+    let times = moments_of(TOKENS, engine.submit(engine.request(prompt, options)?)?)?;
+    Ok(milliseconds(times[0], times[TOKENS - 1]) * 1e3 / (TOKENS - 1) as f64)
 }
 
 fn search(width: usize) -> Result<f64> {

@@ -7,7 +7,7 @@ use mlx_core::engine::{EngineOptions, RequestOptions, Speculate};
 use mlx_core::{Error, Image, Result};
 
 use crate::figures::{Figures, median};
-use crate::load::{argument, engine_with, greedy, milliseconds, moments, prompt};
+use crate::load::{argument, engine_with, greedy, milliseconds, moments_of, prompt};
 
 const SIDE: u32 = 1024;
 /// Pixels of a side that become one token.
@@ -28,7 +28,7 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
         tokens.extend(prompt(question, QUESTION, vocabulary));
         let image = unreadable(Image::file(file.to_vec()).pixels())?;
         let options = RequestOptions { images: vec![image], ..greedy(1) };
-        let times = moments(engine.submit(engine.request(tokens, &options)?)?);
+        let times = moments_of(1, engine.submit(engine.request(tokens, &options)?)?)?;
         Ok(milliseconds(begin, times[0]))
     };
     let (mut unknown, mut known) = (Vec::new(), Vec::new());

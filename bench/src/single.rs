@@ -6,7 +6,7 @@ use mlx_core::Result;
 use mlx_core::engine::Engine;
 
 use crate::figures::{Figures, median};
-use crate::load::{argument, engine, milliseconds, moments, submit};
+use crate::load::{argument, engine, milliseconds, moments_of, submit};
 
 const PROMPT: usize = 512;
 const TOKENS: usize = 128;
@@ -20,13 +20,13 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
 
 /// The same of an engine that has just started.
 pub(crate) fn figures(engine: &Engine) -> Result<Figures> {
-    moments(submit(engine, 0, BEFORE, 8)?);
+    moments_of(8, submit(engine, 0, BEFORE, 8)?)?;
     let (mut prompts, mut answers) = (Vec::new(), Vec::new());
     for turn in 0..TIMES {
         let begin = Instant::now();
-        let first = moments(submit(engine, 1 + turn, PROMPT, 1)?)[0];
+        let first = moments_of(1, submit(engine, 1 + turn, PROMPT, 1)?)?[0];
         prompts.push(PROMPT as f64 * 1e3 / milliseconds(begin, first));
-        let times = moments(submit(engine, 100 + turn, BEFORE, TOKENS + 1)?);
+        let times = moments_of(TOKENS + 1, submit(engine, 100 + turn, BEFORE, TOKENS + 1)?)?;
         answers.push(TOKENS as f64 * 1e3 / milliseconds(times[0], times[TOKENS]));
     }
     let mut figures = Figures::default();
