@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mlx_core::distributed::{Key, Workers};
+use mlx_core::distributed::{Key, Parallel, Workers};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_tests::proxy::{Fault, Proxy};
-use mlx_tests::workers::{SILENCE, ThreadWorker, with_layers, workers};
+use mlx_tests::workers::{SILENCE, ThreadWorker, with_key_heads, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, model_folder, run};
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
@@ -36,17 +36,36 @@ fn wait_for(engine: &Engine) {
 #[test]
 fn every_stream_ends_and_the_engine_goes_on() {
     let _turn = cpu();
+    endure(with_layers("qwen3_5-f32", 8).path(), Parallel::Pipeline, 2);
+}
+
+#[test]
+fn so_it_is_where_a_machine_fails_in_the_middle_of_layers() {
+    let _turn = cpu();
+    endure(with_key_heads("gpt_oss-f32", 4).path(), Parallel::Tensor, 1);
+    endure(with_key_heads("llama-f32", 4).path(), Parallel::Tensor, 3);
+}
+
+/// Does to the last of `count` workers what a network can, in the middle of answers.
+fn endure(folder: &Path, parallel: Parallel, count: usize) {
     let rounds = std::env::var("FAULT_ROUNDS").map_or(8, |text| text.parse().expect("a number"));
-    let folder = with_layers("qwen3_5-f32", 8);
-    let alone = Engine::start(folder.path(), &EngineOptions::default(), |_, _| {}).expect("it loads");
-    let prompts = prompts();
-    let expected: Vec<Vec<u32>> = prompts.iter().map(|it| run(&alone, it, &greedy(60)).ids()).collect();
-    drop(alone);
-    let there = [ThreadWorker::start(folder.path()), ThreadWorker::start(folder.path())];
-    let proxy = Proxy::start(there[1].address);
-    let engine = Engine::start(folder.path(), &options(&[there[0].address, proxy.address]), |_, _| {})
-        .expect("all are there");
+    let there: Vec<ThreadWorker> = (0..count).map(|_| ThreadWorker::start(folder)).collect();
+    let proxy = Proxy::start(there[count - 1].address);
+    let mut addresses: Vec<SocketAddr> = there.iter().map(|worker| worker.address).collect();
+    addresses[count - 1] = proxy.address;
+    let workers = Workers { parallel, ..workers(&addresses) };
+    let options = EngineOptions { workers: Some(workers), ..EngineOptions::default() };
+    let engine = Engine::start(folder, &options, |_, _| {}).expect("all are there");
     let idle = engine.stats();
+    let prompts = prompts();
+    let expected: Vec<Vec<u32>> = match parallel {
+        Parallel::Pipeline => {
+            let alone = Engine::start(folder, &EngineOptions::default(), |_, _| {}).expect("it loads");
+            prompts.iter().map(|it| run(&alone, it, &greedy(60)).ids()).collect()
+        }
+        // The order of sums is another one.
+        Parallel::Tensor => prompts.iter().map(|it| run(&engine, it, &greedy(60)).ids()).collect(),
+    };
     let (mut dice, mut failed, mut whole) = (Dice::new(7), 0, 0);
     for round in 0..rounds {
         let fault = FAULTS[round % FAULTS.len()];
@@ -62,7 +81,7 @@ fn every_stream_ends_and_the_engine_goes_on() {
             let ids = outcome.ids();
             match &outcome.finished.reason {
                 FinishReason::Error(message) => {
-                    assert!(message.contains("rank 2"), "{message}");
+                    assert!(message.contains(&format!("rank {count}")), "{message}");
                     assert!(expected.starts_with(&ids), "round {round}: a token is wrong");
                     failed += 1;
                 }

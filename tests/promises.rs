@@ -47,6 +47,7 @@ mod spans;
 mod speculation;
 mod template_bombs;
 mod template_random;
+mod tensor;
 mod text;
 mod tool_grammars;
 mod two_way_pictures;

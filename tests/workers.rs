@@ -4,11 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use mlx_tests::server::Server;
+use mlx_tests::worker_process::WorkerProcess;
 use mlx_tests::workers::with_layers;
 use mlx_tests::{model_copy, model_folder};
 use serde_json::{Value, json};
@@ -18,43 +19,6 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// Within this time an answer ends, and a worker that is back is used again.
 const SOON: Duration = Duration::from_secs(30);
-
-/// A running `mlx worker`.
-struct Worker {
-    child: Child,
-    port: String,
-}
-
-impl Worker {
-    fn start(folder: &Path, port: &str) -> Self {
-        let mut command = Command::new(MLX);
-        command.args(["worker", "--port", port, "--worker-key-file"]).arg(folder.join("key"));
-        command.arg("-m").arg(folder).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        let first = lines.next().expect("a line").expect("text");
-        let port = first
-            .strip_prefix("listening on 127.0.0.1:")
-            .and_then(|rest| rest.split_whitespace().next())
-            .unwrap_or_else(|| panic!("{first}"))
-            .to_owned();
-        // Read to the end, so that a full pipe does not block the worker.
-        thread::spawn(move || lines.for_each(drop));
-        Self { child, port }
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
 
 fn request(tokens: usize, stream: bool) -> Value {
     json!({
@@ -97,7 +61,7 @@ fn an_answer_ends_with_an_error_when_a_worker_is_killed_or_stopped_and_the_serve
     object["max_position_embeddings"] = 8192.into();
     std::fs::write(&config, object.to_string()).expect("it can be written");
     std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
-    let mut worker = Worker::start(folder.path(), "0");
+    let mut worker = WorkerProcess::start(MLX, folder.path(), "0");
     let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("localhost:{}", worker.port)] }]);
     std::fs::write(folder.path().join("hosts.json"), hosts.to_string()).expect("it can be written");
     let path = |name: &str| folder.path().join(name).to_str().expect("utf-8").to_owned();
@@ -113,7 +77,7 @@ fn an_answer_ends_with_an_error_when_a_worker_is_killed_or_stopped_and_the_serve
     let refused = server.post("/v1/completions", &request(5, false));
     assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("machine_away")));
     assert!(refused.find("retry-after").is_some());
-    worker = Worker::start(folder.path(), &worker.port.clone());
+    worker = WorkerProcess::start(MLX, folder.path(), &worker.port.clone());
     wait_until_ready(&server);
     assert_eq!(answer(&server), expected, "the worker was started again");
 

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use clap::Args;
 use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
-use mlx_core::inspect::{Division, EXAMPLE, Inspection, VisionSummary, divide, inspect};
+use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
 use mlx_core::size;
 use mlx_options::LoadArgs;
 use serde_json::{Map, Value, json};
 
+use self::distributed::Divisions;
 use crate::bars;
 use crate::exit_code::Failure;
 use crate::model_args::{ModelName, adapters};
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     options.adapters = adapters(args.adapter.as_deref())?;
     let folder = args.model.folder()?;
     let found = inspect(&folder, &options)?;
-    let division = args.ranks.map(|ranks| divide(&folder, &options, ranks)).transpose()?;
+    let division = args.ranks.map(|ranks| Divisions::of(&folder, &options, ranks)).transpose()?;
     let text = if args.json {
         format!("{}\n", to_json(&found, division.as_ref()))
     } else {
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 }
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
-fn to_json(found: &Inspection, division: Option<&Division>) -> Value {
+fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
     let Inspection { spec, kinds, adapters, vision, device, room } = found;
     let adapter = |adapter: &AdapterSummary| {
         json!({
@@ -134,7 +135,7 @@ fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
     }
 }
 
-fn to_text(found: &Inspection, division: Option<&Division>) -> String {
+fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     let Inspection { spec, kinds, adapters, vision, device, room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
-use mlx_core::distributed::{Key, PORT, Worker, WorkerEvent};
+use mlx_core::distributed::{Key, PORT, Parallel, Worker, WorkerEvent};
 use mlx_core::size;
 use mlx_options::{ByteSize, printable};
 
@@ -103,9 +103,12 @@ fn in_words(event: &WorkerEvent) -> String {
     match event {
         WorkerEvent::Joined { from } => format!("rank 0 has come from {from}"),
         WorkerEvent::Loading { read, total } => format!("read {} of {}", size(*read), size(*total)),
-        WorkerEvent::Ready { rank, ranks, layers: [first, end], weight_bytes } => {
-            let last = end - 1;
-            format!("ready as rank {rank} of {ranks}: layers {first} to {last}, {}", size(*weight_bytes))
+        WorkerEvent::Ready { rank, ranks, parallel, layers: [first, end], weight_bytes } => {
+            let what = match parallel {
+                Parallel::Pipeline => format!("layers {first} to {}", end - 1),
+                Parallel::Tensor => format!("a part of each of {end} layers"),
+            };
+            format!("ready as rank {rank} of {ranks}: {what}, {}", size(*weight_bytes))
         }
         WorkerEvent::Left { reason } => format!("rank 0 is gone: {}", printable(reason)),
     }

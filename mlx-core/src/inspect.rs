@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::adapter::AdapterSummary;
 use crate::backend;
-use crate::distributed::{self, Plan};
+use crate::distributed::{self, Parallel, Plan};
 use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
 use crate::folder::expect_folder;
@@ -56,11 +56,11 @@ pub struct Division {
 }
 
 /// Divides the model in `folder` among `ranks` machines with engines of these options.
-pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Division> {
+pub fn divide(folder: &Path, options: &EngineOptions, ranks: usize, parallel: Parallel) -> Result<Division> {
     options.expect_divisible()?;
     expect_folder(folder)?;
     let budget = options.memory_budget.map_or_else(backend::default_memory_budget, Ok)?;
-    let plan = distributed::plan(folder, options.weights()?, ranks, budget)?;
+    let plan = distributed::plan(folder, options.weights()?, (ranks, parallel), budget)?;
     let room = MemoryFit::of(&options.bounded(plan.spec.clone()), None, plan.vision, options)?;
     Ok(Division { plan, room })
 }

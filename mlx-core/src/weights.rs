@@ -2,7 +2,10 @@
 
 mod adapted;
 pub(crate) mod checkpoint;
+mod cut;
 mod floats;
+mod shard;
+mod sharded;
 mod shared;
 mod survey;
 
@@ -22,6 +25,7 @@ pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
 pub use floats::{FloatPolicy, WeightPolicy};
+pub(crate) use shard::{Exchange, Shard};
 pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
 
@@ -53,6 +57,8 @@ pub struct Weights<'a> {
     adapter: Option<Adapter>,
     /// The names in the files of tensors that the adapter has replaced.
     replaced: BTreeSet<String>,
+    /// This machine's place among those that have parts of the same layers, if others have.
+    shard: Option<Shard>,
 }
 
 impl<'a> Weights<'a> {
@@ -84,6 +90,7 @@ impl<'a> Weights<'a> {
             reuses: false,
             adapter: None,
             replaced: BTreeSet::new(),
+            shard: None,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx_core::distributed::{Key, Workers};
+use mlx_core::distributed::{Key, Parallel, Workers};
 use mlx_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,11 @@ pub struct WorkersArgs {
     /// of the others
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_HOSTFILE")]
     pub hostfile: Option<PathBuf>,
+
+    /// How the model is divided: pipeline (some layers each; any model), or tensor (a part of every layer each, all at work at the same
+    /// time, and two waits a layer for the network) [default: pipeline]
+    #[arg(long, help_heading = "Several machines", value_name = "HOW", env = "MLX_PARALLEL")]
+    pub parallel: Option<Parallel>,
 
     /// The key that the workers have, too: a file with one line
     #[arg(long, help_heading = "Several machines", value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
@@ -33,6 +38,7 @@ impl WorkersArgs {
         let Some(hostfile) = &self.hostfile else { return self.expect_unused().map(|()| None) };
         let key = self.worker_key_file.as_deref().map(Key::read).transpose()?;
         let workers = Workers::read(hostfile, key.unwrap_or_default())?;
+        let workers = Workers { parallel: self.parallel.unwrap_or_default(), ..workers };
         Ok(Some(match self.worker_timeout {
             Some(timeout) => workers.with_timeout(timeout.duration())?,
             None => workers,
@@ -53,6 +59,11 @@ impl WorkersArgs {
             && self.worker_timeout != variable("MLX_WORKER_TIMEOUT").and_then(|text| text.parse().ok())
         {
             return useless("worker_timeout");
+        }
+        if self.parallel.is_some()
+            && self.parallel != variable("MLX_PARALLEL").and_then(|text| text.parse().ok())
+        {
+            return useless("parallel");
         }
         Ok(())
     }

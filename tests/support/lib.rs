@@ -12,6 +12,7 @@ pub mod server;
 pub mod successors;
 pub mod tensors;
 pub mod validator;
+pub mod worker_process;
 pub mod workers;
 
 use std::path::{Path, PathBuf};
@@ -73,8 +74,16 @@ pub fn model_folder(name: &str) -> PathBuf {
 /// # Panics
 /// When the copy cannot be made.
 pub fn model_copy(name: &str) -> tempfile::TempDir {
+    copied(&model_folder(name))
+}
+
+/// A copy of the files of a folder.
+///
+/// # Panics
+/// When they cannot be copied.
+pub fn copied(folder: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder");
-    for entry in std::fs::read_dir(model_folder(name)).expect("the fixture is in the repository") {
+    for entry in std::fs::read_dir(folder).expect("the fixture is in the repository") {
         let path = entry.expect("the folder can be listed").path();
         let name = path.file_name().expect("a file has a name");
         std::fs::copy(&path, copy.path().join(name)).expect("the file can be copied");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mlx_core::distributed::{Key, Worker, Workers};
 use serde_json::{Value, json};
 
-use crate::{model_copy, tensors};
+use crate::{Dice, model_copy, tensors};
 
 /// After how long without a word machines of tests give each other up.
 pub const SILENCE: Duration = Duration::from_secs(2);
@@ -99,6 +99,67 @@ pub fn with_layers(name: &str, layers: usize) -> tempfile::TempDir {
         for copy in (layer + own..layers).step_by(own) {
             all.insert(format!("{before}.layers.{copy}.{part}"), tensor.clone());
         }
+    }
+    tensors::write(&path, &all);
+    folder
+}
+
+/// A copy of a tiny checkpoint whose heads of keys and values are there several times, so that there are so many of them. It computes the
+/// same.
+///
+/// # Panics
+/// When it is not a checkpoint of one file, or cannot be written.
+pub fn with_key_heads(name: &str, heads: usize) -> tempfile::TempDir {
+    let folder = model_copy(name);
+    let config_path = folder.path().join("config.json");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(&config_path).expect("a config")).expect("json");
+    let own = config["num_key_value_heads"].as_u64().expect("a number") as usize;
+    config["num_key_value_heads"] = json!(heads);
+    std::fs::write(&config_path, config.to_string()).expect("it can be written");
+    let path = folder.path().join("model.safetensors");
+    let mut all = tensors::read(&path);
+    for (name, (_, shape, bytes)) in &mut all {
+        if name.contains("self_attn.k_proj.") || name.contains("self_attn.v_proj.") {
+            shape[0] = shape[0] / own * heads;
+            let of_head = bytes.len() / own;
+            *bytes = bytes.chunks(of_head).flat_map(|head| head.repeat(heads / own)).collect();
+        }
+    }
+    tensors::write(&path, &all);
+    folder
+}
+
+/// A copy of a tiny llama with random weights whose rows are wide enough to be read in parts, of so many layers.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn wide_llama(layers: usize) -> tempfile::TempDir {
+    let [hidden, heads, key_heads, head, inner] = [64, 4, 2, 512, 2048];
+    let folder = with_layers("llama-f32", layers);
+    let config_path = folder.path().join("config.json");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(&config_path).expect("a config")).expect("json");
+    for (name, value) in [("hidden_size", hidden), ("head_dim", head), ("intermediate_size", inner)] {
+        config[name] = json!(value);
+    }
+    std::fs::write(&config_path, config.to_string()).expect("it can be written");
+    let path = folder.path().join("model.safetensors");
+    let mut all = tensors::read(&path);
+    let mut dice = Dice::new(3);
+    for (name, (_, shape, bytes)) in &mut all {
+        let part = name.rsplit('.').nth(1).expect("a name with parts");
+        *shape = match part {
+            "q_proj" => vec![heads * head, hidden],
+            "k_proj" | "v_proj" => vec![key_heads * head, hidden],
+            "o_proj" => vec![hidden, heads * head],
+            "gate_proj" | "up_proj" => vec![inner, hidden],
+            "down_proj" => vec![hidden, inner],
+            _ if shape.len() == 2 => vec![shape[0], hidden],
+            _ => vec![hidden],
+        };
+        let values = (0..shape.iter().product()).map(|_| dice.below(1000) as f32 / 10_000.0 - 0.05);
+        *bytes = values.flat_map(f32::to_le_bytes).collect();
     }
     tensors::write(&path, &all);
     folder

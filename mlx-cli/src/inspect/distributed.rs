@@ -1,13 +1,42 @@
 //! What `mlx inspect --ranks` says of a model on several machines.
 
-use mlx_core::distributed::Share;
-use mlx_core::engine::MemoryFit;
-use mlx_core::inspect::Division;
+use std::path::Path;
+
+use mlx_core::distributed::{Parallel, Share};
+use mlx_core::engine::{EngineOptions, MemoryFit};
+use mlx_core::inspect::{Division, divide};
 use mlx_core::size;
+use mlx_options::describe;
 use serde_json::{Value, json};
 
+use crate::exit_code::Failure;
+
+/// A model on several machines in both ways; by parts of every layer if it can be divided so, or else why it cannot.
+pub(super) struct Divisions {
+    pipeline: Division,
+    tensor: Result<Division, String>,
+}
+
+impl Divisions {
+    /// The model in `folder` among `ranks` machines, with engines of these options.
+    pub(super) fn of(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Self, Failure> {
+        let pipeline = divide(folder, options, ranks, Parallel::Pipeline)?;
+        let tensor = divide(folder, options, ranks, Parallel::Tensor);
+        Ok(Self { pipeline, tensor: tensor.map_err(|error| describe(&error)) })
+    }
+}
+
 /// The object in the field `distributed` of `--json`.
-pub(super) fn to_json(division: &Division) -> Value {
+pub(super) fn to_json(divisions: &Divisions) -> Value {
+    let mut object = of_division(&divisions.pipeline);
+    object["tensor"] = match &divisions.tensor {
+        Ok(division) => of_division(division),
+        Err(refusal) => json!({ "refusal": refusal }),
+    };
+    object
+}
+
+fn of_division(division: &Division) -> Value {
     let Division { plan, room } = division;
     let share = |(rank, share): (usize, &Share)| {
         json!({
@@ -22,6 +51,7 @@ pub(super) fn to_json(division: &Division) -> Value {
         "ranks": plan.shares.iter().enumerate().map(share).collect::<Vec<_>>(),
         "crossings_per_token": plan.crossings,
         "bytes_per_crossing": plan.hidden_bytes,
+        "bytes_per_token": plan.token_bytes,
         "bytes_for_sequences": room.shared,
         "longest_sequence": room.longest,
         "full_contexts": room.full_contexts,
@@ -30,32 +60,41 @@ pub(super) fn to_json(division: &Division) -> Value {
 }
 
 /// The lines of the table.
-pub(super) fn to_lines(division: &Division) -> Vec<(&'static str, String)> {
-    let Division { plan, room } = division;
-    let mut lines: Vec<(&'static str, String)> =
-        plan.shares.iter().enumerate().map(|(rank, share)| ("", about(rank, share))).collect();
-    lines[0].0 = "on machines";
-    lines.push(("what fits", what_fits(room)));
-    let all = plan.crossings as u64 * plan.hidden_bytes;
-    lines.push((
-        "a token costs",
-        format!(
-            "{} crossings of {}, {} in all, one after the other, beside the time of all layers",
-            plan.crossings,
-            size(plan.hidden_bytes),
-            size(all)
-        ),
-    ));
-    lines.push((
-        "",
-        "machines are no faster together than one: this is for models that do not fit".to_owned(),
-    ));
+pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
+    let mut lines = of_plan("on machines", &divisions.pipeline, "the time of all layers");
+    let note = "machines are no faster together than one: this is for models that do not fit";
+    lines.push(("", note.to_owned()));
+    match &divisions.tensor {
+        Ok(division) => lines.extend(of_plan("with tensor", division, "the time of a part of each layer")),
+        Err(refusal) => lines.push(("with tensor", format!("not possible: {refusal}"))),
+    }
     lines
 }
 
-fn about(rank: usize, share: &Share) -> String {
+fn of_plan(name: &'static str, division: &Division, beside: &str) -> Vec<(&'static str, String)> {
+    let Division { plan, room } = division;
+    let shares = plan.shares.iter().enumerate();
+    let mut lines: Vec<(&'static str, String)> =
+        shares.map(|(rank, share)| ("", about(rank, plan.parallel, share))).collect();
+    lines[0].0 = name;
+    lines.push(("what fits", what_fits(room)));
+    let cost = format!(
+        "{} crossings of {}, one after the other, {} through rank 0, beside {beside}",
+        plan.crossings,
+        size(plan.hidden_bytes),
+        size(plan.token_bytes)
+    );
+    lines.push(("a token costs", cost));
+    lines
+}
+
+fn about(rank: usize, parallel: Parallel, share: &Share) -> String {
     let (first, last) = (share.layers.start, share.layers.end - 1);
-    let layers = if first == last { format!("layer {first}") } else { format!("layers {first} to {last}") };
+    let layers = match parallel {
+        Parallel::Tensor => format!("a part of each of {} layers", share.layers.len()),
+        Parallel::Pipeline if first == last => format!("layer {first}"),
+        Parallel::Pipeline => format!("layers {first} to {last}"),
+    };
     let ends = if rank == 0 { ", the embedding and the head" } else { "" };
     let (weights, cache) = (size(share.weight_bytes), size(share.cache_bytes_per_token));
     format!("rank {rank}: {layers}{ends}: {weights}, and {cache} for a token's cache")

@@ -91,6 +91,15 @@ impl Connection {
         write(&self.writer, &frame::encode(message, payload)?)
     }
 
+    /// The same where the other side may be at work before it reads the message: it is given up only if nothing has come from it, either.
+    pub(super) fn send_late(&mut self, message: &impl Serialize, payload: &[u8]) -> Outcome<()> {
+        let (frame, writer) = (frame::encode(message, payload)?, Arc::clone(&self.writer));
+        write_while(&writer, &frame, || {
+            self.read(Duration::ZERO)?;
+            Ok(self.heard.elapsed() < self.timeout)
+        })
+    }
+
     /// The next message, or `None` if none has come until then. What has come before this call is looked at in any case.
     pub(super) fn receive<T: DeserializeOwned>(&mut self, until: Instant) -> Outcome<Option<(T, Vec<u8>)>> {
         let mut has_read = false;
@@ -146,15 +155,20 @@ impl Connection {
 }
 
 fn write(writer: &Mutex<Writer>, frame: &[u8]) -> Outcome<()> {
+    write_while(writer, frame, || Ok(false))
+}
+
+/// Writes a whole frame. Where the other side takes nothing, `is_there` says whether to go on.
+fn write_while(writer: &Mutex<Writer>, frame: &[u8], is_there: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-    writer.write(frame).inspect_err(|_| {
+    writer.write(frame, is_there).inspect_err(|_| {
         // A part may have been written: nothing can follow it.
         writer.stream.shutdown(Shutdown::Both).ok();
     })
 }
 
 impl Writer {
-    fn write(&mut self, frame: &[u8]) -> Outcome<()> {
+    fn write(&mut self, frame: &[u8], mut is_there: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
         let failed = |error: std::io::Error| format!("could not be written to: {error}");
         let begun = Instant::now();
         let mut rest = frame;
@@ -169,7 +183,9 @@ impl Writer {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) && begun.elapsed() < self.whole => {
-                    return Err(format!("took nothing for {:.1} s", self.stalled.as_secs_f64()));
+                    if !is_there()? {
+                        return Err(format!("took nothing for {:.1} s", self.stalled.as_secs_f64()));
+                    }
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(failed(error)),

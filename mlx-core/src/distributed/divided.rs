@@ -1,4 +1,4 @@
-//! A model that several machines hold together, each some of its layers: what the parts take, and loading one.
+//! A model that several machines hold together, each some of its layers or a part of each: what the parts take, and loading one.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,12 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::cache::{LayerKinds, SequenceState, Variant};
 use crate::error::Result;
+use crate::model::part;
 use crate::model::{
-    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelSpec, VisionFootprint,
+    self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelPart, ModelSpec, VisionFootprint,
 };
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Progress, WeightPolicy, Weights};
+use crate::weights::{Progress, Shard as ShardPlace, WeightPolicy, Weights};
 
 /// How much of each tensor goes into [`Divided::identity`].
 const SAMPLE: usize = 64;
@@ -31,7 +32,7 @@ pub(super) struct Divided {
 impl Divided {
     /// Reads the headers of the files in `folder`.
     pub(super) fn open(folder: &Path, policy: WeightPolicy) -> Result<Self> {
-        let (spec, config, bytes) = model::survey_layers(folder, policy)?;
+        let (spec, config, bytes) = part::survey_layers(folder, policy)?;
         let vision = model::survey_vision(folder, policy).and_then(Result::ok);
         Ok(Self { folder: folder.to_path_buf(), policy, config, spec, bytes, vision })
     }
@@ -72,21 +73,32 @@ impl Divided {
         !self.config.layers[layer..].iter().any(LayerConfig::extends)
     }
 
-    /// What sequences and passes take on a machine that has these layers.
-    pub(super) fn footprint(&self, range: &Range<usize>) -> Footprint {
-        Footprint::new(&self.config.of_layers(range), self.bytes.float)
+    /// What a machine with these layers has.
+    pub(super) fn stage(&self, layers: &Range<usize>) -> Share {
+        let has_ends = layers.start == 0;
+        let ends = if has_ends { self.bytes.ends } else { 0 };
+        Share {
+            part: ModelPart { layers: layers.clone(), has_ends },
+            weight_bytes: ends + self.bytes.layers[layers.clone()].iter().sum::<u64>(),
+            footprint: Footprint::new(&self.config.of_layers(layers), self.bytes.float),
+        }
     }
 
-    /// What they take at most on one of several machines.
-    pub(super) fn widest_footprint(&self, ranges: &[Range<usize>]) -> Footprint {
-        let footprints = ranges.iter().map(|range| self.footprint(range));
-        footprints.reduce(Footprint::or).unwrap_or(self.spec.footprint)
+    /// What `rank` of `ranks` machines has if each has a part of every layer.
+    pub(super) fn shard(&self, rank: usize, ranks: usize) -> Result<Share> {
+        let (config, bytes) = part::survey_shard(&self.folder, self.policy, rank, ranks)?;
+        let has_ends = rank == 0;
+        let ends = if has_ends { bytes.ends } else { 0 };
+        Ok(Share {
+            part: ModelPart { layers: 0..config.layers.len(), has_ends },
+            weight_bytes: ends + bytes.layers.iter().sum::<u64>(),
+            footprint: Footprint::new(&config, bytes.float).adding_up(config.hidden_size, ranks),
+        })
     }
 
-    /// Bytes on the device of the weights of a machine that has these layers.
-    pub(super) fn bytes(&self, range: &Range<usize>) -> u64 {
-        let ends = if range.start == 0 { self.bytes.ends } else { 0 };
-        ends + self.bytes.layers[range.clone()].iter().sum::<u64>()
+    /// How many sums of hidden states a pass needs if each machine has a part of every layer.
+    pub(super) fn sums(&self) -> usize {
+        self.config.sums()
     }
 
     /// The kinds of all layers.
@@ -116,8 +128,27 @@ impl Divided {
         Ok(hash.digest128())
     }
 
-    /// Loads some layers, and what is around all of them with the first one.
-    pub(super) fn load(&self, range: &Range<usize>, progress: Progress) -> Result<Decoder> {
-        model::load_layers(&self.folder, range, self.policy, progress)
+    /// Loads a machine's part, with a place that of every layer which the machine of that place has.
+    pub(super) fn load(
+        &self,
+        part: &ModelPart,
+        place: Option<ShardPlace>,
+        progress: Progress,
+    ) -> Result<Decoder> {
+        part::load_part(&self.folder, part, place, self.policy, progress)
     }
+}
+
+/// What one machine has of a model.
+pub(super) struct Share {
+    pub(super) part: ModelPart,
+    /// Bytes of its weights on the device, without those of a vision tower.
+    pub(super) weight_bytes: u64,
+    /// What sequences and passes take there.
+    pub(super) footprint: Footprint,
+}
+
+/// What sequences and passes take at most on one of several machines.
+pub(super) fn widest(shares: &[Share]) -> Option<Footprint> {
+    shares.iter().map(|share| share.footprint).reduce(Footprint::or)
 }

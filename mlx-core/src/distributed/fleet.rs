@@ -4,8 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use safetensors::Dtype;
+
+use super::connection::Outcome;
 use super::link::Link;
 use super::message::{Reply, Request};
+use super::sum::sum;
 use crate::cache::{Holders, LayersView, StateChange};
 use crate::error::{Error, Result};
 
@@ -54,15 +58,52 @@ impl Fleet {
 
     /// What the worker at this place answers. After an answer that makes no sense, too, it is taken for lost.
     pub(super) fn call(&self, place: usize, request: &Request, payload: &[u8]) -> Result<(Reply, Vec<u8>)> {
+        self.with(place, |link| link.call(request, payload))
+    }
+
+    /// Asks the worker at this place something, as all others.
+    pub(super) fn send(&self, place: usize, request: &Request, payload: &[u8]) -> Result<()> {
+        self.with(place, |link| link.send(request, payload))
+    }
+
+    /// What the worker at this place answers next.
+    pub(super) fn receive(&self, place: usize) -> Result<(Reply, Vec<u8>)> {
+        self.with(place, Link::receive)
+    }
+
+    fn with<T>(&self, place: usize, speak: impl FnOnce(&mut Link) -> Outcome<T>) -> Result<T> {
         if let Some(message) = self.outage() {
             return Err(Error::Distributed(message));
         }
         let outcome = {
             let mut links = lock(&self.links);
-            let outcome = links[place].call(request, payload);
+            let outcome = speak(&mut links[place]);
             outcome.map_err(|message| format!("{} {message}", links[place].name()))
         };
         outcome.map_err(|message| self.lose(message))
+    }
+
+    /// The number of workers.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.links).len()
+    }
+
+    /// Adds the parts of all workers to `part`, in the order of their ranks, and tells them the sum.
+    pub(super) fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
+        let mut parts = vec![part];
+        for place in 0..self.count() {
+            match self.receive(place)? {
+                (Reply::Partial, other) if other.len() == parts[0].len() => parts.push(other),
+                (Reply::Failed { message }, _) => return Err(self.lose_by(place, &message)),
+                _ => return Err(self.senseless(place)),
+            }
+        }
+        let unknown = || self.lose(format!("rank 0 has {dtype:?} to be added up"));
+        let sum = sum(dtype, &parts).ok_or_else(unknown)?;
+        for place in 0..self.count() {
+            self.send(place, &Request::Sum, &sum)?;
+        }
+        Ok(sum)
     }
 
     /// Takes all workers for lost: none of them holds a state any more.
@@ -75,6 +116,12 @@ impl Fleet {
             *presence = Presence::Lost { message: message.clone(), is_known: false, looked: Instant::now() };
         }
         Error::Distributed(message)
+    }
+
+    /// The same where a worker could not go on in the middle of what all do together.
+    pub(super) fn lose_by(&self, place: usize, message: &str) -> Error {
+        let name = lock(&self.links)[place].name();
+        self.lose(format!("{name} could not go on: {message}"))
     }
 
     /// The same for an answer that makes no sense.

@@ -186,8 +186,19 @@ impl Link {
     /// # Errors
     /// It is away, and what it held is lost.
     pub(super) fn call(&mut self, request: &Request, payload: &[u8]) -> Outcome<(Reply, Vec<u8>)> {
+        self.send(request, payload)?;
+        self.receive()
+    }
+
+    /// Asks it something.
+    pub(super) fn send(&mut self, request: &Request, payload: &[u8]) -> Outcome<()> {
         let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
-        connection.send(request, payload)?;
+        connection.send(request, payload)
+    }
+
+    /// What it answers next.
+    pub(super) fn receive(&mut self) -> Outcome<(Reply, Vec<u8>)> {
+        let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
         match connection.expect(REPLY_TIMEOUT)? {
             (Reply::Refused { message, .. }, _) => Err(message),
             answer => Ok(answer),

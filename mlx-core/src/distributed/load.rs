@@ -1,18 +1,21 @@
-//! Brings a model up on several machines: greets the workers, divides the layers, loads those of this machine and waits for the others.
+//! Brings a model up on several machines: greets the workers, divides the model, loads this machine's part and waits for the others.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::divided::Divided;
+use super::divided::{Divided, widest};
 use super::fleet::Fleet;
 use super::link::{Link, Refusal};
 use super::message::{Loaded, Part};
+use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
+use super::tensor::{Sums, TensorModel};
 use super::workers::Workers;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::weights::{Progress, WeightPolicy};
+use crate::weights::{Exchange, Progress, Shard, WeightPolicy};
 
 /// How often a worker that is not there yet is tried.
 const RETRY: Duration = Duration::from_millis(250);
@@ -34,13 +37,14 @@ pub(crate) fn load(
     for link in &mut links {
         budgets.push(greet(link, until)?);
     }
-    let ranges = plan::ranges(&divided, &budgets)?;
+    let shares = plan::shares(&divided, workers.parallel, &budgets)?;
     let identity = format!("{:032x}", divided.identity()?);
-    let parts = ranges[1..].iter().enumerate().map(|(place, layers)| Part {
+    let parts = shares[1..].iter().enumerate().map(|(place, share)| Part {
         identity: identity.clone(),
         rank: place + 1,
-        ranks: ranges.len(),
-        layers: layers.clone(),
+        ranks: shares.len(),
+        parallel: workers.parallel,
+        layers: share.part.layers.clone(),
         floats: policy.floats,
         keep_packed: policy.keep_packed,
     });
@@ -54,7 +58,10 @@ pub(crate) fn load(
         loaded
             .push(link.wait(part, Instant::now() + RETRY).map_err(|refusal| failed(link, &refusal.message))?);
     }
-    let local = divided.load(&ranges[0], progress)?;
+    let sums = Arc::new(Sums::default());
+    let shard = || Shard { rank: 0, ranks: shares.len(), exchange: Arc::clone(&sums) as Arc<dyn Exchange> };
+    let shard = (workers.parallel == Parallel::Tensor).then(shard);
+    let local = divided.load(&shares[0].part, shard, progress)?;
     let mut ready = Vec::new();
     for ((link, part), mut known) in links.iter_mut().zip(&parts).zip(loaded) {
         while known.is_none() {
@@ -63,7 +70,14 @@ pub(crate) fn load(
         }
         ready.extend(known);
     }
-    Ok(Box::new(PipelineModel::new(divided, local, ranges, Fleet::new(links), &ready)))
+    let (fleet, footprint) = (Fleet::new(links), widest(&shares).unwrap_or(divided.spec().footprint));
+    Ok(match workers.parallel {
+        Parallel::Tensor => Box::new(TensorModel::new(divided, (local, &sums), footprint, fleet, &ready)),
+        Parallel::Pipeline => {
+            let ranges = shares.into_iter().map(|share| share.part.layers).collect();
+            Box::new(PipelineModel::new(divided, local, ranges, footprint, fleet, &ready))
+        }
+    })
 }
 
 /// Greets a worker, which may come up only now.

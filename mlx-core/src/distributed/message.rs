@@ -5,12 +5,13 @@ use std::ops::Range;
 use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 
+use super::parallel::Parallel;
 use crate::cache::{LayersView, StateChange};
 use crate::model::Span;
 use crate::weights::FloatPolicy;
 
 /// Changes with every change of a message.
-pub(super) const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 5;
 
 /// The version of the program.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -36,6 +37,8 @@ pub(crate) enum Request {
     Load(Part),
     /// To run layers of a pass. Its hidden states are behind the message.
     Advance(Advance),
+    /// To go on in the middle of a layer: the sum of all [`Reply::Partial`] is behind the message.
+    Sum,
     /// To change a state.
     Change {
         /// The state.
@@ -60,7 +63,9 @@ pub(crate) struct Part {
     /// The worker's rank, from 1, and the number of all.
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
-    /// Its layers.
+    /// How the model is divided.
+    pub(crate) parallel: Parallel,
+    /// The layers that it has, or has a part of.
     pub(crate) layers: Range<usize>,
     /// How floats are held and computed in.
     pub(crate) floats: FloatPolicy,
@@ -134,6 +139,8 @@ pub(crate) enum Reply {
     },
     /// To [`Request::Load`].
     Ready(Loaded),
+    /// To [`Request::Advance`], in the middle of a layer: what this worker has of a sum is behind the message.
+    Partial,
     /// To [`Request::Advance`]. The hidden states are behind the message, of the same type and shape, if anything reads them.
     Advanced {
         /// The layer that comes next.

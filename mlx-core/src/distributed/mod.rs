@@ -1,5 +1,5 @@
-//! One model on several machines. Rank 0 has the first layers, the embedding, the head and the engine; workers have the layers behind them,
-//! and answer rank 0 over TCP. Hidden states go from rank 0 to each worker and back (decision 0041).
+//! One model on several machines. Rank 0 has the embedding, the head and the engine, and the first layers or a part of all of them; workers
+//! have the layers behind those or their own part of all, and answer rank 0 over TCP (decisions 0041 and 0042).
 
 mod connection;
 mod divided;
@@ -7,19 +7,25 @@ mod fleet;
 mod frame;
 mod hosts;
 mod key;
+mod line;
 mod link;
 mod load;
 mod message;
+mod parallel;
+mod pass;
 mod pipeline;
 mod plan;
 mod split;
 mod stage;
+mod sum;
+mod tensor;
 mod worker;
 mod workers;
 
 pub use hosts::{Host, PORT};
 pub use key::Key;
 pub(crate) use load::load;
+pub use parallel::Parallel;
 pub(crate) use plan::plan;
 pub use plan::{Plan, Share};
 pub use worker::{Worker, WorkerEvent};

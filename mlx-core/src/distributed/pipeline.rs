@@ -9,11 +9,12 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
 use super::fleet::Fleet;
-use super::message::{Advance, Loaded, Reply, Request};
+use super::message::{Loaded, Reply, Request};
+use super::pass::advance;
 use crate::array;
 use crate::cache::{RemoteLayers, SequenceState, Variant};
 use crate::error::{Error, Result};
-use crate::model::{Batch, Decoder, Model, ModelSpec, Pass};
+use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
 
 /// A model on several machines.
 pub(super) struct PipelineModel {
@@ -31,12 +32,13 @@ impl PipelineModel {
         divided: Divided,
         local: Decoder,
         ranges: Vec<Range<usize>>,
+        footprint: Footprint,
         fleet: Fleet,
         loaded: &[Loaded],
     ) -> Self {
         let mut spec = divided.spec().clone();
         spec.weight_bytes = local.spec().weight_bytes;
-        spec.footprint = divided.widest_footprint(&ranges);
+        spec.footprint = footprint;
         // A step that has begun here would wait for the one before it there.
         spec.first_half = 0;
         spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
@@ -54,25 +56,10 @@ impl PipelineModel {
         end: usize,
         states: &mut [&mut SequenceState],
     ) -> Result<()> {
-        let no_part = || Error::Distributed("a state has no part on other machines".into());
-        let ids = states.iter_mut().map(|state| state.remote_mut().ok_or_else(no_part)?.id());
-        let ids = ids.collect::<Result<Vec<u64>>>()?;
-        let (dtype, rows) = array::to_bytes(pass.hidden())?;
-        let shape: Vec<usize> = pass.hidden().shape().iter().map(|&size| size as usize).collect();
         let needs_hidden = end < self.spec.num_layers || pass.batch().needs_hidden();
-        let advance = Advance {
-            layers: pass.layer()..end,
-            states: ids,
-            position_shifts: states.iter().map(|state| state.position_shift()).collect(),
-            spans: pass.batch().spans().to_vec(),
-            axes: pass.batch().axes().to_vec(),
-            picture_rows: pass.batch().picture_rows().to_vec(),
-            per_span: pass.batch().is_per_span(),
-            dtype,
-            shape: shape.clone(),
-            needs_hidden,
-            released: self.fleet.take_released(place),
-        };
+        let (mut advance, rows) = advance(pass, pass.layer()..end, needs_hidden, states)?;
+        advance.released = self.fleet.take_released(place);
+        let (dtype, shape) = (advance.dtype, advance.shape.clone());
         let expected = if needs_hidden { rows.len() } else { 0 };
         let (reply, rows) = self.fleet.call(place, &Request::Advance(advance), &rows)?;
         match reply {

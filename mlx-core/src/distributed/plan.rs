@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::divided::Divided;
+use super::divided::{self, Divided, widest};
 use super::hosts::MAX_MACHINES;
+use super::parallel::Parallel;
 use super::split::split;
 use crate::error::{Error, Result};
 use crate::freed::freed;
@@ -14,12 +15,16 @@ use crate::weights::WeightPolicy;
 /// A model on several machines of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
+    /// How it is divided.
+    pub parallel: Parallel,
     /// What each has, rank 0 first.
     pub shares: Vec<Share>,
-    /// How often the hidden states of a token cross between two machines.
+    /// How often the hidden states of a token cross between machines, one time after the other.
     pub crossings: usize,
     /// Bytes of one token's hidden states.
     pub hidden_bytes: u64,
+    /// Bytes of a token that rank 0 sends and receives.
+    pub token_bytes: u64,
     /// The model as an engine on rank 0 would reckon with it.
     pub(crate) spec: ModelSpec,
     /// Its vision tower.
@@ -29,7 +34,7 @@ pub struct Plan {
 /// What one machine has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Its layers.
+    /// Its layers, or those of which it has a part.
     pub layers: Range<usize>,
     /// Bytes of its weights on the device, without those of a vision tower.
     pub weight_bytes: u64,
@@ -38,7 +43,7 @@ pub struct Share {
 }
 
 /// Which layers machines with these budgets have, the first of which is rank 0.
-pub(super) fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
+fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usize>>> {
     let (may_begin, is_enough) =
         (|layer| divided.may_begin_at(layer), |range: &Range<usize>| divided.extend_states(range));
     let ends = divided.parts().ends + divided.vision().map_or(0, |vision| vision.weight_bytes);
@@ -52,27 +57,50 @@ pub(super) fn ranges(divided: &Divided, budgets: &[u64]) -> Result<Vec<Range<usi
     })
 }
 
+/// What machines with these budgets have, the first of which is rank 0.
+pub(super) fn shares(divided: &Divided, parallel: Parallel, budgets: &[u64]) -> Result<Vec<divided::Share>> {
+    match parallel {
+        Parallel::Pipeline => Ok(ranges(divided, budgets)?.iter().map(|it| divided.stage(it)).collect()),
+        Parallel::Tensor => (0..budgets.len()).map(|rank| divided.shard(rank, budgets.len())).collect(),
+    }
+}
+
 /// The plan of the model in `folder` for `ranks` machines of one kind, each of which may take `budget` bytes.
-pub(crate) fn plan(folder: &Path, policy: WeightPolicy, ranks: usize, budget: u64) -> Result<Plan> {
+pub(crate) fn plan(
+    folder: &Path,
+    policy: WeightPolicy,
+    (ranks, parallel): (usize, Parallel),
+    budget: u64,
+) -> Result<Plan> {
     let divided = Divided::open(folder, policy)?;
-    let most = divided.spec().num_layers.min(MAX_MACHINES);
+    let layers = divided.spec().num_layers;
+    let (what, most) = match parallel {
+        Parallel::Pipeline => (format!("a model of {layers} layers"), layers.min(MAX_MACHINES)),
+        Parallel::Tensor => ("a model".to_owned(), MAX_MACHINES),
+    };
     if !(2..=most).contains(&ranks) {
-        let layers = divided.spec().num_layers;
-        let message = format!("is {ranks}; a model of {layers} layers is divided among 2 to {most} machines");
+        let message = format!("is {ranks}; {what} is divided among 2 to {most} machines");
         return Err(Error::option("ranks", message));
     }
-    let ranges = ranges(&divided, &vec![1; ranks])?;
-    let share = |layers: &Range<usize>| {
-        let cache_bytes_per_token = divided.footprint(layers).per_token;
-        Share { layers: layers.clone(), weight_bytes: divided.bytes(layers), cache_bytes_per_token }
-    };
-    let shares: Vec<Share> = ranges.iter().map(share).collect();
+    let shares = shares(&divided, parallel, &vec![1; ranks])?;
     let mut spec = divided.spec().clone();
+    spec.footprint = widest(&shares).unwrap_or(spec.footprint);
+    let share = |share: divided::Share| Share {
+        layers: share.part.layers,
+        weight_bytes: share.weight_bytes,
+        cache_bytes_per_token: share.footprint.per_token,
+    };
+    let shares: Vec<Share> = shares.into_iter().map(share).collect();
     spec.weight_bytes = shares[0].weight_bytes;
-    spec.footprint = divided.widest_footprint(&ranges);
     let room = |share: &Share| (budget - freed(budget)).saturating_sub(share.weight_bytes);
     spec.room_elsewhere = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let vision = divided.vision();
-    Ok(Plan { shares, crossings: 2 * (ranks - 1), hidden_bytes, spec, vision })
+    // To each machine and back, one after the other; or to all at once, and for each sum back and to them again.
+    let (crossings, at_once) = match parallel {
+        Parallel::Pipeline => (2 * (ranks - 1), 1),
+        Parallel::Tensor => (1 + 2 * divided.sums(), ranks as u64 - 1),
+    };
+    let token_bytes = crossings as u64 * at_once * hidden_bytes;
+    Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, spec, vision })
 }

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-/// Divides layers of these bytes among machines with these budgets, in their order, so that the fullest machine is as empty as it can be.
-/// The first one also has `ends` bytes. `may_begin` says whether a machine's layers may begin with a layer, `is_enough` whether a machine
-/// may have just these. `None` if there is no such way, as where there are fewer layers than machines.
+/// Divides layers of these bytes among machines with these budgets, in their order, so that the fullest machine is as empty as it can be, and
+/// the others are as equally full as that allows. The first one also has `ends` bytes. `may_begin` says whether a machine's layers may begin
+/// with a layer, `is_enough` whether a machine may have just these. `None` if there is no such way, as where there are fewer layers than
+/// machines.
 pub(super) fn split(
     layers: &[u64],
     ends: u64,
@@ -12,37 +13,46 @@ pub(super) fn split(
     may_begin: impl Fn(usize) -> bool,
     is_enough: impl Fn(&Range<usize>) -> bool,
 ) -> Option<Vec<Range<usize>>> {
-    let count = layers.len();
-    let mut sums = vec![0; count + 1];
+    let mut sums = vec![0; layers.len() + 1];
     for (layer, bytes) in layers.iter().enumerate() {
         sums[layer + 1] = sums[layer] + bytes;
     }
-    // How full the fullest machine is if the first machines have the layers before an end, and where the last of them begins.
+    // How full a machine is with these layers, if it may have them.
+    let fullness = |rank: usize, range: &Range<usize>| {
+        let bytes = sums[range.end] - sums[range.start] + if rank == 0 { ends } else { 0 };
+        (may_begin(range.start) && is_enough(range)).then(|| bytes as f64 / budgets[rank].max(1) as f64)
+    };
+    let count = layers.len();
+    let (most, _) = cheapest(count, budgets.len(), fullness, f64::max)?;
+    // Where the ends alone fill the first machine, nothing would say how the others share the rest.
+    let square = |rank: usize, range: &Range<usize>| {
+        fullness(rank, range).filter(|full| *full <= most).map(|full| full * full * budgets[rank] as f64)
+    };
+    cheapest(count, budgets.len(), square, |one, other| one + other).map(|(_, ranges)| ranges)
+}
+
+/// The ranges of so many layers for so many machines whose costs, put together, are the lowest, and those costs. A range without a cost
+/// cannot be.
+fn cheapest(
+    count: usize,
+    machines: usize,
+    cost: impl Fn(usize, &Range<usize>) -> Option<f64>,
+    together: impl Fn(f64, f64) -> f64,
+) -> Option<(f64, Vec<Range<usize>>)> {
+    // The cost if the first machines have the layers before an end, and where the last of them begins.
     let mut best: Vec<Option<(f64, usize)>> = vec![None; count + 1];
+    best[0] = Some((0.0, 0));
     let mut begins: Vec<Vec<usize>> = Vec::new();
-    for (rank, budget) in budgets.iter().enumerate() {
-        let mut next: Vec<Option<(f64, usize)>> = vec![None; count + 1];
-        for end in 1..=count {
-            for begin in 0..end {
-                let before = match rank {
-                    0 if begin == 0 => Some(0.0),
-                    0 => None,
-                    _ => best[begin].map(|it| it.0),
-                };
-                let Some(before) = before.filter(|_| may_begin(begin) && is_enough(&(begin..end))) else {
-                    continue;
-                };
-                let bytes = sums[end] - sums[begin] + if rank == 0 { ends } else { 0 };
-                let full = before.max(bytes as f64 / (*budget).max(1) as f64);
-                if next[end].is_none_or(|it| full < it.0) {
-                    next[end] = Some((full, begin));
-                }
-            }
-        }
-        begins.push(next.iter().map(|it| it.map_or(0, |it| it.1)).collect());
-        best = next;
+    for rank in 0..machines {
+        let cheapest_until = |end: usize| {
+            let ways = (0..end)
+                .filter_map(|begin| Some((together(best[begin]?.0, cost(rank, &(begin..end))?), begin)));
+            ways.reduce(|one, other| if other.0 < one.0 { other } else { one })
+        };
+        best = (0..=count).map(cheapest_until).collect();
+        begins.push(best.iter().map(|it| it.map_or(0, |it| it.1)).collect());
     }
-    best[count]?;
+    let (lowest, _) = best[count]?;
     let mut ranges = Vec::new();
     let mut end = count;
     for begin in begins.iter().rev() {
@@ -50,7 +60,7 @@ pub(super) fn split(
         end = begin[end];
     }
     ranges.reverse();
-    Some(ranges)
+    Some((lowest, ranges))
 }
 
 #[cfg(test)]
@@ -68,6 +78,13 @@ mod tests {
         assert_eq!(plain(&[10; 8], 20, &[1, 1]), Some(vec![0..3, 3..8]));
         assert_eq!(plain(&[10; 9], 0, &[2, 1]), Some(vec![0..6, 6..9]));
         assert_eq!(plain(&[10; 4], 1000, &[1, 1, 1, 1]), Some(vec![0..1, 1..2, 2..3, 3..4]));
+    }
+
+    #[test]
+    fn the_others_share_evenly_what_a_full_first_machine_leaves() {
+        // The embedding and the head are more than any machine gets of the rest.
+        assert_eq!(plain(&[10; 13], 200, &[1; 4]), Some(vec![0..1, 1..5, 5..9, 9..13]));
+        assert_eq!(plain(&[10; 13], 200, &[4, 1, 2, 1]), Some(vec![0..1, 1..4, 4..10, 10..13]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The layers that a worker holds, with its part of the states of all sequences. It knows nothing of connections.
+//! The layers that a worker holds, or its part of each, with its part of the states of all sequences. It knows nothing of connections.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,7 +39,9 @@ impl Stage {
                 self.release(released);
                 Ok((Reply::Pong, Vec::new()))
             }
-            Request::Join { .. } | Request::Load(_) => Err(unexpected("a question out of turn")),
+            Request::Join { .. } | Request::Load(_) | Request::Sum => {
+                Err(unexpected("a question out of turn"))
+            }
         };
         outcome.unwrap_or_else(|error| (Reply::Failed { message: error.to_string() }, Vec::new()))
     }

@@ -1,4 +1,4 @@
-//! A worker: it waits for rank 0, loads the layers that rank 0 names, and runs them until rank 0 leaves. Its weights stay; states go with
+//! A worker: it waits for rank 0, loads the part that rank 0 names, and runs it until rank 0 leaves. Its weights stay; states go with
 //! the connection.
 
 use std::net::{TcpListener, TcpStream};
@@ -9,9 +9,11 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Outcome};
-use super::divided::Divided;
+use super::divided::{Divided, Share};
 use super::key::{Key, are_equal, nonce};
+use super::line::Line;
 use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
+use super::parallel::Parallel;
 use super::stage::Stage;
 use super::workers::TIMEOUT_RANGE;
 use crate::array;
@@ -21,7 +23,7 @@ use crate::folder::expect_folder;
 use crate::freed::freed;
 use crate::human_bytes::size;
 use crate::model::Model;
-use crate::weights::WeightPolicy;
+use crate::weights::{Exchange, Shard, WeightPolicy};
 use crate::wired::Wired;
 
 /// How long each step of the greeting may take.
@@ -48,13 +50,15 @@ pub enum WorkerEvent {
         /// Bytes in all.
         total: u64,
     },
-    /// The layers are there.
+    /// Its part is there.
     Ready {
         /// This worker's rank.
         rank: usize,
         /// The number of ranks.
         ranks: usize,
-        /// The first layer, and the one behind the last.
+        /// How the model is divided.
+        parallel: Parallel,
+        /// The first layer that it has, or has a part of, and the one behind the last.
         layers: [usize; 2],
         /// Bytes of the weights on the device.
         weight_bytes: u64,
@@ -74,6 +78,7 @@ pub struct Worker {
     backend: Backend,
     /// What was loaded, and the layers.
     loaded: Option<(Part, Loaded, Stage)>,
+    line: Arc<Line>,
     _wired: Wired,
 }
 
@@ -93,7 +98,15 @@ impl Worker {
         let budget = memory_budget.map_or_else(default_memory_budget, Ok)?;
         array::limit_freed_memory(freed(budget))?;
         let wired = Wired::hold(budget - freed(budget));
-        Ok(Self { folder: folder.to_path_buf(), key, budget, backend, loaded: None, _wired: wired })
+        Ok(Self {
+            folder: folder.to_path_buf(),
+            key,
+            budget,
+            backend,
+            loaded: None,
+            line: Arc::default(),
+            _wired: wired,
+        })
     }
 
     /// Works for any rank 0 that has the key, one at a time, until `end` is set.
@@ -114,6 +127,7 @@ impl Worker {
         while !end.load(Ordering::Relaxed) {
             let Ok(stream) = streams.recv_timeout(TURN) else { continue };
             let reason = self.work_for(stream, end, &mut tell);
+            self.line.hang_up();
             if let Some((.., stage)) = &mut self.loaded {
                 stage.clear();
             }
@@ -131,19 +145,19 @@ impl Worker {
         tell: &mut impl FnMut(WorkerEvent),
     ) -> String {
         let from = stream.peer_addr().map_or_else(|_| "an unknown address".into(), |it| it.to_string());
-        let mut connection = match self.greet(stream) {
-            Ok(connection) => connection,
+        match self.greet(stream) {
+            Ok(connection) => self.line.connect(connection),
             Err(error) => return format!("{from} {error}"),
-        };
+        }
         tell(WorkerEvent::Joined { from: from.clone() });
         loop {
             if end.load(Ordering::Relaxed) {
                 return "this worker ends".into();
             }
-            let outcome = match connection.receive(Instant::now() + TURN) {
+            let outcome = match self.line.receive(Instant::now() + TURN) {
                 Ok(None) => continue,
-                Ok(Some((Request::Load(part), _))) => self.load(&connection, &part, tell),
-                Ok(Some((request, payload))) => self.answer(&connection, &request, &payload),
+                Ok(Some((Request::Load(part), _))) => self.load(&part, tell),
+                Ok(Some((request, payload))) => self.answer(&request, &payload),
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
@@ -182,33 +196,23 @@ impl Worker {
     }
 
     /// Loads a part, unless it is there.
-    fn load(
-        &mut self,
-        connection: &Connection,
-        part: &Part,
-        tell: &mut impl FnMut(WorkerEvent),
-    ) -> Outcome<()> {
+    fn load(&mut self, part: &Part, tell: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.0 != *part) {
             // Two parts would not fit.
             self.loaded = None;
-            match self.read(connection, part, tell) {
+            match self.read(part, tell) {
                 Ok((loaded, stage)) => self.loaded = Some((part.clone(), loaded, stage)),
-                Err(error) => return refuse(connection, &format!("cannot load its part: {error}")),
+                Err(error) => return self.refuse(&format!("cannot load its part: {error}")),
             }
         }
         let Some((_, loaded, _)) = &self.loaded else { return Err("has no part".into()) };
         let layers = [part.layers.start, part.layers.end];
-        let Part { rank, ranks, .. } = *part;
-        tell(WorkerEvent::Ready { rank, ranks, layers, weight_bytes: loaded.weight_bytes });
-        connection.send(&Reply::Ready(loaded.clone()), &[])
+        let Part { rank, ranks, parallel, .. } = *part;
+        tell(WorkerEvent::Ready { rank, ranks, parallel, layers, weight_bytes: loaded.weight_bytes });
+        self.line.send(&Reply::Ready(loaded.clone()), &[])
     }
 
-    fn read(
-        &self,
-        connection: &Connection,
-        part: &Part,
-        tell: &mut impl FnMut(WorkerEvent),
-    ) -> Result<(Loaded, Stage)> {
+    fn read(&self, part: &Part, tell: &mut impl FnMut(WorkerEvent)) -> Result<(Loaded, Stage)> {
         let Part { floats, keep_packed, .. } = *part;
         let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
         let divided = Divided::open(&self.folder, policy)?;
@@ -216,18 +220,10 @@ impl Worker {
             let message = "is not the model that rank 0 has: config.json or the tensors differ";
             return Err(Error::file(&self.folder, message));
         }
-        if part.layers.is_empty() || part.layers.start == 0 || part.layers.end > divided.spec().num_layers {
-            return Err(Error::Distributed(format!("{:?} are no layers of a worker", part.layers)));
-        }
-        let (room, weights) = (self.budget - freed(self.budget), divided.bytes(&part.layers));
+        let own = share_of(&divided, part)?;
+        let (room, weights) = (self.budget - freed(self.budget), own.weight_bytes);
         if weights >= room {
-            let message = format!(
-                "is {}; layers {} to {} take {}",
-                size(self.budget),
-                part.layers.start,
-                part.layers.end - 1,
-                size(weights)
-            );
+            let message = format!("is {}; {} take {}", size(self.budget), in_words(part), size(weights));
             return Err(Error::option("memory_budget", message));
         }
         let mut told = Instant::now();
@@ -236,10 +232,13 @@ impl Worker {
                 told = Instant::now();
                 tell(WorkerEvent::Loading { read, total });
                 // If rank 0 has gone, the next message meets it.
-                connection.send(&Reply::Loading { read, total }, &[]).ok();
+                self.line.send(&Reply::Loading { read, total }, &[]).ok();
             }
         };
-        let decoder = divided.load(&part.layers, progress)?;
+        let exchange = Arc::clone(&self.line) as Arc<dyn Exchange>;
+        let shard = || Shard { rank: part.rank, ranks: part.ranks, exchange };
+        let shard = (part.parallel == Parallel::Tensor).then(shard);
+        let decoder = divided.load(&own.part, shard, progress)?;
         let spec = decoder.spec();
         let weight_bytes = spec.weight_bytes;
         let fingerprint = format!("{:032x}", spec.fingerprint);
@@ -247,16 +246,42 @@ impl Worker {
         Ok((loaded, Stage::new(decoder, part.layers.clone())))
     }
 
-    fn answer(&mut self, connection: &Connection, request: &Request, payload: &[u8]) -> Outcome<()> {
-        let Some((.., stage)) = &mut self.loaded else {
-            return refuse(connection, "has loaded nothing yet");
-        };
+    fn answer(&mut self, request: &Request, payload: &[u8]) -> Outcome<()> {
+        let Some((.., stage)) = &mut self.loaded else { return self.refuse("has loaded nothing yet") };
         let (reply, rows) = stage.answer(request, payload);
-        connection.send(&reply, &rows)
+        self.line.send(&reply, &rows)
+    }
+
+    /// Sends rank 0 away.
+    fn refuse<T>(&self, message: &str) -> Outcome<T> {
+        self.line.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
+        Err(format!("was sent away: {message}"))
     }
 }
 
-/// Sends rank 0 away.
+/// What this part is, unless it is none that a worker can have.
+fn share_of(divided: &Divided, part: &Part) -> Result<Share> {
+    let Part { rank, ranks, parallel, layers, .. } = part;
+    let all = 0..divided.spec().num_layers;
+    let is_right = match parallel {
+        Parallel::Pipeline => layers.start > 0 && layers.start < layers.end && layers.end <= all.end,
+        Parallel::Tensor => (1..*ranks).contains(rank) && *layers == all,
+    };
+    match parallel {
+        _ if !is_right => Err(Error::Distributed(format!("{layers:?} are no layers of a worker"))),
+        Parallel::Pipeline => Ok(divided.stage(layers)),
+        Parallel::Tensor => divided.shard(*rank, *ranks),
+    }
+}
+
+fn in_words(part: &Part) -> String {
+    match part.parallel {
+        Parallel::Pipeline => format!("layers {} to {}", part.layers.start, part.layers.end - 1),
+        Parallel::Tensor => format!("its parts of {} layers", part.layers.len()),
+    }
+}
+
+/// Sends away who has not been let in.
 fn refuse<T>(connection: &Connection, message: &str) -> Outcome<T> {
     connection.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
     Err(format!("was sent away: {message}"))

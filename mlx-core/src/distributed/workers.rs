@@ -1,4 +1,4 @@
-//! Which other machines hold layers of a model, and how they are spoken to.
+//! Which other machines hold a part of a model, which, and how they are spoken to.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::hosts::Host;
 use super::key::Key;
+use super::parallel::Parallel;
 use crate::error::{Error, Result};
 
 /// After how long without a word a machine is given up.
@@ -19,6 +20,8 @@ pub const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..
 pub struct Workers {
     /// Their addresses, `HOST:PORT`, in the order of their layers.
     pub addresses: Vec<String>,
+    /// How the model is divided.
+    pub parallel: Parallel,
     /// The key that all machines share; empty if there is none.
     pub key: Key,
     /// After how long without a word a machine is given up.
@@ -28,9 +31,15 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Those at these addresses, with the usual patience.
+    /// Those at these addresses, with some layers each and the usual patience.
     pub fn new(addresses: Vec<String>, key: Key) -> Self {
-        Self { addresses, key, silence: SILENCE, patience: Duration::from_mins(1) }
+        Self {
+            addresses,
+            parallel: Parallel::default(),
+            key,
+            silence: SILENCE,
+            patience: Duration::from_mins(1),
+        }
     }
 
     /// The same with another timeout.

@@ -65,12 +65,13 @@ impl Attention {
     ) -> Result<Self> {
         let heads = config.heads();
         let output = format!("{name}.o_proj");
-        let output = [Part { name: &output, outputs: hidden }];
+        let output = Part { name: &output, outputs: hidden };
+        let width = heads.query * heads.size;
         let norm = config.norm.map(|norm| QkNorm::load(weights, name, norm, heads, borrows)).transpose()?;
         let qkv = projections::load(weights, name, hidden, config, borrows)?;
         Ok(Self {
             qkv,
-            output: Linear::load(weights, &output, heads.query * heads.size, config.biases.output)?,
+            output: Linear::load_summed(weights, output, width, config.biases.output)?,
             norm,
             norm_after_rope: config.norm.is_some_and(|norm| norm.after_rope),
             temperature: config.temperature.map(AttentionTemperature::new),

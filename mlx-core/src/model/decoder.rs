@@ -9,7 +9,7 @@ use super::batch::{Batch, Input};
 use super::block::Block;
 use super::config::{DecoderConfig, LayerConfig};
 use super::ends::Ends;
-use super::layer_range::keep_layers;
+use super::layer_range::{ModelPart, keep_part};
 use super::mtp::{self, MtpNames, READ_BEHIND};
 use super::pass::Pass;
 use super::per_layer_input::PerLayerInputs;
@@ -36,8 +36,8 @@ pub(crate) struct Decoder {
 enum Parts<'a> {
     /// All layers with what is around them.
     Whole,
-    /// These layers, with what is around all of them if the first one is among them.
-    Layers(Range<usize>),
+    /// One of several machines' part.
+    Some(&'a ModelPart),
     /// The head that predicts the token after the next one.
     Head(&'a MtpNames),
 }
@@ -49,17 +49,22 @@ impl Decoder {
         Self::take(family, config, weights, &Parts::Whole)
     }
 
-    /// The same for some layers. What is around all of them is taken with the first one.
-    pub(crate) fn load_layers(
+    /// The same for one of several machines. Sharded weights are cut.
+    pub(crate) fn load_part(
         family: &str,
         mut config: DecoderConfig,
         mut weights: Weights,
-        range: &Range<usize>,
+        part: &ModelPart,
     ) -> Result<Self> {
         config.prepare(&mut weights)?;
         config.expect_divisible(family)?;
-        keep_layers(&mut weights, range, config.layers.len());
-        Self::take(family, config.of_layers(range), weights, &Parts::Layers(range.clone()))
+        if let Some((rank, ranks)) = weights.shard().map(|shard| (shard.rank, shard.ranks)) {
+            let shared = config.of_rank(family, ranks)?;
+            config.cut(&mut weights, rank, ranks)?;
+            config = shared;
+        }
+        keep_part(&mut weights, part, config.layers.len());
+        Self::take(family, config.of_layers(&part.layers), weights, &Parts::Some(part))
     }
 
     /// The head of the same weights that predicts the token after the next one, if they have one. It reads
@@ -78,7 +83,7 @@ impl Decoder {
     fn take(family: &str, config: DecoderConfig, mut weights: Weights, parts: &Parts) -> Result<Self> {
         let dtype = weights.dtype();
         let ends = match parts {
-            Parts::Layers(range) if range.start > 0 => None,
+            Parts::Some(part) if !part.has_ends => None,
             Parts::Head(names) => Some(Ends::load(&mut weights, &config, Some(names))?),
             _ => Some(Ends::load(&mut weights, &config, None)?),
         };
@@ -86,7 +91,7 @@ impl Decoder {
             .map(|(index, layer)| {
                 let name = match parts {
                     Parts::Whole => format!("model.layers.{index}"),
-                    Parts::Layers(range) => format!("model.layers.{}", range.start + index),
+                    Parts::Some(part) => format!("model.layers.{}", part.layers.start + index),
                     Parts::Head(names) => names.block.clone(),
                 };
                 Block::load(&mut weights, &name, &config, layer)

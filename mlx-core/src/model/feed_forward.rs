@@ -69,7 +69,12 @@ impl FeedForward {
             input: Linear::load(weights, &parts, hidden, bias)?,
             gated: input != FeedForwardInput::Plain,
             activation: Activated::load(weights, name, activation)?,
-            down: Linear::load(weights, &[Part { name: &down, outputs: hidden }], intermediate_size, bias)?,
+            down: Linear::load_summed(
+                weights,
+                Part { name: &down, outputs: hidden },
+                intermediate_size,
+                bias,
+            )?,
             multipliers,
         })
     }

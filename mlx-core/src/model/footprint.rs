@@ -144,6 +144,12 @@ impl Footprint {
         Self { bytes_per_row: self.bytes_per_row + self.bytes_per_row * 4 / self.size, ..self }
     }
 
+    /// The same where hidden states of this width of so many machines are added up.
+    pub(crate) fn adding_up(self, hidden: usize, ranks: usize) -> Self {
+        let sums = (ranks + 3) as u64 * hidden as u64 * self.size;
+        Self { bytes_per_row: self.bytes_per_row + sums, ..self }
+    }
+
     /// The same for a head that reads the hidden states, of this width, of up to `rows` positions that another model computed: they lie in
     /// the rows of its passes.
     pub(super) fn reading_behind(self, hidden: usize, rows: usize) -> Self {

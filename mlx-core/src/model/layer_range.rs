@@ -1,10 +1,19 @@
-//! Some of a model's layers, for machines that hold a model together.
+//! What one of several machines has of a model: some of its layers, and perhaps what is around all of them.
 
 use std::ops::Range;
 
 use super::config::{DecoderConfig, LayerConfig};
 use crate::error::{Error, Result};
 use crate::weights::Weights;
+
+/// What one of several machines has of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModelPart {
+    /// Its layers, or those of which it has a part.
+    pub(crate) layers: Range<usize>,
+    /// Whether it has the embedding, the last norm and the head.
+    pub(crate) has_ends: bool,
+}
 
 impl DecoderConfig {
     /// The decoder of these layers alone. No layer in the range may borrow from one outside.
@@ -70,11 +79,12 @@ fn layers_by_name(weights: &Weights, layers: usize) -> impl Fn(&str) -> Option<u
     }
 }
 
-/// Drops the tensors of all layers but these. Those outside of layers stay where the first layer does.
-pub(super) fn keep_layers(weights: &mut Weights, range: &Range<usize>, layers: usize) {
+/// Drops the tensors of everything else.
+pub(super) fn keep_part(weights: &mut Weights, part: &ModelPart, layers: usize) {
     let layer_of = layers_by_name(weights, layers);
     weights.skip_all(|name| match layer_of(name) {
-        Some(layer) => !range.contains(&layer),
-        None => range.start > 0,
+        Some(layer) => !part.layers.contains(&layer),
+        None => !part.has_ends,
     });
+    weights.recount();
 }

@@ -7,7 +7,7 @@ use super::low_rank::LowRank;
 use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantizedMatrix;
-use crate::weights::Weights;
+use crate::weights::{Shard, Weights};
 
 /// Weights `[output, input]`, as the device holds them.
 #[derive(Clone)]
@@ -103,6 +103,8 @@ pub(crate) struct Linear {
     bias: Option<Array>,
     /// What an adapter adds.
     low_rank: Option<Box<LowRank>>,
+    /// The machines that have the other inputs, whose products are added to this one's.
+    shard: Option<Box<Shard>>,
 }
 
 /// One projection as a checkpoint names it.
@@ -118,6 +120,12 @@ impl Linear {
     pub(crate) fn load(weights: &mut Weights, parts: &[Part], inputs: usize, bias: bool) -> Result<Self> {
         let parts = parts.iter().map(|part| (*part, None)).collect();
         Self::load_in_order(weights, parts, inputs, bias)
+    }
+
+    /// The same for one projection, of whose inputs other machines have some if they have parts of this layer.
+    pub(crate) fn load_summed(weights: &mut Weights, part: Part, inputs: usize, bias: bool) -> Result<Self> {
+        let shard = weights.shard().cloned().map(Box::new);
+        Ok(Self { shard, ..Self::load(weights, &[part], inputs, bias)? })
     }
 
     /// The same where outputs of parts have another order in the checkpoint: here, the first is the one at `order[0]` there.
@@ -157,12 +165,17 @@ impl Linear {
         let matrices =
             matrices.chunk_by(Matrix::has_same_scheme).map(Matrix::stack).collect::<Result<_>>()?;
         let biases: Vec<&Array> = biases.iter().collect();
-        Ok(Self { matrices, bias: bias.then(|| array::stacked(&biases)).transpose()?, low_rank: None })
+        Ok(Self {
+            matrices,
+            bias: bias.then(|| array::stacked(&biases)).transpose()?,
+            low_rank: None,
+            shard: None,
+        })
     }
 
     /// A projection with a matrix that is there already, such as a tied embedding.
     pub(crate) fn new(matrix: Matrix, bias: Option<Array>) -> Self {
-        Self { matrices: vec![matrix], bias, low_rank: None }
+        Self { matrices: vec![matrix], bias, low_rank: None, shard: None }
     }
 
     /// The same with a change, for weights of this type.
@@ -189,7 +202,9 @@ impl Linear {
 
     fn with_bias(&self, input: &Array) -> Result<Array> {
         match (self.matrices.as_slice(), &self.bias) {
-            ([Matrix::Dense(weight)], Some(bias)) => Ok(addmm(bias, input, weight, None, None)?),
+            ([Matrix::Dense(weight)], Some(bias)) if self.shard.is_none() => {
+                Ok(addmm(bias, input, weight, None, None)?)
+            }
             (_, Some(bias)) => Ok(add(self.product(input)?, bias)?),
             (_, None) => self.product(input),
         }
@@ -197,6 +212,11 @@ impl Linear {
 
     /// Without bias and changes.
     fn product(&self, input: &Array) -> Result<Array> {
+        let product = self.product_here(input)?;
+        self.shard.as_ref().map_or(Ok(product.clone()), |shard| shard.sum(&product))
+    }
+
+    fn product_here(&self, input: &Array) -> Result<Array> {
         if let [only] = self.matrices.as_slice() {
             return only.multiply(input);
         }

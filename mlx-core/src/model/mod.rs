@@ -30,6 +30,7 @@ mod mixer;
 mod moe;
 mod mtp;
 mod norm;
+pub(crate) mod part;
 mod pass;
 mod per_layer_input;
 mod positions;
@@ -37,11 +38,11 @@ mod rope;
 mod segments;
 mod short_conv;
 mod softcap;
+mod tensor_parallel;
 mod tensors;
 mod vision;
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use mlx_rs::Array;
@@ -64,7 +65,7 @@ pub(crate) use hidden::Hidden;
 pub(crate) use in_files::InFiles;
 pub use kimi_delta::KimiDeltaConfig;
 pub use latent_attention::LatentConfig;
-pub(crate) use layer_range::LayerBytes;
+pub(crate) use layer_range::{LayerBytes, ModelPart};
 pub use mamba2::{GatedNorm, Mamba2Config};
 pub use mixer::MixerKind;
 pub use moe::{
@@ -226,36 +227,6 @@ pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<B
     let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     expect_type(&config, &weights)?;
     Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
-}
-
-/// A model that is to be divided among machines, from the headers of the files in `folder`: what it is as a whole, its config, and what
-/// its layers and the rest take.
-pub(crate) fn survey_layers(
-    folder: &Path,
-    policy: WeightPolicy,
-) -> Result<(ModelSpec, DecoderConfig, LayerBytes)> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, mut config) = family::read(&fields)?;
-    let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
-    expect_type(&config, &weights)?;
-    config.prepare(&mut weights)?;
-    config.expect_divisible(&family)?;
-    let bytes = LayerBytes::of(&weights, config.layers.len());
-    Ok((ModelSpec::new(&family, &config, &weights.survey().0), config, bytes))
-}
-
-/// Loads some layers of the model in `folder`, and what is around all of them with the first one.
-pub(crate) fn load_layers(
-    folder: &Path,
-    range: &Range<usize>,
-    policy: WeightPolicy,
-    progress: Progress,
-) -> Result<Decoder> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, config) = family::read(&fields)?;
-    let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
-    Decoder::load_layers(&family, config, weights, range)
 }
 
 /// The models of an engine.

@@ -16,7 +16,7 @@ use super::activation::Activated;
 use super::linear::{Linear, Part};
 use crate::array::scalar_like;
 use crate::error::Result;
-use crate::weights::Weights;
+use crate::weights::{Shard, Weights};
 pub use config::{
     CorrectionBias, ExpertActivation, ExpertGroups, ExpertTensors, GroupScore, LatentExpertsConfig,
     MoeConfig, RoutingConfig, ScoringFunc, SharedExpertConfig,
@@ -39,6 +39,8 @@ pub(crate) struct Experts {
     /// To the width of the experts, and back.
     latent: Option<[Linear; 2]>,
     shared: Option<SharedExpert>,
+    /// The machines that have the other parts of all experts.
+    shard: Option<Shard>,
 }
 
 enum Between {
@@ -80,6 +82,7 @@ impl Experts {
             },
             num_experts_per_tok: config.num_experts_per_tok as i32,
             shared: shared.transpose()?,
+            shard: weights.shard().cloned(),
         })
     }
 
@@ -101,6 +104,9 @@ impl Experts {
         // The weighted sum as one small product for each row.
         let mixed = matmul(expand_dims_axes(&shares, &[1])?, outer)?;
         let mut mixed = mixed.squeeze_axes(&[1])?;
+        if let Some(shard) = &self.shard {
+            mixed = shard.sum(&mixed)?;
+        }
         if let Some([_, out]) = &self.latent {
             mixed = out.forward(&mixed)?;
         }

@@ -44,6 +44,11 @@ impl Pass {
         &self.hidden
     }
 
+    /// Whether features of pictures are added behind the layer that comes next.
+    pub(crate) fn is_before_features(&self) -> bool {
+        self.layer < self.deep.len()
+    }
+
     /// What it runs.
     pub(crate) fn batch(&self) -> &Batch {
         &self.batch

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::cut::Cut;
 use crate::config::Fields;
 use crate::error::{Error, Result};
 
@@ -32,12 +33,26 @@ pub(crate) struct Entry {
     start: u64,
     /// Bytes.
     pub(crate) length: usize,
+    /// Which bytes of a larger tensor they are, if they do not follow one another in the file.
+    cut: Option<Cut>,
 }
 
 impl Entry {
-    /// Some of its bytes.
+    /// Some of its bytes. It was not cut.
     pub(crate) fn part(&self, range: Range<usize>) -> Self {
         Self { start: self.start + range.start as u64, length: range.len(), ..self.clone() }
+    }
+
+    /// A part of it, of this shape.
+    pub(super) fn cut(&self, shape: Vec<usize>, cut: Cut) -> Self {
+        let elements: usize = self.shape.iter().product();
+        let length = self.length / elements * shape.iter().product::<usize>();
+        Self { shape, length, cut: Some(cut), ..self.clone() }
+    }
+
+    /// Whether it is a part of a larger tensor.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.is_some()
     }
 }
 
@@ -134,19 +149,32 @@ impl Checkpoint {
         Ok(entry)
     }
 
-    /// The bytes of a tensor.
-    pub(crate) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
-        self.read_part(entry, 0..entry.length)
+    /// Puts an entry in place of one of the same name.
+    pub(super) fn replace(&mut self, name: &str, entry: Entry) {
+        self.entries.insert(name.to_owned(), entry);
     }
 
-    /// A range of the bytes of a tensor.
-    pub(crate) fn read_part(&mut self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
-        let Shard { path, file } = &mut self.shards[entry.file];
-        let mut bytes = vec![0; range.len()];
-        file.seek(SeekFrom::Start(entry.start + range.start as u64))
-            .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(|source| Error::io(path.as_path(), source))?;
+    /// The bytes of a tensor.
+    pub(crate) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
+        let Some(cut) = &entry.cut else { return self.read_part(entry, 0..entry.length) };
+        let mut bytes = vec![0; entry.length];
+        cut.read(&mut bytes, |place, target| self.read_at(entry, place, target))?;
         Ok(bytes)
+    }
+
+    /// A range of the bytes of a tensor that was not cut.
+    pub(crate) fn read_part(&mut self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; range.len()];
+        self.read_at(entry, range.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads what is at this place of the whole tensor of an entry.
+    fn read_at(&mut self, entry: &Entry, place: usize, bytes: &mut [u8]) -> Result<()> {
+        let Shard { path, file } = &mut self.shards[entry.file];
+        file.seek(SeekFrom::Start(entry.start + place as u64))
+            .and_then(|_| file.read_exact(bytes))
+            .map_err(|source| Error::io(path.as_path(), source))
     }
 
     /// Whether two tensors are equal byte for byte; false if one of them was taken.
@@ -299,6 +327,7 @@ fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)
         shape: info.shape.clone(),
         start: info.data_offsets.0 as u64,
         length: info.data_offsets.1 - info.data_offsets.0,
+        cut: None,
     };
     let entries = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
     Ok((8 + length, entries))

@@ -27,6 +27,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use mlx_core::distributed::Parallel;
     use mlx_core::engine::Speculate;
     use mlx_options::Seconds;
 
@@ -66,8 +67,28 @@ mod tests {
     }
 
     #[test]
+    fn the_way_to_divide_is_that_of_the_flag() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let hosts = folder.path().join("hosts.json");
+        std::fs::write(&hosts, r#"[{"ssh": "a"}, {"ssh": "b"}]"#).expect("writes");
+        let mut config = Config::default();
+        config.engine.workers.hostfile = Some(hosts);
+        config.models.model = vec!["a".into()];
+        let way = |config: &Config| {
+            let workers = config.workers(&config.engine_options()).expect("nothing is wrong");
+            workers.expect("there is a hosts file").parallel
+        };
+        assert_eq!(way(&config), Parallel::Pipeline);
+        config.engine.workers.parallel = Some(Parallel::Tensor);
+        assert_eq!(way(&config), Parallel::Tensor);
+    }
+
+    #[test]
     fn what_needs_a_hosts_file_is_refused_without_one() {
         let mut config = Config::default();
+        config.engine.workers.parallel = Some(Parallel::Tensor);
+        assert!(refusal(&config).starts_with("--parallel is for a model on several machines"));
+        config.engine.workers.parallel = None;
         config.engine.workers.worker_timeout = Some(Seconds(7.0));
         let why = "is for a model on several machines; give --hostfile too";
         assert_eq!(refusal(&config), format!("--worker-timeout {why}"));

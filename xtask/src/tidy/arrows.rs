@@ -8,10 +8,11 @@ use super::{
 };
 
 /// The files that may touch tensors; most of the logic is tested without them.
-const MAY_USE_MLX: [&str; 19] = [
+const MAY_USE_MLX: [&str; 21] = [
     "mlx-core/src/adapter/fuse.rs",
     "mlx-core/src/array.rs",
     "mlx-core/src/distributed/pipeline.rs",
+    "mlx-core/src/distributed/tensor.rs",
     "mlx-core/src/backend.rs",
     "mlx-core/src/stream_errors.rs",
     "mlx-core/src/mlx_sys.rs",
@@ -19,6 +20,7 @@ const MAY_USE_MLX: [&str; 19] = [
     "mlx-core/src/quantization/",
     "mlx-core/src/weights.rs",
     "mlx-core/src/weights/adapted.rs",
+    "mlx-core/src/weights/shard.rs",
     "mlx-core/src/wired.rs",
     "mlx-core/src/model/",
     "mlx-core/src/cache/",

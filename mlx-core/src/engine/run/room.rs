@@ -3,7 +3,7 @@
 use super::row_check::MOST_ROWS;
 use crate::backend::default_memory_budget;
 use crate::engine::options::EngineOptions;
-use crate::engine::schedule::capacity::Capacity;
+use crate::engine::schedule::capacity::{Capacity, drafting};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::speculate::{ANSWERS_BYTES, Speculate};
 use crate::error::{Error, Result};
@@ -92,8 +92,10 @@ pub(in crate::engine) fn capacity(
     let within = |bytes| Capacity::new(spec, draft, chunks, rows, running, answers + ahead, bytes);
     let own = budget(options)?;
     let capacity = within(own)?;
+    // What this machine alone holds takes nothing of the others.
+    let alone = spec.weight_bytes + draft.map_or(0, |draft| drafting(draft, chunks, running));
     // No more than leaves what there is for requests on the machine that has the least.
-    match spec.room_elsewhere.map(|(room, rank)| (room, rank, budget_for(spec.weight_bytes + room))) {
+    match spec.room_elsewhere.map(|(room, rank)| (room, rank, budget_for(alone + room))) {
         Some((room, rank, bytes)) if bytes < own => within(bytes).map_err(|_| {
             let message = format!(
                 "of rank {rank} leaves {} beside its weights, too little for passes and the shortest request; raise it there",
@@ -102,5 +104,50 @@ pub(in crate::engine) fn capacity(
             Error::option("memory_budget", message)
         }),
         _ => Ok(capacity),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::backend::Backend;
+    use crate::model;
+    use crate::weights::WeightPolicy;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_rank_0_alone_holds_takes_nothing_of_a_smaller_machine() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
+        let policy = WeightPolicy::new(Backend::CPU, true);
+        let (mut spec, _) = model::survey(&golden.join("models/llama-f32"), policy).expect("it is there");
+        let options = EngineOptions { memory_budget: Some(4096 * MIB), ..EngineOptions::default() };
+        let shared = |spec: &ModelSpec, draft: Option<&ModelSpec>| {
+            capacity(spec, draft, &options).expect("there is room").shared()
+        };
+        let alone = shared(&spec, None);
+        spec.room_elsewhere = Some((2048 * MIB, 1));
+        let beside = shared(&spec, None);
+        assert!(beside < 2048 * MIB && beside > 1024 * MIB && beside < alone, "{beside} of {alone}");
+        let mut draft = spec.clone();
+        draft.weight_bytes = 300 * MIB;
+        let near = |one: u64, other: u64| one.abs_diff(other) < MIB;
+        let with_draft = shared(&spec, Some(&draft));
+        assert!(near(with_draft, beside), "{with_draft} and {beside}");
+        let folder = golden.join("pictures/mistral3-f32");
+        let mut tower = model::survey_vision(&folder, policy).expect("it sees").expect("it can be loaded");
+        tower.weight_bytes = 500 * MIB;
+        let capacity = capacity(&spec, Some(&draft), &options).expect("there is room");
+        let seeing = |given: u64| capacity.with_vision(tower, given).map(|it| it.shared());
+        assert!(near(seeing(4096 * MIB).expect("there is room"), beside));
+        // Where this machine is the one without room, it gives way.
+        let small = seeing(2700 * MIB).expect("there is room");
+        assert!(small < beside - 100 * MIB, "{small} of {beside}");
+        assert_eq!(seeing(700 * MIB), None);
+        // Without other machines, both take their bytes.
+        spec.room_elsewhere = None;
+        assert!(shared(&spec, Some(&draft)) <= alone - 300 * MIB);
     }
 }

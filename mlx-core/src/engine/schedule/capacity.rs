@@ -45,11 +45,7 @@ impl Capacity {
         // logits of the one before are read.
         let logits = 2 * running.next_multiple_of(rows) as u64 * footprint.logits_per_row;
         let step = footprint.pass(rows, 0) + logits;
-        let drafting = draft.map_or(0, |draft| {
-            let footprint = draft.footprint;
-            let rows = chunks.shared_rows().max(running);
-            draft.weight_bytes + footprint.pass(rows, 0) + running as u64 * footprint.logits_per_row
-        });
+        let drafting = draft.map_or(0, |draft| drafting(draft, chunks, running));
         let fixed = spec.weight_bytes + drafting + step + footprint.pass(chunks.shared_rows(), 0) + beside;
         let draft = draft.map(|draft| draft.footprint);
         let capacity = Self { spec: spec.clone(), draft, vision: None, chunks, budget, fixed };
@@ -179,6 +175,12 @@ impl Capacity {
         reservation.bytes = bytes;
         more
     }
+}
+
+/// Bytes of a model that drafts for up to `running` requests, and of its passes.
+pub(in crate::engine) fn drafting(draft: &ModelSpec, chunks: Chunks, running: usize) -> u64 {
+    let (footprint, rows) = (draft.footprint, chunks.shared_rows().max(running));
+    draft.weight_bytes + footprint.pass(rows, 0) + running as u64 * footprint.logits_per_row
 }
 
 /// Bytes of the alternatives that a request has reported for each token.

@@ -206,7 +206,7 @@ impl Taker<'_, '_> {
             let gate = self.take(&format!("{place}.gate_proj.bias"), &[count, inner])?;
             let up = self.take(&format!("{place}.up_proj.bias"), &[count, inner])?;
             both = Some(joined(&[gate, up], 1)?);
-            after = Some(self.take(&format!("{place}.down_proj.bias"), &[count, hidden])?);
+            after = self.last_bias(&format!("{place}.down_proj.bias"))?;
         }
         let gate_up = ExpertLinear::of(Stack::joined(vec![gate, up])?, both);
         Ok((gate_up, ExpertLinear::of(vec![down], after)))
@@ -296,12 +296,20 @@ impl Taker<'_, '_> {
     }
 
     fn interleaved_biases(&mut self) -> Result<(Option<Array>, Option<Array>)> {
-        let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
+        let (count, inner) = (self.config.num_experts, self.config.intermediate_size);
         if !self.config.bias {
             return Ok((None, None));
         }
         let both = apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
-        Ok((Some(both), Some(self.take("experts.down_proj_bias", &[count, hidden])?)))
+        Ok((Some(both), self.last_bias("experts.down_proj_bias")?))
+    }
+
+    /// The biases of the last projection, which rank 0 has where what several machines computed is added up.
+    fn last_bias(&mut self, part: &str) -> Result<Option<Array>> {
+        if self.weights.shard().is_some_and(|shard| shard.rank > 0) {
+            return Ok(None);
+        }
+        self.take(part, &[self.config.num_experts, self.hidden]).map(Some)
     }
 }
 

@@ -1,0 +1,55 @@
+//! A worker's line to rank 0, which its layers use in the middle of a pass, too.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use safetensors::Dtype;
+
+use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
+use super::message::{Reply, Request};
+use crate::error::{Error, Result};
+use crate::weights::Exchange;
+
+/// The connection to the rank 0 that this worker works for, while there is one.
+#[derive(Default)]
+pub(super) struct Line(Mutex<Option<Connection>>);
+
+impl Line {
+    /// A rank 0 has come.
+    pub(super) fn connect(&self, connection: Connection) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
+
+    /// It was sent away, or has left.
+    pub(super) fn hang_up(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn with<T>(&self, use_it: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
+        let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        connection.as_mut().map_or_else(|| Err("is not connected".into()), use_it)
+    }
+
+    /// The next question, or `None` if none has come until then.
+    pub(super) fn receive(&self, until: Instant) -> Outcome<Option<(Request, Vec<u8>)>> {
+        self.with(|connection| connection.receive(until))
+    }
+
+    /// Answers with numbers behind the message.
+    pub(super) fn send(&self, reply: &Reply, payload: &[u8]) -> Outcome<()> {
+        self.with(|connection| connection.send(reply, payload))
+    }
+}
+
+impl Exchange for Line {
+    fn sum(&self, _dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
+        let sum = self.with(|connection| {
+            connection.send_late(&Reply::Partial, &part)?;
+            match connection.expect(REPLY_TIMEOUT)? {
+                (Request::Sum, sum) if sum.len() == part.len() => Ok(sum),
+                _ => Err("sent something else than the sum".into()),
+            }
+        });
+        sum.map_err(|error| Error::Distributed(format!("rank 0 {error}")))
+    }
+}

@@ -1,0 +1,36 @@
+//! What workers are asked for to run layers of a pass.
+
+use std::ops::Range;
+
+use super::message::Advance;
+use crate::array;
+use crate::cache::SequenceState;
+use crate::error::{Error, Result};
+use crate::model::Pass;
+
+/// To run these layers of a pass, with its hidden states; whether anything reads them behind those. Makes states that workers do not know.
+pub(super) fn advance(
+    pass: &Pass,
+    layers: Range<usize>,
+    needs_hidden: bool,
+    states: &mut [&mut SequenceState],
+) -> Result<(Advance, Vec<u8>)> {
+    let no_part = || Error::Distributed("a state has no part on other machines".into());
+    let ids = states.iter_mut().map(|state| state.remote_mut().ok_or_else(no_part)?.id());
+    let ids = ids.collect::<Result<Vec<u64>>>()?;
+    let (dtype, rows) = array::to_bytes(pass.hidden())?;
+    let advance = Advance {
+        layers,
+        states: ids,
+        position_shifts: states.iter().map(|state| state.position_shift()).collect(),
+        spans: pass.batch().spans().to_vec(),
+        axes: pass.batch().axes().to_vec(),
+        picture_rows: pass.batch().picture_rows().to_vec(),
+        per_span: pass.batch().is_per_span(),
+        dtype,
+        shape: pass.hidden().shape().iter().map(|&size| size as usize).collect(),
+        needs_hidden,
+        released: Vec::new(),
+    };
+    Ok((advance, rows))
+}

@@ -1,0 +1,145 @@
+//! A model of whose layers each machine has a part: this one the embedding and the head as well. A pass goes through all of them at the same
+//! time, and what each computed is added up in the middle of layers.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use mlx_rs::Array;
+use safetensors::Dtype;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::divided::Divided;
+use super::fleet::Fleet;
+use super::message::{Advance, Loaded, Reply, Request};
+use super::pass::advance;
+use crate::cache::{RemoteLayers, SequenceState, Variant};
+use crate::error::{Error, Result};
+use crate::model::{Batch, Decoder, Footprint, Model, ModelSpec, Pass};
+use crate::weights::Exchange;
+
+/// A model on several machines that all compute at the same time.
+pub(super) struct TensorModel {
+    spec: ModelSpec,
+    divided: Divided,
+    local: Decoder,
+    fleet: Arc<Fleet>,
+}
+
+/// Rank 0's side of sums: the workers, once they are ready.
+#[derive(Default)]
+pub(super) struct Sums(OnceLock<Arc<Fleet>>);
+
+impl Exchange for Sums {
+    fn sum(&self, dtype: Dtype, part: Vec<u8>) -> Result<Vec<u8>> {
+        let fleet = self.0.get().ok_or_else(|| Error::Distributed("the workers are not ready".into()))?;
+        fleet.sum(dtype, part)
+    }
+}
+
+impl TensorModel {
+    /// Of this machine's part, whose sums are these, and workers that are ready.
+    pub(super) fn new(
+        divided: Divided,
+        (local, sums): (Decoder, &Sums),
+        footprint: Footprint,
+        fleet: Fleet,
+        loaded: &[Loaded],
+    ) -> Self {
+        let fleet = Arc::new(fleet);
+        sums.0.set(Arc::clone(&fleet)).ok();
+        let mut spec = divided.spec().clone();
+        spec.weight_bytes = local.spec().weight_bytes;
+        spec.footprint = footprint;
+        // A step that has begun here would wait for the one before it there.
+        spec.first_half = 0;
+        spec.room_elsewhere = loaded.iter().zip(1..).map(|(worker, rank)| (worker.room, rank)).min();
+        let parts: Vec<&str> = loaded.iter().map(|worker| worker.fingerprint.as_str()).collect();
+        let whole = format!("{:032x} tensor {}", local.spec().fingerprint, parts.join(" "));
+        spec.fingerprint = xxh3_128(whole.as_bytes());
+        Self { spec, divided, local, fleet }
+    }
+
+    /// Has all machines run the layers of a pass up to `end`.
+    fn advance_all(&self, pass: &mut Pass, end: usize, states: &mut [&mut SequenceState]) -> Result<()> {
+        let (mut request, rows) = advance(pass, pass.layer()..end, false, states)?;
+        for place in 0..self.fleet.count() {
+            request.released = self.fleet.take_released(place);
+            self.fleet.send(place, &Request::Advance(Advance { ..request.clone() }), &rows)?;
+        }
+        let layers = end - pass.layer();
+        if let Err(error) = self.local.advance(pass, layers, states) {
+            // The others wait for a sum that does not come.
+            let message = format!("rank 0 could not compute its part: {error}");
+            return Err(if self.fleet.outage().is_some() { error } else { self.fleet.lose(message) });
+        }
+        for place in 0..self.fleet.count() {
+            match self.fleet.receive(place)?.0 {
+                Reply::Advanced { layer, views } if layer == pass.layer() && views.len() == states.len() => {
+                    for (state, view) in states.iter_mut().zip(views) {
+                        if let Some(remote) = state.remote_mut() {
+                            remote.record(place, view);
+                        }
+                    }
+                }
+                Reply::Failed { message } => return Err(self.fleet.lose_by(place, &message)),
+                _ => return Err(self.fleet.senseless(place)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model for TensorModel {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn new_state(&self, variant: Variant) -> SequenceState {
+        let holders = Arc::clone(&self.fleet);
+        let remote = RemoteLayers::new(holders, self.divided.kinds(), variant);
+        self.local.new_state(variant).with_remote(remote)
+    }
+
+    fn begin(&self, batch: Batch) -> Result<Pass> {
+        self.local.begin(batch)
+    }
+
+    fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
+        let Range { start, mut end } = pass.layer()..pass.layer().saturating_add(layers);
+        // A state whose layers are done looks like one whose pass is.
+        if end >= self.spec.num_layers || self.divided.states_end_before(end) {
+            end = self.spec.num_layers;
+        }
+        debug_assert!(start <= end, "a pass goes forward");
+        while pass.layer() < end {
+            // Features of pictures are added here alone.
+            let next = if pass.is_before_features() { pass.layer() + 1 } else { end };
+            self.advance_all(pass, next, states)?;
+        }
+        Ok(())
+    }
+
+    fn shift(&self, state: &mut SequenceState, kept: usize, dropped: usize) -> Result<()> {
+        self.local.shift(state, kept, dropped)
+    }
+
+    fn normalized(&self, hidden: &Array) -> Result<Array> {
+        self.local.normalized(hidden)
+    }
+
+    fn logits(&self, hidden: &Array) -> Result<Array> {
+        self.local.logits(hidden)
+    }
+
+    fn is_divided(&self) -> bool {
+        true
+    }
+
+    fn outage(&self) -> Option<String> {
+        self.fleet.outage()
+    }
+
+    fn attend(&self, ask: bool) -> Result<()> {
+        self.fleet.attend(ask)
+    }
+}

@@ -1,0 +1,63 @@
+//! Models that are divided among machines: what the parts take, and loading one.
+
+use std::path::Path;
+
+use super::config::DecoderConfig;
+use super::decoder::Decoder;
+use super::layer_range::{LayerBytes, ModelPart};
+use super::{ModelSpec, expect_type, family};
+use crate::config::Fields;
+use crate::error::Result;
+use crate::quantization::QuantizationConfig;
+use crate::weights::{Progress, Shard, WeightPolicy, Weights};
+
+/// A model that is to be divided among machines, from the headers of the files in `folder`: what it is as a whole, its config, and what
+/// its layers and the rest take.
+pub(crate) fn survey_layers(
+    folder: &Path,
+    policy: WeightPolicy,
+) -> Result<(ModelSpec, DecoderConfig, LayerBytes)> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, mut config) = family::read(&fields)?;
+    let progress = &mut |_, _| {};
+    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    expect_type(&config, &weights)?;
+    config.prepare(&mut weights)?;
+    config.expect_divisible(&family)?;
+    let bytes = LayerBytes::of(&weights, config.layers.len());
+    Ok((ModelSpec::new(&family, &config, &weights.survey().0), config, bytes))
+}
+
+/// Loads a part of the model in `folder`, with a `shard` that of every layer which that machine has.
+pub(crate) fn load_part(
+    folder: &Path,
+    part: &ModelPart,
+    shard: Option<Shard>,
+    policy: WeightPolicy,
+    progress: Progress,
+) -> Result<Decoder> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, config) = family::read(&fields)?;
+    let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    let weights = shard.into_iter().fold(weights, Weights::sharded);
+    Decoder::load_part(&family, config, weights, part)
+}
+
+/// What [`load_part`] would load of every layer for `rank` of `ranks` machines, from the headers of the files: its config, and its bytes.
+pub(crate) fn survey_shard(
+    folder: &Path,
+    policy: WeightPolicy,
+    rank: usize,
+    ranks: usize,
+) -> Result<(DecoderConfig, LayerBytes)> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    let (family, mut config) = family::read(&fields)?;
+    let progress = &mut |_, _| {};
+    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    config.prepare(&mut weights)?;
+    config.expect_divisible(&family)?;
+    let shared = config.of_rank(&family, ranks)?;
+    config.cut(&mut weights, rank, ranks)?;
+    let bytes = LayerBytes::of(&weights, config.layers.len());
+    Ok((shared, bytes))
+}

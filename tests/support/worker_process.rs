@@ -1,0 +1,58 @@
+//! `mlx worker` as a program.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+/// A running `mlx worker`. It ends with this value.
+pub struct WorkerProcess {
+    child: Child,
+    /// Where it listens.
+    pub port: String,
+}
+
+impl WorkerProcess {
+    /// Starts the worker of this program on a port of loopback, or a free one for 0. Its key is in the folder of its model.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn start(program: &str, folder: &Path, port: &str) -> Self {
+        let mut command = Command::new(program);
+        command.args(["worker", "--port", port, "--worker-key-file"]).arg(folder.join("key"));
+        command.arg("-m").arg(folder).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let first = lines.next().expect("a line").expect("text");
+        let port = first
+            .strip_prefix("listening on 127.0.0.1:")
+            .and_then(|rest| rest.split_whitespace().next())
+            .unwrap_or_else(|| panic!("{first}"))
+            .to_owned();
+        // Read to the end, so that a full pipe does not block the worker.
+        thread::spawn(move || lines.for_each(drop));
+        Self { child, port }
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When there is no such signal.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
+    }
+
+    /// The bytes that it has read from files so far, where the system says.
+    pub fn bytes_read(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
