@@ -22,7 +22,8 @@ use tempfile::TempDir;
 use crate::families::logits_in_passes;
 
 /// What mlx-vlm calls the parts of a tower.
-pub(crate) const TOWERS: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "embed_vision."];
+pub(crate) const TOWERS: [&str; 4] =
+    ["vision_tower.", "multi_modal_projector.", "embed_vision.", "vision_embedder."];
 
 pub(crate) const SHARDS: u64 = 1 << 40;
 

@@ -62,7 +62,7 @@ fn is_of_tower(name: &str) -> bool {
 #[test]
 fn what_a_model_sees_and_answers_is_the_same_when_its_files_are_converted() {
     let _turn = device();
-    for model in MODELS.into_iter().chain(["qwen3_5_moe-f32", "qwen3_vl_moe-f32"]) {
+    for model in MODELS.into_iter().chain(["qwen3_5_moe-f32", "qwen3_vl_moe-f32", "gemma4_unified-f32"]) {
         let (target, golden) = (tempfile::tempdir().expect("a folder"), golden(model));
         let report = run(&folder(model), target.path(), &PLAIN).expect("it converts");
         assert!(report.left_out.is_empty(), "{model}: {report:?}");
@@ -93,7 +93,7 @@ fn what_a_model_sees_and_answers_is_the_same_when_its_files_are_converted() {
 #[test]
 fn a_tower_stays_in_floats_where_its_text_is_quantized() {
     let _turn = device();
-    for model in MODELS {
+    for model in MODELS.into_iter().chain(["gemma4_unified-f32"]) {
         let (target, golden) = (tempfile::tempdir().expect("a folder"), golden(model));
         let report = run(&folder(model), target.path(), &in_bits(4)).expect("it converts");
         assert!(report.quantized > 0, "{model}: {report:?}");

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{DynamicImage, ImageFormat, Rgb, RgbImage};
 use mlx_tests::server::Server;
 use mlx_tests::{Dice, golden_folder};
@@ -295,6 +296,39 @@ fn send_mutated(server: &Server, seed: u64, count: usize) -> usize {
         answer.status == 400
     };
     (0..count).map(is_refused).filter(|it| *it).count()
+}
+
+/// A request with a gray picture of many pixels, whose file is short or very short.
+fn gray(compression: CompressionType) -> Value {
+    let mut file = Vec::new();
+    let encoder = PngEncoder::new_with_quality(&mut file, compression, FilterType::NoFilter);
+    DynamicImage::new_luma8(4_000, 4_000).write_with_encoder(encoder).expect("the encoder takes it");
+    chat_of(&file)
+}
+
+/// The server does short work on all processors, and long work on half of them at the same time: three requests run beside each other on two
+/// processors. Their pictures take turns.
+#[test]
+fn pictures_of_many_pixels_are_decoded_one_after_the_other() {
+    let (short, long) = (gray(CompressionType::Best), gray(CompressionType::Fast));
+    let lengths = [&short, &long].map(|request| request.to_string().len());
+    assert!(lengths[0] < 64 << 10 && lengths[1] > 64 << 10, "{lengths:?}");
+    let server = start();
+    let send = |request: &Value| assert_eq!(server.post("/v1/chat/render", request).status, 200);
+    send(&chat_of(&file("41x30")));
+    let before = server.peak_memory();
+    send(&long);
+    let one = server.peak_memory();
+    std::thread::scope(|scope| {
+        for request in [&short, &long, &short] {
+            scope.spawn(|| send(request));
+        }
+    });
+    if let (Some(before), Some(one), Some(several)) = (before, one, server.peak_memory()) {
+        let (one, several) = (one - before, several - before);
+        assert!(one > 60_000_000, "one takes {one} bytes");
+        assert!(several < 2 * one, "one takes {one} bytes, three take {several}");
+    }
 }
 
 #[test]

@@ -1,18 +1,25 @@
 //! Pictures named by URL over HTTP: every API answers as if they had been sent.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Method, Request};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
+use mlx_core::engine::Client;
 use mlx_server::config::Config;
 use mlx_server::{AppState, app};
 use mlx_tests::golden_folder;
+use mlx_tests::server::Server;
 use serde_json::{Value, json};
 use tower::ServiceExt;
+
+const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
 
 fn picture() -> Vec<u8> {
     std::fs::read(golden_folder().join("pictures/mistral3-f32/48x32.png")).expect("the fixture is there")
@@ -49,8 +56,15 @@ async fn send(state: &AppState, request: Request<Body>) -> (u16, Value) {
 }
 
 async fn post(state: &AppState, path: &str, body: &Value) -> (u16, Value) {
-    let request = Request::post(path).header("host", "localhost").body(Body::from(body.to_string()));
-    send(state, request.expect("a request")).await
+    send(state, from_here(path, body)).await
+}
+
+/// A request as the server's connections give it on, so that the client can fetch over HTTP what it stored.
+fn from_here(path: &str, body: &Value) -> Request<Body> {
+    let mut hasher = DefaultHasher::new();
+    Ipv4Addr::LOCALHOST.hash(&mut hasher);
+    let request = Request::post(path).header("host", "localhost").extension(Client(hasher.finish()));
+    request.body(Body::from(body.to_string())).expect("a request")
 }
 
 /// The requests of all APIs that take URLs, with what is equal in their answers.
@@ -84,6 +98,59 @@ fn requests(url: &str) -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
+/// The only file of a journal, once its response has ended.
+async fn journal(folder: &Path) -> Value {
+    loop {
+        let files = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+        let files: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
+        assert!(files.len() < 2, "{files:?}");
+        let texts = files.iter().map(|path| std::fs::read_to_string(path).expect("a file"));
+        let mut entries = texts.map(|text| serde_json::from_str::<Value>(&text).expect("JSON"));
+        match entries.next_back() {
+            Some(entry) if !entry["response"].is_null() => return entry,
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// A journal has the pictures and not their URLs: another server, which may fetch nothing, goes on with what is in it.
+#[test]
+fn a_response_is_computed_again_without_the_host_of_its_picture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data_url = format!("data:image/png;base64,{}", STANDARD.encode(picture()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (ended, mut entry) = runtime.block_on(async {
+        let mut config = config();
+        config.responses.journal = Some(folder.path().to_owned());
+        let state = AppState::connecting(config, |it| it == IpAddr::from([127, 0, 0, 1])).expect("valid");
+        let (path, request, _) = requests(&start_host()).swap_remove(2);
+        let (status, ended) = post(&state, path, &request).await;
+        assert_eq!(status, 200, "{ended}");
+        (ended, journal(folder.path()).await)
+    });
+    let text = entry.to_string();
+    assert!(text.contains(&data_url) && !text.contains("http://"), "{text}");
+    // The same, as it is before a response has ended.
+    (entry["response"], entry["record"]["id"]) = (Value::Null, json!("resp_begun"));
+    std::fs::write(folder.path().join("resp_begun.json"), entry.to_string()).expect("it can be written");
+    let flags = ["--journal", folder.path().to_str().expect("text")];
+    let server = Server::start_on(&SERVER, &golden_folder().join("pictures/mistral3-f32"), &flags);
+    let id = ended["id"].as_str().expect("an id");
+    assert_eq!(server.get(&format!("/v1/responses/{id}")).body, ended);
+    let again = || server.get("/v1/responses/resp_begun").body;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while again()["status"] == "in_progress" && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let text = |response: &Value| response["output"][0]["content"][0]["text"].clone();
+    assert!(text(&ended).as_str().is_some_and(|text| !text.is_empty()), "{ended}");
+    assert_eq!(text(&again()), text(&ended), "{}", again());
+    let asked = json!({"previous_response_id": id, "input": "And now?", "max_output_tokens": 4});
+    let next = server.post("/v1/responses", &asked);
+    assert_eq!(next.status, 200, "{}", next.body);
+}
+
 #[test]
 fn every_api_answers_as_if_the_picture_had_been_sent() {
     let url = start_host();
@@ -107,8 +174,9 @@ fn every_api_answers_as_if_the_picture_had_been_sent() {
         let (_, request, _) = requests(&url).swap_remove(2);
         let (_, response) = post(&fetching, "/v1/responses", &request).await;
         let id = response["id"].as_str().expect("it is stored");
-        let items = Request::get(format!("/v1/responses/{id}/input_items")).header("host", "localhost");
-        let (_, items) = send(&fetching, items.body(Body::empty()).expect("a request")).await;
+        let mut items = from_here(&format!("/v1/responses/{id}/input_items"), &Value::Null);
+        *items.method_mut() = Method::GET;
+        let (_, items) = send(&fetching, items).await;
         assert_eq!(items["data"][0]["content"][0]["image_url"], data_url, "{items}");
     });
 }

@@ -21,7 +21,7 @@ fn a_tower_that_is_not_supported_is_named() {
         let folder = mlx_tests::model_folder(name);
         Vision::load(&folder, WeightPolicy::new(Backend::CPU, false), &mut |_, _| {}).map(drop)
     };
-    for (name, word) in [("gemma4_unified-f32", "gemma4_unified"), ("llama-f32", "vision_config")] {
+    for (name, word) in [("kimi_k25-f32", "kimi_k25"), ("llama-f32", "vision_config")] {
         let error = load(name).expect_err(name).to_string();
         assert!(error.contains(word), "{error}");
     }
@@ -73,6 +73,9 @@ fn a_tower_that_does_not_fit_its_text_is_refused_by_name() {
         ("gemma4-f32", "vision_config.intermediate_size", json!(1u64 << 40), "intermediate_size is"),
         ("gemma4-f32", "vision_config.attention_bias", json!(true), "attention_bias is true"),
         ("gemma4-f32", "vision_config.hidden_activation", json!("xielu"), "hidden_activation \"xielu\""),
+        ("gemma4_unified-f32", "vision_config.model_patch_size", json!(16), "model_patch_size is 16"),
+        ("gemma4_unified-f32", "vision_config.output_proj_dims", json!(40), "output_proj_dims is 40"),
+        ("gemma4_unified-f32", "vision_config.mm_embed_dim", json!(1u64 << 40), "mm_embed_dim is"),
         ("gemma4-f32", "vision_config.rope_parameters.rope_type", json!("yarn"), "rope_type \"yarn\""),
     ] {
         let copy = changed(name, "config.json", path, value);
@@ -105,6 +108,13 @@ fn settings_that_would_change_pixels_are_refused_by_name() {
         ("gemma4-f32", "max_soft_tokens", json!(100), "max_soft_tokens is 100"),
         // With more tokens a picture may be longer.
         ("gemma4-f32", "max_soft_tokens", json!(140), "position_embedding_size is 210"),
+        ("gemma4_unified-f32", "max_soft_tokens", json!(140), "mm_posemb_size is 70"),
+        (
+            "gemma4_unified-f32",
+            "pooling_kernel_size",
+            json!(2),
+            "pooling_kernel_size is 2, where config.json",
+        ),
     ] {
         let copy = changed(name, SETTINGS, path, value);
         let images = ModelFolder::open(copy.path()).expect("the text can be read").images;

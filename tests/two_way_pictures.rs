@@ -11,7 +11,7 @@ use mlx_core::weights::WeightPolicy;
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 use mlx_tests::pictures::{
-    TWO_WAY, answer, bits, cached, exact, folder, load, noise, prompt, question, start,
+    TWO_WAY, answer, bits, cached, exact, folder, load, noise, prompt, question, start, start_from,
 };
 use mlx_tests::{cpu, device, greedy};
 
@@ -84,6 +84,31 @@ fn the_last_row_of_a_picture_changes_what_the_first_one_becomes() {
     assert_eq!(differ.position(|it| it), Some(places[0]), "text before the picture does not see it");
     let worst = one.iter().zip(&of(true)[0]).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
     assert!(worst < 1e-3, "{worst}");
+}
+
+/// Where config.json does not say whether they do, the rows of the model without a tower see each other.
+#[test]
+fn a_model_without_a_tower_is_two_way_unless_its_config_denies_it() {
+    let _turn = device();
+    let copy = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(folder("gemma4_unified-f32")).expect("the fixture is there").flatten() {
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("it can be copied");
+    }
+    let divided = || {
+        let engine = start_from(copy.path(), &EngineOptions::default());
+        let good = question(&engine, &[&noise(90, 90, 1)], "What?");
+        let token = engine.image_processor().expect("it sees").image_token();
+        let rows = good.tokens.iter().copied().filter(|it| *it == token).collect::<Vec<u32>>();
+        let options = RequestOptions { images: good.images, ..greedy(1) };
+        engine.request([&rows[..3], &[5], &rows[3..]].concat(), &options).map(drop)
+    };
+    divided().expect_err("it is two-way");
+    let path = copy.path().join("config.json");
+    let text = std::fs::read_to_string(&path).expect("a config");
+    let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    config["text_config"]["use_bidirectional_attention"] = serde_json::Value::Null;
+    std::fs::write(&path, config.to_string()).expect("it can be written");
+    divided().expect("it is not");
 }
 
 #[test]

@@ -92,6 +92,11 @@ impl Fields {
         format!("{}: {}{key}", name.display(), self.prefix)
     }
 
+    /// Whether `key` is present, be it as `null`.
+    pub fn names(&self, key: &str) -> bool {
+        self.map.contains_key(key)
+    }
+
     /// Whether `key` is present and not `null`.
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some()

@@ -72,6 +72,8 @@ impl fmt::Display for NoImages {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VisionFamily {
     Gemma4,
+    /// Of Gemma 4's model without a tower.
+    Gemma4Unified,
     Pixtral,
     /// Of Qwen 3 VL and its successors.
     Qwen,
@@ -86,6 +88,7 @@ impl VisionFamily {
     pub(crate) fn of(family: &str, tower: &str) -> Option<Self> {
         match (family, tower) {
             ("gemma4", _) => Some(Self::Gemma4),
+            ("gemma4_unified", _) => Some(Self::Gemma4Unified),
             ("mistral3", "pixtral") => Some(Self::Pixtral),
             ("qwen3_vl" | "qwen3_vl_moe" | "qwen3_5" | "qwen3_5_moe", _) => Some(Self::Qwen),
             ("qwen2_vl", _) => Some(Self::Qwen2),
@@ -119,12 +122,15 @@ impl Processor {
         let known = VisionFamily::of(family, tower);
         if let Some(settings) = settings {
             files::expect_steps(settings, &["do_resize", "do_rescale"])?;
-            if known != Some(VisionFamily::Gemma4) {
+            if !matches!(known, Some(VisionFamily::Gemma4 | VisionFamily::Gemma4Unified)) {
                 files::expect_steps(settings, &["do_normalize"])?;
             }
         }
         let kind = match known {
-            Some(VisionFamily::Gemma4) => Kind::Gemma4(Gemma4::read(&config, &vision, settings, tokenizer)?),
+            Some(family @ (VisionFamily::Gemma4 | VisionFamily::Gemma4Unified)) => {
+                let unified = family == VisionFamily::Gemma4Unified;
+                Kind::Gemma4(Gemma4::read(&config, &vision, settings, unified, tokenizer)?)
+            }
             Some(VisionFamily::Pixtral) => {
                 Kind::Pixtral(Pixtral::read(folder, &config, &vision, settings, tokenizer)?)
             }

@@ -186,6 +186,48 @@ class Gemma4TwoWay(Gemma4):
         vision_config=Gemma4.eyes | dict(num_key_value_heads=2, standardize=True))
 
 
+class Squares:
+    """Gemma 4's processor with the patches of each square side by side: that of the model without a tower resizes with torchvision alone."""
+    image_mean, image_std = Gemma4.processor.image_mean, Gemma4.processor.image_std
+
+    def __call__(self, picture, return_tensors):
+        patches = Gemma4.processor(picture, return_tensors=return_tensors)
+        small, side, most = Gemma4.settings["patch_size"], Gemma4.side, Gemma4.settings["max_soft_tokens"]
+        columns, rows = (patches["image_position_ids"][0].max(dim=0).values + 1).tolist()
+        pixels = patches["pixel_values"][0, : rows * columns].reshape(rows, columns, small, small, 3).transpose(1, 2).reshape(rows * small, columns * small, 3)
+        rows, columns = (count * small // side for count in (rows, columns))
+        squares = pixels.reshape(rows, side, columns, side, 3).transpose(1, 2).reshape(rows * columns, -1)
+        places = torch.tensor([[column, row] for row in range(rows) for column in range(columns)])
+        pad = lambda it, value: torch.nn.functional.pad(it, (0, 0, 0, most - len(it)), value=value)[None]
+        return dict(pixel_values=pad(squares, 0.0), image_position_ids=pad(places, -1))
+
+
+class Gemma4Unified(Gemma4):
+    """Without a tower: squares of pixels become rows by one matrix. Its rows attend to each other, too, which config.json need not say."""
+    processor = Squares()
+    config = Gemma4.outer | dict(
+        model_type="gemma4_unified",
+        text_config={key: value for key, value in Gemma4.text.items() if not key.endswith("per_layer_input")} | dict(
+            model_type="gemma4_unified_text", num_kv_shared_layers=0, num_global_key_value_heads=1, attention_k_eq_v=True),
+        vision_config=dict(
+            model_type="gemma4_unified_vision", patch_size=4, pooling_kernel_size=3, model_patch_size=12, mm_embed_dim=48, mm_posemb_size=70, output_proj_dims=48))
+
+    def grid(inputs):
+        columns, rows = (inputs["image_position_ids"][0].max(dim=0).values + 1).tolist()
+        return [rows, columns]
+
+    def masks(model, tokens, kinds):
+        """Those that generate() makes for compiled models, which are Gemma 4's: the rows of a picture see each other in layers with a window. Without them forward
+        has them see each other in all layers and beyond the window, as it once did for Gemma 4 (transformers#46711)."""
+        places = torch.arange(tokens.shape[1])[None]
+        return model.create_masks_for_generate(model.config, model.get_input_embeddings()(tokens), torch.ones_like(tokens), None, places, mm_token_type_ids=kinds)
+
+    def published(key):
+        """transformers has all in one part."""
+        key = key.replace("embed_vision.multimodal_embedder.", "embed_vision.")
+        return key if "embedding_projection" in key else key.replace("model.embed_vision.", "model.vision_embedder.")
+
+
 # Every width is a multiple of the group.
 GROUP, BITS = 32, 4
 WIDE = dict(hidden_size=64, intermediate_size=96)
@@ -202,9 +244,10 @@ def widened(family, **text):
 
 MODELS = {
     "mistral3": Mistral3, "qwen2_vl": Qwen2VL, "qwen2_5_vl": Qwen25VL, "qwen3_5": Qwen35, "qwen3_5_moe": Qwen35Moe, "qwen3_vl": Qwen3VL, "qwen3_vl_moe": Qwen3VLMoe, "gemma4": Gemma4,
-    "gemma4-two-way": Gemma4TwoWay, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
+    "gemma4-two-way": Gemma4TwoWay, "gemma4_unified": Gemma4Unified, "mistral3-q4": widened(Mistral3), "qwen3_vl-q4": widened(Qwen3VL, intermediate_size=128), "gemma4-q4": widened(Gemma4TwoWay)}
 CLASSES = {
-    "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4"}
+    "mistral3": "Mistral3", "qwen2_vl": "Qwen2VL", "qwen2_5_vl": "Qwen2_5_VL", "qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe", "gemma4": "Gemma4",
+    "gemma4_unified": "Gemma4Unified"}
 # Another seed where two tokens would be nearly level.
 SEEDS = {"qwen2_vl": "qwen2_vl-7", "qwen2_5_vl": "qwen2_5_vl-1", "qwen3_5_moe": "qwen3_5_moe-1", "qwen3_vl-q4": "qwen3_vl-q4-1"}
 # What modules are called there: a beginning here, a beginning there.
@@ -242,7 +285,7 @@ def messages(chat):
 
 def tower_tensor(name, key, shape):
     noise = np.asarray(make.generator(f"pictures/{name}", key).standard_normal(shape, dtype=np.float32))
-    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "ln_q.weight", "std_scale")):
+    if "norm" in key and key.endswith("weight") or key.endswith(("ln_pre.weight", "ln_q.weight", "ln1.weight", "ln2.weight", "std_scale")):
         return np.float32(0.2) * noise + np.float32(1)
     if key.endswith(("put_min", "put_max")):  # so narrow that some numbers are beyond
         return np.float32(0.1) * noise + np.float32(1.5 if key.endswith("max") else -1.5)
@@ -287,6 +330,7 @@ def build(name, family, folder):
     written, meant = packed(name, tensors) if "quantization" in family.config else (tensors, tensors)
     for key, value in meant.items():
         state[key].copy_(torch.from_numpy(np.array(turned(key, value))))
+    written = {getattr(family, "published", str)(key): value for key, value in written.items()}
     kinds = {np.dtype(np.uint32): "U32", np.dtype(np.float32): "F32"}
     make.write_safetensors(folder / "model.safetensors", [(key, kinds[np.asarray(value).dtype], np.asarray(value)) for key, value in written.items()])
     make.write_json(folder / "config.json", family.config, 1)
@@ -338,6 +382,8 @@ def case(name, model, chat, seen, said):
         assert answer == tokens[len(ids):], "choose another seed"
         tokens = torch.tensor([tokens])
         kinds = dict(mm_token_type_ids=(tokens == make.BPE_VOCAB).int()) if not name.startswith("mistral3") else {}
+        if hasattr(family, "masks"):
+            kinds["attention_mask"] = family.masks(model, tokens, kinds["mm_token_type_ids"])
         with torch.no_grad():
             return model(input_ids=tokens, use_cache=False, **joined, **kinds).logits[0].numpy()
 

@@ -25,11 +25,12 @@ pub fn folder(name: &str) -> PathBuf {
     golden_folder().join("pictures").join(name)
 }
 
-/// All with answers of transformers: also mixtures of experts, and checkpoints whose towers and texts mlx-vlm has quantized.
+/// All with answers of transformers: also mixtures of experts, checkpoints whose towers and texts mlx-vlm has quantized, and the one of
+/// Gemma 4 without a tower.
 pub fn with_answers() -> impl Iterator<Item = &'static str> {
-    let others =
-        ["qwen3_5_moe-f32", "qwen3_vl_moe-f32", "mistral3-q4-f32", "qwen3_vl-q4-f32", "gemma4-q4-f32"];
-    MODELS.into_iter().chain(others)
+    let mixtures = ["qwen3_5_moe-f32", "qwen3_vl_moe-f32"];
+    let quantized = ["mistral3-q4-f32", "qwen3_vl-q4-f32", "gemma4-q4-f32"];
+    MODELS.into_iter().chain(mixtures).chain(quantized).chain(["gemma4_unified-f32"])
 }
 
 /// The floats of these bytes.

@@ -6,6 +6,7 @@ mod axial_rope;
 mod config;
 mod footprint;
 mod gemma4;
+mod gemma4_unified;
 mod merger;
 mod patches;
 mod pixtral;
@@ -22,6 +23,7 @@ use self::config::{Normalization, PixtralConfig};
 use self::footprint::Shape;
 pub use self::footprint::VisionFootprint;
 use self::gemma4::{Gemma4Config, Gemma4Tower};
+use self::gemma4_unified::{UnifiedConfig, UnifiedEmbedder};
 use self::merger::Projector;
 use self::patches::Order;
 use self::pixtral::PixtralTower;
@@ -88,6 +90,7 @@ pub struct Vision {
 
 enum Tower {
     Gemma4(Gemma4Tower),
+    Gemma4Unified(UnifiedEmbedder),
     Pixtral(PixtralTower, Projector),
     Qwen(QwenTower),
     Qwen2(Qwen2Tower),
@@ -96,6 +99,7 @@ enum Tower {
 /// What config.json says about a tower.
 enum Config {
     Gemma4(Gemma4Config),
+    Gemma4Unified(UnifiedConfig),
     Pixtral(PixtralConfig),
     Qwen(QwenConfig),
     Qwen2(Qwen2Config),
@@ -109,6 +113,7 @@ impl Config {
         let text = fields.section("text_config")?.unwrap_or_else(|| fields.clone());
         match known(fields, &vision)? {
             Some(VisionFamily::Gemma4) => Gemma4Config::read(&vision, &text).map(Self::Gemma4),
+            Some(VisionFamily::Gemma4Unified) => UnifiedConfig::read(&vision, &text).map(Self::Gemma4Unified),
             Some(VisionFamily::Pixtral) => PixtralConfig::read(fields, &vision, &text).map(Self::Pixtral),
             Some(VisionFamily::Qwen) => QwenConfig::read(family, &vision, &text).map(Self::Qwen),
             Some(VisionFamily::Qwen2) => Qwen2Config::read_2(&vision, &text).map(Self::Qwen2),
@@ -125,6 +130,7 @@ impl Config {
     fn shape(&self) -> Shape {
         match self {
             Self::Gemma4(config) => config.shape,
+            Self::Gemma4Unified(config) => config.shape,
             Self::Pixtral(config) => config.shape,
             Self::Qwen(config) => config.shape,
             Self::Qwen2(config) => config.shape,
@@ -134,6 +140,7 @@ impl Config {
     fn places(&self) -> Places {
         Places::of(match self {
             Self::Gemma4(_) => VisionFamily::Gemma4,
+            Self::Gemma4Unified(_) => VisionFamily::Gemma4Unified,
             Self::Pixtral(_) => VisionFamily::Pixtral,
             Self::Qwen(_) => VisionFamily::Qwen,
             Self::Qwen2(_) => VisionFamily::Qwen2,
@@ -153,6 +160,11 @@ impl Vision {
                 let tower = Gemma4Tower::load(&mut weights, tower, projector, config)?;
                 // Whatever the image processor says of a mean.
                 (Tower::Gemma4(tower), Normalization::HALVES)
+            }
+            Config::Gemma4Unified(config) => {
+                let (name, projector) = ("model.vision_embedder", "model.embed_vision");
+                let embedder = UnifiedEmbedder::load(&mut weights, name, projector, config)?;
+                (Tower::Gemma4Unified(embedder), Normalization::NONE)
             }
             Config::Pixtral(config) => {
                 let tower = PixtralTower::load(&mut weights, "model.vision_tower", config)?;
@@ -194,10 +206,12 @@ impl Vision {
             return Err(Error::request("image", message));
         }
         let grid = (rows / patch, columns / patch);
-        let order = if matches!(self.tower, Tower::Gemma4(_)) { Order::ByPixel } else { Order::ByColor };
+        let by_pixel = matches!(self.tower, Tower::Gemma4(_) | Tower::Gemma4Unified(_));
+        let order = if by_pixel { Order::ByPixel } else { Order::ByColor };
         let patches = patches::of(image, patch, &self.normalization, order);
         match &self.tower {
             Tower::Gemma4(tower) => tower.forward(&patches, grid),
+            Tower::Gemma4Unified(embedder) => embedder.forward(&patches, grid),
             Tower::Pixtral(tower, projector) => projector.forward(&tower.forward(&patches, grid)?, grid),
             Tower::Qwen(tower) => tower.forward(&patches, grid),
             Tower::Qwen2(tower) => tower.forward(&patches, grid),

@@ -28,6 +28,7 @@ impl Gemma4 {
         config: &Fields,
         vision: &Fields,
         settings: Option<&Fields>,
+        unified: bool,
         tokenizer: &Tokenizer,
     ) -> Result<Self> {
         let patch_size = grid::bounded(vision, "patch_size", 16)?;
@@ -43,15 +44,20 @@ impl Gemma4 {
                 return Err(settings.error("max_soft_tokens", message));
             }
         }
-        // The longest picture is a strip.
-        let (longest, key) = (max_soft_tokens * pooling_kernel_size, "position_embedding_size");
-        let positions = vision.optional_size(key)?.unwrap_or(10_240);
+        // The longest picture is a strip. The model without a tower has a position for each row, and none for the patches of one.
+        let (longest, key, usual) = if unified {
+            (max_soft_tokens, "mm_posemb_size", 1120)
+        } else {
+            (max_soft_tokens * pooling_kernel_size, "position_embedding_size", 10_240)
+        };
+        let positions = vision.optional_size(key)?.unwrap_or(usual);
         if positions < longest {
-            let message = format_args!("is {positions}; a picture may be {longest} patches long");
+            let message = format_args!("is {positions}; a picture may be {longest} of them long");
             return Err(vision.error(key, message));
         }
         let text = config.section("text_config")?;
-        // Another value is refused with the text.
+        // Another value is refused with the text, which has the same default.
+        let is_given = text.as_ref().is_some_and(|text| text.names("use_bidirectional_attention"));
         let seen = text.as_ref().map(|text| text.optional_text("use_bidirectional_attention")).transpose()?;
         let token = |key: &str, usual: u32| match config.token_ids(key)?[..] {
             [] if tokenizer.token(usual).is_some() => Ok(usual),
@@ -62,7 +68,7 @@ impl Gemma4 {
             patch_size: patch_size as u32,
             pooling_kernel_size: pooling_kernel_size as u32,
             max_soft_tokens: max_soft_tokens as u32,
-            two_way: seen.flatten() == Some("vision"),
+            two_way: seen.flatten() == Some("vision") || unified && !is_given,
             boi_token: token("boi_token_id", 255_999)?,
             eoi_token: token("eoi_token_id", 258_882)?,
         })

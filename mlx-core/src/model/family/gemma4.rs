@@ -38,7 +38,9 @@ pub(super) fn gemma4_unified(fields: &Fields) -> Result<DecoderConfig> {
         .with_default("hidden_size_per_layer_input", 0.into())
         .with_default("max_position_embeddings", 262_144.into())
         .with_default("sliding_window", 1024.into());
-    gemma4_text(&text)
+    let key = "use_bidirectional_attention";
+    // `null` says that pictures are read as text is.
+    gemma4_text(&if text.names(key) { text } else { text.with_default(key, "vision".into()) })
 }
 
 /// Gemma 4.

@@ -108,6 +108,9 @@ impl Normalization {
         image_std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
     };
 
+    /// From 0 to 1.
+    pub(super) const NONE: Self = Self { image_mean: [0.0; 3], image_std: [1.0; 3] };
+
     /// From -1 to 1.
     pub(super) const HALVES: Self = Self { image_mean: [0.5; 3], image_std: [0.5; 3] };
 

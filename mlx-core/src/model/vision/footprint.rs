@@ -12,6 +12,7 @@ pub(super) struct Shape {
     pub(super) spatial_merge_size: usize,
     pub(super) hidden_size: usize,
     pub(super) intermediate_size: usize,
+    /// 0 where patches do not attend to each other.
     pub(super) num_heads: usize,
     /// Numbers of a row of features.
     pub(super) row_width: usize,
@@ -51,7 +52,7 @@ impl VisionFootprint {
         // computed and turned, the answers; the gate, what it multiplies and both together; turns as f32 and in the type of the weights.
         let pixels = 3 * patch * (8 + size);
         let layer = (18 * hidden + 5 * inner) * size;
-        let turns = 6 * (config.hidden_size / config.num_heads) as u64 * size.max(4);
+        let turns = 6 * config.hidden_size.checked_div(config.num_heads).unwrap_or(0) as u64 * size.max(4);
         // The scores, their softmax and a copy.
         let bytes_per_score = 4 * config.num_heads as u64 * 4;
         let bytes_per_row = config.row_width as u64 * size;

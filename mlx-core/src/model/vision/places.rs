@@ -34,6 +34,16 @@ const GEMMA4: Places = Places {
     mlx_vlm: GEMMA4_MLX,
 };
 
+const UNIFIED_MLX: Names =
+    &[("model.vision_embedder.", "vision_embedder."), ("model.embed_vision.", "embed_vision.")];
+const UNIFIED: Places = Places {
+    all: &[
+        Place { tells: "model.vision_embedder.", names: &[] },
+        Place { tells: "vision_embedder.", names: UNIFIED_MLX },
+    ],
+    mlx_vlm: UNIFIED_MLX,
+};
+
 /// mlx-vlm leaves out the first part of the names, and has another one behind it.
 const PIXTRAL_MLX: Names =
     &[("model.vision_tower.", "vision_tower.vision_model."), ("model.multi_modal", "multi_modal")];
@@ -63,6 +73,7 @@ impl Places {
     pub(super) fn of(family: VisionFamily) -> Self {
         match family {
             VisionFamily::Gemma4 => GEMMA4,
+            VisionFamily::Gemma4Unified => UNIFIED,
             VisionFamily::Pixtral => PIXTRAL,
             VisionFamily::Qwen | VisionFamily::Qwen2 | VisionFamily::Qwen25 => QWEN,
         }
