@@ -96,7 +96,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Check this machine: device, speed, correctness
     Doctor(DoctorArgs),
-    /// Hold some layers of a model for a command on another machine, see --hostfile of `mlx serve`
+    /// Hold a part of a model for a command on another machine, see --hostfile of `mlx serve`
     #[command(after_help = worker::EXAMPLES)]
     Worker(WorkerArgs),
     /// Manage prompts saved on disk

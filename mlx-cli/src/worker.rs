@@ -1,4 +1,4 @@
-//! `mlx worker`: holds some layers of a model for a server or a command on another machine.
+//! `mlx worker`: holds a part of a model for a server or a command on another machine.
 
 mod over_ssh;
 

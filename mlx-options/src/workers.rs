@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::human_units::Seconds;
 
-/// Which other machines hold layers of the model.
+/// Which other machines hold a part of the model, and which.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct WorkersArgs {

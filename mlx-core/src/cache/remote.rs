@@ -1,4 +1,4 @@
-//! The layers of a sequence's state that other machines hold: a number that they know them by, and what they said of them last.
+//! The layers of a sequence's state, or the parts of them, that other machines hold: a number that they know them by, and what they said of them last.
 
 use std::sync::Arc;
 

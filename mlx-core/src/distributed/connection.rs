@@ -271,6 +271,33 @@ mod tests {
     }
 
     #[test]
+    fn a_message_may_be_taken_late_by_one_that_says_it_is_there() {
+        let whole = vec![7; 32 << 20];
+        let send = |connection: &mut Connection| connection.send_late(&"words", &whole);
+        let (mut connection, mut there) = pair(MOMENT);
+        connection.trust(MOMENT).expect("a thread");
+        let reader = thread::spawn(move || {
+            for _ in 0..100 {
+                there.write_all(&frame::heartbeat()).expect("it is there");
+                thread::sleep(MOMENT / 10);
+            }
+            let mut bytes = Vec::new();
+            there.read_to_end(&mut bytes).ok();
+            bytes.len()
+        });
+        let begun = Instant::now();
+        send(&mut connection).expect("it is taken in the end");
+        assert!(begun.elapsed() > 5 * MOMENT, "after {:?}", begun.elapsed());
+        drop(connection);
+        assert!(reader.join().expect("it reads") > whole.len());
+        // One that says nothing is given up.
+        let (mut connection, _there) = pair(MOMENT);
+        connection.trust(MOMENT).expect("a thread");
+        let (error, time) = error_and_time(|| send(&mut connection));
+        assert!(error.contains("took nothing") && time < 10 * MOMENT, "{error} after {time:?}");
+    }
+
+    #[test]
     fn a_message_that_is_taken_by_drops_is_given_up() {
         let (connection, mut there) = pair(MOMENT);
         thread::spawn(move || {

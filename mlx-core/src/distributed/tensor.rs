@@ -1,7 +1,6 @@
 //! A model of whose layers each machine has a part: this one the embedding and the head as well. A pass goes through all of them at the same
 //! time, and what each computed is added up in the middle of layers.
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use mlx_rs::Array;
@@ -10,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::divided::Divided;
 use super::fleet::Fleet;
-use super::message::{Advance, Loaded, Reply, Request};
+use super::message::{Loaded, Reply, Request};
 use super::pass::advance;
 use crate::cache::{RemoteLayers, SequenceState, Variant};
 use crate::error::{Error, Result};
@@ -64,7 +63,7 @@ impl TensorModel {
         let (mut request, rows) = advance(pass, pass.layer()..end, false, states)?;
         for place in 0..self.fleet.count() {
             request.released = self.fleet.take_released(place);
-            self.fleet.send(place, &Request::Advance(Advance { ..request.clone() }), &rows)?;
+            self.fleet.send(place, &Request::Advance(request.clone()), &rows)?;
         }
         let layers = end - pass.layer();
         if let Err(error) = self.local.advance(pass, layers, states) {
@@ -105,12 +104,11 @@ impl Model for TensorModel {
     }
 
     fn advance(&self, pass: &mut Pass, layers: usize, states: &mut [&mut SequenceState]) -> Result<()> {
-        let Range { start, mut end } = pass.layer()..pass.layer().saturating_add(layers);
+        let mut end = pass.layer().saturating_add(layers);
         // A state whose layers are done looks like one whose pass is.
         if end >= self.spec.num_layers || self.divided.states_end_before(end) {
             end = self.spec.num_layers;
         }
-        debug_assert!(start <= end, "a pass goes forward");
         while pass.layer() < end {
             // Features of pictures are added here alone.
             let next = if pass.is_before_features() { pass.layer() + 1 } else { end };

@@ -57,7 +57,7 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Where the engine asks whether the system is short of memory. `None`: the system, where it says.
     pub memory_pressure: Option<PressureSource>,
-    /// Other machines that hold layers of the model. `None`: this one holds all of them.
+    /// Other machines that hold some layers of the model, or a part of each. `None`: this one holds all of it.
     pub workers: Option<Workers>,
     /// The format of calls of tools, by its name. `None`: the one that the model's chat template shows.
     pub tool_format: Option<String>,

@@ -1,4 +1,4 @@
-//! A model that other machines hold layers of: loading one, what it cannot do, and whether the machines are there.
+//! A model that other machines hold a part of: loading one, what it cannot do, and whether the machines are there.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ impl Device {
     }
 }
 
-/// Loads the layers of this machine, and has the workers load theirs.
+/// Loads the part of this machine, and has the workers load theirs.
 pub(in crate::engine) fn load_divided(
     folder: &Path,
     workers: &Workers,
