@@ -1,9 +1,9 @@
-//! One model in several processes on this machine's loopback: `ranks MODEL PROCESSES`. The load of `single`, and what each process holds.
+//! One model in several processes on this machine's loopback: `ranks MODEL PROCESSES [pipeline|tensor]`. The load of `single`, and what each process holds.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use mlx_core::distributed::{Key, Workers};
+use mlx_core::distributed::{Key, Parallel, Workers};
 use mlx_core::engine::EngineOptions;
 use mlx_core::{Error, Result};
 
@@ -45,9 +45,14 @@ impl Drop for Worker {
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
     let processes: usize = argument(arguments, 1, "PROCESSES")?;
+    let parallel = match arguments.get(2) {
+        None => Parallel::default(),
+        Some(_) => argument(arguments, 2, "pipeline or tensor")?,
+    };
     let workers = (1..processes).map(|_| Worker::start(&model)).collect::<Result<Vec<_>>>()?;
     let addresses: Vec<String> = workers.iter().map(|worker| worker.address.clone()).collect();
-    let workers_of = (!addresses.is_empty()).then(|| Workers::new(addresses, Key::default()));
+    let workers_of =
+        (!addresses.is_empty()).then(|| Workers { parallel, ..Workers::new(addresses, Key::default()) });
     let engine = engine_with(&model, &EngineOptions { workers: workers_of, ..engine_options() })?;
     let mut figures = single::figures(&engine)?;
     let all = std::iter::once(std::process::id()).chain(workers.iter().map(|worker| worker.child.id()));
