@@ -5,7 +5,6 @@ use std::fmt;
 use super::{files::SourceFile, violation::Violation};
 
 const LONGEST: usize = 400;
-const LONGEST_TEST: usize = 600;
 /// Nine of ten files are at most this long.
 const USUAL: usize = 280;
 /// Names that say nothing about the contents.
@@ -14,9 +13,8 @@ const EMPTY_NAMES: [&str; 3] = ["utils.rs", "helpers.rs", "common.rs"];
 pub(super) fn check(file: &SourceFile) -> Vec<Violation> {
     let mut found = Vec::new();
     let lines = file.text.lines().count();
-    let longest = if file.path.starts_with("tests/") { LONGEST_TEST } else { LONGEST };
-    if lines > longest {
-        found.push(Violation::new(file, lines, format!("more than {longest} lines; split the file")));
+    if lines > LONGEST {
+        found.push(Violation::new(file, lines, format!("more than {LONGEST} lines; split the file")));
     }
     if !file.text.starts_with("//! ") {
         found.push(Violation::new(file, 1, "the first line must say what the file is for, after `//! `"));
@@ -78,8 +76,7 @@ mod tests {
     fn length_has_a_limit() {
         assert!(check(&file("a.rs", 400)).is_empty());
         assert_eq!(check(&file("a.rs", 401))[0].line, 401);
-        assert!(check(&file("tests/a.rs", 600)).is_empty());
-        assert_eq!(check(&file("tests/a.rs", 601)).len(), 1);
+        assert_eq!(check(&file("tests/a.rs", 401)).len(), 1);
     }
 
     #[test]
