@@ -55,6 +55,15 @@ fn wait_until_ready(server: &Server) {
 
 #[test]
 fn an_answer_ends_with_an_error_when_a_worker_is_killed_or_stopped_and_the_server_goes_on() {
+    endure("pipeline");
+}
+
+#[test]
+fn so_it_does_where_each_machine_has_a_part_of_every_layer() {
+    endure("tensor");
+}
+
+fn endure(how: &str) {
     let folder = with_layers("llama-f32", 4);
     let config = folder.path().join("config.json");
     let mut object: Value = serde_json::from_slice(&std::fs::read(&config).expect("a config")).expect("json");
@@ -66,7 +75,8 @@ fn an_answer_ends_with_an_error_when_a_worker_is_killed_or_stopped_and_the_serve
     std::fs::write(folder.path().join("hosts.json"), hosts.to_string()).expect("it can be written");
     let path = |name: &str| folder.path().join(name).to_str().expect("utf-8").to_owned();
     let (hosts, key) = (path("hosts.json"), path("key"));
-    let arguments = ["--hostfile", &hosts, "--worker-key-file", &key, "--worker-timeout", "2", "--preload"];
+    let flags = ["--parallel", how, "--worker-timeout", "2", "--preload"];
+    let arguments = [&["--hostfile", &hosts, "--worker-key-file", &key], &flags[..]].concat();
     let server = Server::start_on(&[MLX, "serve"], folder.path(), &arguments);
     wait_until_ready(&server);
     let expected = answer(&server);
