@@ -47,6 +47,22 @@ export const pictures = {
     await give(page, "paste", "#input", ["notes.pdf", btoa("%PDF-"), "application/pdf"]);
     await page.locator("#hint", { hasText: "notes.pdf is not a png, jpeg, webp or gif file." }).waitFor();
   },
+  async "pictures that were not sent stay over a reload, unless they are too large"(trial, page) {
+    await page.reload();
+    await attached(page).nth(1).waitFor();
+    assert.deepEqual(await sizes(attached(page)), ["48x32", "32x16"]);
+    await page.selectOption("#model", "seeing");
+    await page.locator("#attach").waitFor();
+    await page.setInputFiles("#images", { name: "large.png", mimeType: "image/png", buffer: Buffer.alloc(12 << 20) });
+    await page.locator("#hint", { hasText: "too large to stay" }).waitFor();
+    await page.reload();
+    await page.locator("#send").waitFor();
+    assert.equal(await attached(page).count(), 0);
+    await page.selectOption("#model", "seeing");
+    await page.locator("#attach").waitFor();
+    await page.setInputFiles("#images", [`${seen}/48x32.png`, `${seen}/32x16.png`]);
+    await attached(page).nth(1).waitFor();
+  },
   async "the model is given the pictures before the text, and they stay in the conversation"(trial, page) {
     await page.locator("#settings").click();
     await page.fill("#field-max_tokens", "4");
@@ -60,6 +76,7 @@ export const pictures = {
     assert.equal(trial.proxy.bodies.at(-1).messages[0].content[1].image_url.url.slice(22), read("32x16"));
     await page.reload();
     await idle(page);
+    assert.equal(await attached(page).count(), 0);
     assert.deepEqual(await sizes(sent(page)), ["48x32", "32x16"]);
     await page.screenshot({ path: trial.folder + "/pictures-after.png" });
     assert.deepEqual(await complaints(trial, page), []);
