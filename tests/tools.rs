@@ -95,6 +95,17 @@ fn an_adapter_goes_through_every_command() {
     assert!(code == 1 && message.contains("has no adapter_config.json"), "{code}: {message}");
 }
 
+/// Kimi's tower cannot be used here, and a user is told that it is gone.
+#[test]
+fn a_conversion_says_what_it_leaves_out() {
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let target = work.path().join("out");
+    let target = target.to_str().expect("utf-8");
+    let report = output(&["convert", &model("kimi_k25-f32"), "-o", target, "--dtype", "bf16"], "");
+    let words = "left out, because this program cannot use them: mm_projector, vision_tower";
+    assert!(report.lines().any(|line| line == words), "{report}");
+}
+
 #[test]
 fn a_converted_model_generates() {
     let work = tempfile::tempdir().expect("a temporary folder");
