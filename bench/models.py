@@ -1,10 +1,11 @@
-"""Writes the checkpoints that are measured: llamas and a qwen2 with random weights in f32, always the same ones.
+"""Writes the checkpoints that are measured: llamas and a qwen2 with random weights, always the same ones.
 
-    python bench/models.py FOLDER
+    python bench/models.py FOLDER [NAME...]
 
 toy and deep: 2 and 28 layers of width 64, for what does not depend on the weights. 25m and 150m: so many parameters. Each has a tokenizer and a
 chat template, so that servers can be asked with text. The answers of a chain are known: behind each token of the chain comes the next
-one, and behind other tokens one of the chain. All know the same chain.
+one, and behind other tokens one of the chain. All know the same chain. Two are written only where they are named: 1b has the shape of Llama 3.2 1B,
+8b-4bit that of Llama 3.1 8B, and is packed in 4 bits.
 """
 
 import json
@@ -26,6 +27,11 @@ SIZES |= {"deep": dict(SIZES["toy"], num_hidden_layers=28)}
 SIZES |= {f"{size}-chain": SIZES[size] for size in ("25m", "150m")}
 # mlx-lm divides it by layers, too; a llama by tensors alone.
 SIZES |= {"150m-qwen2": dict(SIZES["150m"], architectures=["Qwen2ForCausalLM"], model_type="qwen2", attention_bias=True)}
+LARGE = {
+    "1b": dict(hidden_size=2048, num_hidden_layers=16, intermediate_size=8192, num_attention_heads=32, num_key_value_heads=8, head_dim=64, vocab_size=128256, tie_word_embeddings=True),
+    "8b-4bit": dict(hidden_size=4096, num_hidden_layers=32, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8, head_dim=128, vocab_size=128256),
+}
+GROUP = 64
 CHAIN, FIRST = 2048, 5
 SPECIAL = ["<|pad|>", "<|begin|>", "<|start|>", "<|role|>", "<|end|>"]
 TEMPLATE = (
@@ -38,7 +44,7 @@ def config(size):
     return dict(
         architectures=["LlamaForCausalLM"], model_type="llama", max_position_embeddings=65536, rms_norm_eps=1e-6, rope_theta=10000.0,
         tie_word_embeddings=False, bos_token_id=1, eos_token_id=4, pad_token_id=0, hidden_act="silu", attention_bias=False, torch_dtype="float32",
-    ) | SIZES[size]
+    ) | (SIZES | LARGE)[size] | (dict(quantization=dict(group_size=GROUP, bits=4, mode="affine")) if size.endswith("-4bit") else {})
 
 
 def shapes(config):
@@ -57,7 +63,8 @@ def shapes(config):
         yield f"{prefix}input_layernorm.weight", (width,)
         yield f"{prefix}post_attention_layernorm.weight", (width,)
     yield "model.norm.weight", (width,)
-    yield "lm_head.weight", (vocabulary, width)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (vocabulary, width)
 
 
 def tensor(draw, shape, name):
@@ -66,6 +73,17 @@ def tensor(draw, shape, name):
         return (1 + 0.1 * draw.standard_normal(shape)).astype(np.float32)
     spread = 1.0 if "embed" in name else (2.8 if "lm_head" in name else 1.6) / np.sqrt(shape[-1])
     return draw.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+
+
+def packed(draw, shape, name):
+    """The same numbers in 4 bits, as MLX packs them: codes are drawn, in place of numbers that codes would have to be found for."""
+    rows, columns = shape
+    words = draw.integers(0, 1 << 32, (rows, columns // 8), dtype=np.uint32)
+    # Codes from 0 to 15 spread by 4.6 around 7.5.
+    step = (1.0 if "embed" in name else 1.6 / np.sqrt(columns)) / 4.6
+    module = name.removesuffix(".weight")
+    groups = np.ones((rows, columns // GROUP), dtype=np.float16)
+    return {name: words, f"{module}.scales": np.float16(step) * groups, f"{module}.biases": np.float16(-7.5 * step) * groups}
 
 
 def chain(tensors):
@@ -86,6 +104,7 @@ def write_tokenizer(folder, vocabulary):
     letters = list(string.ascii_letters)
     pairs = [(left, right) for left in letters for right in letters]
     threes = [(left + right, third) for left, right in pairs for third in letters]
+    # The largest vocabularies are fuller than this text can be: their last tokens have none.
     merges = (pairs + threes)[: vocabulary - len(alphabet) - len(SPECIAL)]
     tokens = SPECIAL + alphabet + [left + right for left, right in merges]
     ids = {token: place for place, token in enumerate(tokens)}
@@ -102,7 +121,9 @@ def write(folder, size):
     folder.mkdir(parents=True, exist_ok=True)
     described = config(size)
     draw = np.random.default_rng(7)
-    tensors = {name: tensor(draw, shape, name) for name, shape in shapes(described)}
+    tensors = {}
+    for name, shape in shapes(described):
+        tensors |= packed(draw, shape, name) if "quantization" in described and len(shape) == 2 else {name: tensor(draw, shape, name)}
     if size.endswith("-chain"):
         chain(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -114,7 +135,7 @@ def write(folder, size):
 
 
 def main():
-    for size in SIZES:
+    for size in sys.argv[2:] or SIZES:
         folder = pathlib.Path(sys.argv[1]) / size
         if not (folder / "config.json").exists():
             write(folder, size)

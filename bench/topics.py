@@ -112,6 +112,7 @@ def topics(kit):
     if kit.slow_device:
         yield from ahead(kit)
     yield from speculation(kit)
+    yield from [weights(kit, name, size) for name, size in (("weights-150m", "150m"), ("weights-1b", "1b"))]
     yield from [ranks(kit, processes) for processes in (2, 4)]
     yield start(kit)
     yield served(kit, small)
@@ -172,6 +173,17 @@ def single(kit, model, name):
     if platform.system() == "Linux" and model.name != "150m":
         contestants.insert(3, kit.installed("mlx_lm_single.py", model))
     return Topic(name, f"One stream, {model.name}", contestants, derive=shares_of_the_roof(model))
+
+
+def weights(kit, name, size):
+    """One stream with weights as they are in the files, in types of ours and of llama.cpp."""
+    model = kit.model(size)
+    converted = [kit.python, ROOT / "bench/weights.py", ROOT / "target/release/mlx", ROOT / "target/release/mlx-bench", model]
+    # The first of them writes the model.
+    mine = [Contestant(kind, [*converted, kind.removesuffix(" again")]) for kind in ("f32", "f32 again", "bf16", "f16", "8 bits", "6 bits", "4 bits", "3 bits", "2 bits", "mxfp4", "mxfp8")]
+    program = [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]
+    theirs = [Contestant(f"llama.cpp {kind}".rstrip(), [*program, *kind.split()]) for kind in ("", "BF16", "F16", "Q8_0", "Q6_K", "Q4_0")]
+    return Topic(name, f"Weights as they are in the files, {size}", mine + theirs, turns=2)
 
 
 def ranks(kit, processes):

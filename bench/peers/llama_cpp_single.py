@@ -1,5 +1,5 @@
-"""llama.cpp's CPU build on the load of bench/src/single.rs: `llama_cpp_single.py MODEL THREADS`. The weights are the checkpoint's own in f32,
-written as GGUF beside it."""
+"""llama.cpp's CPU build on the load of bench/src/single.rs: `llama_cpp_single.py MODEL THREADS [TYPE]`. The weights are the checkpoint's own in f32,
+written as GGUF beside it, or what llama.cpp makes of them: BF16, F16, Q8_0, Q6_K or Q4_0."""
 
 import contextlib
 import os
@@ -96,12 +96,25 @@ class Context:
         return int(np.ctypeslib.as_array(logits, shape=(self.vocabulary,)).argmax())
 
 
+def converted(path, name):
+    """The file with all matrices of a type, embedding and head included."""
+    to = path.with_stem(f"model-{name}")
+    if not to.exists():
+        options = llama_cpp.llama_model_quantize_default_params()
+        options.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name}")
+        options.pure = True
+        assert llama_cpp.llama_model_quantize(str(path).encode(), str(to).encode(), options) == 0
+    return to
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     path = folder / "model.gguf"
     if not path.exists():
         write(folder, path)
     with silence():
+        if len(sys.argv) > 3:
+            path = converted(path, sys.argv[3])
         context = Context(path, int(sys.argv[2]))
         context.next(prompt(0, BEFORE, context.vocabulary))
     prompts, answers = [], []

@@ -1,0 +1,25 @@
+"""Our engine on the load of bench/src/single.rs, with weights in a type: `weights.py MLX MLX_BENCH MODEL TYPE`. The model is written if it is not there,
+and the conversion lies beside it."""
+
+import pathlib
+import subprocess
+import sys
+
+TYPES = {"bf16": ["--dtype", "bf16"], "f16": ["--dtype", "f16"]}
+TYPES |= {f"{bits} bits": ["--bits", str(bits), "--dtype", "bf16"] for bits in (2, 3, 4, 5, 6, 8)}
+TYPES |= {mode: ["--mode", mode, "--dtype", "bf16"] for mode in ("mxfp4", "mxfp8", "nvfp4")}
+
+
+def main():
+    program, bench, model, kind = sys.argv[1:]
+    source = pathlib.Path(model)
+    if not (source / "config.json").exists():
+        subprocess.run([sys.executable, pathlib.Path(__file__).with_name("models.py"), source.parent, source.name], check=True)
+    folder = source if kind == "f32" else source.with_name(f"{source.name}-{kind.replace(' ', '-')}")
+    if not (folder / "config.json").exists():
+        subprocess.run([program, "convert", model, "--output", folder, "--force", *TYPES[kind]], check=True, stdout=sys.stderr)
+    subprocess.run([bench, "single", folder], check=True)
+
+
+if __name__ == "__main__":
+    main()
