@@ -97,8 +97,10 @@ fn fused_and_written_out_operations_give_the_references_logits() {
     for name in names {
         let expected = golden::logits(name, true);
         let one_by_one: Vec<usize> = (1..expected.tokens.len()).collect();
-        for (fused_attention, fused_rope) in [(false, false), (false, true), (true, false), (true, true)] {
-            let backend = Backend { fused_attention, fused_rope, ..Backend::CPU };
+        // Attention of single rows and of all; rope.
+        let fused = [(false, false, false), (true, false, true), (false, true, false), (true, true, true)];
+        for (fused_row_attention, fused_attention, fused_rope) in fused {
+            let backend = Backend { fused_row_attention, fused_attention, fused_rope, ..Backend::CPU };
             let model = load_on(backend, &model_folder(name));
             for cuts in [&[][..], &[7, 8, 31, 40], &one_by_one] {
                 let values = logits_in_passes(model.as_ref(), &expected.tokens, cuts);

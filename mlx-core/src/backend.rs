@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::mlx_sys;
 use crate::stream_errors::report_to_waits_only;
 
-/// Whether products on a CPU read halves as they are in the files. MLX's own make f32 of a whole matrix first, each time; the set-up for
-/// Linux says that it replaced them.
+/// Whether the set-up for Linux has put kernels in place of what MLX does on a CPU. MLX's own products make f32 of a whole matrix of halves
+/// first, each time, and its rope and attention are a dozen operations each.
 const HAS_KERNELS: bool = option_env!("MLX_CPU_KERNELS").is_some();
 
 /// How models are computed on a device. Every choice gives the model's numbers on every device; only speed and rounding
@@ -18,6 +18,8 @@ const HAS_KERNELS: bool = option_env!("MLX_CPU_KERNELS").is_some();
 pub struct Backend {
     /// Attention is one operation, which suits a GPU, where MLX has a kernel for it. Otherwise it is written out.
     pub fused_attention: bool,
+    /// Attention of a single row is one operation, also where that of more rows is written out.
+    pub fused_row_attention: bool,
     /// Rotary embedding is one operation, too.
     pub fused_rope: bool,
     /// Packed weights stay packed.
@@ -43,7 +45,8 @@ impl Backend {
     /// What suits a CPU.
     pub const CPU: Self = Self {
         fused_attention: false,
-        fused_rope: false,
+        fused_row_attention: HAS_KERNELS,
+        fused_rope: HAS_KERNELS,
         keeps_packed: true,
         keeps_floats: false,
         keeps_halves: HAS_KERNELS,
@@ -56,6 +59,7 @@ impl Backend {
     /// What suits a GPU.
     pub const GPU: Self = Self {
         fused_attention: true,
+        fused_row_attention: true,
         fused_rope: true,
         keeps_packed: true,
         keeps_floats: true,

@@ -23,18 +23,26 @@ INLINE Quarter sums_of(const Sixteen<W>& w, const Sixteen<W>& x, const Sixteen<W
 }
 
 // Of each sixteen numbers, the first eight at the even places and the others at the odd ones; and back.
-inline const float* spread(std::vector<float>& memory, const Product& p) {
-  memory.resize(static_cast<std::size_t>(p.m) * p.k);
-  for (int row = 0; row < p.m; ++row)
-    for (int i = 0; i < p.k; ++i)
-      memory[static_cast<std::size_t>(row) * p.k + i / kLanes * kLanes + i % 8 * 2 + i / 8 % 2] = p.a[static_cast<std::ptrdiff_t>(row) * p.lda + i];
-  return memory.data();
-}
+struct Spread {
+  template <int W>
+  INLINE static void run(const Product& p, float* to) {
+    for (int row = 0; row < p.m; ++row)
+      for (int i = 0; i < p.k; i += kLanes, to += kLanes) {
+        Lanes x;
+        std::memcpy(&x, p.a + static_cast<std::ptrdiff_t>(row) * p.lda + i, sizeof x);
+        x = __builtin_shufflevector(x, x, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+        std::memcpy(to, &x, sizeof x);
+      }
+  }
+};
 
 INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
   const auto& x = lanes.parts[0];
   return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
+
+// So many bytes are fetched ahead at most.
+constexpr std::ptrdiff_t kMostAhead = 1 << 14;
 
 // Bytes of b that will be needed soon: so many are fetched with every sixteen numbers that are multiplied. The processor's own prefetch
 // stops at pages, and the memory would have nothing to do while several groups of rows of a use what is in the cache.
@@ -109,7 +117,9 @@ INLINE void dots_of_all_rows(const Product& p, const Format& b, int column) {
   typename Format::template Panel<W, C> panel(b, column);
   // The passes over these rows of b share the work of fetching the next ones.
   const int passes = p.m / rows + (p.m % rows + 1) / 2, vectors = p.k / kLanes;
-  const std::ptrdiff_t bytes = Format::fetches(p.m / rows) && b.is_gapless(p.k) ? (C * Format::kBytes + passes - 1) / passes : 0;
+  // What is fetched has to be in the fastest cache still when its turn comes. The processor itself fetches ahead in long rows.
+  const bool stays = passes > 1 || C * b.bytes() <= kMostAhead;
+  const std::ptrdiff_t bytes = stays && Format::fetches(p.m / rows) && b.is_gapless(p.k) ? (C * Format::kBytes + passes - 1) / passes : 0;
   const char* next = b.ahead(column + C);
   const auto ahead = [&]() INLINE_LAMBDA { return Ahead{std::exchange(next, next + bytes * vectors), bytes}; };
   int row = 0;
@@ -153,6 +163,10 @@ void in_blocks(int n, int k, const Block& block) {
 template <class Format>
 void few_rows(Product p, const Format& b) {
   thread_local std::vector<float> memory;
-  if (Format::template kSpread<16> && register_width() == 16) p.a = spread(memory, p), p.lda = p.k;
+  if (Format::template kSpread<16> && register_width() == 16) {
+    memory.resize(static_cast<std::size_t>(p.m) * p.k);
+    for_this_cpu<Spread>(p, memory.data());
+    p.a = memory.data(), p.lda = p.k;
+  }
   in_blocks(p.n, p.k, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
 }

@@ -1,10 +1,12 @@
 // MLX operations that run on the functions of pointwise.cpp and on all cores. As with the product, these definitions stand ahead of
 // libmlx.so's in the search order; what they do not do themselves, they hand on to those.
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -25,33 +27,36 @@ namespace {
 // Makes of a row in one place one of the same length in another.
 using RowFunction = std::function<void(const float*, float*, std::ptrdiff_t)>;
 
-// The rows of `from` from `begin` to `end`, along its last axis and wherever they lie: what `function` makes of them, one behind the other.
-void apply_to_some(const RowFunction& function, const array& from, float* to, std::ptrdiff_t begin, std::ptrdiff_t end) {
-  const int last = static_cast<int>(from.ndim()) - 1;
-  const std::ptrdiff_t length = from.shape(last), step = from.strides(last);
-  for (std::ptrdiff_t row = begin; row < end; ++row) {
-    const float* in = from.data<float>();
-    std::ptrdiff_t place = row;
-    for (int axis = last - 1; axis >= 0; place /= from.shape(axis--)) in += place % from.shape(axis) * from.strides(axis);
-    float* out = to + row * length;
-    if (step != 1) {
-      for (std::ptrdiff_t i = 0; i < length; ++i) out[i] = in[i * step];
-      in = out;
-    }
-    function(in, out, length);
-  }
+// A row of an array, wherever it lies; `copy` holds it if its numbers are not one behind the other.
+const float* row_of(const array& a, std::ptrdiff_t row, std::vector<float>& copy) {
+  const int last = static_cast<int>(a.ndim()) - 1;
+  const std::ptrdiff_t length = a.shape(last), step = a.strides(last);
+  const float* from = a.data<float>();
+  for (int axis = last - 1; axis >= 0; row /= a.shape(axis--)) from += row % a.shape(axis) * a.strides(axis);
+  if (step == 1) return from;
+  copy.resize(length);
+  for (std::ptrdiff_t i = 0; i < length; ++i) copy[i] = from[i * step];
+  return copy.data();
 }
 
-void apply_to_rows(const RowFunction& function, const array& in, array& out) {
-  const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(in.size()) / in.shape().back();
+// Calls `run(row, copy)` for all rows of what has the shape of `a`, on all cores where it is worth it.
+template <class Run>
+void for_rows(const array& a, const Run& run) {
+  const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(a.size()) / a.shape().back();
   // A block is worth handing to another thread from some microseconds on.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
   const std::ptrdiff_t most = std::min<std::ptrdiff_t>(count, 64);
-  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(in.size()) / kWorthSharing, 1, most);
-  float* to = out.data<float>();
+  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(a.size()) / kWorthSharing, 1, most);
   in_parallel(static_cast<int>(blocks), [&](int block) {
-    apply_to_some(function, in, to, count * block / blocks, count * (block + 1) / blocks);
+    std::vector<float> copies[2];
+    for (std::ptrdiff_t row = count * block / blocks; row < count * (block + 1) / blocks; ++row) run(row, copies);
   });
+}
+
+void apply_to_rows(const RowFunction& function, const array& in, array& out) {
+  const std::ptrdiff_t length = in.shape().back();
+  float* const to = out.data<float>();
+  for_rows(in, [&](std::ptrdiff_t row, std::vector<float>* copies) { function(row_of(in, row, copies[0]), to + row * length, length); });
 }
 
 // A function of each row of the first input, which gives it its shape.
@@ -111,7 +116,38 @@ array row_operation(const array& a, const StreamOrDevice& s, const char* name, R
   return array(a.shape(), float32, std::make_shared<RowOperation>(to_stream(s), name, std::move(function)), {a});
 }
 
+// Whether an array will be this function of rows, and has not been computed yet.
+bool is_row_operation(const array& a, const char* name) {
+  return a.has_primitive() && typeid(a.primitive()) == typeid(RowOperation) && std::strcmp(a.primitive().name(), name) == 0;
+}
+
+bool may_be_one(const array& a, const array& b, const StreamOrDevice& s) {
+  return is_ours(a, s) && b.dtype() == float32 && a.shape() == b.shape();
+}
+
+constexpr const char *kSigmoid = "Sigmoid", *kSilu = "Silu";
+
+// gate * sigmoid(gate) * up.
+array gated_silu(const array& gate, const array& up, const StreamOrDevice& s) {
+  return operation("GatedSilu", gate.shape(), {gate, up}, s, [](const std::vector<array>& inputs, array& out) {
+    const std::ptrdiff_t length = out.shape().back();
+    for_rows(out, [&](std::ptrdiff_t row, std::vector<float>* copies) {
+      gated_silu_row(row_of(inputs[0], row, copies[0]), row_of(inputs[1], row, copies[1]), out.data<float>() + row * length, length);
+    });
+  });
+}
+
 }  // namespace
+
+// The gate of a feed-forward block becomes one operation as it is written down: x * sigmoid(x), then that times another factor.
+array multiply(const array& a, const array& b, StreamOrDevice s) {
+  if (may_be_one(a, b, s)) {
+    if (is_row_operation(b, kSigmoid) && b.inputs()[0].id() == a.id()) return row_operation(a, s, kSilu, silu_row);
+    if (is_row_operation(a, kSilu)) return gated_silu(a.inputs()[0], b, s);
+  }
+  static const auto others = next(&multiply);
+  return others(a, b, s);
+}
 
 array softmax(const array& a, const std::vector<int>& axes, bool precise, StreamOrDevice s) {
   const int last = static_cast<int>(a.ndim()) - 1;
@@ -122,7 +158,7 @@ array softmax(const array& a, const std::vector<int>& axes, bool precise, Stream
 }
 
 array sigmoid(const array& a, StreamOrDevice s) {
-  if (is_ours(a, s)) return row_operation(a, s, "Sigmoid", sigmoid_row);
+  if (is_ours(a, s)) return row_operation(a, s, kSigmoid, sigmoid_row);
   static const auto others = next(&sigmoid);
   return others(a, s);
 }

@@ -161,7 +161,9 @@ struct Affine {
     const Word<W> lanes = codes<W, Bits, First>(from);
     if constexpr (kTable && Bits == 5) return entries<W>(one, other, lanes);
     if constexpr (kTable) return entries<W>(one, lanes);
-    return rounded(__builtin_convertvector(with_bits_of<Signed<W>>(lanes & kMask), Register<W>) * one) + other;
+    // Bytes are widened with zeros above them.
+    const Word<W> code = Bits == 8 ? lanes : lanes & kMask;
+    return rounded(__builtin_convertvector(with_bits_of<Signed<W>>(code), Register<W>) * one) + other;
   }
 
   INLINE Register<W> read_spread(const std::uint8_t* from) const { return entries<W>(one, spread_codes(from)); }

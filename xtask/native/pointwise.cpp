@@ -112,6 +112,28 @@ struct Softmax {
   }
 };
 
+struct Silu {
+  template <int W>
+  INLINE static void run(const float* from, float* to, std::ptrdiff_t count) {
+    typedef typename Sixteen<W>::Register Register;
+    by_sixteen<W>(from, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      write(to + i, x, filled, [](const Register& part) INLINE_LAMBDA { return part * sigmoid(part); });
+    });
+  }
+};
+
+struct GatedSilu {
+  template <int W>
+  INLINE static void run(const float* gate, const float* up, float* to, std::ptrdiff_t count) {
+    by_sixteen<W>(gate, count, 0.0f, [&](const Sixteen<W>& x, std::ptrdiff_t i, int filled) INLINE_LAMBDA {
+      Sixteen<W> y, factor;
+      factor.load(up + i, filled);
+      UNROLL for (int part = 0; part < x.kParts; ++part) y.parts[part] = x.parts[part] * sigmoid(x.parts[part]) * factor.parts[part];
+      y.store(to + i, filled);
+    });
+  }
+};
+
 struct Sigmoid {
   template <int W>
   INLINE static void run(const float* from, float* to, std::ptrdiff_t count) {
@@ -156,6 +178,10 @@ struct Norm {
 }  // namespace
 
 void softmax_row(const float* from, float* to, std::ptrdiff_t count) { for_this_cpu<Softmax>(from, to, count); }
+
+void silu_row(const float* from, float* to, std::ptrdiff_t count) { for_this_cpu<Silu>(from, to, count); }
+
+void gated_silu_row(const float* gate, const float* up, float* to, std::ptrdiff_t count) { for_this_cpu<GatedSilu>(gate, up, to, count); }
 
 void sigmoid_row(const float* from, float* to, std::ptrdiff_t count) { for_this_cpu<Sigmoid>(from, to, count); }
 

@@ -5,6 +5,9 @@
 
 // e^x over the sum of all e^x. NaN anywhere, +inf, or -inf everywhere make the whole row NaN.
 void softmax_row(const float* from, float* to, std::ptrdiff_t count);
+// x * sigmoid(x), and times another factor.
+void silu_row(const float* from, float* to, std::ptrdiff_t count);
+void gated_silu_row(const float* gate, const float* up, float* to, std::ptrdiff_t count);
 void sigmoid_row(const float* from, float* to, std::ptrdiff_t count);
 void tanh_row(const float* from, float* to, std::ptrdiff_t count);
 // Each x over the root of `epsilon` and the mean of all x^2, times its weight; weights are `step` apart.

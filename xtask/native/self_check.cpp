@@ -14,17 +14,11 @@
 #include "mlx/fast.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
-#include "pointwise.h"
 #include "products.h"
+#include "self_check_operations.h"
 #include "weights.h"
 
 namespace {
-
-std::mt19937 generator(7);
-
-float draw() { return std::uniform_real_distribution<float>(-1.0f, 1.0f)(generator); }
-
-int below(int limit) { return static_cast<int>(generator() % static_cast<unsigned>(limit)); }
 
 struct Matrix {
   int rows, columns, leading;
@@ -270,68 +264,6 @@ bool packed_products_are_right() {
   return true;
 }
 
-bool is_near(const char* name, double x, float got, double want, double tolerance) {
-  if (std::abs(got - want) <= tolerance) return true;
-  std::printf("%s of %g is %.9g instead of %.9g\n", name, x, got, want);
-  return false;
-}
-
-bool norms_are_right() {
-  for (int count : {1, 15, 16, 33, 1000}) {
-    std::vector<float> x(static_cast<std::size_t>(count)), weight(x.size() * 3), out(x.size());
-    double squares = 0;
-    for (float& number : x) squares += (number = draw() * 9) * static_cast<double>(number);
-    for (float& number : weight) number = draw();
-    for (int step : {1, 3, 0}) {
-      norm_row(x.data(), out.data(), count, weight.data(), step, 0.5f);
-      for (int i = 0; i < count; ++i)
-        if (!is_near("norm", x[i], out[i], x[i] / std::sqrt(squares / count + 0.5) * weight[i * step], 2e-6)) return false;
-    }
-  }
-  return true;
-}
-
-bool functions_are_right() {
-  for (int count : {1, 2, 15, 16, 17, 100, 1000})
-    for (float range : {0.01f, 1.0f, 20.0f, 200.0f}) {
-      std::vector<float> x(static_cast<std::size_t>(count)), out(x.size());
-      double sum = 0;
-      for (float& number : x) number = draw() * range;
-      const double most = *std::max_element(x.begin(), x.end());
-      for (float number : x) sum += std::exp(number - most);
-      sigmoid_row(x.data(), out.data(), count);
-      for (int i = 0; i < count; ++i)
-        if (!is_near("sigmoid", x[i], out[i], 1 / (1 + std::exp(-static_cast<double>(x[i]))), 2e-7)) return false;
-      tanh_row(x.data(), out.data(), count);
-      for (int i = 0; i < count; ++i)
-        if (!is_near("tanh", x[i], out[i], std::tanh(static_cast<double>(x[i])), 3e-7 * std::min(1.0f, std::abs(x[i])))) return false;
-      out = x;
-      softmax_row(out.data(), out.data(), count);
-      for (int i = 0; i < count; ++i) {
-        const double want = std::exp(x[i] - most) / sum;
-        if (!is_near("softmax", x[i], out[i], want, 2e-7 * (4 + most - x[i]) * want + 1e-37)) return false;
-      }
-    }
-  return norms_are_right();
-}
-
-// What is hidden has no share, what is not a number spreads.
-bool edges_are_right() {
-  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  float hidden[] = {-infinity, 1.0f, -infinity, 1.0f}, none[] = {-infinity, -infinity}, broken[] = {0.0f, nan, 1.0f};
-  softmax_row(hidden, hidden, 4);
-  softmax_row(none, none, 2);
-  softmax_row(broken, broken, 3);
-  float ends[] = {-infinity, infinity, nan}, bent[] = {-infinity, infinity, nan};
-  sigmoid_row(ends, ends, 3);
-  tanh_row(bent, bent, 3);
-  const bool right = hidden[0] == 0.0f && hidden[1] == 0.5f && hidden[3] == 0.5f && std::isnan(none[0]) && std::isnan(none[1]) &&
-                     std::isnan(broken[0]) && std::isnan(broken[2]) && ends[0] == 0.0f && ends[1] == 1.0f && std::isnan(ends[2]) &&
-                     bent[0] == -1.0f && bent[1] == 1.0f && std::isnan(bent[2]);
-  if (!right) std::printf("infinities or NaN come out wrong\n");
-  return right;
-}
-
 // What the dynamic linker hands to this program is what it hands to libmlx.so and to mlx-c.
 bool is_ours(const char* name, const void* address) {
   Dl_info found{};
@@ -347,9 +279,12 @@ bool all_are_ours() {
   using Place = mlx::core::StreamOrDevice;
   array (*const softmax)(const array&, const std::vector<int>&, bool, Place) = &mlx::core::softmax;
   array (*const tanh)(const array&, Place) = &mlx::core::tanh;
+  using Rope = array (*)(const array&, int, bool, std::optional<float>, float, const array&, const std::optional<array>&, Place);
   const auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
   return is_ours("cblas_sgemm", dlsym(RTLD_DEFAULT, "cblas_sgemm")) && is_ours("softmax", address(softmax)) &&
          is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
+         is_ours("multiply", address(&mlx::core::multiply)) && is_ours("rope", address(static_cast<Rope>(&mlx::core::fast::rope))) &&
+         is_ours("scaled_dot_product_attention", address(&mlx::core::fast::scaled_dot_product_attention)) &&
          is_ours("rms_norm", address(&mlx::core::fast::rms_norm)) &&
          is_ours("quantized_matmul", address(&mlx::core::quantized_matmul)) && is_ours("matmul", address(&mlx::core::matmul)) &&
          is_ours("addmm", address(&mlx::core::addmm)) && is_ours("gather_mm", address(&mlx::core::gather_mm)) &&
@@ -361,6 +296,7 @@ bool all_are_ours() {
 
 int main() {
   const bool right = products_are_right() && all_rows_are_alone() && products_of_halves_are_right() &&
-                     packed_products_are_right() && functions_are_right() && edges_are_right() && all_are_ours();
+                     packed_products_are_right() && functions_are_right() && edges_are_right() && rotations_are_right() &&
+                     attention_is_right() && gates_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

@@ -1,7 +1,6 @@
 // MLX's products of f32 with weights that are not: halves, and packed matrices. MLX would make f32 of halves first, and multiplies with packed
 // numbers one by one.
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -9,55 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "mlx/backend/cpu/encoder.h"
 #include "mlx/ops.h"
-#include "mlx/primitives.h"
 #include "operations.h"
 #include "weights.h"
 
 namespace mlx::core {
 
 namespace {
-
-// Computes the last argument from the inputs.
-using Evaluation = std::function<void(const std::vector<array>&, array&)>;
-
-// An operation on inputs that lie in memory as the evaluation takes them.
-class WeightOperation : public UnaryPrimitive {
- public:
-  WeightOperation(Stream stream, const char* name, Shape shape, Evaluation evaluation)
-      : UnaryPrimitive(stream), name_(name), shape_(std::move(shape)), evaluation_(std::move(evaluation)) {}
-
-  void eval_cpu(const std::vector<array>& inputs, array& out) override {
-    out.set_data(allocator::malloc(out.nbytes()));
-    auto& encoder = cpu::get_command_encoder(stream());
-    std::vector<array> kept;
-    for (const array& input : inputs) {
-      encoder.set_input_array(input);
-      kept.push_back(array::unsafe_weak_copy(input));
-    }
-    encoder.set_output_array(out);
-    encoder.dispatch([evaluation = evaluation_, kept = std::move(kept), out = array::unsafe_weak_copy(out)]() mutable {
-      evaluation(kept, out);
-    });
-  }
-
-  void eval_gpu(const std::vector<array>&, array&) override { throw std::runtime_error("this operation is one of the CPU"); }
-
-  const char* name() const override { return name_; }
-
-  std::vector<Shape> output_shapes(const std::vector<array>&) override { return {shape_}; }
-
- private:
-  const char* name_;
-  Shape shape_;
-  Evaluation evaluation_;
-};
-
-array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation) {
-  auto primitive = std::make_shared<WeightOperation>(to_stream(s), name, shape, std::move(evaluation));
-  return array(std::move(shape), float32, std::move(primitive), std::move(inputs));
-}
 
 // Row by row without gaps. Weights are so, and cost no operation.
 array by_rows(const array& a, const StreamOrDevice& s) {

@@ -106,6 +106,8 @@ impl System {
                 "operations.cpp",
                 "weight_operations.cpp",
                 "pointwise.cpp",
+                "rotation.cpp",
+                "row_attention.cpp",
                 "clock.cpp",
             ],
             Self::Plain | Self::Cuda => &["clock.cpp"],

@@ -5,6 +5,7 @@ use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_att
 use mlx_rs::ops::{arange, concatenate, lt, matmul};
 
 use super::Core;
+use super::core::Fused;
 use crate::cache::{Bucket, LayerState, append_rows};
 use crate::error::Result;
 use crate::model::batch::Batch;
@@ -26,7 +27,7 @@ impl Core {
             return Ok(None);
         }
         let Some(buckets) = append_rows(states, &of_rows, added)? else { return Ok(None) };
-        let query = self.grouped(query)?;
+        let query = self.grouped(query, self.fused != Fused::All)?;
         if let [only] = buckets.as_slice() {
             return self.attend_bucket(&query, only).map(Some);
         }
@@ -50,7 +51,7 @@ impl Core {
         let lengths = Array::from_slice(&lengths, &[lengths.len() as i32, 1, 1, 1]);
         let mask = uneven.then(|| arange::<_, i32>(0, seen, 1).and_then(|places| lt(places, lengths)));
         let mask = mask.transpose()?;
-        if !self.fused {
+        if self.fused != Fused::All {
             let scores = matmul(query, keys.swap_axes(2, 3)?)?;
             return Ok(matmul(self.weights.of_bucket(&scores, mask.as_ref())?, values)?);
         }

@@ -10,6 +10,14 @@ use crate::error::Result;
 use crate::model::batch::Batch;
 use crate::weights::Weights;
 
+/// Which attention is one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fused {
+    None,
+    SingleRows,
+    All,
+}
+
 /// Queries over the keys and values of their sequences.
 pub(in crate::model) struct Core {
     pub(super) heads: Heads,
@@ -19,8 +27,7 @@ pub(in crate::model) struct Core {
     pub(super) sliding_window: Option<i32>,
     /// Whether the rows of a picture see each other.
     pub(super) two_way_pictures: bool,
-    /// Whether attention is one operation.
-    pub(super) fused: bool,
+    pub(super) fused: Fused,
     /// Whether the rows of a decode step attend at once.
     batched: bool,
 }
@@ -33,15 +40,22 @@ impl Core {
         config: &AttentionConfig,
         sliding_window: Option<usize>,
     ) -> Result<Self> {
+        let backend = weights.backend();
+        // MLX's operation knows no soft caps.
+        let fused = match (backend.fused_attention, backend.fused_row_attention) {
+            _ if config.softcap.is_some() => Fused::None,
+            (true, _) => Fused::All,
+            (false, true) => Fused::SingleRows,
+            (false, false) => Fused::None,
+        };
         Ok(Self {
             heads: config.heads(),
             scale: config.scale,
             weights: AttentionWeights::load(weights, name, config)?,
             sliding_window: sliding_window.map(|window| window as i32),
             two_way_pictures: config.two_way_pictures && sliding_window.is_some(),
-            // MLX's operation knows no soft caps.
-            fused: weights.backend().fused_attention && config.softcap.is_none(),
-            batched: weights.backend().batched_decode,
+            fused,
+            batched: backend.batched_decode,
         })
     }
 

@@ -7,11 +7,21 @@ use mlx_rs::fast::{ScaledDotProductAttentionMask as Mask, scaled_dot_product_att
 use mlx_rs::ops::{concatenate, matmul, multiply, split_equal};
 
 use super::Core;
+use super::core::Fused;
 use super::weights::band_mask;
 use crate::array::{scalar_like, slice_axis};
 use crate::cache::LayerState;
 use crate::error::Result;
 use crate::model::batch::{Batch, Span};
+
+/// The queries of a span.
+#[derive(Clone, Copy)]
+struct Queries<'a> {
+    /// `[n, Hk, group, D]`
+    rows: &'a Array,
+    /// Whether they have been multiplied with the scale of scores.
+    scaled: bool,
+}
 
 impl Core {
     /// See [`Core::attend`].
@@ -26,7 +36,13 @@ impl Core {
         let of_state = || spans.chunk_by(|one, next| one.state == next.state);
         let lengths = |spans: &[Span]| spans.iter().map(|span| span.len).sum::<usize>();
         let padding = batch.width() - lengths(spans);
-        let queries = split_rows(&self.grouped(query)?, spans.iter().map(|span| span.len), padding)?;
+        // The operation scales queries itself. Where spans of both kinds meet, all queries are scaled before: the same products.
+        let scaled = match self.fused {
+            Fused::None => true,
+            Fused::SingleRows => spans.iter().any(|span| span.len > 1),
+            Fused::All => false,
+        };
+        let queries = split_rows(&self.grouped(query, scaled)?, spans.iter().map(|span| span.len), padding)?;
         let added = added.map(|added| split_rows(added, of_state().map(lengths), padding)).transpose()?;
         let (mut mixed, mut row) = (Vec::with_capacity(queries.len()), 0);
         for (index, spans) in of_state().enumerate() {
@@ -42,7 +58,8 @@ impl Core {
                 let rows = row..row + span.len;
                 row = rows.end;
                 let pictures = if self.two_way_pictures { batch.pictures_in(&rows) } else { Vec::new() };
-                mixed.push(self.attend_span(&queries[mixed.len()], (&keys, &values), &pictures)?);
+                let query = Queries { rows: &queries[mixed.len()], scaled };
+                mixed.push(self.attend_span(query, (&keys, &values), &pictures)?);
             }
         }
         // Padding gives anything of that width.
@@ -60,11 +77,11 @@ impl Core {
         }
     }
 
-    /// `[T, Hq, 1, D]` with the query heads of a key head together, `[T, Hk, group, D]`, and scaled where MLX does not do it.
-    pub(super) fn grouped(&self, query: &Array) -> Result<Array> {
+    /// `[T, Hq, 1, D]` with the query heads of a key head together, `[T, Hk, group, D]`, and scaled, if this is asked for.
+    pub(super) fn grouped(&self, query: &Array, scaled: bool) -> Result<Array> {
         let (queries, keys) = (self.heads.query as i32, self.heads.key as i32);
         let query = query.reshape(&[query.dim(0), keys, queries / keys, self.heads.size as i32])?;
-        if self.fused { Ok(query) } else { Ok(multiply(&query, scalar_like(self.scale, &query)?)?) }
+        if scaled { Ok(multiply(&query, scalar_like(self.scale, &query)?)?) } else { Ok(query) }
     }
 
     /// What a span sees of the keys and values `[1, Hk, seen, D]` up to position `end`: nothing after its last row, and nothing that its
@@ -83,21 +100,24 @@ impl Core {
     /// of them; those of each of these pictures see each other.
     fn attend_span(
         &self,
-        query: &Array,
+        queries: Queries,
         (keys, values): (&Array, &Array),
         pictures: &[Range<i32>],
     ) -> Result<Array> {
+        let query = queries.rows;
         let [rows, num_kv_heads, group, size] = [0, 1, 2, 3].map(|axis| query.dim(axis));
         // Values may be narrower than keys.
         let width = values.dim(3);
-        if rows == 1 && !self.fused {
+        let fused = self.fused == Fused::All || (rows == 1 && self.fused == Fused::SingleRows);
+        if rows == 1 && !fused {
             let scores = matmul(query, keys.swap_axes(2, 3)?)?;
             return Ok(matmul(self.weights.of_row(&scores)?, values)?);
         }
         let by_head = if rows == 1 { query } else { &query.transpose_axes(&[1, 2, 0, 3])? };
-        let mixed = if self.fused {
+        let mixed = if fused {
             let by_head = by_head.reshape(&[1, num_kv_heads * group, rows, size])?;
-            self.fused(&by_head, keys, values, pictures)?
+            let scale = if queries.scaled { 1.0 } else { self.scale };
+            self.fused(&by_head, scale, (keys, values), pictures)?
         } else {
             // The query heads of a key head are rows of one product.
             let by_head = by_head.reshape(&[1, num_kv_heads, group * rows, size])?;
@@ -113,7 +133,13 @@ impl Core {
     }
 
     /// `[1, Hq, n, D]` by MLX's own operation.
-    fn fused(&self, query: &Array, keys: &Array, values: &Array, pictures: &[Range<i32>]) -> Result<Array> {
+    fn fused(
+        &self,
+        query: &Array,
+        scale: f32,
+        (keys, values): (&Array, &Array),
+        pictures: &[Range<i32>],
+    ) -> Result<Array> {
         let (rows, seen) = (query.dim(2), keys.dim(2));
         let is_needed = |window: &i32| rows > 1 && (seen > *window || !pictures.is_empty());
         let band = self.sliding_window.filter(is_needed);
@@ -122,7 +148,7 @@ impl Core {
             Some(band) => Some(Mask::Array(band)),
             None => (rows > 1).then_some(Mask::Causal),
         };
-        Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, self.weights.sinks())?)
+        Ok(scaled_dot_product_attention(query, keys, values, scale, mask, self.weights.sinks())?)
     }
 }
 
