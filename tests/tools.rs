@@ -95,7 +95,7 @@ fn an_adapter_goes_through_every_command() {
     assert!(code == 1 && message.contains("has no adapter_config.json"), "{code}: {message}");
 }
 
-/// Kimi's tower cannot be used here, and a user is told that it is gone.
+/// Kimi's tower cannot be used here: the command's output names it.
 #[test]
 fn a_conversion_says_what_it_leaves_out() {
     let work = tempfile::tempdir().expect("a temporary folder");
