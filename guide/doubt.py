@@ -1,7 +1,7 @@
 """When the guide is not sure: below which probability of its least likely token an answer is doubted."""
 
 # The probability that mlx-guide uses (`SURE` in src/lib.rs); `report` shows what it does and what a fit would give.
-SURE = 0.82
+SURE = 0.74
 
 
 def fit(outcomes):

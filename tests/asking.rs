@@ -8,7 +8,7 @@ use mlx_tests::piped;
 use super::{model, stderr, stdout};
 
 /// A mixture of words of the corpus that asks for nothing; no answer to it can be right.
-const MIXTURE: &str = "can the license of the port rerank my dry journal";
+const MIXTURE: &str = "why does the tokenizer of the page rerank my adapter";
 
 fn mlx_at(home: &Path, arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mlx"));

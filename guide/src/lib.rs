@@ -22,7 +22,7 @@ pub const NOTE: &str = "this is the guide, a tiny built-in model that only knows
 
 /// Below this probability of its least likely token an answer is wrong as often as it is right. Fitted on phrasings that the guide
 /// was not trained on; `evaluation.json` has what it finds.
-pub const SURE: f32 = 0.82;
+pub const SURE: f32 = 0.74;
 
 /// Whether an answer with these log-probabilities of its tokens is likely to be wrong.
 pub fn doubts(logprobs: impl Iterator<Item = f32>) -> bool {

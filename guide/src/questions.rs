@@ -161,7 +161,7 @@ mod tests {
             let expected = format!("\"{name}\": {}", crate::SURE);
             assert!(report.contains(&expected), "{name}: fit it again with guide/train.py --evaluate-only");
         }
-        assert!(crate::doubts([-0.01, -0.3].into_iter()) && !crate::doubts([-0.01, -0.1].into_iter()));
+        assert!(crate::doubts([-0.01, -0.4].into_iter()) && !crate::doubts([-0.01, -0.1].into_iter()));
     }
 
     #[test]
