@@ -222,11 +222,21 @@ impl ModelSpec {
 
 /// Loads the model in `folder`, a Hugging Face folder with `config.json` and safetensors.
 pub fn load(folder: &Path, policy: WeightPolicy, progress: Progress) -> Result<Box<dyn Model>> {
+    let (family, config, weights) = open(folder, policy, progress)?;
+    Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
+}
+
+/// The family and the config of the model in `folder`, and its weights, of which the headers are read.
+fn open<'a>(
+    folder: &Path,
+    policy: WeightPolicy,
+    progress: Progress<'a>,
+) -> Result<(String, DecoderConfig, Weights<'a>)> {
     let fields = Fields::read(&folder.join("config.json"))?;
     let (family, config) = family::read(&fields)?;
     let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
     expect_type(&config, &weights)?;
-    Ok(Box::new(decoder::Decoder::load(&family, config, weights)?))
+    Ok((family, config, weights))
 }
 
 /// The models of an engine.
@@ -309,11 +319,8 @@ pub fn survey_adapted(
 
 /// What [`load`] would load, from the headers of the files alone: the model, and its weights by kind.
 pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
-    expect_type(&config, &weights)?;
+    let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
     let (tally, kinds) = weights.survey();
     Ok((ModelSpec::new(&family, &config, &tally), kinds))

@@ -5,10 +5,8 @@ use std::path::Path;
 use super::config::DecoderConfig;
 use super::decoder::Decoder;
 use super::layer_range::{LayerBytes, ModelPart};
-use super::{ModelSpec, expect_type, family};
-use crate::config::Fields;
+use super::{ModelSpec, open};
 use crate::error::Result;
-use crate::quantization::QuantizationConfig;
 use crate::weights::{Progress, Shard, WeightPolicy, Weights};
 
 /// A model that is to be divided among machines, from the headers of the files in `folder`: what it is as a whole, its config, and what
@@ -17,11 +15,8 @@ pub(crate) fn survey_layers(
     folder: &Path,
     policy: WeightPolicy,
 ) -> Result<(ModelSpec, DecoderConfig, LayerBytes)> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
-    expect_type(&config, &weights)?;
+    let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
     config.expect_divisible(&family)?;
     let bytes = LayerBytes::of(&weights, config.layers.len());
@@ -36,9 +31,7 @@ pub(crate) fn load_part(
     policy: WeightPolicy,
     progress: Progress,
 ) -> Result<Decoder> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, config) = family::read(&fields)?;
-    let weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    let (family, config, weights) = open(folder, policy, progress)?;
     let weights = shard.into_iter().fold(weights, Weights::sharded);
     Decoder::load_part(&family, config, weights, part)
 }
@@ -50,10 +43,8 @@ pub(crate) fn survey_shard(
     rank: usize,
     ranks: usize,
 ) -> Result<(DecoderConfig, LayerBytes)> {
-    let fields = Fields::read(&folder.join("config.json"))?;
-    let (family, mut config) = family::read(&fields)?;
     let progress = &mut |_, _| {};
-    let mut weights = Weights::open(folder, QuantizationConfig::read(&fields)?, policy, progress)?;
+    let (family, mut config, mut weights) = open(folder, policy, progress)?;
     config.prepare(&mut weights)?;
     config.expect_divisible(&family)?;
     let shared = config.of_rank(&family, ranks)?;
