@@ -43,7 +43,7 @@ fn every_stream_ends_and_the_engine_goes_on() {
 fn so_it_is_where_a_machine_fails_in_the_middle_of_layers() {
     let _turn = cpu();
     endure(with_key_heads("gpt_oss-f32", 4).path(), Parallel::Tensor, 1);
-    endure(with_key_heads("llama-f32", 4).path(), Parallel::Tensor, 3);
+    endure(&model_folder("qwen3_5-f32"), Parallel::Tensor, 3);
 }
 
 /// Does to the last of `count` workers what a network can, in the middle of answers.

@@ -48,6 +48,7 @@ mod speculation;
 mod template_bombs;
 mod template_random;
 mod tensor;
+mod tensor_shares;
 mod text;
 mod tool_grammars;
 mod two_way_pictures;

@@ -1,12 +1,13 @@
 //! What two processes have of a model in both ways of dividing it: they answer as one, with pictures too, and each reads its part.
 
+use std::iter;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use mlx_tests::worker_process::WorkerProcess;
 use mlx_tests::workers::wide_llama;
-use mlx_tests::{copied, golden_folder};
-use serde_json::json;
+use mlx_tests::{copied, golden_folder, model_copy};
+use serde_json::{Value, json};
 
 const MLX: &str = env!("CARGO_BIN_EXE_mlx");
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -20,10 +21,12 @@ fn generate(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The same with a worker for the second part.
-fn with_worker(folder: &Path, worker: &WorkerProcess, how: &str, arguments: &[&str]) -> String {
-    let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("127.0.0.1:{}", worker.port)] }]);
-    std::fs::write(folder.join("hosts.json"), hosts.to_string()).expect("it can be written");
+/// The same with workers for all parts but the first.
+fn with_workers(folder: &Path, workers: &[WorkerProcess], how: &str, arguments: &[&str]) -> String {
+    let others = workers.iter().map(|worker| format!("127.0.0.1:{}", worker.port));
+    let hosts: Vec<Value> =
+        iter::once("127.0.0.1".to_owned()).chain(others).map(|address| json!({ "ips": [address] })).collect();
+    std::fs::write(folder.join("hosts.json"), json!(hosts).to_string()).expect("it can be written");
     let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
     let (hosts, key) = (path("hosts.json"), path("key"));
     let more = ["--parallel", how, "--hostfile", &hosts, "--worker-key-file", &key];
@@ -38,14 +41,27 @@ fn each_process_reads_its_part() {
     let arguments = ["--prompt-ids", "1,9,30,77,12"];
     let alone = generate(folder.path(), &arguments);
     for how in ["pipeline", "tensor"] {
-        let worker = WorkerProcess::start(MLX, folder.path(), "0");
-        let before = worker.bytes_read();
-        assert_eq!(with_worker(folder.path(), &worker, how, &arguments), alone, "{how}");
-        if let (Some(before), Some(after)) = (before, worker.bytes_read()) {
+        let workers = [WorkerProcess::start(MLX, folder.path(), "0")];
+        let before = workers[0].bytes_read();
+        assert_eq!(with_workers(folder.path(), &workers, how, &arguments), alone, "{how}");
+        if let (Some(before), Some(after)) = (before, workers[0].bytes_read()) {
             let read = after - before;
             // Pipeline's second part is a little larger: rank 0 has the embedding and the head.
             assert!(read > whole * 2 / 5 && read < whole * 3 / 5, "{how}: {read} of {whole} bytes");
         }
+    }
+}
+
+#[test]
+fn two_and_four_processes_have_parts_of_recurrent_layers() {
+    for (name, count) in [("qwen3_5-f32", 1), ("qwen3_5-q4-f32", 3)] {
+        let folder = model_copy(name);
+        std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
+        let arguments = ["--prompt-ids", "1,9,30,77,12"];
+        let alone = generate(folder.path(), &arguments);
+        let start = |_| WorkerProcess::start(MLX, folder.path(), "0");
+        let workers: Vec<WorkerProcess> = (0..count).map(start).collect();
+        assert_eq!(with_workers(folder.path(), &workers, "tensor", &arguments), alone, "{name}");
     }
 }
 
@@ -58,7 +74,7 @@ fn two_processes_see_a_picture() {
     let alone = generate(folder.path(), &arguments);
     assert_ne!(generate(folder.path(), &arguments[..2]), alone, "the picture is seen");
     for how in ["pipeline", "tensor"] {
-        let worker = WorkerProcess::start(MLX, folder.path(), "0");
-        assert_eq!(with_worker(folder.path(), &worker, how, &arguments), alone, "{how}");
+        let workers = [WorkerProcess::start(MLX, folder.path(), "0")];
+        assert_eq!(with_workers(folder.path(), &workers, how, &arguments), alone, "{how}");
     }
 }

@@ -130,6 +130,22 @@ fn a_model_is_divided_among_no_more_machines_than_it_has_layers() {
         let error = String::from_utf8(output.stderr).expect("text");
         assert!(error.contains(&format!("--ranks is {ranks}; a model of 2 layers")), "{error}");
     }
+    // It may still have parts of each layer for so many.
+    let inspect = |more: &[&str]| {
+        let mut command = Command::new(MLX);
+        command.args(["inspect", "--ranks", "4", "-m"]).arg(model_folder("llama-f32")).args(more);
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let found: Value = serde_json::from_str(&inspect(&["--json"])).expect("json");
+    let found = &found["distributed"];
+    let refusal = found["refusal"].as_str().expect("a text");
+    assert!(refusal.contains("--ranks is 4; a model of 2 layers"), "{refusal}");
+    assert_eq!(found["tensor"]["ranks"].as_array().map(Vec::len), Some(4), "{found}");
+    let text = inspect(&[]);
+    assert!(text.contains("layers cannot be divided: --ranks is 4"), "{text}");
+    assert!(text.contains("with tensor"), "{text}");
 }
 
 /// Stands in for ssh: runs the line here, and knows one machine that is not there.

@@ -24,6 +24,7 @@ use crate::quantization::{QuantScheme, QuantizationConfig};
 pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
+pub(crate) use cut::Places;
 pub use floats::{FloatPolicy, WeightPolicy};
 pub(crate) use shard::{Exchange, Shard};
 pub(crate) use shared::Shared;

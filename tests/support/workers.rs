@@ -114,8 +114,10 @@ pub fn with_key_heads(name: &str, heads: usize) -> tempfile::TempDir {
     let config_path = folder.path().join("config.json");
     let mut config: Value =
         serde_json::from_slice(&std::fs::read(&config_path).expect("a config")).expect("json");
-    let own = config["num_key_value_heads"].as_u64().expect("a number") as usize;
-    config["num_key_value_heads"] = json!(heads);
+    let is_nested = config.get("text_config").is_some();
+    let text = if is_nested { &mut config["text_config"] } else { &mut config };
+    let own = text["num_key_value_heads"].as_u64().expect("a number") as usize;
+    text["num_key_value_heads"] = json!(heads);
     std::fs::write(&config_path, config.to_string()).expect("it can be written");
     let path = folder.path().join("model.safetensors");
     let mut all = tensors::read(&path);

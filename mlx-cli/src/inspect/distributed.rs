@@ -11,28 +11,33 @@ use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
 
-/// A model on several machines in both ways; by parts of every layer if it can be divided so, or else why it cannot.
+/// A model on several machines in both ways, or why it cannot be divided so.
 pub(super) struct Divisions {
-    pipeline: Division,
+    pipeline: Result<Division, String>,
     tensor: Result<Division, String>,
 }
 
 impl Divisions {
     /// The model in `folder` among `ranks` machines, with engines of these options.
     pub(super) fn of(folder: &Path, options: &EngineOptions, ranks: usize) -> Result<Self, Failure> {
-        let pipeline = divide(folder, options, ranks, Parallel::Pipeline)?;
-        let tensor = divide(folder, options, ranks, Parallel::Tensor);
-        Ok(Self { pipeline, tensor: tensor.map_err(|error| describe(&error)) })
+        let way = |parallel| divide(folder, options, ranks, parallel);
+        let (pipeline, tensor) = match (way(Parallel::Pipeline), way(Parallel::Tensor)) {
+            (Err(refusal), Err(_)) => return Err(refusal.into()),
+            both => both,
+        };
+        let described = |error| describe(&error);
+        Ok(Self { pipeline: pipeline.map_err(described), tensor: tensor.map_err(described) })
     }
 }
 
 /// The object in the field `distributed` of `--json`.
 pub(super) fn to_json(divisions: &Divisions) -> Value {
-    let mut object = of_division(&divisions.pipeline);
-    object["tensor"] = match &divisions.tensor {
+    let way = |found: &Result<Division, String>| match found {
         Ok(division) => of_division(division),
         Err(refusal) => json!({ "refusal": refusal }),
     };
+    let mut object = way(&divisions.pipeline);
+    object["tensor"] = way(&divisions.tensor);
     object
 }
 
@@ -61,7 +66,11 @@ fn of_division(division: &Division) -> Value {
 
 /// The lines of the table.
 pub(super) fn to_lines(divisions: &Divisions) -> Vec<(&'static str, String)> {
-    let mut lines = of_plan("on machines", &divisions.pipeline, "the time of all layers");
+    let mut lines = Vec::new();
+    match &divisions.pipeline {
+        Ok(division) => lines.extend(of_plan("on machines", division, "the time of all layers")),
+        Err(refusal) => lines.push(("on machines", format!("layers cannot be divided: {refusal}"))),
+    }
     let note = "machines are no faster together than one: this is for models that do not fit";
     lines.push(("", note.to_owned()));
     match &divisions.tensor {

@@ -17,6 +17,9 @@ use crate::weights::{Progress, Shard as ShardPlace, WeightPolicy, Weights};
 /// How much of each tensor goes into [`Divided::identity`].
 const SAMPLE: usize = 64;
 
+/// What a token has in the sums of norms: a mean of queries and one of keys, in f32.
+const NORM_BYTES: usize = 8;
+
 /// A model in a folder that is to be divided, from the headers of its files.
 pub(super) struct Divided {
     folder: PathBuf,
@@ -96,9 +99,11 @@ impl Divided {
         })
     }
 
-    /// How many sums of hidden states a pass needs if each machine has a part of every layer.
-    pub(super) fn sums(&self) -> usize {
-        self.config.sums()
+    /// How many sums a pass needs if each machine has a part of every layer, and the bytes of a token in all of them.
+    pub(super) fn sums(&self) -> (usize, u64) {
+        let (sums, norms) = (self.config.sums(), self.config.norm_sums());
+        let bytes = sums as u64 * self.spec.hidden_size as u64 * self.bytes.float;
+        (sums + norms, bytes + (norms * NORM_BYTES) as u64)
     }
 
     /// The kinds of all layers.

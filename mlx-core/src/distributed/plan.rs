@@ -19,7 +19,7 @@ pub struct Plan {
     pub parallel: Parallel,
     /// What each has, rank 0 first.
     pub shares: Vec<Share>,
-    /// How often the hidden states of a token cross between machines, one time after the other.
+    /// How often the hidden states of a token, or what its norms add up, cross between machines, one time after the other.
     pub crossings: usize,
     /// Bytes of one token's hidden states.
     pub hidden_bytes: u64,
@@ -97,10 +97,12 @@ pub(crate) fn plan(
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let vision = divided.vision();
     // To each machine and back, one after the other; or to all at once, and for each sum back and to them again.
-    let (crossings, at_once) = match parallel {
-        Parallel::Pipeline => (2 * (ranks - 1), 1),
-        Parallel::Tensor => (1 + 2 * divided.sums(), ranks as u64 - 1),
+    let (crossings, token_bytes) = match parallel {
+        Parallel::Pipeline => (2 * (ranks - 1), 2 * (ranks as u64 - 1) * hidden_bytes),
+        Parallel::Tensor => {
+            let (sums, bytes) = divided.sums();
+            (1 + 2 * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
+        }
     };
-    let token_bytes = crossings as u64 * at_once * hidden_bytes;
     Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, spec, vision })
 }

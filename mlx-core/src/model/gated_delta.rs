@@ -50,7 +50,7 @@ impl GatedDelta {
     ) -> Result<Self> {
         let heads = config.num_value_heads;
         let output = format!("{name}.out_proj");
-        let output = [Part { name: &output, outputs: hidden }];
+        let output = Part { name: &output, outputs: hidden };
         let rate =
             negative(exp(weights.take(&format!("{name}.A_log"), &[heads])?.as_dtype(Dtype::Float32)?)?)?;
         let dt_bias = weights.take(&format!("{name}.dt_bias"), &[heads])?.as_dtype(Dtype::Float32)?;
@@ -64,7 +64,7 @@ impl GatedDelta {
             dt_bias,
             norm: norm.as_dtype(Dtype::Float32)?,
             eps,
-            output: Linear::load(weights, &output, config.value_width(), false)?,
+            output: Linear::load_summed(weights, output, config.value_width(), false)?,
         })
     }
 

@@ -21,6 +21,13 @@ pub enum NormKind {
     LayerWithBias,
 }
 
+impl NormKind {
+    /// Whether it divides by the root mean square.
+    pub(super) fn is_rms(self) -> bool {
+        matches!(self, Self::Rms | Self::RmsPlusOne)
+    }
+}
+
 /// The norms of a decoder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormConfig {

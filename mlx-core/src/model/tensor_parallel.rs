@@ -1,13 +1,17 @@
 //! One of several equal parts of every layer (Shoeybi et al., 2019, arXiv:1909.08053): some heads of attention, some of the numbers between
 //! the projections of feed-forward blocks and experts. What the last projection of each gives is added up among the machines.
 
+mod rank;
+
 use super::attention::{AttentionConfig, OutputGate, Projections, QkNormScope};
 use super::config::{DecoderConfig, LayerConfig};
 use super::feed_forward::FeedForwardInput;
+use super::gated_delta::{GatedDeltaConfig, GatedDeltaProjections};
 use super::mixer::MixerKind;
 use super::moe::{ExpertTensors, MoeConfig};
 use crate::error::{Error, Result};
-use crate::weights::Weights;
+use crate::weights::{Places, Weights};
+use rank::Rank;
 
 /// Of a matrix `[..., output, input]`, counted from 1 for the last one.
 const OUTPUTS: usize = 2;
@@ -16,35 +20,67 @@ const INPUTS: usize = 1;
 impl DecoderConfig {
     /// The decoder of one of `ranks` machines.
     pub(crate) fn of_rank(&self, family: &str, ranks: usize) -> Result<Self> {
-        let refused = |why: String| {
-            let message = format!("cannot be tensor for {family} on {ranks} machines: {why}; use pipeline");
-            Err(Error::option("parallel", message))
-        };
-        let is_known = |layer: &&LayerConfig| matches!(layer.mixer, MixerKind::Attention | MixerKind::None);
-        if !self.layers.iter().all(|layer| is_known(&layer)) {
-            return refused("only layers of plain attention are shared out".into());
-        }
         let mut config = self.clone();
-        let mut uneven = None;
-        let mut share = |name: &'static str, number: &mut usize| {
-            if !number.is_multiple_of(ranks) && uneven.is_none() {
-                uneven = Some((name, *number));
+        let refusal = self.kept_whole().map(str::to_owned).or_else(|| {
+            let (name, number) = config.share_out(ranks)?;
+            Some(format!("{name} is {number}, which they cannot share out evenly"))
+        });
+        match refusal {
+            None => Ok(config),
+            Some(why) => {
+                let message =
+                    format!("cannot be tensor for {family} on {ranks} machines: {why}; use pipeline");
+                Err(Error::option("parallel", message))
             }
-            *number /= ranks;
+        }
+    }
+
+    /// What cannot be shared out, whatever the number of machines.
+    fn kept_whole(&self) -> Option<&'static str> {
+        let is_known = |layer: &LayerConfig| {
+            matches!(layer.mixer, MixerKind::Attention | MixerKind::GatedDelta(_) | MixerKind::None)
         };
-        let own = config.layers.iter_mut().filter_map(|layer| layer.attention.as_deref_mut());
-        for attention in own.chain([&mut config.attention]) {
-            share("num_key_value_heads", &mut attention.num_kv_heads);
-            share("num_attention_heads", &mut attention.num_heads);
+        if !self.layers.iter().all(is_known) {
+            return Some("only layers of plain attention and of the gated delta rule are shared out");
         }
-        let widths = config.layers.iter_mut().filter_map(|layer| layer.intermediate_size.as_mut());
-        for width in widths {
-            share("intermediate_size", width);
+        let mut norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
+        if norms.any(|it| it.scope == QkNormScope::Width && !it.norm.kind.is_rms()) {
+            return Some("its norms of queries and keys take the mean of all heads");
         }
+        let has_gates = |experts: &MoeConfig| experts.tensors != ExpertTensors::Plain;
+        (!self.experts.as_ref().is_none_or(has_gates)).then_some("its experts have no gates")
+    }
+
+    /// Makes this one machine's of so many. The first number that is not even, and its name.
+    fn share_out(&mut self, ranks: usize) -> Option<(&'static str, usize)> {
+        let mut uneven = None;
+        let mut note = |name: &'static str, number: &mut usize, share: Option<usize>| match share {
+            Some(share) => *number = share,
+            None => uneven = uneven.or(Some((name, *number))),
+        };
+        let own = self.layers.iter_mut().filter_map(|layer| layer.attention.as_deref_mut());
+        for attention in own.chain([&mut self.attention]) {
+            let (keys, queries) = (attention.num_kv_heads, attention.num_heads);
+            note("num_key_value_heads", &mut attention.num_kv_heads, rank::key_heads(keys, ranks));
+            note("num_attention_heads", &mut attention.num_heads, rank::even(queries, ranks));
+        }
+        for layer in &mut self.layers {
+            if let MixerKind::GatedDelta(delta) = &mut layer.mixer {
+                let (keys, values) = (delta.num_key_heads, delta.num_value_heads);
+                note("linear_num_key_heads", &mut delta.num_key_heads, rank::key_heads(keys, ranks));
+                note("linear_num_value_heads", &mut delta.num_value_heads, rank::even(values, ranks));
+            }
+        }
+        let mut share = |name: &'static str, number: &mut usize| {
+            let own = rank::even(*number, ranks);
+            note(name, number, own);
+        };
+        let widths = self.layers.iter_mut().filter_map(|layer| layer.intermediate_size.as_mut());
+        widths.for_each(|width| share("intermediate_size", width));
         let is_dense = |layer: &LayerConfig| layer.feeds_forward && !layer.is_moe;
-        let experts = config.experts.as_mut();
+        let experts = self.experts.as_mut();
         if experts.as_ref().is_none_or(|it| it.beside_dense) || self.layers.iter().any(is_dense) {
-            share("intermediate_size", &mut config.feed_forward.intermediate_size);
+            share("intermediate_size", &mut self.feed_forward.intermediate_size);
         }
         if let Some(experts) = experts {
             share("the width of experts", &mut experts.intermediate_size);
@@ -52,17 +88,7 @@ impl DecoderConfig {
                 share("the width of shared experts", &mut shared.intermediate_size);
             }
         }
-        if let Some((name, number)) = uneven {
-            return refused(format!("{name} is {number}, which they cannot share out evenly"));
-        }
-        let own = self.layers.iter().filter_map(|layer| self.attention_of(layer));
-        if own.filter_map(|it| it.norm).any(|norm| norm.scope != QkNormScope::Head) {
-            return refused("its norms of queries and keys reach over all heads".into());
-        }
-        if self.experts.as_ref().is_some_and(|it| it.tensors == ExpertTensors::Plain) {
-            return refused("its experts have no gates".into());
-        }
-        Ok(config)
+        uneven
     }
 
     /// How many sums of hidden states a pass needs.
@@ -75,16 +101,25 @@ impl DecoderConfig {
             Some(experts) if layer.is_moe => of_experts(experts),
             _ => 1,
         };
-        self.layers.iter().map(|layer| usize::from(layer.mixer.attends()) + inner(layer)).sum()
+        self.layers.iter().map(|layer| usize::from(layer.mixer != MixerKind::None) + inner(layer)).sum()
+    }
+
+    /// How many sums of two numbers a row a pass needs, for norms over all heads.
+    pub(crate) fn norm_sums(&self) -> usize {
+        let norms = self.layers.iter().filter_map(|layer| self.attention_of(layer)?.norm);
+        norms.filter(|it| it.scope == QkNormScope::Width).count()
     }
 
     /// Leaves of the tensors of all layers what `rank` of `ranks` machines has. This is the config of the whole model.
     pub(super) fn cut(&self, weights: &mut Weights, rank: usize, ranks: usize) -> Result<()> {
-        let mut cutter = Cutter { weights, rank: (rank, ranks) };
+        let mut cutter = Cutter { weights, rank: Rank { rank, ranks } };
         for (index, layer) in self.layers.iter().enumerate() {
             let name = format!("model.layers.{index}");
             if let Some(attention) = self.attention_of(layer) {
                 cutter.attention(&format!("{name}.self_attn"), attention)?;
+            }
+            if let MixerKind::GatedDelta(delta) = &layer.mixer {
+                cutter.gated_delta(&format!("{name}.linear_attn"), delta)?;
             }
             let inner = format!("{name}.mlp");
             let experts = self.experts.as_ref().filter(|_| layer.is_moe);
@@ -105,48 +140,112 @@ impl DecoderConfig {
 
 struct Cutter<'a, 'w> {
     weights: &'a mut Weights<'w>,
-    /// This one, and how many there are.
-    rank: (usize, usize),
+    rank: Rank,
 }
 
 impl Cutter<'_, '_> {
-    /// Some outputs of a projection, of each of some blocks of them.
-    fn outputs(&mut self, name: &str, blocks: &[usize]) -> Result<()> {
+    /// Some outputs of a projection.
+    fn outputs(&mut self, name: &str, places: &Places) -> Result<()> {
         for part in ["weight", "scales", "biases"] {
-            self.weights.cut(&format!("{name}.{part}"), OUTPUTS, blocks, self.rank)?;
+            self.weights.cut(&format!("{name}.{part}"), OUTPUTS, places)?;
         }
-        self.weights.cut(&format!("{name}.bias"), 1, blocks, self.rank)
+        self.weights.cut(&format!("{name}.bias"), 1, places)
     }
 
     /// Some inputs of a projection. Its bias is added to the sum. Scales come first: how many groups there are says more than how many words.
     fn inputs(&mut self, name: &str) -> Result<()> {
+        let places = self.rank.share(1);
         for part in ["scales", "biases", "weight"] {
-            self.weights.cut(&format!("{name}.{part}"), INPUTS, &[1], self.rank)?;
+            self.weights.cut(&format!("{name}.{part}"), INPUTS, &places)?;
         }
         Ok(())
     }
 
     fn attention(&mut self, name: &str, config: &AttentionConfig) -> Result<()> {
-        for part in ["q_proj", "k_proj", "v_proj"] {
-            self.outputs(&format!("{name}.{part}"), &[1])?;
-        }
+        let (rank, size) = (self.rank, config.head_dim);
+        let (queries, keys) = ((config.num_heads, size), (config.num_kv_heads, size));
+        // Gates of the output, if they are in it, are beside their queries.
+        self.outputs(&format!("{name}.q_proj"), &rank.heads(&[(config.num_heads, 1)]))?;
+        self.outputs(&format!("{name}.k_proj"), &rank.heads(&[keys]))?;
+        self.outputs(&format!("{name}.v_proj"), &rank.heads(&[keys]))?;
         if config.output_gate == Some(OutputGate::Apart) {
-            self.outputs(&format!("{name}.gate_proj"), &[1])?;
+            self.outputs(&format!("{name}.gate_proj"), &rank.heads(&[queries]))?;
         }
-        let heads = [config.num_heads, config.num_kv_heads, config.num_kv_heads];
-        let blocks: &[usize] = if config.projections == Projections::InOne { &heads } else { &[1] };
-        self.outputs(&format!("{name}.qkv_proj"), blocks)?;
-        self.weights.cut(&format!("{name}.sinks"), 1, &[1], self.rank)?;
+        let in_one = match config.projections {
+            Projections::ByKeyHead => {
+                let group = config.num_heads / config.num_kv_heads;
+                rank.by_key_head(config.num_kv_heads, &[(group, size), (1, size), (1, size)])
+            }
+            Projections::InOne | Projections::Apart => rank.heads(&[queries, keys, keys]),
+        };
+        self.outputs(&format!("{name}.qkv_proj"), &in_one)?;
+        self.weights.cut(&format!("{name}.sinks"), 1, &rank.heads(&[(config.num_heads, 1)]))?;
+        if let Some(norm) = config.norm {
+            self.head_norms(&format!("{name}.q_norm"), norm.scope, config.num_heads)?;
+            self.head_norms(&format!("{name}.k_norm"), norm.scope, config.num_kv_heads)?;
+        }
         self.inputs(&format!("{name}.o_proj"))
+    }
+
+    /// What weights of norms belong to its heads, of so many.
+    fn head_norms(&mut self, name: &str, scope: QkNormScope, count: usize) -> Result<()> {
+        let places = self.rank.heads(&[(count, 1)]);
+        match scope {
+            QkNormScope::Head => Ok(()),
+            QkNormScope::HeadOwnWeights => self.weights.cut(&format!("{name}.weight"), 2, &places),
+            QkNormScope::Width => self.weights.cut(&format!("{name}.weight"), 1, &places),
+            QkNormScope::HeadOwnTensors => {
+                let (own, prefix) = (self.rank.own(count), self.weights.in_files(&format!("{name}.norms.")));
+                let of_head = |tensor: &str| tensor.strip_prefix(&prefix)?.split('.').next()?.parse().ok();
+                self.weights.skip_all(|tensor| of_head(tensor).is_some_and(|head| !own.contains(&head)));
+                let norm = |head: usize| format!("{name}.norms.{head}.weight");
+                for (place, head) in own.enumerate() {
+                    if !self.weights.has(&norm(head)) {
+                        break;
+                    }
+                    self.weights.call(&norm(head), &norm(place));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn gated_delta(&mut self, name: &str, config: &GatedDeltaConfig) -> Result<()> {
+        let (rank, [key, value]) = (self.rank, [config.key_head_dim, config.value_head_dim]);
+        let (keys, values) = ((config.num_key_heads, key), (config.num_value_heads, value));
+        let (convolved, per_head) =
+            (rank.heads(&[keys, keys, values]), rank.heads(&[(config.num_value_heads, 1)]));
+        match config.projections {
+            GatedDeltaProjections::Apart => {
+                self.outputs(&format!("{name}.in_proj_qkv"), &convolved)?;
+                self.outputs(&format!("{name}.in_proj_z"), &rank.heads(&[values]))?;
+                self.outputs(&format!("{name}.in_proj_b"), &per_head)?;
+                self.outputs(&format!("{name}.in_proj_a"), &per_head)?;
+            }
+            GatedDeltaProjections::ByKeyHead => {
+                let (count, group) = (config.num_key_heads, config.num_value_heads / config.num_key_heads);
+                let wide = [(1, key), (1, key), (group, value), (group, value)];
+                self.outputs(&format!("{name}.in_proj_qkvz"), &rank.by_key_head(count, &wide))?;
+                let narrow = [(group, 1), (group, 1)];
+                self.outputs(&format!("{name}.in_proj_ba"), &rank.by_key_head(count, &narrow))?;
+            }
+        }
+        // `[channels, 1, taps]`, or `[channels, taps, 1]`.
+        self.weights.cut(&format!("{name}.conv1d.weight"), 3, &convolved)?;
+        self.weights.cut(&format!("{name}.A_log"), 1, &per_head)?;
+        self.weights.cut(&format!("{name}.dt_bias"), 1, &per_head)?;
+        self.inputs(&format!("{name}.out_proj"))
     }
 
     fn feed_forward(&mut self, name: &str, input: FeedForwardInput) -> Result<()> {
         match input {
-            FeedForwardInput::Gated => self.outputs(&format!("{name}.gate_proj"), &[1])?,
-            FeedForwardInput::GatedInOne => self.outputs(&format!("{name}.gate_up_proj"), &[1, 1])?,
+            FeedForwardInput::Gated => self.outputs(&format!("{name}.gate_proj"), &self.rank.share(1))?,
+            FeedForwardInput::GatedInOne => {
+                self.outputs(&format!("{name}.gate_up_proj"), &self.rank.share(2))?;
+            }
             FeedForwardInput::Plain => {}
         }
-        self.outputs(&format!("{name}.up_proj"), &[1])?;
+        self.outputs(&format!("{name}.up_proj"), &self.rank.share(1))?;
         self.inputs(&format!("{name}.down_proj"))
     }
 
@@ -156,8 +255,8 @@ impl Cutter<'_, '_> {
         }
         // As mlx-lm writes them, all experts in one stack.
         for place in ["switch_mlp", "experts.switch_glu", "experts"] {
-            self.outputs(&format!("{name}.{place}.gate_proj"), &[1])?;
-            self.outputs(&format!("{name}.{place}.up_proj"), &[1])?;
+            self.outputs(&format!("{name}.{place}.gate_proj"), &self.rank.share(1))?;
+            self.outputs(&format!("{name}.{place}.up_proj"), &self.rank.share(1))?;
             self.last_of_experts(&format!("{name}.{place}.down_proj"), ".bias")?;
         }
         let (inner, width) =
@@ -165,8 +264,8 @@ impl Cutter<'_, '_> {
         match config.tensors {
             ExpertTensors::Each([gate, up, down]) => {
                 for expert in 0..config.num_experts {
-                    self.outputs(&format!("{name}.experts.{expert}.{gate}"), &[1])?;
-                    self.outputs(&format!("{name}.experts.{expert}.{up}"), &[1])?;
+                    self.outputs(&format!("{name}.experts.{expert}.{gate}"), &self.rank.share(1))?;
+                    self.outputs(&format!("{name}.experts.{expert}.{up}"), &self.rank.share(1))?;
                     self.inputs(&format!("{name}.experts.{expert}.{down}"))?;
                 }
                 self.in_one(&format!("{name}.experts.gate_up_proj"), &format!("{name}.experts.down_proj"))
@@ -183,8 +282,8 @@ impl Cutter<'_, '_> {
                 if has(&first, [2 * inner, width]) && has(&last, [width, inner]) {
                     return self.in_one(&first, &last);
                 }
-                self.weights.cut(&first, 1, &[1, 1], self.rank)?;
-                self.weights.cut(&last, 2, &[1], self.rank)
+                self.weights.cut(&first, 1, &self.rank.share(2))?;
+                self.weights.cut(&last, 2, &self.rank.share(1))
             }
             ExpertTensors::Interleaved => self.interleaved(&format!("{name}.experts")),
             ExpertTensors::Plain => Ok(()),
@@ -193,18 +292,18 @@ impl Cutter<'_, '_> {
 
     /// Stacks `[experts, output, input]`, gate above up.
     fn in_one(&mut self, first: &str, last: &str) -> Result<()> {
-        self.weights.cut(first, OUTPUTS, &[1, 1], self.rank)?;
-        self.weights.cut(last, INPUTS, &[1], self.rank)
+        self.weights.cut(first, OUTPUTS, &self.rank.share(2))?;
+        self.weights.cut(last, INPUTS, &self.rank.share(1))
     }
 
     /// gpt-oss, as it was published: outputs alternate between gate and up.
     fn interleaved(&mut self, name: &str) -> Result<()> {
         let (first, last) = (format!("{name}.gate_up_proj"), format!("{name}.down_proj"));
         for (end, axis) in [("", 1), ("_bias", 1), ("_blocks", 3), ("_scales", 2)] {
-            self.weights.cut(&format!("{first}{end}"), axis, &[1], self.rank)?;
+            self.weights.cut(&format!("{first}{end}"), axis, &self.rank.share(1))?;
         }
         for (end, axis) in [("", 2), ("_scales", 1), ("_blocks", 2)] {
-            self.weights.cut(&format!("{last}{end}"), axis, &[1], self.rank)?;
+            self.weights.cut(&format!("{last}{end}"), axis, &self.rank.share(1))?;
         }
         self.last_of_experts(&last, "_bias")
     }
@@ -212,7 +311,7 @@ impl Cutter<'_, '_> {
     /// The last projection of experts, whose biases are a part of what is added up: rank 0 has them.
     fn last_of_experts(&mut self, name: &str, bias: &str) -> Result<()> {
         self.inputs(name)?;
-        if self.rank.0 > 0 {
+        if self.rank.rank > 0 {
             self.weights.skip(&format!("{name}{bias}"));
         }
         Ok(())

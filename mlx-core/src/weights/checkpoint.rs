@@ -154,6 +154,13 @@ impl Checkpoint {
         self.entries.insert(name.to_owned(), entry);
     }
 
+    /// Gives a tensor, if it is there, another name.
+    pub(super) fn call(&mut self, name: &str, other: &str) {
+        if let Some(entry) = self.entries.remove(name) {
+            self.entries.insert(other.to_owned(), entry);
+        }
+    }
+
     /// The bytes of a tensor.
     pub(crate) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         let Some(cut) = &entry.cut else { return self.read_part(entry, 0..entry.length) };

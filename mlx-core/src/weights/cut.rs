@@ -8,6 +8,14 @@ const PAGE: usize = 4 << 10;
 /// How much of that is read at once.
 const AT_ONCE: usize = 1 << 20;
 
+/// Some places along an axis: ranges of it, rising, if it were `of` long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// Divides the length that the axis has.
+    pub(crate) of: usize,
+    pub(crate) ranges: Vec<Range<usize>>,
+}
+
 /// What belongs to a part, in each of the equal runs of bytes that a tensor consists of.
 #[derive(Debug, Clone)]
 pub(super) struct Cut {
@@ -18,36 +26,25 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    /// Of a tensor of this shape and so many bytes: the shape of one of `ranks` equal shares of an axis, counted from 1 for the last one, and
-    /// which bytes it has. The axis consists of
-    /// blocks of these relative lengths, of each of which a share has its part. `None` if they cannot be shared out.
-    pub(super) fn share(
+    /// Of a tensor of this shape and so many bytes: the shape of what it has at some places of an axis, counted from 1 for the last one, and
+    /// which bytes those are. `None` if the axis does not consist of such places.
+    pub(super) fn at(
         shape: &[usize],
         bytes: usize,
         axis: usize,
-        blocks: &[usize],
-        (rank, ranks): (usize, usize),
+        places: &Places,
     ) -> Option<(Vec<usize>, Self)> {
-        let place = shape.len().checked_sub(axis)?;
-        let (length, parts) = (shape[place], blocks.iter().sum::<usize>());
-        if parts == 0 || !length.is_multiple_of(parts) || bytes == 0 {
+        let axis = shape.len().checked_sub(axis)?;
+        let length = shape[axis];
+        if places.of == 0 || !length.is_multiple_of(places.of) || bytes == 0 {
             return None;
         }
-        let unit = length / parts;
-        let inner = bytes / shape[..=place].iter().product::<usize>();
-        let (mut pieces, mut before) = (Vec::with_capacity(blocks.len()), 0);
-        for block in blocks.iter().map(|block| block * unit) {
-            if !block.is_multiple_of(ranks) {
-                return None;
-            }
-            let own = block / ranks;
-            let start = before + rank * own;
-            pieces.push(start * inner..(start + own) * inner);
-            before += block;
-        }
+        let unit = length / places.of;
+        let inner = unit * (bytes / shape[..=axis].iter().product::<usize>());
+        let pieces = places.ranges.iter().map(|range| range.start * inner..range.end * inner).collect();
         let mut shape = shape.to_vec();
-        shape[place] = length / ranks;
-        Some((shape, Self { run: length * inner, pieces }))
+        shape[axis] = unit * places.ranges.iter().map(Range::len).sum::<usize>();
+        Some((shape, Self { run: places.of * inner, pieces }))
     }
 
     /// Reads the pieces of all runs, one behind the other, into `bytes`. `read` reads from a place of the whole tensor.
@@ -90,16 +87,17 @@ impl Cut {
 mod tests {
     use super::*;
 
-    /// What a share of a tensor of these numbers is, and how many bytes were read for it.
-    fn share_of(
+    /// What a tensor of these numbers has at these places, and how many bytes were read for it.
+    fn found_at(
         numbers: &[u16],
         shape: &[usize],
         axis: usize,
-        blocks: &[usize],
-        place: (usize, usize),
+        of: usize,
+        places: &[[usize; 2]],
     ) -> Option<(Vec<u16>, Vec<usize>, usize)> {
         let file: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let (shape, cut) = Cut::share(shape, file.len(), axis, blocks, place)?;
+        let ranges = places.iter().map(|[start, end]| *start..*end).collect();
+        let (shape, cut) = Cut::at(shape, file.len(), axis, &Places { of, ranges })?;
         let mut bytes = vec![0; 2 * shape.iter().product::<usize>()];
         let mut count = 0;
         let read = |start: usize, target: &mut [u8]| -> Result<(), ()> {
@@ -113,45 +111,40 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_its_places_along_an_axis() {
+    fn a_part_has_its_places_along_an_axis() {
         let numbers: Vec<u16> = (0..24).collect();
-        let of = |shape: &[usize], axis, blocks: &[usize], place| {
-            share_of(&numbers, shape, axis, blocks, place).map(|(found, shape, _)| (found, shape))
+        let at = |shape: &[usize], axis, of, places: &[[usize; 2]]| {
+            found_at(&numbers, shape, axis, of, places).map(|(found, shape, _)| (found, shape))
         };
-        assert_eq!(of(&[4, 6], 2, &[1], (1, 2)), Some(((12..24).collect(), vec![2, 6])));
+        assert_eq!(at(&[4, 6], 2, 2, &[[1, 2]]), Some(((12..24).collect(), vec![2, 6])));
         let columns = vec![3, 4, 5, 9, 10, 11, 15, 16, 17, 21, 22, 23];
-        assert_eq!(of(&[4, 6], 1, &[1], (1, 2)), Some((columns, vec![4, 3])));
+        assert_eq!(at(&[4, 6], 1, 2, &[[1, 2]]), Some((columns, vec![4, 3])));
         // Two blocks above each other, and three of which the first is twice as long.
         assert_eq!(
-            of(&[4, 6], 2, &[1, 1], (0, 2)),
+            at(&[4, 6], 2, 4, &[[0, 1], [2, 3]]),
             Some(([0, 1, 2, 3, 4, 5, 12, 13, 14, 15, 16, 17].into(), vec![2, 6]))
         );
         assert_eq!(
-            of(&[8, 3], 2, &[4, 2, 2], (1, 2)).map(|it| it.0),
+            at(&[8, 3], 2, 8, &[[2, 4], [5, 6], [7, 8]]).map(|it| it.0),
             Some(vec![6, 7, 8, 9, 10, 11, 15, 16, 17, 21, 22, 23])
         );
-        assert_eq!(of(&[2, 4, 3], 2, &[1], (0, 4)), Some((vec![0, 1, 2, 12, 13, 14], vec![2, 1, 3])));
-        for (shape, axis, blocks, ranks) in [
-            (&[4, 6][..], 2, &[1][..], 3),
-            (&[4, 6], 2, &[1, 2], 2),
-            (&[4, 6], 2, &[1, 1], 4),
-            (&[24], 2, &[1], 2),
-        ] {
-            assert_eq!(of(shape, axis, blocks, (0, ranks)), None, "{shape:?}, {axis}, {blocks:?}, {ranks}");
+        assert_eq!(at(&[2, 4, 3], 2, 4, &[[0, 1]]), Some((vec![0, 1, 2, 12, 13, 14], vec![2, 1, 3])));
+        for (shape, axis, of) in [(&[4, 6][..], 2, 3), (&[4, 6], 2, 8), (&[4, 6], 3, 1), (&[24], 1, 0)] {
+            assert_eq!(at(shape, axis, of, &[[0, 1]]), None, "{shape:?}, {axis}, {of}");
         }
     }
 
     #[test]
     fn pieces_of_a_page_are_read_alone_and_shorter_ones_with_what_is_between() {
         let numbers: Vec<u16> = (0..3 * PAGE).map(|number| number as u16).collect();
-        let (of_pages, _, read) = share_of(&numbers, &[3, PAGE], 1, &[1], (1, 2)).expect("it is even");
+        let (of_pages, _, read) = found_at(&numbers, &[3, PAGE], 1, 2, &[[1, 2]]).expect("it is even");
         assert_eq!((of_pages.len(), read), (3 * PAGE / 2, 3 * PAGE));
-        let (of_rows, _, read) = share_of(&numbers, &[PAGE, 3], 1, &[1], (2, 3)).expect("it is even");
+        let (of_rows, _, read) = found_at(&numbers, &[PAGE, 3], 1, 3, &[[2, 3]]).expect("it is even");
         assert_eq!(read, 6 * PAGE);
         assert!(of_rows.iter().enumerate().all(|(row, found)| *found == (3 * row + 2) as u16));
         // More than is read at once.
         let numbers: Vec<u16> = (0..2 * AT_ONCE).map(|number| (number % 65_521) as u16).collect();
-        let (found, ..) = share_of(&numbers, &[AT_ONCE, 2], 1, &[1], (1, 2)).expect("it is even");
+        let (found, ..) = found_at(&numbers, &[AT_ONCE, 2], 1, 2, &[[1, 2]]).expect("it is even");
         assert!(found.iter().enumerate().all(|(row, found)| *found == ((2 * row + 1) % 65_521) as u16));
     }
 }

@@ -1,7 +1,7 @@
 //! Weights for one of several machines, each of which has a part of every layer.
 
 use super::Weights;
-use super::cut::Cut;
+use super::cut::{Cut, Places};
 use super::shard::Shard;
 use crate::error::{Error, Result};
 
@@ -17,30 +17,29 @@ impl Weights<'_> {
         self.shard.as_ref()
     }
 
-    /// Leaves of the tensor `name`, if it is there, one of `ranks` shares of an axis, counted from 1 for the last one: the part of `rank`
-    /// of each of some blocks of these relative lengths.
-    pub(crate) fn cut(
-        &mut self,
-        name: &str,
-        axis: usize,
-        blocks: &[usize],
-        (rank, ranks): (usize, usize),
-    ) -> Result<()> {
+    /// Leaves of the tensor `name`, if it is there, what it has at these places of an axis, counted from 1 for the last one.
+    pub(crate) fn cut(&mut self, name: &str, axis: usize, places: &Places) -> Result<()> {
         let name = self.in_files(name);
         let Some(entry) = self.checkpoint.entries().get(&name).filter(|entry| !entry.is_cut()) else {
             return Ok(());
         };
-        let Some((shape, cut)) = Cut::share(&entry.shape, entry.length, axis, blocks, (rank, ranks)) else {
+        let Some((shape, cut)) = Cut::at(&entry.shape, entry.length, axis, places) else {
             let count = entry.shape.iter().rev().nth(axis - 1).copied().unwrap_or(0);
             let what = if name.ends_with("scales") { "groups of packed numbers" } else { "numbers" };
             let message = format!(
-                "cannot be tensor on {ranks} machines: {name} has {count} {what} that they would have to share out evenly; use pipeline, or another number of machines"
+                "cannot be tensor: {name} has {count} {what}, which the machines cannot share out evenly; use pipeline, or another number of machines"
             );
             return Err(Error::option("parallel", message));
         };
         let entry = entry.cut(shape, cut);
         self.checkpoint.replace(&name, entry);
         Ok(())
+    }
+
+    /// Calls the tensor `name`, if it is there, `other`.
+    pub(crate) fn call(&mut self, name: &str, other: &str) {
+        let (name, other) = (self.in_files(name), self.in_files(other));
+        self.checkpoint.call(&name, &other);
     }
 
     /// Counts the bytes in the files again, after tensors were dropped or cut.

@@ -1,13 +1,13 @@
 //! Norms of queries and keys before attention (Dehghani et al., 2023, arXiv:2302.05442): of each head, or of all heads together.
 
-use mlx_rs::Array;
-use mlx_rs::ops::{concatenate, multiply};
+use mlx_rs::ops::{add, concatenate, multiply, rsqrt, square};
+use mlx_rs::{Array, Dtype};
 
 use super::heads::Heads;
 use crate::array::slice_axis;
 use crate::error::Result;
 use crate::model::norm::{Norm, NormConfig};
-use crate::weights::Weights;
+use crate::weights::{Shard, Weights};
 
 /// What is normalized together, and with which weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(super) enum QkNorm {
     PerHead { norm: NormConfig, weight: Array },
     /// Over the whole width of the queries, and of the keys.
     Width { query: Norm, key: Norm },
+    /// The same where other machines have the other heads.
+    SharedWidth(SharedWidth),
 }
 
 impl QkNorm {
@@ -58,6 +60,12 @@ impl QkNorm {
         borrows: bool,
     ) -> Result<Self> {
         let (query, key) = (format!("{name}.q_norm"), format!("{name}.k_norm"));
+        let shard = weights.shard().filter(|_| config.scope == QkNormScope::Width).cloned();
+        if let Some(shard) = shard {
+            let mut weight = |name, count| config.norm.weight(weights, name, &[count * heads.size]);
+            let weights = [weight(&query, heads.query)?, weight(&key, heads.key)?];
+            return Ok(Self::SharedWidth(SharedWidth { weights, eps: config.norm.eps, shard }));
+        }
         if config.scope == QkNormScope::Width {
             return Ok(Self::Width {
                 query: Norm::load(weights, &query, heads.query * heads.size, config.norm)?,
@@ -75,23 +83,52 @@ impl QkNorm {
 
     /// Normalizes the whole width of queries and keys in `[R, (Hq + 2 Hk) D]`, if that is the scope.
     pub(super) fn normalize_width(&self, projected: Array, heads: Heads) -> Result<Array> {
-        let Self::Width { query, key } = self else { return Ok(projected) };
         let (queries, keys) = ((heads.query * heads.size) as i32, (heads.key * heads.size) as i32);
         let part = |start, end| slice_axis(&projected, 1, start, end);
-        let parts = [
-            query.forward(&part(0, queries)?)?,
-            key.forward(&part(queries, queries + keys)?)?,
-            part(queries + keys, queries + 2 * keys)?,
-        ];
-        Ok(concatenate(&parts, 1)?)
+        let (query, key) = (|| part(0, queries), || part(queries, queries + keys));
+        let [query, key] = match self {
+            Self::PerHead { .. } => return Ok(projected),
+            Self::Width { query: of_query, key: of_key } => {
+                [of_query.forward(&query()?)?, of_key.forward(&key()?)?]
+            }
+            Self::SharedWidth(shared) => shared.forward([query()?, key()?])?,
+        };
+        Ok(concatenate(&[query, key, part(queries + keys, queries + 2 * keys)?], 1)?)
     }
 
     /// Normalizes each head of `[B, Hq + Hk, T, D]`, if that is the scope.
     pub(super) fn normalize_heads(&self, heads: Array) -> Result<Array> {
         match self {
             Self::PerHead { norm, weight } => Ok(multiply(norm.plain(&heads)?, weight)?),
-            Self::Width { .. } => Ok(heads),
+            Self::Width { .. } | Self::SharedWidth(_) => Ok(heads),
         }
+    }
+}
+
+/// Norms by the root mean square of the queries, and of the keys, of all machines. Each has equally many, and each key head is on equally many
+/// machines, so the mean of all is the mean of theirs.
+pub(super) struct SharedWidth {
+    /// Of this machine's queries and keys.
+    weights: [Array; 2],
+    eps: f32,
+    shard: Shard,
+}
+
+impl SharedWidth {
+    /// Queries and keys, `[R, H D]` each. The machines add up two numbers for each row.
+    fn forward(&self, parts: [Array; 2]) -> Result<[Array; 2]> {
+        let dtype = parts[0].dtype();
+        let [query, key] = parts.map(|part| part.as_dtype(Dtype::Float32));
+        let (query, key) = (query?, key?);
+        let mean = |part: &Array| square(part)?.mean_axis(-1, true);
+        let sums = self.shard.sum(&concatenate(&[mean(&query)?, mean(&key)?], 1)?)?;
+        let means = multiply(sums, Array::from_f32((self.shard.ranks as f32).recip()))?;
+        let scales = rsqrt(add(means, Array::from_f32(self.eps))?)?;
+        let normalized = |part: &Array, place: i32| -> Result<Array> {
+            let unit = multiply(part, slice_axis(&scales, 1, place, place + 1)?)?.as_dtype(dtype)?;
+            Ok(multiply(unit, &self.weights[place as usize])?)
+        };
+        Ok([normalized(&query, 0)?, normalized(&key, 1)?])
     }
 }
 

@@ -1,0 +1,112 @@
+//! Which heads and numbers of a layer one of several machines has.
+
+use std::ops::Range;
+
+use crate::weights::Places;
+
+/// How many of so many each of `ranks` machines has, if that is even.
+pub(super) fn even(count: usize, ranks: usize) -> Option<usize> {
+    count.is_multiple_of(ranks).then_some(count / ranks)
+}
+
+/// The same of key heads, which query or value heads share. Where there are fewer than machines, each is on all machines that have some of its
+/// group (as in Megatron and vLLM).
+pub(super) fn key_heads(count: usize, ranks: usize) -> Option<usize> {
+    even(count, ranks).or_else(|| even(ranks, count).map(|_| 1))
+}
+
+/// One machine's place among several.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rank {
+    pub(super) rank: usize,
+    /// How many machines there are.
+    pub(super) ranks: usize,
+}
+
+impl Rank {
+    /// An equal share of each of so many equal blocks.
+    pub(super) fn share(self, blocks: usize) -> Places {
+        let start = |block: usize| block * self.ranks + self.rank;
+        Places { of: blocks * self.ranks, ranges: (0..blocks).map(|it| start(it)..start(it) + 1).collect() }
+    }
+
+    /// Its heads of each of some blocks of heads, given as how many there are and how long one is.
+    pub(super) fn heads(self, blocks: &[(usize, usize)]) -> Places {
+        let (mut ranges, mut of) = (Vec::with_capacity(blocks.len()), 0);
+        for &(count, size) in blocks {
+            let own = self.own(count);
+            ranges.push(of + own.start * size..of + own.end * size);
+            of += count * size;
+        }
+        Places { of, ranges }
+    }
+
+    /// The same where each of so many key heads has blocks of its own: of one, which all machines with a part of its group have, or of its
+    /// group.
+    pub(super) fn by_key_head(self, keys: usize, blocks: &[(usize, usize)]) -> Places {
+        let copies = (self.ranks / keys.max(1)).max(1);
+        let inside = Self { rank: self.rank % copies, ranks: copies }.heads(blocks);
+        if copies == 1 {
+            return self.heads(&[(keys, inside.of)]);
+        }
+        let first = self.own(keys).start * inside.of;
+        let ranges = inside.ranges.iter().map(|range| first + range.start..first + range.end);
+        Places { of: keys * inside.of, ranges: ranges.collect() }
+    }
+
+    /// Which of so many heads.
+    pub(super) fn own(self, count: usize) -> Range<usize> {
+        let first = self.rank * count / self.ranks;
+        first..first + (count / self.ranks).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(places: &Places) -> Vec<usize> {
+        places.ranges.iter().cloned().flatten().collect()
+    }
+
+    #[test]
+    fn machines_have_their_heads_of_each_block() {
+        let rank = Rank { rank: 1, ranks: 2 };
+        // Four queries of 2 numbers, two keys, two values.
+        let places = rank.heads(&[(4, 2), (2, 2), (2, 2)]);
+        assert_eq!((places.of, numbers(&places)), (16, vec![4, 5, 6, 7, 10, 11, 14, 15]));
+        assert_eq!(rank.share(2), Places { of: 4, ranges: vec![1..2, 3..4] });
+        // A key, two values and their gates for each of two key heads.
+        let places = rank.by_key_head(2, &[(1, 3), (2, 1), (2, 1)]);
+        assert_eq!((places.of, numbers(&places)), (14, (7..14).collect()));
+    }
+
+    #[test]
+    fn a_key_head_is_on_every_machine_with_a_part_of_its_group() {
+        for (keys, group, ranks) in
+            [(1, 2, 2), (1, 4, 4), (2, 2, 4), (2, 4, 4), (2, 4, 8), (4, 3, 2), (4, 1, 4)]
+        {
+            assert_eq!(key_heads(keys, ranks), Some((keys / ranks).max(1)));
+            let mut queries = Vec::new();
+            for rank in (0..ranks).map(|rank| Rank { rank, ranks }) {
+                let places = rank.heads(&[(keys * group, 1), (keys, 1)]);
+                let (own, shared) = (places.ranges[0].clone(), places.ranges[1].clone());
+                let read = |query: usize| keys * group + query / group;
+                assert!(own.clone().all(|query| shared.contains(&read(query))), "{rank:?}: {places:?}");
+                assert_eq!(shared.len(), own.len().div_ceil(group), "{rank:?}: {places:?}");
+                // In the layout by key head they are the same ones.
+                let by_head = rank.by_key_head(keys, &[(group, 1), (1, 1)]);
+                let query = |query: usize| query / group * (group + 1) + query % group;
+                let mut expected: Vec<usize> = own.clone().map(query).collect();
+                expected.extend(shared.map(|key| (key - keys * group) * (group + 1) + group));
+                expected.sort_unstable();
+                assert_eq!((by_head.of, numbers(&by_head)), (keys * (group + 1), expected));
+                queries.extend(own);
+            }
+            assert_eq!(queries, (0..keys * group).collect::<Vec<_>>());
+        }
+        assert_eq!(key_heads(2, 3), None);
+        assert_eq!(key_heads(4, 6), None);
+        assert_eq!(key_heads(0, 2), Some(0));
+    }
+}

@@ -1,0 +1,104 @@
+//! What each of several machines has of a model if each has a part of every layer, and what cannot be shared out.
+
+use mlx_core::distributed::{Key, Parallel};
+use mlx_core::engine::{Engine, EngineOptions};
+use mlx_core::inspect::divide;
+use mlx_tests::workers::{ThreadWorker, with_key_heads};
+use mlx_tests::{cpu, golden_folder, model_folder};
+
+use crate::tensor::{options, several};
+
+#[test]
+fn every_machine_has_its_part_of_every_layer_and_no_more() {
+    let _turn = cpu();
+    for name in ["llama-f32", "llama-nvfp4-f16", "qwen3_moe-f32", "gpt_oss-f32", "qwen3_5-f32"] {
+        let folder = with_key_heads(name, 4);
+        let alone = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
+        let whole = Engine::start(folder.path(), &alone, |_, _| {}).expect("it loads").spec().clone();
+        let there = several(folder.path(), 3);
+        let options = EngineOptions { workers: options(&there).workers, ..alone.clone() };
+        let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
+        let plan = divide(folder.path(), &alone, 4, Parallel::Tensor).expect("it can be shared out").plan;
+        let shares = &plan.shares;
+        assert_eq!(engine.spec().weight_bytes, shares[0].weight_bytes, "{name}");
+        assert!(shares[1..].iter().all(|it| it.weight_bytes == shares[1].weight_bytes), "{shares:?}");
+        let pipeline = divide(folder.path(), &alone, 2, Parallel::Pipeline).expect("it has two layers").plan;
+        let layers: u64 = whole.weight_bytes - (shares[0].weight_bytes - shares[1].weight_bytes);
+        // Norms, routers and biases are everywhere.
+        assert!(
+            4 * shares[1].weight_bytes < layers * 6 / 5,
+            "{name}: {} of {layers}",
+            shares[1].weight_bytes
+        );
+        assert!(
+            shares.iter().all(|it| 4 * it.cache_bytes_per_token == whole.footprint.per_token),
+            "{shares:?}"
+        );
+        assert!(plan.crossings > pipeline.crossings && plan.token_bytes > pipeline.token_bytes);
+        assert_ne!(engine.spec().fingerprint, whole.fingerprint);
+    }
+    // A key head that two machines have counts on both. States of recurrent layers are as long as their heads are many.
+    let plain = EngineOptions::default();
+    let heads =
+        divide(&model_folder("llama-f32"), &plain, 4, Parallel::Tensor).expect("it can be shared out");
+    let whole = Engine::start(&model_folder("llama-f32"), &plain, |_, _| {}).expect("it loads");
+    let per_token = whole.spec().footprint.per_token;
+    assert!(heads.plan.shares.iter().all(|it| 2 * it.cache_bytes_per_token == per_token), "{per_token}");
+    let folder = model_folder("qwen3_next-f32");
+    let whole = Engine::start(&folder, &plain, |_, _| {}).expect("it loads").spec().footprint;
+    let there = several(&folder, 1);
+    let engine = Engine::start(&folder, &options(&there), |_, _| {}).expect("it is there");
+    assert_eq!(2 * engine.spec().footprint.fixed, whole.fixed);
+    assert_eq!(2 * engine.spec().footprint.per_token, whole.per_token);
+    // The promise is what the machine with the least can keep.
+    let folder = model_folder("llama-f32");
+    let small = ThreadWorker::start_with(&folder, Key::default(), Some(64 << 20));
+    let engine = Engine::start(&folder, &options(&[small]), |_, _| {}).expect("it is there");
+    let given = engine.stats().budget_bytes;
+    assert!(given < 64 << 20, "{given} bytes");
+}
+
+#[test]
+fn what_cannot_be_shared_out_is_refused_with_a_reason() {
+    let _turn = cpu();
+    let refusal = |name: &str, ranks: usize| {
+        let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
+        let refused = divide(&model_folder(name), &plain, ranks, Parallel::Tensor);
+        refused.map(drop).expect_err(name).to_string()
+    };
+    for (name, ranks, why) in [
+        ("llama-f32", 3, "on 3 machines: num_key_value_heads is 2"),
+        ("llama-mha-sharded-f32", 3, "num_key_value_heads is 4"),
+        ("gemma-f32", 3, "num_attention_heads is 4"),
+        ("qwen3_5-f32", 3, "num_key_value_heads is 2"),
+        ("llama-q4-f16", 2, "o_proj.scales has 1 groups of packed numbers"),
+        ("deepseek_v3-f32", 2, "only layers of plain attention and of the gated delta rule are shared out"),
+        ("mamba2-f32", 2, "only layers of plain attention and of the gated delta rule are shared out"),
+    ] {
+        let found = refusal(name, ranks);
+        assert!(found.starts_with("parallel: cannot be tensor") && found.contains(why), "{name}: {found}");
+        assert!(found.contains("use pipeline"), "{found}");
+    }
+    // An engine says the same, before anything is loaded.
+    let folder = model_folder("llama-f32");
+    let there = several(&folder, 2);
+    let error = Engine::start(&folder, &options(&there), |_, _| {}).map(drop).expect_err("two heads");
+    assert!(error.to_string().contains("num_key_value_heads is 2"), "{error}");
+    // Every other family is either shared out or refused like this.
+    let folders = std::fs::read_dir(golden_folder().join("models")).expect("they are there");
+    let mut refused = 0;
+    for folder in folders.map(|entry| entry.expect("it can be listed").path()) {
+        match divide(&folder, &EngineOptions::default(), 2, Parallel::Tensor) {
+            Ok(_) => {}
+            Err(error) => {
+                let error = error.to_string();
+                assert!(
+                    error.contains("cannot be tensor") || error.contains("ranks: "),
+                    "{folder:?}: {error}"
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused < 27, "{refused} were refused");
+}
