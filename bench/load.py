@@ -50,13 +50,22 @@ def chat(connection, text, tokens, model):
     return [mark - begin for mark in marks], count
 
 
+def again_if_closed(connection, text, arguments):
+    """A chat on a connection that some servers close behind each stream."""
+    try:
+        return chat(connection, text, arguments.tokens, arguments.model)
+    except ConnectionError:
+        connection.close()
+        return chat(connection, text, arguments.tokens, arguments.model)
+
+
 def client(number, arguments, results, failures):
     draw = random.Random(1000 * arguments.seed + number)
     connection = http.client.HTTPConnection("127.0.0.1", arguments.port, timeout=300)
     for _ in range(arguments.requests):
         text = " ".join(draw.choice(WORDS) for _ in range(40))
         try:
-            results.append(chat(connection, text, arguments.tokens, arguments.model))
+            results.append(again_if_closed(connection, text, arguments))
         except (OSError, RuntimeError, ValueError, http.client.HTTPException) as error:
             failures.append(repr(error)[:200])
             connection.close()

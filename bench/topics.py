@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import platform
+import shutil
 from collections.abc import Callable
 
 from turns import Contestant
@@ -51,6 +52,10 @@ class Kit:
 
     def installed(self, script, *arguments):
         return Contestant("mlx-lm as installed", [self.python, PEERS / script, *arguments])
+
+    def converted(self, model, kind, *command):
+        """A command on a model with weights in a type."""
+        return [self.python, ROOT / "bench/weights.py", ROOT / "target/release/mlx", model, kind, *command]
 
     def model(self, size):
         return self.models / size
@@ -117,6 +122,7 @@ def topics(kit):
     yield start(kit)
     yield served(kit, small)
     yield greedy(kit, small)
+    yield served_in_4_bits(kit, large)
     yield Topic("slide", "Text that slides", [kit.ours("slide", ROOT / "guide/model")], turns=1)
 
 
@@ -178,9 +184,8 @@ def single(kit, model, name):
 def weights(kit, name, size):
     """One stream with weights as they are in the files, in types of ours and of llama.cpp."""
     model = kit.model(size)
-    converted = [kit.python, ROOT / "bench/weights.py", ROOT / "target/release/mlx", ROOT / "target/release/mlx-bench", model]
     # The first of them writes the model.
-    mine = [Contestant(kind, [*converted, kind.removesuffix(" again")]) for kind in ("f32", "f32 again", "bf16", "f16", "8 bits", "6 bits", "4 bits", "3 bits", "2 bits", "mxfp4", "mxfp8")]
+    mine = [Contestant(kind, kit.converted(model, kind.removesuffix(" again"), ROOT / "target/release/mlx-bench", "single", "{model}")) for kind in ("f32", "f32 again", "bf16", "f16", "8 bits", "6 bits", "4 bits", "3 bits", "2 bits", "mxfp4", "mxfp8")]
     program = [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]
     theirs = [Contestant(f"llama.cpp {kind}".rstrip(), [*program, *kind.split()]) for kind in ("", "BF16", "F16", "Q8_0", "Q6_K", "Q4_0")]
     return Topic(name, f"Weights as they are in the files, {size}", mine + theirs, turns=2)
@@ -195,7 +200,8 @@ def ranks(kit, processes):
     peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment) for how in ("pipeline", "tensor")]
     launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
     launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment)
-    arms = [kit.ours("ranks", model, processes), kit.null("ranks", model, processes), kit.ours("ranks", model, 1, name="one process")]
+    arms = [kit.ours("ranks", model, processes), kit.null("ranks", model, processes), kit.ours("ranks", model, processes, "tensor", name="ours, tensor")]
+    arms.append(kit.ours("ranks", model, 1, name="one process"))
     return Topic(f"ranks-{processes}", f"One model in {processes} processes", [*arms, *peers, launched], turns=2)
 
 
@@ -214,6 +220,19 @@ def served(kit, model):
     theirs = [*clients, kit.python, "-m", "mlx_lm", "server", "--model", model, "--port", "{port}"]
     contestants = [Contestant("ours", mine), Contestant("ours again", mine), Contestant("mlx_lm.server, same BLAS", theirs, kit.same_blas())]
     return Topic("server", "The server", contestants)
+
+
+def served_in_4_bits(kit, model):
+    """Many streams of packed weights, beside llama-server with as many slots where it is installed. MLX's own product of packed weights on a CPU takes more
+    than five minutes for eight prompts."""
+    clients = [kit.python, ROOT / "bench/load.py", "--clients", "8,16", "--"]
+    mine = kit.converted(model, "4 bits", *clients, ROOT / "target/release/mlx-server", "-m", "lm={model}", "--port", "{port}", "--preload")
+    contestants = [Contestant("ours", mine), Contestant("ours again", mine)]
+    if llama_server := shutil.which("llama-server"):
+        slots = ["-np", "16", "-c", "16384", "-t", kit.threads, "-ctk", "f32", "-ctv", "f32"]
+        command = [*clients, llama_server, "-m", "{model}", "--port", "{port}", *slots]
+        contestants.append(Contestant("llama-server, Q4_0", [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads, "Q4_0", *command]))
+    return Topic("server-4-bits", "The server, weights in 4 bits", contestants, turns=2)
 
 
 def greedy(kit, model):

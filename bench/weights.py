@@ -1,5 +1,5 @@
-"""Our engine on the load of bench/src/single.rs, with weights in a type: `weights.py MLX MLX_BENCH MODEL TYPE`. The model is written if it is not there,
-and the conversion lies beside it."""
+"""Runs a command on a model with weights in a type: `weights.py MLX MODEL TYPE COMMAND WITH {model}`. The model is written if it is not there, and the
+conversion lies beside it."""
 
 import pathlib
 import subprocess
@@ -11,14 +11,14 @@ TYPES |= {mode: ["--mode", mode, "--dtype", "bf16"] for mode in ("mxfp4", "mxfp8
 
 
 def main():
-    program, bench, model, kind = sys.argv[1:]
+    program, model, kind, *command = sys.argv[1:]
     source = pathlib.Path(model)
     if not (source / "config.json").exists():
         subprocess.run([sys.executable, pathlib.Path(__file__).with_name("models.py"), source.parent, source.name], check=True)
     folder = source if kind == "f32" else source.with_name(f"{source.name}-{kind.replace(' ', '-')}")
     if not (folder / "config.json").exists():
         subprocess.run([program, "convert", model, "--output", folder, "--force", *TYPES[kind]], check=True, stdout=sys.stderr)
-    subprocess.run([bench, "single", folder], check=True)
+    subprocess.run([part.replace("{model}", str(folder)) for part in command], check=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""llama.cpp's CPU build on the load of bench/src/single.rs: `llama_cpp_single.py MODEL THREADS [TYPE]`. The weights are the checkpoint's own in f32,
-written as GGUF beside it, or what llama.cpp makes of them: BF16, F16, Q8_0, Q6_K or Q4_0."""
+"""llama.cpp's CPU build on the load of bench/src/single.rs: `llama_cpp_single.py MODEL THREADS [TYPE [COMMAND WITH {model}]]`. The weights are the
+checkpoint's own in f32, written as GGUF beside it, or what llama.cpp makes of them: BF16, F16, Q8_0, Q6_K or Q4_0. A command, such as its server's, is run instead
+of the load."""
 
 import contextlib
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -36,6 +38,24 @@ def interleaved(weights, heads):
     return weights.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
+def add_vocabulary(writer, folder):
+    """A server's answers are text, so it needs the tokens' pieces."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    ids = tokenizer["model"]["vocab"] | {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    special = {token["content"] for token in tokenizer["added_tokens"] if token["special"]}
+    pieces = sorted(ids, key=ids.get)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(pieces)
+    writer.add_token_types([gguf.TokenType.CONTROL if piece in special else gguf.TokenType.NORMAL for piece in pieces])
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in tokenizer["model"]["merges"]])
+    writer.add_bos_token_id(ids[config["bos_token"]])
+    writer.add_eos_token_id(ids[config["eos_token"]])
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(config["chat_template"])
+
+
 def write(folder, path):
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, "llama")
@@ -47,8 +67,7 @@ def write(folder, path):
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    add_vocabulary(writer, folder)
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for name, weights in load_file(folder / "model.safetensors").items():
         for projection, count in heads.items():
@@ -115,6 +134,10 @@ def main():
     with silence():
         if len(sys.argv) > 3:
             path = converted(path, sys.argv[3])
+    if len(sys.argv) > 4:
+        subprocess.run([part.replace("{model}", str(path)) for part in sys.argv[4:]], check=True)
+        return
+    with silence():
         context = Context(path, int(sys.argv[2]))
         context.next(prompt(0, BEFORE, context.vocabulary))
     prompts, answers = [], []

@@ -1,5 +1,6 @@
 //! The measured requests: synthetic prompts without common prefixes, greedy answers of a given length.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Instant;
@@ -14,11 +15,13 @@ pub(crate) fn argument<T: FromStr>(arguments: &[String], place: usize, name: &'s
     text.parse().map_err(|_| Error::request(name, format!("cannot be {text:?}")))
 }
 
-/// The whole numbers of an argument like `1,4,8`.
+/// The numbers of an argument like `1,4,8`, none of them 0.
 pub(crate) fn numbers(arguments: &[String], place: usize, name: &'static str) -> Result<Vec<usize>> {
     let text: String = argument(arguments, place, name)?;
-    let number = |part: &str| part.parse().map_err(|_| Error::request(name, format!("cannot be {text:?}")));
-    text.split(',').map(number).collect()
+    let number = |part: &str| part.parse::<NonZeroUsize>().map(NonZeroUsize::get);
+    let failed =
+        |_| Error::request(name, format!("cannot be {text:?}; whole numbers from 1 on, such as 1,4,8"));
+    text.split(',').map(|part| number(part).map_err(failed)).collect()
 }
 
 /// An engine with default options, but without a prefix cache.

@@ -11,6 +11,7 @@ mod divisions;
 mod encoded;
 mod guarded;
 mod normalization;
+mod parse;
 mod pause;
 mod pipeline;
 mod size_bound;

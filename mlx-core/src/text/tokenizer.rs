@@ -10,15 +10,13 @@ use super::config::TokenizerConfig;
 use super::decoder::Chain;
 use super::encoded::{EncodeLimit, Encoded, Stop};
 use super::guarded::guarded;
+use super::parse::parse;
 use super::pipeline::Pipeline;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use super::token_index::TokenIndex;
 use crate::error::{Error, Result};
 
-/// Size of the word cache that each thread keeps. The library's default of ten thousand words, of up to 256 letters each, would
-/// cost megabytes per thread of a server.
-const CACHED_WORDS: usize = 1000;
 /// Longer texts are refused where the tokenizer has a step that cannot be done piece by piece.
 const LONGEST_WHOLE: usize = 1 << 20;
 
@@ -59,7 +57,7 @@ impl Tokenizer {
         // tokenizers panics on some broken files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
-        guarded(|| Self::new(Inner::from_bytes(bytes)?, config))
+        guarded(|| Self::new(parse(&bytes)?, config))
             .unwrap_or_else(|| Err("it is inconsistent".into()))
             .map_err(|error| Error::file(&path, format!("is not a valid tokenizer: {error}")))
     }
@@ -67,10 +65,6 @@ impl Tokenizer {
     pub(super) fn new(mut inner: Inner, config: TokenizerConfig) -> tokenizers::Result<Self> {
         // Some files carry truncation and padding settings from training; a prompt is never cut or padded.
         inner.with_truncation(None)?.with_padding(None);
-        let mut model = inner.get_model().clone();
-        // Without a pre-tokenizer the cache would hold complete texts, which rarely repeat.
-        model.resize_cache(if inner.get_pre_tokenizer().is_some() { CACHED_WORDS } else { 0 });
-        inner.with_model(model);
         let (bos, eos) =
             ["bos_token", "eos_token"].map(|name| config.special_token(name).map(str::to_string)).into();
         inner.add_tokens(config.added_tokens)?;

@@ -1,5 +1,6 @@
 //! Computes the masks of a step's rows while the device computes the step; on several threads where one would take long.
 
+use std::sync::OnceLock;
 use std::thread::{available_parallelism, scope};
 use std::time::Duration;
 
@@ -15,10 +16,12 @@ type Row<'a> = (&'a mut (dyn Constraint + 'static), &'a TokenHistory);
 /// Prepares the constraints of these sequences for their next draw.
 pub(in crate::engine) fn prepare(sequences: Vec<&mut Sequence>) {
     let mut rows: Vec<Row> = sequences.into_iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return;
+    }
     // What the masks before took is the best guess.
     let cost: Duration = rows.iter().map(|(constraint, _)| constraint.cost()).sum();
-    let processors = available_parallelism().map_or(1, usize::from);
-    let threads = if cost < WORTH_THREADS { 1 } else { rows.len().min(processors / 2).max(1) };
+    let threads = if cost < WORTH_THREADS { 1 } else { rows.len().min(processors() / 2).max(1) };
     let share = rows.len().div_ceil(threads).max(1);
     scope(|threads| {
         let mut shares = rows.chunks_mut(share);
@@ -30,6 +33,12 @@ pub(in crate::engine) fn prepare(sequences: Vec<&mut Sequence>) {
             prepare_each(own);
         }
     });
+}
+
+/// Asked once: on Linux the answer comes from files, which would be read in every step.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| available_parallelism().map_or(1, usize::from))
 }
 
 fn row(sequence: &mut Sequence) -> Option<Row<'_>> {

@@ -1,0 +1,138 @@
+//! Parses tokenizer.json. Where the library has to find out the kind of model first, it makes values of all of the file, and the size of
+//! its cache can only be changed in a copy: hundreds of megabytes for a large vocabulary. Nearly all models are byte-pair encoding, so that is
+//! tried first, and gets its cache as it is read.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokenizers::models::bpe::BPE;
+use tokenizers::{
+    DecoderWrapper, Model, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    Result, Token, Tokenizer, TokenizerImpl,
+};
+
+/// Size of the word cache that each thread keeps. The library's default of ten thousand words, of up to 256 letters each, would
+/// cost megabytes per thread of a server.
+const CACHED_WORDS: usize = 1000;
+
+/// What is read of a file before its kind of model is known.
+#[derive(Deserialize)]
+struct Outline {
+    pre_tokenizer: Option<IgnoredAny>,
+}
+
+/// Byte-pair encoding that caches so many words.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Bpe<const WORDS: usize>(BPE);
+
+type BpeTokenizer<const WORDS: usize> =
+    TokenizerImpl<Bpe<WORDS>, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+
+/// A tokenizer, or an error that says what does not fit. The library panics on some files.
+pub(super) fn parse(bytes: &[u8]) -> Result<Tokenizer> {
+    // Without a pre-tokenizer the cache would hold complete texts, which rarely repeat.
+    let has_words = serde_json::from_slice::<Outline>(bytes)?.pre_tokenizer.is_some();
+    let known = if has_words { parse_bpe::<CACHED_WORDS>(bytes) } else { parse_bpe::<0>(bytes) };
+    if let Some(tokenizer) = known {
+        return Ok(tokenizer);
+    }
+    let mut tokenizer = Tokenizer::from_bytes(bytes)?;
+    let mut model = tokenizer.get_model().clone();
+    model.resize_cache(if has_words { CACHED_WORDS } else { 0 });
+    tokenizer.with_model(model);
+    Ok(tokenizer)
+}
+
+fn parse_bpe<const WORDS: usize>(bytes: &[u8]) -> Option<Tokenizer> {
+    serde_json::from_slice::<BpeTokenizer<WORDS>>(bytes).ok().map(Into::into)
+}
+
+impl<const WORDS: usize> From<Bpe<WORDS>> for ModelWrapper {
+    fn from(Bpe(mut model): Bpe<WORDS>) -> Self {
+        model.resize_cache(WORDS);
+        Self::BPE(model)
+    }
+}
+
+/// What the library asks of a model while it reads the tokens that are added to it.
+impl<const WORDS: usize> Model for Bpe<WORDS> {
+    type Trainer = <BPE as Model>::Trainer;
+
+    fn tokenize(&self, sequence: &str) -> Result<Vec<Token>> {
+        self.0.tokenize(sequence)
+    }
+
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.0.token_to_id(token)
+    }
+
+    fn id_to_token(&self, id: u32) -> Option<String> {
+        self.0.id_to_token(id)
+    }
+
+    fn get_vocab(&self) -> HashMap<String, u32> {
+        self.0.get_vocab()
+    }
+
+    fn get_vocab_size(&self) -> usize {
+        self.0.get_vocab_size()
+    }
+
+    fn save(&self, folder: &Path, prefix: Option<&str>) -> Result<Vec<PathBuf>> {
+        self.0.save(folder, prefix)
+    }
+
+    fn get_trainer(&self) -> Self::Trainer {
+        self.0.get_trainer()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn file(model: &Value, pre_tokenizer: &Value) -> Vec<u8> {
+        let added = json!([{
+            "id": 4, "content": "<|end|>", "special": true,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        }]);
+        json!({"version": "1.0", "added_tokens": added, "pre_tokenizer": pre_tokenizer, "model": model})
+            .to_string()
+            .into_bytes()
+    }
+
+    #[test]
+    fn all_files_become_what_the_library_makes_of_them() {
+        let vocab = json!({"a": 0, "b": 1, "ab": 2, "c": 3});
+        let models = [
+            json!({"type": "BPE", "vocab": vocab, "merges": ["a b"]}),
+            json!({"type": "BPE", "vocab": vocab, "merges": [["a", "b"]], "byte_fallback": true}),
+            json!({"vocab": vocab, "merges": ["a b"]}),
+            json!({"type": "BPE", "vocab": vocab, "merges": ["a b"], "of_a_later_version": [1]}),
+            json!({"type": "WordLevel", "vocab": vocab, "unk_token": "a"}),
+            json!({"vocab": vocab, "unk_token": "a"}),
+            json!({"type": "Unigram", "vocab": [["a", -1.0], ["b", -2.0]], "unk_id": 0}),
+        ];
+        for model in models {
+            for pre_tokenizer in [Value::Null, json!({"type": "Whitespace"})] {
+                let bytes = file(&model, &pre_tokenizer);
+                let [ours, theirs] = [parse(&bytes), Tokenizer::from_bytes(&bytes)]
+                    .map(|it| it.expect("a tokenizer").to_string(false).expect("JSON"));
+                assert_eq!(ours, theirs, "{model}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_is_the_library_s() {
+        let bytes = file(&json!({"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}), &Value::Null);
+        let [ours, theirs] = [parse(&bytes), Tokenizer::from_bytes(&bytes)]
+            .map(|it| it.map(drop).expect_err("a merge of an unknown token").to_string());
+        assert_eq!(ours, theirs);
+    }
+}
