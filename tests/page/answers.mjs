@@ -83,6 +83,8 @@ export const answers = {
     await page.getByLabel("tools", { exact: true }).press("Tab");
     await send(page, "Add three and four.");
     await page.getByText("Call of add").waitFor();
+    // Its arguments are written piece by piece.
+    await idle(page);
     assert.deepEqual(JSON.parse(await page.locator(".call pre").innerText()), { a: 3, b: 4 });
     await page.getByLabel("Result of add").fill("7");
     await page.getByRole("button", { name: "Send the results" }).click();
