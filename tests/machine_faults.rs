@@ -72,7 +72,9 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
     for round in 0..rounds {
         let fault = FAULTS[round % FAULTS.len()];
         let submit = |prompt: &Vec<u32>| {
-            engine.submit(engine.request(prompt.clone(), &greedy(tokens)).expect("all are there")).expect("room")
+            engine
+                .submit(engine.request(prompt.clone(), &greedy(tokens)).expect("all are there"))
+                .expect("room")
         };
         let generations: Vec<_> = prompts.iter().map(submit).collect();
         std::thread::sleep(Duration::from_millis(dice.below(400) as u64));
