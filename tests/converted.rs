@@ -5,12 +5,12 @@ use std::path::Path;
 use mlx_core::backend::Backend;
 use mlx_core::convert::ConvertOptions;
 use mlx_core::model;
-use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::weights::{FloatPolicy, WeightPolicy};
 use mlx_tests::golden::{self, FAMILIES, worst_difference};
 use mlx_tests::{device, model_folder};
+use serde_json::json;
 
-use crate::convert::{SHARDS, run};
+use crate::convert::{options, run};
 use crate::families::{logits_in_passes, tolerance};
 
 /// Dequantized numbers equal MLX's (tests/packing.rs), and the families are correct with float weights (tests/families.rs); so
@@ -24,15 +24,7 @@ fn every_family_gives_the_same_logits_packed_and_dequantized() {
         let target = folder.path().join("packed");
         // In 4 bits the scores of two groups of experts are 1e-6 apart at one position here, so that rounding chooses.
         let bits = if name == "deepseek_v3-f32" { 8 } else { 4 };
-        let packing = QuantScheme::new(Mode::Affine, Some(bits), Some(32)).expect("it is possible");
-        let options = ConvertOptions {
-            scheme: Some(packing),
-            rules: Vec::new(),
-            adapter: None,
-            dtype: None,
-            shard_bytes: SHARDS,
-            force: false,
-        };
+        let options = options(&json!({"bits": bits, "group": 32}));
         let report = run(&model_folder(name), &target, &options).expect("it converts");
         let plain = folder.path().join("plain");
         run(&model_folder(name), &plain, &ConvertOptions { scheme: None, ..options }).expect("it converts");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions, Speculate};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
 use mlx_core::weights::FloatPolicy;
 use mlx_tests::pictures;
 use mlx_tests::proxy::Proxy;
@@ -13,7 +13,7 @@ use mlx_tests::workers::{ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, run};
 
 use crate::exactness::{assert_equal, request, run_under_load, start};
-use crate::speculation::{Texts, liar};
+use crate::speculation::{Texts, lying};
 
 /// Families with different layers and states, and how many of their layers a copy has.
 const MODELS: [(&str, usize); 8] = [
@@ -164,12 +164,7 @@ fn drafts_are_verified_on_all_machines() {
         let text = prompt(60, 3);
         let one = run(&plain, &text, &greedy(40));
         let texts: Texts = Arc::new(Mutex::new(vec![[text.clone(), one.ids()].concat()]));
-        let options = EngineOptions {
-            speculate: Speculate::Auto,
-            drafter: Some(liar(&texts)),
-            always_draft: true,
-            ..options(&there)
-        };
+        let options = lying(&texts, options(&there));
         let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
         for other in [run(&engine, &text, &greedy(40)), run(&engine, &text, &greedy(40))] {
             assert_eq!(one.ids(), other.ids(), "{name}");

@@ -33,7 +33,12 @@ impl Drafter for Liar {
     }
 }
 
-pub(super) fn liar(texts: &Texts) -> CustomDrafter {
+/// An engine of these options whose drafts are often wrong.
+pub(super) fn lying(texts: &Texts, options: EngineOptions) -> EngineOptions {
+    EngineOptions { speculate: Speculate::Auto, drafter: Some(liar(texts)), always_draft: true, ..options }
+}
+
+fn liar(texts: &Texts) -> CustomDrafter {
     let (texts, count) = (Arc::clone(texts), Arc::new(Mutex::new(0)));
     let make = move || -> Box<dyn Drafter> {
         let mut count = count.lock().expect("no drafter panics");
@@ -109,18 +114,13 @@ fn drafts_change_nothing_whether_they_are_right_or_not() {
                 assert_equal(expected, outcome, &format!("{name}, {how}, request {index}"));
             }
         };
-        let lying = EngineOptions {
-            speculate: Speculate::Auto,
-            drafter: Some(liar(&texts)),
-            always_draft: true,
-            ..plain.clone()
-        };
-        let engine = start(&folder, &lying);
+        let drafting = lying(&texts, plain.clone());
+        let engine = start(&folder, &drafting);
         let alone: Vec<Outcome> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
         compare(&alone, "a liar, alone");
         assert_counted(&engine, &alone, &name);
         drop(engine);
-        let crowded = EngineOptions { max_running: 5, prefix_cache: None, ..lying };
+        let crowded = EngineOptions { max_running: 5, prefix_cache: None, ..drafting };
         let engine = start(&folder, &crowded);
         let loaded = run_under_load(&engine, &requests);
         compare(&loaded, "a liar, in company");

@@ -6,19 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mlx_core::convert::ConvertOptions;
 use mlx_core::distributed::{Parallel, Workers};
-use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions, Speculate};
+use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
 use mlx_core::inspect::divide;
-use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_tests::pictures;
 use mlx_tests::workers::{ThreadWorker, with_key_heads, workers};
 use mlx_tests::{Dice, collect, cpu, golden_folder, greedy, model_folder, run};
+use serde_json::json;
 
-use crate::convert::{self, SHARDS};
+use crate::convert;
 use crate::exactness::{assert_equal, request, run_under_load, start};
 
-use crate::speculation::{Texts, liar};
+use crate::speculation::{Texts, lying};
 
 /// Where the best two tokens are at least so far apart, the order of sums does not change which is the best.
 const CLEAR: f32 = 1e-4;
@@ -177,15 +176,7 @@ fn converted_models_in_four_bits_answer_as_one() {
     {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let target = folder.path().join("packed");
-        let packing = QuantScheme::new(Mode::Affine, Some(4), Some(32)).expect("it is possible");
-        let options = ConvertOptions {
-            scheme: Some(packing),
-            rules: Vec::new(),
-            adapter: None,
-            dtype: None,
-            shard_bytes: SHARDS,
-            force: false,
-        };
+        let options = convert::options(&json!({"bits": 4, "group": 32}));
         convert::run(&model_folder(name), &target, &options).expect("it converts");
         let alone = Engine::start(&target, &plain, |_, _| {}).expect("the model loads");
         let there = several(&target, count);
@@ -235,12 +226,7 @@ fn drafts_are_verified_and_texts_slide_on_all_machines() {
     assert_eq!(long.len(), 120);
     drop(engine);
     let texts: Texts = Arc::new(Mutex::new(vec![[text.clone(), long.clone()].concat()]));
-    let drafting = EngineOptions {
-        speculate: Speculate::Auto,
-        drafter: Some(liar(&texts)),
-        always_draft: true,
-        ..plain
-    };
+    let drafting = lying(&texts, plain);
     let engine = Engine::start(folder.path(), &drafting, |_, _| {}).expect("all are there");
     assert_eq!(run(&engine, &text, &request).ids(), long);
     assert!(engine.stats().drafted_tokens > 0);
@@ -257,12 +243,7 @@ fn states_of_recurrent_layers_go_back_on_all_machines() {
         let one = run(&engine, &text, &greedy(40)).ids();
         drop(engine);
         let texts: Texts = Arc::new(Mutex::new(vec![[text.clone(), one.clone()].concat()]));
-        let drafting = EngineOptions {
-            speculate: Speculate::Auto,
-            drafter: Some(liar(&texts)),
-            always_draft: true,
-            ..options(&there)
-        };
+        let drafting = lying(&texts, options(&there));
         let engine = Engine::start(&folder, &drafting, |_, _| {}).expect("all are there");
         assert_eq!(run(&engine, &text, &greedy(40)).ids(), one, "{name}");
         let stats = engine.stats();

@@ -203,7 +203,7 @@ impl Cutter<'_, '_> {
                     if !self.weights.has(&norm(head)) {
                         break;
                     }
-                    self.weights.call(&norm(head), &norm(place));
+                    self.weights.rename_tensor(&norm(head), &norm(place));
                 }
                 Ok(())
             }

@@ -154,8 +154,8 @@ impl Checkpoint {
         self.entries.insert(name.to_owned(), entry);
     }
 
-    /// Gives a tensor, if it is there, another name.
-    pub(super) fn call(&mut self, name: &str, other: &str) {
+    /// Renames a tensor if it is there.
+    pub(super) fn rename_tensor(&mut self, name: &str, other: &str) {
         if let Some(entry) = self.entries.remove(name) {
             self.entries.insert(other.to_owned(), entry);
         }

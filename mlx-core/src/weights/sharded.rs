@@ -36,10 +36,10 @@ impl Weights<'_> {
         Ok(())
     }
 
-    /// Calls the tensor `name`, if it is there, `other`.
-    pub(crate) fn call(&mut self, name: &str, other: &str) {
+    /// Renames the tensor `name`, if it is there, to `other`.
+    pub(crate) fn rename_tensor(&mut self, name: &str, other: &str) {
         let (name, other) = (self.in_files(name), self.in_files(other));
-        self.checkpoint.call(&name, &other);
+        self.checkpoint.rename_tensor(&name, &other);
     }
 
     /// Counts the bytes in the files again, after tensors were dropped or cut.
