@@ -22,6 +22,8 @@ class Topic:
     turns: int = 3
     # Figures that follow from others: takes the results and adds to them.
     derive: Callable = lambda results: None
+    # Whether it is measured only if it is named.
+    named_only: bool = False
 
 
 @dataclasses.dataclass
@@ -118,6 +120,7 @@ def topics(kit):
         yield from ahead(kit)
     yield from speculation(kit)
     yield from [weights(kit, name, size) for name, size in (("weights-150m", "150m"), ("weights-1b", "1b"))]
+    yield throughput_in_4_bits(kit, large)
     yield from [ranks(kit, processes) for processes in (2, 4)]
     yield start(kit)
     yield served(kit, small)
@@ -188,7 +191,16 @@ def weights(kit, name, size):
     mine = [Contestant(kind, kit.converted(model, kind.removesuffix(" again"), ROOT / "target/release/mlx-bench", "single", "{model}")) for kind in ("f32", "f32 again", "bf16", "f16", "8 bits", "6 bits", "4 bits", "3 bits", "2 bits", "mxfp4", "mxfp8")]
     program = [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]
     theirs = [Contestant(f"llama.cpp {kind}".rstrip(), [*program, *kind.split()]) for kind in ("", "BF16", "F16", "Q8_0", "Q6_K", "Q4_0")]
-    return Topic(name, f"Weights as they are in the files, {size}", mine + theirs, turns=2)
+    # The conversions of the large model take 30 GB.
+    return Topic(name, f"Weights as they are in the files, {size}", mine + theirs, turns=2, named_only=size == "1b")
+
+
+def throughput_in_4_bits(kit, model):
+    """Many sequences with packed weights. mlx-lm takes minutes, so there are no others."""
+    load = kit.converted(model, "4 bits", ROOT / "target/release/mlx-bench", "throughput", "{model}", "8,16")
+    theirs = kit.converted(model, "4 bits", kit.python, PEERS / "mlx_lm_throughput.py", "{model}", "8,16")
+    contestants = [Contestant("ours", load), Contestant("ours again", load), Contestant("mlx-lm, same BLAS", theirs, kit.same_blas())]
+    return Topic("throughput-4-bits", "Many sequences at once, weights in 4 bits", contestants, turns=2)
 
 
 def ranks(kit, processes):
@@ -231,7 +243,7 @@ def served_in_4_bits(kit, model):
     if llama_server := shutil.which("llama-server"):
         slots = ["-np", "16", "-c", "16384", "-t", kit.threads, "-ctk", "f32", "-ctv", "f32"]
         command = [*clients, llama_server, "-m", "{model}", "--port", "{port}", *slots]
-        contestants.append(Contestant("llama-server, Q4_0", [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads, "Q4_0", *command]))
+        contestants.append(Contestant("llama-server, Q4_0", [kit.python, PEERS / "gguf_files.py", model, "Q4_0", *command]))
     return Topic("server-4-bits", "The server, weights in 4 bits", contestants, turns=2)
 
 

@@ -12,6 +12,7 @@ use mlx_tests::proxy::Proxy;
 use mlx_tests::workers::{ThreadWorker, with_layers, workers};
 use mlx_tests::{Dice, collect, cpu, greedy, run};
 
+use crate::convert;
 use crate::exactness::{assert_equal, request, run_under_load, start};
 use crate::speculation::{Texts, lying};
 
@@ -60,23 +61,26 @@ fn conversation(engine: &Engine) -> Vec<(Vec<u32>, Vec<u32>)> {
 #[test]
 fn several_machines_answer_as_one() {
     let _turn = cpu();
+    let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
     for (name, layers) in MODELS {
-        let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
-        compare(name, layers, &plain);
+        compare(name, with_layers(name, layers).path(), layers, &plain);
+    }
+    for name in ["qwen3_moe-f32", "gpt_oss-f32"] {
+        let source = with_layers(name, 4);
+        compare(&format!("{name} in 4 bits"), &convert::in_four_bits(source.path()), 4, &plain);
     }
 }
 
 /// Compares an engine with workers to one without; both have these options.
-fn compare(name: &str, layers: usize, plain: &EngineOptions) {
-    let folder = with_layers(name, layers);
-    let alone = Engine::start(folder.path(), plain, |_, _| {}).expect("the model loads");
+fn compare(name: &str, folder: &Path, layers: usize, plain: &EngineOptions) {
+    let alone = Engine::start(folder, plain, |_, _| {}).expect("the model loads");
     let expected = conversation(&alone);
     let cached = alone.stats().cached_tokens;
     drop(alone);
     for count in [1, (layers - 1).min(3)] {
-        let there = several(folder.path(), count);
+        let there = several(folder, count);
         let options = EngineOptions { workers: options(&there).workers, ..plain.clone() };
-        let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("all are there");
+        let engine = Engine::start(folder, &options, |_, _| {}).expect("all are there");
         assert_eq!(conversation(&engine), expected, "{name} with {count} workers");
         assert_eq!(engine.stats().cached_tokens, cached, "{name} with {count} workers");
     }
@@ -86,7 +90,8 @@ fn compare(name: &str, layers: usize, plain: &EngineOptions) {
 fn quantized_weights_are_unpacked_on_all_machines_or_on_none() {
     let _turn = cpu();
     let dtype = Some(FloatPolicy::F32);
-    compare("llama-q4-f16", 4, &EngineOptions { dtype, ..EngineOptions::default() });
+    let name = "llama-q4-f16";
+    compare(name, with_layers(name, 4).path(), 4, &EngineOptions { dtype, ..EngineOptions::default() });
 }
 
 #[test]
@@ -133,7 +138,13 @@ fn hidden_states_come_back_only_where_they_are_read() {
 #[test]
 fn few_bits_of_keys_and_values_are_those_of_one_machine() {
     let _turn = cpu();
-    compare("llama-f32", 5, &EngineOptions { kv_bits: Some(8), ..EngineOptions::default() });
+    let name = "llama-f32";
+    compare(
+        name,
+        with_layers(name, 5).path(),
+        5,
+        &EngineOptions { kv_bits: Some(8), ..EngineOptions::default() },
+    );
 }
 
 #[test]

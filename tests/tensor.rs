@@ -10,9 +10,8 @@ use mlx_core::distributed::{Parallel, Workers};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, RequestOptions};
 use mlx_core::inspect::divide;
 use mlx_tests::pictures;
-use mlx_tests::workers::{ThreadWorker, with_key_heads, workers};
-use mlx_tests::{Dice, collect, cpu, golden_folder, greedy, model_folder, run};
-use serde_json::json;
+use mlx_tests::workers::{ThreadWorker, wide_mixture, with_key_heads, workers};
+use mlx_tests::{Dice, collect, cpu, golden_folder, greedy, model_copy, model_folder, run};
 
 use crate::convert;
 use crate::exactness::{assert_equal, request, run_under_load, start};
@@ -170,19 +169,23 @@ fn four_machines_answer_as_one() {
 #[test]
 fn converted_models_in_four_bits_answer_as_one() {
     let _turn = cpu();
-    let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
-    for (name, count) in
-        [("qwen3_moe-f32", 1), ("gpt_oss-f32", 1), ("qwen3_next-f32", 3), ("qwen3_5_moe-f32", 3)]
-    {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let target = folder.path().join("packed");
-        let options = convert::options(&json!({"bits": 4, "group": 32}));
-        convert::run(&model_folder(name), &target, &options).expect("it converts");
+    let tiny = |name: &str, count| (name.to_owned(), model_copy(name), count);
+    let wide = |name: &str, count| (format!("{name}, wide"), wide_mixture(name), count);
+    for (name, source, count) in [
+        tiny("qwen3_moe-f32", 1),
+        tiny("gpt_oss-f32", 1),
+        tiny("qwen3_next-f32", 3),
+        tiny("qwen3_5_moe-f32", 3),
+        wide("qwen3_moe-f32", 3),
+        wide("gpt_oss-f32", 3),
+    ] {
+        let target = convert::in_four_bits(source.path());
+        let plain = EngineOptions { keep_quantized: true, ..EngineOptions::default() };
         let alone = Engine::start(&target, &plain, |_, _| {}).expect("the model loads");
         let there = several(&target, count);
-        let options = EngineOptions { workers: self::options(&there).workers, ..plain.clone() };
+        let options = EngineOptions { workers: self::options(&there).workers, ..plain };
         let engine = Engine::start(&target, &options, |_, _| {}).expect("all are there");
-        let compared = compare(&alone, &engine, name);
+        let compared = compare(&alone, &engine, &name);
         assert!(compared > 60, "{name}: {compared} tokens were compared");
     }
 }
@@ -199,17 +202,25 @@ fn exact_requests_have_the_same_bits_alone_and_under_load() {
         ("qwen3_5-f32", 2, 3),
         ("qwen3_5-q4-f32", 2, 1),
     ] {
-        let folder = with_key_heads(name, heads);
-        let there = several(folder.path(), count);
-        let engine = start(folder.path(), &options(&there));
-        assert_eq!(engine.exactness(), Exactness::Bit, "{name}");
-        let mut dice = Dice::new(count as u64);
-        let requests: Vec<_> = (0..12).map(|_| request(&mut dice, &engine)).collect();
-        let alone: Vec<_> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
-        let loaded = run_under_load(&engine, &requests);
-        for (place, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
-            assert_equal(alone, loaded, &format!("{name}, request {place}"));
-        }
+        check_company(name, with_key_heads(name, heads).path(), count);
+    }
+    for name in ["qwen3_moe-f32", "gpt_oss-f32"] {
+        let source = wide_mixture(name);
+        check_company(&format!("{name} in 4 bits"), &convert::in_four_bits(source.path()), 3);
+    }
+}
+
+/// Asks the same alone and under load, of rank 0 and this number of workers.
+fn check_company(name: &str, folder: &Path, count: usize) {
+    let there = several(folder, count);
+    let engine = start(folder, &options(&there));
+    assert_eq!(engine.exactness(), Exactness::Bit, "{name}");
+    let mut dice = Dice::new(count as u64);
+    let requests: Vec<_> = (0..12).map(|_| request(&mut dice, &engine)).collect();
+    let alone: Vec<_> = requests.iter().map(|it| run(&engine, &it.prompt, &it.options)).collect();
+    let loaded = run_under_load(&engine, &requests);
+    for (place, (alone, loaded)) in alone.iter().zip(&loaded).enumerate() {
+        assert_equal(alone, loaded, &format!("{name}, request {place}"));
     }
 }
 

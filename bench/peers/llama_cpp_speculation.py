@@ -8,7 +8,8 @@ import time
 import llama_cpp
 import numpy as np
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
-from llama_cpp_single import Context, silence, write
+from gguf_files import file_of, silence
+from llama_cpp_single import Context
 from load import file, report
 
 TOKENS = 256
@@ -51,12 +52,8 @@ def run(context, stream, drafter):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
-    path = folder / "model.gguf"
-    if not path.exists():
-        write(folder, path)
     with silence():
-        context = Spans(path, int(sys.argv[2]), 4096)
+        context = Spans(file_of(pathlib.Path(sys.argv[1])), int(sys.argv[2]), 4096)
     drafter = LlamaPromptLookupDecoding(num_pred_tokens=10) if len(sys.argv) > 3 else None
     run(context, 0, drafter)
     rate, tokens = run(context, 1, drafter)

@@ -1,8 +1,10 @@
 //! The border between Rust memory and device arrays. Invariant: no other file copies weights or
 //! logits in or out.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
+use bytemuck::Pod;
 use half::{bf16, f16};
 use mlx_rs::ops::{add, concatenate, multiply};
 use mlx_rs::transforms::async_eval;
@@ -44,9 +46,15 @@ pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[i32]) -> Result<Array> {
     })
 }
 
-fn decode<T, const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> T) -> Vec<T> {
+/// The numbers where they are, if they lie there as in this machine's memory: a copy of a large tensor takes time and memory.
+fn decode<T: Pod, const N: usize>(bytes: &[u8], convert: impl Fn([u8; N]) -> T) -> Cow<'_, [T]> {
+    if cfg!(target_endian = "little")
+        && let Ok(numbers) = bytemuck::try_cast_slice(bytes)
+    {
+        return Cow::Borrowed(numbers);
+    }
     let (chunks, _) = bytes.as_chunks::<N>();
-    chunks.iter().map(|chunk| convert(*chunk)).collect()
+    Cow::Owned(chunks.iter().map(|chunk| convert(*chunk)).collect())
 }
 
 /// The elements of an array in row-major order, where they lie; waits until they are computed.

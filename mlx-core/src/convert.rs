@@ -219,7 +219,7 @@ impl Conversion<'_, '_> {
 impl Conversion<'_, '_> {
     /// The bytes of each tensor of a unit with an adapter's change, whose product with it is that of the whole matrix.
     fn changed(&mut self, unit: &Unit, planned: &PlannedChange) -> Result<Vec<Vec<u8>>> {
-        let sources = unit.sources.iter().map(|entry| self.checkpoint.read(entry));
+        let sources = unit.sources.iter().map(|entry| self.checkpoint.read_part(entry, 0..entry.length));
         let sources = sources.collect::<Result<Vec<_>>>()?;
         let shape: Vec<i32> = unit.shape.iter().map(|&size| size as i32).collect();
         let parts = unit.sources.iter().zip(sources);

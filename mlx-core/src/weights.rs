@@ -1,6 +1,7 @@
 //! Loads the weights of a model folder, one tensor at a time, in the type that the device will hold.
 
 mod adapted;
+mod buffer;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
@@ -390,9 +391,9 @@ impl<'a> Weights<'a> {
 
     fn read_array(&mut self, entry: &Entry, dtype: Dtype) -> Result<Array> {
         let bytes = self.checkpoint.read(entry)?;
-        self.hash.update(&bytes);
+        self.hash.update(bytes);
         let shape: Vec<i32> = entry.shape.iter().map(|&size| size as i32).collect();
         self.read += entry.length as u64;
-        array::from_bytes(&bytes, dtype, &shape)
+        array::from_bytes(bytes, dtype, &shape)
     }
 }

@@ -166,3 +166,45 @@ pub fn wide_llama(layers: usize) -> tempfile::TempDir {
     tensors::write(&path, &all);
     folder
 }
+
+/// A copy of a tiny mixture with random weights in attention and feed-forward blocks, which are 128 wide, so that groups of 32 packed numbers can be shared
+/// out among four machines.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn wide_mixture(name: &str) -> tempfile::TempDir {
+    const WIDTH: usize = 128;
+    let folder = model_copy(name);
+    let config_path = folder.path().join("config.json");
+    let mut config: Value =
+        serde_json::from_slice(&std::fs::read(&config_path).expect("a config")).expect("json");
+    let heads = config["num_attention_heads"].as_u64().expect("a number") as usize;
+    config["num_key_value_heads"] = json!(heads);
+    config["head_dim"] = json!(WIDTH / heads);
+    for key in ["intermediate_size", "moe_intermediate_size"] {
+        if config.get(key).is_some() {
+            config[key] = json!(WIDTH);
+        }
+    }
+    std::fs::write(&config_path, config.to_string()).expect("it can be written");
+    let path = folder.path().join("model.safetensors");
+    let mut all = tensors::read(&path);
+    let mut dice = Dice::new(5);
+    for (name, (_, shape, bytes)) in &mut all {
+        let part = name.trim_end_matches(".weight").trim_end_matches(".bias").rsplit('.').next();
+        let (from_end, width) = match (part.expect("a name"), shape.len()) {
+            ("q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj", dimensions) => (dimensions, WIDTH),
+            ("o_proj" | "down_proj", 2) => (1, WIDTH),
+            ("down_proj", 3) => (2, WIDTH),
+            ("gate_up_proj" | "gate_up_proj_bias", _) => (1, 2 * WIDTH),
+            ("q_norm" | "k_norm", _) => (1, WIDTH / heads),
+            _ => continue,
+        };
+        let dimension = shape.len() - from_end;
+        shape[dimension] = width;
+        let values = (0..shape.iter().product()).map(|_| dice.below(1000) as f32 / 2500.0 - 0.2);
+        *bytes = values.flat_map(f32::to_le_bytes).collect();
+    }
+    tensors::write(&path, &all);
+    folder
+}

@@ -12,8 +12,8 @@ impl Adapter {
     pub(crate) fn array(&mut self, factor: &Factor) -> Result<Array> {
         let Factor { entry, transposed } = factor;
         let bytes = self.checkpoint.read(entry)?;
-        self.hash.update(&bytes);
-        let array = array::of_file(&bytes, entry.dtype, &entry.shape)?;
+        self.hash.update(bytes);
+        let array = array::of_file(bytes, entry.dtype, &entry.shape)?;
         if *transposed { Ok(array.swap_axes(0, 1)?.contiguous()?) } else { Ok(array) }
     }
 }

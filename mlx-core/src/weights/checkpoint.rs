@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::buffer::Buffer;
 use super::cut::Cut;
 use crate::config::Fields;
 use crate::error::{Error, Result};
@@ -61,17 +62,26 @@ struct Shard {
     file: File,
 }
 
+impl Shard {
+    fn read_at(&mut self, place: u64, bytes: &mut [u8]) -> Result<()> {
+        let read = self.file.seek(SeekFrom::Start(place)).and_then(|_| self.file.read_exact(bytes));
+        read.map_err(|source| Error::io(self.path.as_path(), source))
+    }
+}
+
 /// The tensors of a folder that have not been taken yet, by name.
+#[derive(Default)]
 pub(crate) struct Checkpoint {
     shards: Vec<Shard>,
     entries: BTreeMap<String, Entry>,
+    buffer: Buffer,
 }
 
 impl Checkpoint {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names. Reads headers only.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let (paths, index) = shard_paths(folder)?;
-        let mut checkpoint = Self { shards: Vec::new(), entries: BTreeMap::new() };
+        let mut checkpoint = Self::default();
         for path in paths {
             checkpoint.add_shard(path)?;
         }
@@ -83,7 +93,7 @@ impl Checkpoint {
 
     /// Opens a single file, whatever its name.
     pub(crate) fn open_file(path: PathBuf) -> Result<Self> {
-        let mut checkpoint = Self { shards: Vec::new(), entries: BTreeMap::new() };
+        let mut checkpoint = Self::default();
         checkpoint.add_shard(path)?;
         Ok(checkpoint)
     }
@@ -161,27 +171,22 @@ impl Checkpoint {
         }
     }
 
-    /// The bytes of a tensor.
-    pub(crate) fn read(&mut self, entry: &Entry) -> Result<Vec<u8>> {
-        let Some(cut) = &entry.cut else { return self.read_part(entry, 0..entry.length) };
-        let mut bytes = vec![0; entry.length];
-        cut.read(&mut bytes, |place, target| self.read_at(entry, place, target))?;
+    /// The bytes of a tensor, until the next one is read.
+    pub(crate) fn read(&mut self, entry: &Entry) -> Result<&[u8]> {
+        let (shard, bytes) = (&mut self.shards[entry.file], self.buffer.room(entry.length)?);
+        let mut read = |place: usize, target: &mut [u8]| shard.read_at(entry.start + place as u64, target);
+        match &entry.cut {
+            None => read(0, bytes)?,
+            Some(cut) => cut.read(bytes, read)?,
+        }
         Ok(bytes)
     }
 
     /// A range of the bytes of a tensor that was not cut.
     pub(crate) fn read_part(&mut self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; range.len()];
-        self.read_at(entry, range.start, &mut bytes)?;
+        self.shards[entry.file].read_at(entry.start + range.start as u64, &mut bytes)?;
         Ok(bytes)
-    }
-
-    /// Reads what is at this place of the whole tensor of an entry.
-    fn read_at(&mut self, entry: &Entry, place: usize, bytes: &mut [u8]) -> Result<()> {
-        let Shard { path, file } = &mut self.shards[entry.file];
-        file.seek(SeekFrom::Start(entry.start + place as u64))
-            .and_then(|_| file.read_exact(bytes))
-            .map_err(|source| Error::io(path.as_path(), source))
     }
 
     /// Whether two tensors are equal byte for byte; false if one of them was taken.
@@ -191,7 +196,7 @@ impl Checkpoint {
             return Ok(false);
         };
         let same_form = one.dtype == other.dtype && one.shape == other.shape;
-        Ok(same_form && self.read(&one)? == self.read(&other)?)
+        Ok(same_form && self.read(&one)?.to_vec() == self.read(&other)?)
     }
 
     /// An error about a tensor that names its file.
