@@ -1,16 +1,22 @@
-//! What two processes have of a model in both ways of dividing it: they answer as one, with pictures too, and each reads its part.
+//! What two and four processes have of a model in both ways of dividing it: they answer as one, with pictures too, and each reads its part.
+
+mod worker_commands;
 
 use std::iter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use mlx_tests::worker_process::WorkerProcess;
-use mlx_tests::workers::wide_llama;
-use mlx_tests::{copied, golden_folder, model_copy};
+use mlx_tests::workers::{wide_llama, wide_mixture, with_layers};
+use mlx_tests::{copied, golden_folder};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const MLX: &str = env!("CARGO_BIN_EXE_mlx");
 const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+/// How far log-probabilities may be apart by the order of sums.
+const CLEAR: f64 = 1e-4;
 
 /// What `mlx generate` writes with these arguments.
 fn generate(folder: &Path, arguments: &[&str]) -> String {
@@ -21,16 +27,22 @@ fn generate(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The same with workers for all parts but the first.
-fn with_workers(folder: &Path, workers: &[WorkerProcess], how: &str, arguments: &[&str]) -> String {
+/// The flags that divide a model among these workers and the command, whose key is in its folder.
+fn flags(folder: &Path, workers: &[WorkerProcess], how: &str) -> Vec<String> {
     let others = workers.iter().map(|worker| format!("127.0.0.1:{}", worker.port));
     let hosts: Vec<Value> =
         iter::once("127.0.0.1".to_owned()).chain(others).map(|address| json!({ "ips": [address] })).collect();
     std::fs::write(folder.join("hosts.json"), json!(hosts).to_string()).expect("it can be written");
     let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
     let (hosts, key) = (path("hosts.json"), path("key"));
-    let more = ["--parallel", how, "--hostfile", &hosts, "--worker-key-file", &key];
-    generate(folder, &[arguments, &more].concat())
+    ["--parallel", how, "--hostfile", &hosts, "--worker-key-file", &key].map(str::to_owned).to_vec()
+}
+
+/// What `mlx generate` writes with workers for all parts but the first.
+fn with_workers(folder: &Path, workers: &[WorkerProcess], how: &str, arguments: &[&str]) -> String {
+    let flags = flags(folder, workers, how);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    generate(folder, &[arguments, &flags].concat())
 }
 
 #[test]
@@ -52,16 +64,69 @@ fn each_process_reads_its_part() {
     }
 }
 
+/// A tiny checkpoint of this family with four layers, of which four processes can have parts, in f32 and in 4 bits.
+fn divisible(family: &str) -> TempDir {
+    if family == "llama" {
+        return wide_llama(4);
+    }
+    let folder = with_layers(&format!("{family}-f32"), 4);
+    if family == "qwen3_5" {
+        return folder;
+    }
+    // What is to be copied may be named by its whole path.
+    wide_mixture(folder.path().to_str().expect("UTF-8"))
+}
+
+/// Converts a model to 4 bits, into a folder within its own.
+fn in_four_bits(folder: &Path) -> PathBuf {
+    let target = folder.join("packed");
+    let mut command = Command::new(MLX);
+    command.args(["convert", "--bits", "4", "--group-size", "32", "-m"]).arg(folder).arg("-o").arg(&target);
+    let output = command.stdin(Stdio::null()).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target
+}
+
+/// The tokens of an answer in JSON, each with its log-probability and the two likeliest.
+fn tokens(answer: &str) -> Vec<Value> {
+    let object: Value = serde_json::from_str(answer).expect("json");
+    object["tokens"].as_array().expect("a list").clone()
+}
+
+/// Whether the best two tokens are so far apart that the order of sums does not decide which is the best.
+fn is_clear(token: &Value) -> bool {
+    let logprob = |place: usize| token["top"][place]["logprob"].as_f64().expect("a number");
+    logprob(0) - logprob(1) > CLEAR
+}
+
+/// Compares two answers up to a token that is not clearly the best and differs. How many were the same.
+fn compare(alone: &[Value], divided: &[Value], what: &str) -> usize {
+    let differs = |place: &usize| alone[*place]["id"] != divided[*place]["id"];
+    let Some(place) = (0..alone.len()).find(differs) else { return alone.len() };
+    assert!(!is_clear(&alone[place]), "{what}, token {place}: {} and {}", alone[place], divided[place]);
+    place
+}
+
+fn answer_as_one(folder: &Path, what: &str) {
+    std::fs::write(folder.join("key"), KEY).expect("it can be written");
+    let workers: Vec<WorkerProcess> = (0..3).map(|_| WorkerProcess::start(MLX, folder, "0")).collect();
+    let arguments = ["--prompt-ids", "1,9,30,77,12", "--json", "--logprobs", "2"];
+    let alone = tokens(&generate(folder, &arguments));
+    for count in [1, 3] {
+        let what = format!("{what}, {count} workers");
+        let with = |how| tokens(&with_workers(folder, &workers[..count], how, &arguments));
+        assert_eq!(with("pipeline"), alone, "{what}");
+        let same = compare(&alone, &with("tensor"), &what);
+        assert!(same >= 10, "{what}: {same} tokens were compared");
+    }
+}
+
 #[test]
-fn two_and_four_processes_have_parts_of_recurrent_layers() {
-    for (name, count) in [("qwen3_5-f32", 1), ("qwen3_5-q4-f32", 3)] {
-        let folder = model_copy(name);
-        std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
-        let arguments = ["--prompt-ids", "1,9,30,77,12"];
-        let alone = generate(folder.path(), &arguments);
-        let start = |_| WorkerProcess::start(MLX, folder.path(), "0");
-        let workers: Vec<WorkerProcess> = (0..count).map(start).collect();
-        assert_eq!(with_workers(folder.path(), &workers, "tensor", &arguments), alone, "{name}");
+fn two_and_four_processes_answer_as_one() {
+    for family in ["llama", "qwen3_moe", "gpt_oss", "qwen3_5"] {
+        let folder = divisible(family);
+        answer_as_one(folder.path(), family);
+        answer_as_one(&in_four_bits(folder.path()), &format!("{family} in 4 bits"));
     }
 }
 

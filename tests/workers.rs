@@ -1,24 +1,29 @@
-//! `mlx serve --hostfile` and `mlx worker` as programs: a worker is killed and stopped in the middle of answers.
+//! `mlx serve --hostfile` and `mlx worker` as programs: a worker is killed and stopped at random moments of answers.
+//! `FAULT_ROUNDS=50` makes the full run.
 
-use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+mod workers_over_ssh;
+
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mlx_tests::server::Server;
+use mlx_tests::server::{Server, events};
 use mlx_tests::worker_process::WorkerProcess;
 use mlx_tests::workers::with_layers;
-use mlx_tests::{model_copy, model_folder};
+use mlx_tests::{Dice, model_folder};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 const MLX: &str = env!("CARGO_BIN_EXE_mlx");
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// Within this time an answer ends, and a worker that is back is used again.
 const SOON: Duration = Duration::from_secs(30);
+
+/// Tokens of the answers that faults are in the middle of.
+const LONG: usize = 300;
 
 fn request(tokens: usize, stream: bool) -> Value {
     json!({
@@ -33,16 +38,16 @@ fn answer(server: &Server) -> Value {
     reply.body["choices"][0]["text"].clone()
 }
 
-/// Does `fault` once an answer is being written; the error that ends it.
-fn error_of_a_stream(server: &Server, fault: impl FnOnce()) -> String {
+/// A long answer, during which `fault` is done: its text, and the error that ended it, if one did.
+fn stream_during(server: &Server, fault: impl FnOnce()) -> (String, Option<String>) {
     let chunks = thread::scope(|scope| {
-        let stream = scope.spawn(|| server.stream("/v1/completions", &request(4000, true)));
+        let stream = scope.spawn(|| server.stream("/v1/completions", &request(LONG, true)));
         server.wait_for("mlx_requests_running", 1);
         fault();
         stream.join().expect("a stream")
     });
-    let last = chunks.last().expect("a chunk");
-    last["error"]["message"].as_str().unwrap_or_else(|| panic!("{last}")).to_owned()
+    let error = chunks.last().and_then(|last| last["error"]["message"].as_str()).map(str::to_owned);
+    (events(&chunks), error)
 }
 
 fn wait_until_ready(server: &Server) {
@@ -51,6 +56,71 @@ fn wait_until_ready(server: &Server) {
         assert!(begun.elapsed() < SOON, "the worker is not used again");
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+fn wait_until_away(server: &Server) {
+    let begun = Instant::now();
+    while server.get("/ready").status == 200 {
+        assert!(begun.elapsed() < SOON, "the worker is not missed");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A model of four layers for long answers, with the key of its workers beside it.
+fn long_model() -> TempDir {
+    let folder = with_layers("llama-f32", 4);
+    let config = folder.path().join("config.json");
+    let mut object: Value = serde_json::from_slice(&std::fs::read(&config).expect("a config")).expect("json");
+    object["max_position_embeddings"] = 8192.into();
+    std::fs::write(&config, object.to_string()).expect("it can be written");
+    std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
+    folder
+}
+
+/// `mlx serve` with a worker on this port.
+fn serve(folder: &Path, port: &str, more: &[&str]) -> Server {
+    let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("localhost:{port}")] }]);
+    std::fs::write(folder.join("hosts.json"), hosts.to_string()).expect("it can be written");
+    let path = |name: &str| folder.join(name).to_str().expect("utf-8").to_owned();
+    let (hosts, key) = (path("hosts.json"), path("key"));
+    let flags =
+        ["--hostfile", &hosts, "--worker-key-file", &key, "--worker-timeout", "2", "--speculate", "off"];
+    Server::start_on(&[MLX, "serve"], folder, &[&flags[..], more].concat())
+}
+
+/// Both `/ready` and a request say that this worker is away.
+fn expect_away(server: &Server, port: &str) {
+    let asked = [server.get("/ready"), server.post("/v1/completions", &request(5, false))];
+    for refused in asked {
+        assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("machine_away")));
+        assert_eq!(refused.find("retry-after"), Some("1"));
+        let message = refused.body["error"]["message"].as_str().expect("a text");
+        assert!(message.contains(&format!("rank 1 (localhost:{port})")), "{message}");
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port").port()
+}
+
+#[test]
+fn the_server_loads_the_model_when_its_worker_is_there_and_says_until_then_that_it_is_away() {
+    let folder = long_model();
+    let port = free_port().to_string();
+    let server = serve(folder.path(), &port, &[]);
+    assert_eq!(server.get("/ready").status, 503, "nothing is loaded yet");
+    let begun = Instant::now();
+    while server.get("/ready").body["error"]["code"] != "machine_away" {
+        assert!(begun.elapsed() < SOON, "{}", server.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+    expect_away(&server, &port);
+    let worker = WorkerProcess::start(MLX, folder.path(), &port);
+    wait_until_ready(&server);
+    assert_ne!(answer(&server), "");
+    drop(worker);
+    wait_until_away(&server);
+    expect_away(&server, &port);
 }
 
 #[test]
@@ -64,40 +134,45 @@ fn so_it_does_where_each_machine_has_a_part_of_every_layer() {
 }
 
 fn endure(how: &str) {
-    let folder = with_layers("llama-f32", 4);
-    let config = folder.path().join("config.json");
-    let mut object: Value = serde_json::from_slice(&std::fs::read(&config).expect("a config")).expect("json");
-    object["max_position_embeddings"] = 8192.into();
-    std::fs::write(&config, object.to_string()).expect("it can be written");
-    std::fs::write(folder.path().join("key"), KEY).expect("it can be written");
+    let folder = long_model();
     let mut worker = WorkerProcess::start(MLX, folder.path(), "0");
-    let hosts = json!([{ "ips": ["127.0.0.1"] }, { "ips": [format!("localhost:{}", worker.port)] }]);
-    std::fs::write(folder.path().join("hosts.json"), hosts.to_string()).expect("it can be written");
-    let path = |name: &str| folder.path().join(name).to_str().expect("utf-8").to_owned();
-    let (hosts, key) = (path("hosts.json"), path("key"));
-    let flags = ["--parallel", how, "--worker-timeout", "2", "--preload"];
-    let arguments = [&["--hostfile", &hosts, "--worker-key-file", &key], &flags[..]].concat();
-    let server = Server::start_on(&[MLX, "serve"], folder.path(), &arguments);
+    let server = serve(folder.path(), &worker.port, &["--parallel", how]);
     wait_until_ready(&server);
-    let expected = answer(&server);
-
-    let message = error_of_a_stream(&server, || worker.signal("KILL"));
-    assert!(message.contains("rank 1"), "{message}");
-    assert_eq!(server.get("/ready").status, 503);
-    let refused = server.post("/v1/completions", &request(5, false));
-    assert_eq!((refused.status, &refused.body["error"]["code"]), (503, &json!("machine_away")));
-    assert!(refused.find("retry-after").is_some());
-    worker = WorkerProcess::start(MLX, folder.path(), &worker.port.clone());
-    wait_until_ready(&server);
-    assert_eq!(answer(&server), expected, "the worker was started again");
-
+    let short = answer(&server);
     let begun = Instant::now();
-    let message = error_of_a_stream(&server, || worker.signal("STOP"));
-    assert!(message.contains("rank 1") && begun.elapsed() < SOON, "{message}");
-    assert_eq!(server.get("/ready").status, 503);
-    worker.signal("CONT");
-    wait_until_ready(&server);
-    assert_eq!(answer(&server), expected, "the worker goes on");
+    let (whole, error) = stream_during(&server, || ());
+    assert_eq!(error, None);
+    let duration = begun.elapsed();
+    let rounds = std::env::var("FAULT_ROUNDS").map_or(2, |text| text.parse().expect("a number"));
+    let mut dice = Dice::new(how.len() as u64);
+    let mut broken = 0;
+    for round in 0..rounds {
+        let signal = ["KILL", "STOP"][round % 2];
+        let pause = duration.mul_f64(dice.below(800) as f64 / 1000.0);
+        let what = format!("{how}, round {round}, {signal} after {pause:?}");
+        let begun = Instant::now();
+        let fault = || {
+            thread::sleep(pause);
+            worker.signal(signal);
+        };
+        let (text, error) = stream_during(&server, fault);
+        assert!(begun.elapsed() < pause + SOON, "{what}: {:?}", begun.elapsed());
+        assert!(whole.starts_with(&text), "{what}: {text:?} of {whole:?}");
+        match error {
+            Some(message) => assert!(message.contains("rank 1"), "{what}: {message}"),
+            // The answer was done before; an engine without work looks for its workers every second.
+            None => wait_until_away(&server),
+        }
+        expect_away(&server, &worker.port);
+        broken += usize::from(text != whole);
+        match signal {
+            "KILL" => worker = WorkerProcess::start(MLX, folder.path(), &worker.port.clone()),
+            _ => worker.signal("CONT"),
+        }
+        wait_until_ready(&server);
+        assert_eq!(answer(&server), short, "{what}: the worker is back");
+    }
+    assert!(broken > 0, "{how}: no fault was in the middle of an answer");
     server.wait_for("mlx_requests_running", 0);
 }
 
@@ -146,98 +221,4 @@ fn a_model_is_divided_among_no_more_machines_than_it_has_layers() {
     let text = inspect(&[]);
     assert!(text.contains("layers cannot be divided: --ranks is 4"), "{text}");
     assert!(text.contains("with tensor"), "{text}");
-}
-
-/// Stands in for ssh: runs the line here, and knows one machine that is not there.
-const SSH: &str = "#!/bin/sh
-while [ \"$1\" != -- ]; do shift; done
-if [ \"$2\" = gone ]; then echo no route >&2; exit 255; fi
-exec sh -c \"$3\"
-";
-
-/// `mlx worker --hostfile` with these machines and their ports, and a program in place of ssh.
-fn over_ssh(folder: &Path, machines: &[(&str, u16)], more: &[&str]) -> Command {
-    let ssh = folder.join("ssh");
-    std::fs::write(&ssh, SSH).expect("it can be written");
-    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-    std::fs::write(folder.join("key"), KEY).expect("it can be written");
-    let others =
-        machines.iter().map(|(name, port)| json!({ "ssh": name, "ips": [format!("127.0.0.1:{port}")] }));
-    let hosts: Vec<Value> = std::iter::once(json!({ "ssh": "first" })).chain(others).collect();
-    let settings = json!({ "envs": ["NOTE=a b"], "hosts": hosts });
-    std::fs::write(folder.join("hosts.json"), settings.to_string()).expect("it can be written");
-    let mut command = Command::new(MLX);
-    command.args(["worker", "-m"]).arg(folder).args(["--remote-mlx", MLX]);
-    command.arg("--hostfile").arg(folder.join("hosts.json"));
-    command.arg("--worker-key-file").arg(folder.join("key")).args(more);
-    let path = format!("{}:/usr/bin:/bin", folder.display());
-    command.env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port").port()
-}
-
-#[test]
-fn workers_that_were_started_over_ssh_end_with_their_command() {
-    let folder = with_layers("llama-f32", 4);
-    let ports = [free_port(), free_port()];
-    let mut command = over_ssh(folder.path(), &[("one", ports[0]), ("two", ports[1])], &[]);
-    let mut starter = command.spawn().expect("it starts");
-    let lines = BufReader::new(starter.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-    let (said, listening) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        for line in lines.filter(|line| line.contains(": listening on")) {
-            said.send(line).ok();
-        }
-    });
-    let first: Vec<String> =
-        (0..2).map(|_| listening.recv_timeout(SOON).expect("both workers listen")).collect();
-    assert!(first.iter().any(|line| line.starts_with("one: ")), "{first:?}");
-    let generate = |more: &[&str]| {
-        let mut command = Command::new(MLX);
-        command.args([
-            "generate",
-            "--prompt-ids",
-            "1,9,30",
-            "--max-tokens",
-            "20",
-            "--temperature",
-            "0",
-            "-m",
-        ]);
-        let output = command.arg(folder.path()).args(more).stdin(Stdio::null()).output().expect("it starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
-    };
-    let path = |name: &str| folder.path().join(name).to_str().expect("utf-8").to_owned();
-    let alone = generate(&[]);
-    assert_eq!(generate(&["--hostfile", &path("hosts.json"), "--worker-key-file", &path("key")]), alone);
-    starter.kill().expect("it runs");
-    starter.wait().expect("it ends");
-    let begun = Instant::now();
-    while ports.iter().any(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
-        assert!(begun.elapsed() < SOON, "a worker is left behind");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-#[test]
-fn a_machine_that_ssh_does_not_reach_is_named_and_commands_can_be_printed() {
-    let folder = model_copy("llama-f32");
-    let gone = over_ssh(folder.path(), &[("gone", 1)], &[]).output().expect("it starts");
-    let error = String::from_utf8(gone.stderr).expect("text");
-    assert!(error.contains("gone: no route"), "{error}");
-    assert!(error.contains("--hostfile got no worker on gone: ssh ended with exit status: 255"), "{error}");
-    let printed = over_ssh(folder.path(), &[("one", 7), ("two", 8)], &["--print-commands"]).output();
-    let text = String::from_utf8(printed.expect("it starts").stdout).expect("text");
-    let line = |name: &str, port: u16| {
-        let (model, key) = (folder.path().display(), folder.path().join("key"));
-        format!(
-            "# on {name}\nenv 'NOTE=a b' {MLX} worker -m {model} --host 127.0.0.1 --port {port} --worker-key-file {}\n",
-            key.display()
-        )
-    };
-    assert_eq!(text, line("one", 7) + &line("two", 8));
 }

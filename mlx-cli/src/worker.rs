@@ -1,5 +1,6 @@
 //! `mlx worker`: holds a part of a model for a server or a command on another machine.
 
+mod budget;
 mod over_ssh;
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -10,7 +11,9 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use mlx_core::distributed::{Key, PORT, Parallel, Worker, WorkerEvent};
 use mlx_core::size;
-use mlx_options::{ByteSize, printable};
+use mlx_options::printable;
+
+use budget::Budget;
 
 use crate::exit_code::Failure;
 use crate::model_args::ModelName;
@@ -37,13 +40,12 @@ pub(crate) struct WorkerArgs {
     port: u16,
 
     /// The key that the other machines have, too: a file with one line, as `openssl rand -hex 32` writes it; - reads the line from
-    /// standard input, and the worker ends where that ends
+    /// standard input, and a worker then ends where that ends
     #[arg(long, value_name = "FILE", env = "MLX_WORKER_KEY_FILE")]
     worker_key_file: Option<PathBuf>,
 
-    /// Memory for weights and caches, as in 8GB [default: a share of the machine's memory]
-    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
-    memory_budget: Option<ByteSize>,
+    #[command(flatten)]
+    budget: Budget,
 
     /// Start a worker on each machine of this file but the first, over ssh; they end with this command
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
@@ -67,12 +69,15 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
         return over_ssh::run(args, hostfile);
     }
     let key = args.worker_key_file.as_deref().map(read_key).transpose()?.unwrap_or_default();
+    if args.worker_key_file.as_deref().is_some_and(is_input) {
+        end_with_input();
+    }
     if key.is_empty() && !args.host.is_loopback() {
         let why = "accepts connections from other machines; give --worker-key-file too";
         return Err(Failure::usage("--host", why));
     }
     let folder = args.model.folder()?;
-    let mut worker = Worker::new(&folder, key, args.memory_budget.map(|size| size.0), None)?;
+    let mut worker = Worker::new(&folder, key, args.budget.size.map(|size| size.0), None)?;
     let place = format!("{}:{}", args.host, args.port);
     let cannot = |error: std::io::Error| Failure::usage("--port", format!("{place} cannot be used: {error}"));
     let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;
@@ -82,21 +87,29 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads a key from a file, or from standard input if that is what `-` stands for; the program then ends with its input.
+/// Whether this stands for standard input.
+fn is_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Reads a key from a file, or a line of standard input.
 fn read_key(path: &Path) -> mlx_core::Result<Key> {
-    if path != Path::new("-") {
+    if !is_input(path) {
         return Key::read(path);
     }
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(|error| mlx_core::Error::io(path, error))?;
-    let key = Key::of(path, &line)?;
+    Key::of(path, &line)
+}
+
+/// Ends the program where its standard input ends.
+fn end_with_input() {
     std::thread::spawn(|| {
         // An error ends it, too.
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
         terminal::note("the command that started this worker has gone");
         std::process::exit(0);
     });
-    Ok(key)
 }
 
 fn in_words(event: &WorkerEvent) -> String {

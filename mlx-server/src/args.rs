@@ -83,7 +83,7 @@ pub struct ModelArgs {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     adapter: Vec<String>,
 
-    /// Load all models at once instead of each at its first request
+    /// Load all models at once instead of each at its first request; with --hostfile that is always so
     #[arg(long, env = "MLX_PRELOAD", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     preload: Option<bool>,
 

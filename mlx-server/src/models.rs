@@ -4,7 +4,7 @@
 mod entry;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use mlx_core::Error;
@@ -29,6 +29,8 @@ pub(crate) struct Models {
     idle: Option<Seconds>,
     /// Serializes loading and unloading, so that two loads do not count on the same free memory.
     loading: Mutex<()>,
+    /// Why the last load of a divided model failed: a machine is away.
+    outage: std::sync::Mutex<Option<String>>,
 }
 
 impl Models {
@@ -49,6 +51,7 @@ impl Models {
             budget: config.models_budget,
             idle: config.idle_timeout,
             loading: Mutex::new(()),
+            outage: std::sync::Mutex::default(),
         })
     }
 
@@ -58,18 +61,28 @@ impl Models {
         if let Some(lease) = entry.lease() {
             return Ok(lease);
         }
+        if let Some(outage) = self.failed_load() {
+            // The server looks for the machine by itself.
+            return Err(Error::Distributed(outage).into());
+        }
+        self.begin_load(entry).await
+    }
+
+    /// Loads every model that is not loaded.
+    pub(crate) async fn load_all(self: &Arc<Self>) -> Result<(), ApiError> {
+        for entry in &self.entries {
+            if entry.peek(|loaded| loaded.engine.is_ready()) != Some(true) {
+                self.begin_load(Arc::clone(entry)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn begin_load(self: &Arc<Self>, entry: Arc<Entry>) -> Result<Lease, ApiError> {
         let models = Arc::clone(self);
         // In a task of its own, so that a disconnected client does not abort the load.
         let load = tokio::spawn(async move { models.load(&entry).await });
         load.await.unwrap_or_else(|_| Err(ApiError::failed("loading the model was interrupted")))
-    }
-
-    /// Loads every model.
-    pub(crate) async fn preload(self: &Arc<Self>) -> Result<(), ApiError> {
-        for entry in &self.entries {
-            self.lease(Some(entry.name())).await?;
-        }
-        Ok(())
     }
 
     fn find(&self, name: Option<&str>) -> Result<&Arc<Entry>, ApiError> {
@@ -111,10 +124,39 @@ impl Models {
         self.entries.iter().map(figures).collect()
     }
 
-    /// Whether every loaded engine is alive, with all machines that hold its model.
+    /// Whether other machines hold parts of the model.
+    pub(crate) fn are_divided(&self) -> bool {
+        self.options.workers.is_some()
+    }
+
+    /// Whether every loaded engine is alive, with all machines that hold its model. A divided model has to be loaded: only its engine knows
+    /// whether they are there.
     pub(crate) fn are_ready(&self) -> bool {
-        let is_ready = |loaded: &Loaded| loaded.engine.is_ready() && loaded.engine.outage().is_none();
-        self.entries.iter().all(|entry| entry.peek(is_ready) != Some(false))
+        let is_ready = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.is_ready());
+        let may_be_unloaded = !self.are_divided();
+        self.outage().is_none() && self.entries.iter().all(|it| is_ready(it).unwrap_or(may_be_unloaded))
+    }
+
+    /// Which machine that holds a part of the model is away, if one is.
+    pub(crate) fn outage(&self) -> Option<String> {
+        let of_engine = |entry: &Arc<Entry>| entry.peek(|loaded| loaded.engine.outage()).flatten();
+        self.failed_load().or_else(|| self.entries.iter().find_map(of_engine))
+    }
+
+    fn failed_load(&self) -> Option<String> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Records whether a machine is away, and logs it once.
+    fn record_outage(&self, outage: Option<&str>) {
+        let mut known = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(message) = outage.filter(|message| known.as_deref() != Some(message)) {
+            tracing::warn!(
+                message,
+                "the model is not loaded: a machine that is to hold a part of it is away"
+            );
+        }
+        *known = outage.map(str::to_owned);
     }
 
     /// Unloads idle models in an endless loop.
@@ -154,9 +196,17 @@ impl Models {
         let started: Result<Result<_, Error>, _> = start.await;
         let (engine, stamp) = match started {
             Ok(Ok(started)) => started,
-            Ok(Err(error)) => return Err(not_loaded(entry, &describe(&error))),
+            Ok(Err(Error::Distributed(outage))) => {
+                self.record_outage(Some(&outage));
+                return Err(Error::Distributed(outage).into());
+            }
+            Ok(Err(error)) => {
+                self.record_outage(None);
+                return Err(not_loaded(entry, &describe(&error)));
+            }
             Err(_) => return Err(not_loaded(entry, "loading it panicked")),
         };
+        self.record_outage(None);
         let seconds = begin.elapsed().as_secs_f64();
         tracing::info!(model = entry.name(), seconds, "a model was loaded");
         Ok(entry.fill(engine, stamp))

@@ -32,6 +32,8 @@ use crate::state::{AppState, Shutdown};
 const ABORT_GRACE: Duration = Duration::from_secs(5);
 /// How long a client may take to ask on a connection that is refused.
 const REFUSAL: Duration = Duration::from_secs(1);
+/// How often a divided model that is not loaded is loaded again.
+const LOOK: Duration = Duration::from_secs(1);
 /// How many connections beyond the limit are answered at once; further ones are closed.
 const MOST_REFUSALS: usize = 64;
 
@@ -72,21 +74,45 @@ fn not_bound(address: SocketAddr, error: &std::io::Error) -> StartError {
 }
 
 async fn preload(state: AppState) -> Result<(), StartError> {
+    if state.models.are_divided() {
+        return keep_loaded(&state).await;
+    }
     if !state.config.models.preload {
         return Ok(());
     }
-    let loaded = state.models.preload().await;
-    match loaded {
+    match state.models.load_all().await {
         Ok(()) => {
             state.started.store(true, Ordering::Relaxed);
             tracing::info!("all models are loaded");
             Ok(())
         }
-        Err(error) => {
-            state.shutdown.draining.cancel();
-            Err(StartError::about("--preload", error.response().error.message))
-        }
+        Err(error) => Err(not_started(&state, "--preload", &error)),
     }
+}
+
+/// Loads a divided model as soon as its machines are there, and again whenever its engine has ended: `/ready` answers for the machines,
+/// and without an engine nothing looks for them.
+async fn keep_loaded(state: &AppState) -> Result<(), StartError> {
+    let mut was_loaded = false;
+    loop {
+        match state.models.load_all().await {
+            Ok(()) => {
+                was_loaded = true;
+                state.started.store(true, Ordering::Relaxed);
+            }
+            Err(error) if !was_loaded && state.models.outage().is_none() => {
+                return Err(not_started(state, "--hostfile", &error));
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Ends the server, whose model cannot be loaded.
+fn not_started(state: &AppState, flag: &str, error: &ApiError) -> StartError {
+    state.shutdown.draining.cancel();
+    StartError::about(flag, error.response().error.message)
 }
 
 async fn accept(listener: &TcpListener, state: &AppState, connections: &TaskTracker) {

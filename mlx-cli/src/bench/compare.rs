@@ -68,9 +68,15 @@ impl Work<'_> {
         }
         command.arg("generate").arg("-m").arg(self.model.folder()?).args(["--prompt-ids", &ids]);
         command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
-        let ModelArgs { exact, load, kv_cache, adapter, .. } = self.model;
-        if let Some(adapter) = adapter {
-            command.arg("--adapter").arg(adapter);
+        let ModelArgs { exact, load, kv_cache, adapter, workers, .. } = self.model;
+        for (flag, file) in [
+            ("--adapter", adapter),
+            ("--hostfile", &workers.hostfile),
+            ("--worker-key-file", &workers.worker_key_file),
+        ] {
+            if let Some(file) = file {
+                command.arg(flag).arg(file);
+            }
         }
         for (flag, given) in [("--exact", exact.exact), ("--keep-quantized", load.keep_quantized)] {
             if let Some(given) = given {
@@ -81,6 +87,8 @@ impl Work<'_> {
             ("--dtype", load.dtype.map(|dtype| dtype.to_string())),
             ("--memory-budget", load.memory_budget.map(|size| size.to_string())),
             ("--kv-bits", kv_cache.kv_bits.map(|bits| bits.to_string())),
+            ("--parallel", workers.parallel.map(|how| how.to_string())),
+            ("--worker-timeout", workers.worker_timeout.map(|timeout| timeout.0.to_string())),
         ] {
             if let Some(given) = given {
                 command.args([flag, given.as_str()]);
@@ -143,6 +151,12 @@ mod tests {
 
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        model: ModelArgs,
+    }
+
     #[test]
     fn places_are_filled_in_and_paths_quoted() {
         let command =
@@ -152,11 +166,6 @@ mod tests {
 
     #[test]
     fn ours_takes_no_prompt_from_a_round_before() {
-        #[derive(clap::Parser)]
-        struct Program {
-            #[command(flatten)]
-            model: ModelArgs,
-        }
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::write(folder.path().join("config.json"), "{}").expect("it can be written");
         let folder = folder.path().to_str().expect("utf-8");
@@ -166,6 +175,30 @@ mod tests {
         let removed: Vec<&OsStr> = own.get_envs().filter(|it| it.1.is_none()).map(|it| it.0).collect();
         for variable in ["MLX_PREFIX_CACHE", "MLX_PROMPT_CACHE_DIR", "MLX_PROMPT_CACHE_SIZE"] {
             assert!(removed.contains(&OsStr::new(variable)), "{removed:?}");
+        }
+    }
+
+    #[test]
+    fn ours_has_the_same_machines() {
+        let flags = [
+            "--parallel",
+            "tensor",
+            "--hostfile",
+            "h.json",
+            "--worker-key-file",
+            "key",
+            "--worker-timeout",
+            "7.5",
+        ];
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join("config.json"), "{}").expect("it can be written");
+        let folder = folder.path().to_str().expect("utf-8");
+        let Program { model } = clap::Parser::parse_from([&["mlx", "-m", folder], &flags[..]].concat());
+        let work = Work { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };
+        let own = work.own().expect("the folder is there");
+        let given: Vec<&OsStr> = own.get_args().collect();
+        for pair in flags.chunks(2) {
+            assert!(given.windows(2).any(|it| it == pair), "{pair:?} of {given:?}");
         }
     }
 

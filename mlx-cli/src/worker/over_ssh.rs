@@ -8,6 +8,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use mlx_core::Error;
 use mlx_core::distributed::{Host, Key};
 use mlx_options::printable;
 
@@ -24,16 +25,11 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
     let Some(key_file) = &args.worker_key_file else {
         return Err(Failure::usage("--hostfile", "is for other machines; give --worker-key-file too"));
     };
-    let key = Key::read(key_file)?;
-    let hosts = Host::read(hostfile)?;
     if args.print_commands {
-        let key_file = key_file.display().to_string();
-        let lines = hosts.iter().map(|host| {
-            let line = shell_word::line(&command(args, &model, host, &key_file));
-            format!("# on {}\n{line}\n", host.ssh)
-        });
-        return terminal::show(&lines.collect::<String>());
+        return print(args, &model, hostfile, key_file);
     }
+    let key = super::read_key(key_file)?;
+    let hosts = Host::read(hostfile)?;
     let (failed, failures) = channel();
     for host in hosts {
         let line = shell_word::line(&command(args, &model, &host, "-"));
@@ -45,6 +41,31 @@ pub(super) fn run(args: &WorkerArgs, hostfile: &Path) -> Result<(), Failure> {
         Ok(why) => Err(Failure::usage("--hostfile", why)),
         Err(_) => Ok(()),
     }
+}
+
+/// Prints what to run on each machine, the first one last.
+fn print(args: &WorkerArgs, model: &str, hostfile: &Path, key_file: &Path) -> Result<(), Failure> {
+    if super::is_input(key_file) {
+        return Err(Failure::usage(
+            "--worker-key-file",
+            "is -, and the commands that are printed need a file",
+        ));
+    }
+    Key::read(key_file)?;
+    let hosts = Host::read(hostfile)?;
+    let (hostfile, key_file) = (whole(hostfile)?, whole(key_file)?);
+    let workers = hosts.iter().map(|host| (host.ssh.as_str(), command(args, model, host, &key_file)));
+    let first = ["mlx", "serve", "-m", model, "--hostfile", &hostfile, "--worker-key-file", &key_file]
+        .map(str::to_owned);
+    let commands = workers.chain([("the first", first.to_vec())]);
+    let lines = commands.map(|(place, words)| format!("# on {place}\n{}\n", shell_word::line(&words)));
+    terminal::show(&lines.collect::<String>())
+}
+
+/// The whole path of a file.
+fn whole(path: &Path) -> mlx_core::Result<String> {
+    let whole = std::path::absolute(path).map_err(|error| Error::io(path, error))?;
+    Ok(whole.display().to_string())
 }
 
 /// What the other machines call the model: a folder by its whole path.
@@ -71,7 +92,7 @@ fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<S
     let start = [&args.remote_mlx, "worker", "-m", model, "--host", &ip, "--port", &port];
     words.extend(start.map(str::to_owned));
     words.extend(["--worker-key-file".to_owned(), key_file.to_owned()]);
-    if let Some(budget) = args.memory_budget {
+    if let Some(budget) = args.budget.flag() {
         words.extend(["--memory-budget".to_owned(), budget.0.to_string()]);
     }
     words
@@ -107,9 +128,11 @@ fn run_once(machine: &str, line: &str, key: &Key, has_listened: &mut bool) -> st
         key.write(&mut input).ok();
     }
     if let Some(output) = child.stderr.take() {
-        for said in BufReader::new(output).lines().map_while(Result::ok) {
+        // What a machine says before the worker, as a greeting, may have any encoding.
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let said = String::from_utf8_lossy(&line);
             *has_listened |= said.starts_with(super::LISTENING);
-            terminal::note(&format!("{machine}: {}", printable(&said)));
+            terminal::note(&format!("{machine}: {}", printable(said.trim_end_matches('\r'))));
         }
     }
     Ok(format!("ssh ended with {}", child.wait()?))

@@ -1,12 +1,16 @@
 //! The machines that the served model is divided among, and what cannot be served then.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use mlx_core::distributed::Workers;
 use mlx_core::engine::EngineOptions;
 use mlx_options::describe;
 
 use super::{Config, StartError};
+
+/// How long one attempt to load the model waits for a machine. The server makes another, and says meanwhile which machine is away.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Config {
     /// The machines that the model is divided among; its engine has these options.
@@ -19,9 +23,23 @@ impl Config {
         if self.models.model.len() > 1 {
             return Err(StartError::about("--hostfile", "divides one model among machines; give one"));
         }
+        let beside =
+            |flag, why| Err(StartError::about(flag, format!("cannot be used with --hostfile: {why}")));
+        if self.models.models_budget.is_some() {
+            return beside(
+                "--models-budget",
+                "there is one model; --memory-budget limits this machine's part",
+            );
+        }
+        if self.models.idle_timeout.is_some() {
+            return beside(
+                "--idle-timeout",
+                "the model stays loaded, since its engine knows whether all machines are there",
+            );
+        }
         let adapters = self.models.adapter.iter().map(PathBuf::from).collect();
         EngineOptions { adapters, ..options.clone() }.expect_divisible().map_err(in_words)?;
-        Ok(Some(workers))
+        Ok(Some(Workers { patience: PATIENCE, ..workers }))
     }
 }
 
@@ -29,7 +47,7 @@ impl Config {
 mod tests {
     use mlx_core::distributed::Parallel;
     use mlx_core::engine::Speculate;
-    use mlx_options::Seconds;
+    use mlx_options::{ByteSize, Seconds};
 
     use super::*;
 
@@ -50,8 +68,16 @@ mod tests {
         divided.models.model = vec!["a".into()];
         let found = divided.workers(&divided.engine_options()).expect("nothing is wrong");
         assert_eq!(found.expect("there is a hosts file").addresses, ["b:32323"]);
-        let changes: [(Change, &str); 6] = [
+        let changes: [(Change, &str); 8] = [
             (|it| it.models.model.push("b".into()), "--hostfile: divides one model"),
+            (
+                |it| it.models.models_budget = Some(ByteSize(1)),
+                "--models-budget: cannot be used with --hostfile",
+            ),
+            (
+                |it| it.models.idle_timeout = Some(Seconds(9.0)),
+                "--idle-timeout: cannot be used with --hostfile",
+            ),
             (|it| it.models.adapter.push("a=b".into()), "--adapter cannot be used"),
             (|it| it.cache.prefix.prompt_cache_dir = Some("a".into()), "--prompt-cache-dir cannot be used"),
             (|it| it.engine.speculate.speculate = Some(Speculate::Mtp), "--speculate cannot be used"),

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use mlx_core::Error;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -25,7 +26,7 @@ pub(crate) async fn health() -> Json<Status> {
 }
 
 /// Reports whether the server accepts requests: not while it preloads models, not during shutdown, not while an
-/// engine has failed.
+/// engine has failed, not while a machine that holds a part of the model is away.
 #[utoipa::path(
     get, path = "/ready", tag = "operation",
     responses((status = 200, body = Status), (status = 503, body = ErrorResponse))
@@ -35,7 +36,8 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Result<Json<Status>,
         return Ok(Json(Status { status: "ok" }));
     }
     let message = "the server is starting or shutting down, or an engine has failed";
-    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
+    let not_ready = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message);
+    Err(state.models.outage().map_or(not_ready, |outage| Error::Distributed(outage).into()))
 }
 
 /// Returns metrics in Prometheus' text format.

@@ -1,0 +1,62 @@
+//! Chat, score and bench with a model that a worker has a part of: they say what they say alone, and the worker reads its part.
+
+use std::path::Path;
+use std::process::Command;
+
+use mlx_tests::piped;
+use mlx_tests::worker_process::WorkerProcess;
+use mlx_tests::workers::wide_llama;
+use serde_json::Value;
+
+use super::{KEY, MLX, flags};
+
+/// What a command writes.
+fn output(folder: &Path, words: &[&str], flags: &[String], input: &str) -> String {
+    let mut command = Command::new(MLX);
+    command.args(words).args(flags).arg("-m").arg(folder);
+    let output = piped(command, input);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What a command writes alone, and with a worker.
+fn both(words: &[&str], input: &str) -> [String; 2] {
+    let folder = wide_llama(4);
+    let folder = folder.path();
+    std::fs::write(folder.join("key"), KEY).expect("it can be written");
+    let whole = std::fs::metadata(folder.join("model.safetensors")).expect("it is there").len();
+    let workers = [WorkerProcess::start(MLX, folder, "0")];
+    let before = workers[0].bytes_read();
+    let alone = output(folder, words, &[], input);
+    let divided = output(folder, words, &flags(folder, &workers, "pipeline"), input);
+    if let (Some(before), Some(after)) = (before, workers[0].bytes_read()) {
+        assert!(after - before > whole * 2 / 5, "{words:?}: the worker has read {} bytes", after - before);
+    }
+    [alone, divided]
+}
+
+#[test]
+fn a_chat_has_the_same_answers() {
+    let words = ["chat", "--temperature", "0", "--max-tokens", "8", "--ignore-eos"];
+    let [alone, divided] = both(&words, "One?\nTwo?\n/quit\n");
+    assert_eq!(divided, alone);
+    assert_eq!(alone.lines().count(), 2, "{alone:?}");
+}
+
+#[test]
+fn a_text_has_the_same_score() {
+    let [alone, divided] = both(&["score", "--json", "--logprobs", "2"], "The keeper counts the waves");
+    assert_eq!(divided, alone);
+    assert!(alone.contains("total_logprob"), "{alone}");
+}
+
+#[test]
+fn bench_measures_all_machines_also_beside_another_program() {
+    let words =
+        ["bench", "--prompt-lengths", "8", "--generate", "4", "--batch", "1,2", "--repeat", "1", "--json"];
+    for text in both(&[&words[..], &["--compare", "true"]].concat(), "") {
+        let found: Value = serde_json::from_str(&text).expect("json");
+        assert_eq!(found["results"].as_array().map(Vec::len), Some(2), "{found}");
+        assert!(found["comparisons"][0]["ours_s"].is_object(), "{found}");
+    }
+}
