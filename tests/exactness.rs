@@ -172,6 +172,8 @@ pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
         "glm4_moe_lite-mtp-f32",
         "llama-mixed-f32",
         "llama-mxfp4-bf16",
+        "llama-q4-f16",
+        "llama-bf16",
     ];
     let as_they_are = kinds.map(model_folder).into_iter().chain(own).map(|folder| (folder, None));
     let halves =

@@ -59,6 +59,16 @@ pub(crate) fn in_bf16(name: &str) -> tempfile::TempDir {
     rewritten(name, round, |_| ())
 }
 
+/// MLX would make f32 of whole matrices for each product, in memory that nothing counts.
+#[test]
+fn halves_beside_f32_are_refused_where_nothing_multiplies_with_them() {
+    let backend = Some(Backend { keeps_halves: false, ..Backend::CPU });
+    let options = EngineOptions { dtype: Some(FloatPolicy::Mixed), backend, ..EngineOptions::default() };
+    let refused = options.weights().expect_err("they are refused").to_string();
+    assert!(refused.starts_with("dtype: cannot be mixed"), "{refused}");
+    assert!(EngineOptions { dtype: None, ..options }.weights().is_ok());
+}
+
 /// Experts, too, wherever and however they lie.
 #[test]
 fn mixtures_of_the_files_give_the_logits_of_the_same_weights_in_f32() {

@@ -62,6 +62,10 @@ fn under_load_the_peak_stays_under_the_budget_and_all_memory_is_freed() {
     for name in [MODEL, "gemma2-f32", "gemma4_text-f32", "qwen3_moe-f32", "qwen3_5-f32", "nemotron_h-f32"] {
         crowd(name, EngineOptions::default());
     }
+    // Weights as they are in the files.
+    for name in ["llama-q4-f16", "llama-bf16", "qwen3_5-q4-f32"] {
+        crowd(name, EngineOptions::default());
+    }
     for (dtype, kv_bits) in [
         (FloatPolicy::F16, None),
         (FloatPolicy::F16, Some(4)),

@@ -45,8 +45,12 @@ struct MadeUp {
 }
 
 fn make_up(scheme: QuantScheme, outputs: usize) -> MadeUp {
+    make_up_with(scheme, outputs, (scheme.bits * scheme.group_size) as u64)
+}
+
+fn make_up_with(scheme: QuantScheme, outputs: usize, seed: u64) -> MadeUp {
     let QuantScheme { mode, bits, group_size: group } = scheme;
-    let mut dice = Dice::new((bits * group) as u64);
+    let mut dice = Dice::new(seed);
     let groups = outputs * INPUTS / group;
     // 127 and 255 are NaN in 8-bit floats.
     let codes: Vec<u8> =
@@ -141,14 +145,62 @@ fn every_mode_multiplies_by_the_decoded_numbers() {
         let packed = load(scheme, &made.tensors, OUTPUTS);
         let input = random(&mut dice, 3);
         let product = values(&packed.multiply(&input).expect("it computes"));
-        let input = values(&input);
-        let pairs = input.chunks(INPUTS).flat_map(|x| made.numbers.chunks(INPUTS).map(move |w| (x, w)));
-        for ((x, w), found) in pairs.zip(product) {
-            let terms = || x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
-            let (sum, size): (f64, f64) = (terms().sum(), terms().map(f64::abs).sum());
+        let expected =
+            values(&input).chunks(INPUTS).flat_map(|x| products(x, &made.numbers)).collect::<Vec<_>>();
+        for ((sum, size), found) in expected.into_iter().zip(product) {
             assert!((sum - f64::from(found)).abs() < 1e-5 * size, "{scheme}: {found} instead of {sum}");
         }
     }
+}
+
+/// Experts, and the heads of latents.
+#[test]
+fn every_mode_multiplies_by_the_matrices_of_a_stack() {
+    let _turn = device();
+    let mut dice = Dice::new(6);
+    for scheme in schemes() {
+        let made = [5, 6, 7].map(|seed| make_up_with(scheme, OUTPUTS, seed));
+        let stack =
+            QuantizedMatrix::side_by_side(&made.each_ref().map(|it| load(scheme, &it.tensors, OUTPUTS)))
+                .expect("their schemes are equal");
+        let input = random(&mut dice, 12);
+        let expected: Vec<Vec<(f64, f64)>> = values(&input)
+            .chunks(INPUTS)
+            .flat_map(|x| made.each_ref().map(|it| products(x, &it.numbers)))
+            .collect();
+        let expect = |found: &[f32], row: usize, matrix: usize, how: &str| {
+            for (found, (sum, size)) in found.iter().zip(&expected[row * made.len() + matrix]) {
+                let is_near = (sum - f64::from(*found)).abs() < 1e-5 * size;
+                assert!(is_near, "{scheme}, {how}: {found} instead of {sum}");
+            }
+        };
+        // Rows that rise by matrix, as in prompts, and rows that do not.
+        for (chosen, sorted) in
+            [([0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2], true), ([2, 0, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0], false)]
+        {
+            let rows = input.reshape(&[12, 1, INPUTS as i32]).expect("rows");
+            let found = stack.gather_multiply(&rows, &Array::from_slice(&chosen, &[12]), sorted);
+            for (row, found) in values(&found.expect("it computes")).chunks(OUTPUTS).enumerate() {
+                expect(found, row, chosen[row] as usize, "chosen");
+            }
+        }
+        // Four steps, and a prompt of four rows.
+        for (shape, matrix_of) in [([4, 3, 1, INPUTS as i32], 1), ([1, 3, 4, INPUTS as i32], 4)] {
+            let found = stack.multiply(&input.reshape(&shape).expect("rows")).expect("it computes");
+            for (row, found) in values(&found).chunks(OUTPUTS).enumerate() {
+                expect(found, row, row / matrix_of % 3, "each");
+            }
+        }
+    }
+}
+
+/// A row times each row of a matrix, and the sum of the sizes of the terms.
+fn products(x: &[f32], numbers: &[f32]) -> Vec<(f64, f64)> {
+    let product = |w: &[f32]| {
+        let terms = || x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+        (terms().sum(), terms().map(f64::abs).sum())
+    };
+    numbers.chunks(INPUTS).map(product).collect()
 }
 
 /// Bit-exactness with packed weights on a CPU rests on this; the engine also checks it at load.

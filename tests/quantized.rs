@@ -9,15 +9,17 @@ use mlx_core::config::Fields;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::inspect::inspect;
 use mlx_core::model::{self, Model};
-use mlx_core::quantization::QuantizationConfig;
+use mlx_core::quantization::{Mode, QuantScheme, QuantizationConfig, QuantizedMatrix};
 use mlx_core::weights::{FloatPolicy, WeightPolicy, Weights};
 use mlx_rs::Array;
 use mlx_tests::golden::{self, MODELS, QUANTIZED, worst_difference};
 use mlx_tests::tensors::{self, Tensor};
 use mlx_tests::{device, greedy, model_folder, run};
 use safetensors::Dtype as FileDtype;
+use serde_json::json;
 
 use crate::families::{logits_in_passes, tolerance};
+use crate::family_configs::{Tensors, rewritten};
 
 const KEPT: WeightPolicy =
     WeightPolicy { floats: FloatPolicy::F32, keep_packed: true, backend: Backend::CPU };
@@ -91,6 +93,63 @@ fn inspect_reports_what_loading_takes() {
                 "{name}"
             );
             assert_eq!(kinds.values().map(|kind| kind.file_bytes).sum::<u64>(), spec.file_bytes, "{name}");
+        }
+    }
+}
+
+/// A copy of a checkpoint whose matrices with this part in their names are packed, each on its own, where their rows allow it.
+fn packed_one_by_one(name: &str, part: &str) -> tempfile::TempDir {
+    let scheme = QuantScheme::new(Mode::Nvfp4, None, None).expect("it is possible");
+    let pack = |all: &mut Tensors| {
+        let fits = |(name, (_, shape, _)): &(&String, &Tensor)| {
+            name.contains(part) && shape.last().is_some_and(|inputs| inputs % scheme.group_size == 0)
+        };
+        let names: Vec<String> = all.iter().filter(fits).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let (dtype, shape, bytes) = all.remove(&name).expect("it is there");
+            let matrix = array::of_file(&bytes, dtype, &shape).expect("floats");
+            let parts = QuantizedMatrix::quantize(&matrix, scheme).and_then(|it| it.to_bytes());
+            let module = name.trim_end_matches(".weight");
+            for (end, bytes) in ["weight", "scales"].into_iter().zip(parts.expect("it computes")) {
+                let dtype = if end == "weight" { FileDtype::U32 } else { FileDtype::U8 };
+                let rows: usize = shape[..shape.len() - 1].iter().product();
+                let width = bytes.len() * 8 / dtype.bitsize() / rows;
+                let shape = [&shape[..shape.len() - 1], &[width]].concat();
+                all.insert(format!("{module}.{end}"), (dtype, shape, bytes));
+            }
+        }
+    };
+    rewritten(name, pack, |config| {
+        config["quantization"] = json!({"mode": "nvfp4", "bits": 4, "group_size": 16});
+    })
+}
+
+/// As the first mixtures were published, and models with latents before their heads had matrices of their own.
+#[test]
+fn matrices_that_were_packed_one_by_one_are_as_the_headers_say() {
+    let _turn = device();
+    for (name, part, stays_packed) in [
+        ("mixtral-f32", ".experts.", true),
+        ("deepseek_v2-f32", ".experts.", true),
+        ("granitemoe-f32", "input_linear", true),
+        ("deepseek_v2-f32", ".kv_b_proj.", false),
+    ] {
+        let folder = packed_one_by_one(name, part);
+        let tokens = golden::logits(name, true).tokens;
+        let mut logits = Vec::new();
+        for policy in [UNPACKED, KEPT, MIXED] {
+            let loaded = model::load(folder.path(), policy, &mut |_, _| {}).expect("it loads");
+            let (mut promised, _) = model::survey(folder.path(), policy).expect("it can be read");
+            promised.fingerprint = loaded.spec().fingerprint;
+            assert_eq!(&promised, loaded.spec(), "{name}, {part}");
+            let values = logits_in_passes(loaded.as_ref(), &tokens, &[7, 8, 31, 32, 33, 40]);
+            logits.push((values, loaded.spec().weight_bytes));
+        }
+        let vocabulary = golden::logits(name, true).vocabulary;
+        for (values, bytes) in &logits[1..] {
+            let worst = worst_difference(values, &logits[0].0, vocabulary);
+            assert!(worst < tolerance("f32"), "{name}, {part}: {worst:e} of the spread");
+            assert_eq!(*bytes < logits[0].1, stays_packed, "{name}, {part}");
         }
     }
 }

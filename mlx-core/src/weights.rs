@@ -5,6 +5,7 @@ mod buffer;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
+mod packed;
 mod shard;
 mod sharded;
 mod shared;
@@ -20,7 +21,6 @@ use crate::adapter::Adapter;
 use crate::array;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
-use crate::quantization::QuantizedMatrix;
 use crate::quantization::{QuantScheme, QuantizationConfig};
 pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
@@ -204,45 +204,9 @@ impl<'a> Weights<'a> {
         Ok(array)
     }
 
-    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, without dequantizing it, if it is quantized in
-    /// the files and the policy keeps it packed.
-    pub fn take_quantized(&mut self, module: &str, shape: &[usize]) -> Result<Option<QuantizedMatrix>> {
-        let name = self.in_files(&format!("{module}.weight"));
-        let Some((module, scheme)) = self.scheme(&name).filter(|_| self.policy.keep_packed) else {
-            return Ok(None);
-        };
-        let packed = self.take_triplet(module, shape, scheme)?;
-        self.count(shape, packed.bytes());
-        Ok(Some(packed))
-    }
-
-    /// Takes a stack of matrices `[experts, output, input]` in the mxfp4 format that gpt-oss was published in: `{name}_blocks`,
-    /// `[experts, output, groups, 16]`, with two numbers a byte, and `{name}_scales`, `[experts, output, groups]`.
-    pub fn take_blocks(&mut self, name: &str, shape: [usize; 3]) -> Result<QuantizedMatrix> {
-        let scheme = QuantScheme::MXFP4;
-        let [experts, outputs, inputs] = shape;
-        let groups = inputs / scheme.group_size;
-        let name = self.in_files(name);
-        let reason = format!("a stack of matrices {shape:?} in {scheme}");
-        let bytes = [experts, outputs, groups, scheme.group_size / 2];
-        let words = self.take_words(&format!("{name}_blocks"), &bytes, &reason, safetensors::Dtype::U8)?;
-        let scales = [experts, outputs, groups];
-        let scales = self.take_words(&format!("{name}_scales"), &scales, &reason, safetensors::Dtype::U8)?;
-        let words = words.view_dtype(Dtype::Uint32)?.reshape(&[experts as i32, outputs as i32, -1])?;
-        let packed = QuantizedMatrix::new(scheme, words, scales, None);
-        let held = if self.policy.keep_packed { packed.bytes() } else { inputs * outputs * experts * 4 };
-        self.count(&shape, held);
-        Ok(packed)
-    }
-
-    /// Whether quantized weights stay packed.
-    pub fn keeps_packed(&self) -> bool {
-        self.policy.keep_packed
-    }
-
-    /// Whether there are quantized weights that stay packed.
-    pub(crate) fn has_packed(&self) -> bool {
-        self.policy.keep_packed && self.names().any(|name| name.ends_with("scales"))
+    /// An error about several tensors.
+    pub(crate) fn error(&self, message: &str) -> Error {
+        Error::file(self.checkpoint.main_file(), message)
     }
 
     /// The totals of all remaining tensors, from the headers alone.
@@ -277,7 +241,7 @@ impl<'a> Weights<'a> {
             shared.put(TOTALS, &self.tally);
         }
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
-            self.tally.log();
+            self.tally.log(self.policy);
             return Ok(self.tally);
         };
         let names: Vec<&str> = self.checkpoint.entries().keys().take(8).map(String::as_str).collect();
@@ -316,34 +280,6 @@ impl<'a> Weights<'a> {
         self.tally.parameters += shape.iter().product::<usize>() as u64;
         self.tally.device_bytes += bytes as u64;
         (self.progress)(self.read, self.tally.file_bytes);
-    }
-
-    /// Takes the words, scales and biases of `module`, a matrix or stack of matrices of this shape.
-    fn take_triplet(
-        &mut self,
-        module: &str,
-        shape: &[usize],
-        scheme: QuantScheme,
-    ) -> Result<QuantizedMatrix> {
-        let name = format!("{module}.weight");
-        let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
-        let Some(words) = scheme.words(*inputs) else {
-            let message = format!("tensor {name} has rows of {inputs} numbers, which {scheme} cannot hold");
-            return Err(Error::file(self.checkpoint.main_file(), message));
-        };
-        let reason = format!("a matrix {shape:?} in {scheme}");
-        let row = |width: usize| [rows, &[width]].concat();
-        let (packed, grouped) = (row(words), row(inputs / scheme.group_size));
-        let as_in_files = self.policy.floats == FloatPolicy::Mixed;
-        let (scale, bias) = (format!("{module}.scales"), format!("{module}.biases"));
-        let weight = self.take_words(&name, &packed, &reason, safetensors::Dtype::U32)?;
-        let (scales, biases) = if scheme.has_biases() {
-            let scales = self.take_floats(&scale, &grouped, &reason, as_in_files)?;
-            (scales, Some(self.take_floats(&bias, &grouped, &reason, as_in_files)?))
-        } else {
-            (self.take_words(&scale, &grouped, &reason, safetensors::Dtype::U8)?, None)
-        };
-        Ok(QuantizedMatrix::new(scheme, weight, scales, biases))
     }
 
     fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str, as_in_files: bool) -> Result<Array> {

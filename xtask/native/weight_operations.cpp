@@ -115,12 +115,13 @@ struct Chosen {
   }
 };
 
-// Calls `multiply(matrix, m, from, to)` for each matrix that is chosen, with the rows that chose it, `most` at a time.
-template <class Multiply>
-void by_matrix(const array& x, const array& rows, const array& matrices, int count, std::size_t most, int k, int n, float* out, const Multiply& multiply) {
-  const std::uint32_t *row = rows.data<std::uint32_t>(), *matrix = matrices.data<std::uint32_t>();
+// Calls `multiply(matrix, m, from, to)` for each of `count` matrices, with the rows that it is to be multiplied with, `most` at a time. At each of
+// `size` places of the result, `row(place)` says which row of x, and `matrix(place)` which matrix.
+template <class Row, class Matrix, class Multiply>
+void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix& matrix, int count, std::size_t most, int k, int n, float* out,
+               const Multiply& multiply) {
   std::vector<std::vector<std::ptrdiff_t>> places(count);
-  for (std::ptrdiff_t place = 0; place < static_cast<std::ptrdiff_t>(matrices.size()); ++place) places.at(matrix[place]).push_back(place);
+  for (std::ptrdiff_t place = 0; place < size; ++place) places.at(matrix(place)).push_back(place);
   std::vector<float> from, to;
   for (int index = 0; index < count; ++index) {
     const auto& mine = places[index];
@@ -128,7 +129,7 @@ void by_matrix(const array& x, const array& rows, const array& matrices, int cou
       const std::size_t m = std::min(most, mine.size() - begin);
       from.resize(m * k);
       to.resize(m * n);
-      for (std::size_t i = 0; i < m; ++i) std::copy_n(x.data<float>() + static_cast<std::ptrdiff_t>(row[mine[begin + i]]) * k, k, from.data() + i * k);
+      for (std::size_t i = 0; i < m; ++i) std::copy_n(x.data<float>() + static_cast<std::ptrdiff_t>(row(mine[begin + i])) * k, k, from.data() + i * k);
       multiply(index, static_cast<int>(m), from.data(), to.data());
       for (std::size_t i = 0; i < m; ++i) std::copy_n(to.data() + i * n, n, out + mine[begin + i] * n);
     }
@@ -149,10 +150,26 @@ array product_with_chosen(const char* name, const array& x, const Chosen& chosen
   shape.insert(shape.end(), {1, n});
   const std::size_t most = sorted ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits();
   return operation(name, std::move(shape), std::move(inputs), s, [=, k = x.shape().back()](const std::vector<array>& inputs, array& out) {
-    by_matrix(inputs[0], inputs[1], inputs[2], count, most, k, n, out.data<float>(), [&](int index, int m, const float* from, float* to) {
-      multiply(inputs, index, m, from, to);
-    });
+    const auto chosen_by = [](const array& choice) { return [&choice](std::ptrdiff_t place) { return choice.data<std::uint32_t>()[place]; }; };
+    by_matrix(inputs[0], static_cast<std::ptrdiff_t>(inputs[2].size()), chosen_by(inputs[1]), chosen_by(inputs[2]), count, most, k, n, out.data<float>(),
+              [&](int index, int m, const float* from, float* to) { multiply(inputs, index, m, from, to); });
   });
+}
+
+// Rows `[.., H, rows, k]` times a stack of as many matrices. One row for each matrix is a step, whose rows have the bits that they have alone.
+array product_with_each(const array& x, const PackedArrays& packed, const StreamOrDevice& s) {
+  const int count = packed.words.shape(0), rows = x.shape(-2), n = packed.n();
+  const std::size_t most = rows > 1 ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits();
+  std::vector<array> inputs = packed.inputs(s);
+  inputs.push_back(by_rows(x, s));
+  return operation("QuantizedMatmul", with_last(x.shape(), n), std::move(inputs), s,
+                   [=, k = packed.k(), matrix = packed.matrix(0)](const std::vector<array>& inputs, array& out) {
+                     const array& x = inputs.back();
+                     const auto row = [](std::ptrdiff_t place) { return place; };
+                     const auto of = [=](std::ptrdiff_t place) { return place / rows % count; };
+                     by_matrix(x, static_cast<std::ptrdiff_t>(x.size()) / k, row, of, count, most, k, n, out.data<float>(),
+                               [&](int index, int m, const float* from, float* to) { packed_product(m, from, matrix(inputs, index), to); });
+                   });
 }
 
 }  // namespace
@@ -181,6 +198,9 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
                        const array& x = inputs.back();
                        packed_product(static_cast<int>(x.size() / b.k), x.data<float>(), b, out.data<float>());
                      });
+  }
+  if (is_ours(x, s) && transpose && packed && x.ndim() >= 3 && x.shape(-3) == w.shape(0) && packed->fits(x.shape().back(), 3)) {
+    return product_with_each(x, *packed, s);
   }
   static const auto others = next(&quantized_matmul);
   return others(x, w, scales, biases, transpose, group_size, bits, mode, s);

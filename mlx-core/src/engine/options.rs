@@ -11,7 +11,7 @@ use super::speculate::{CustomDrafter, Speculate};
 use crate::backend::Backend;
 use crate::cache::DiskOptions;
 use crate::distributed::Workers;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory_pressure::PressureSource;
 use crate::model::ModelSpec;
 use crate::weights::{FloatPolicy, WeightPolicy};
@@ -25,7 +25,8 @@ pub struct EngineOptions {
     pub memory_budget: Option<u64>,
     /// The longest sequence, in tokens, where that is less than the model's context. `None`: the model's context.
     pub context: Option<usize>,
-    /// The float type to compute in. `None`: the device's default, which leaves matrices as they are in the files.
+    /// The float type to compute in. `None`: the device's default, which leaves matrices as they are in the files unless MLX is
+    /// linked without our kernels.
     pub dtype: Option<FloatPolicy>,
     /// Keep quantized weights packed with `dtype` f32, too, which makes floats of them on a CPU.
     pub keep_quantized: bool,
@@ -99,6 +100,10 @@ impl EngineOptions {
     /// How weights are stored on the device.
     pub fn weights(&self) -> Result<WeightPolicy> {
         let backend = self.backend()?;
+        if self.dtype == Some(FloatPolicy::Mixed) && !backend.keeps_halves {
+            let message = "cannot be mixed: nothing here multiplies f32 with halves; f32, f16, bf16 and checkpoint are possible";
+            return Err(Error::option("dtype", message));
+        }
         let policy = WeightPolicy::new(backend, self.keep_quantized).with_floats(self.dtype);
         // Who asks for the type in which a CPU computes anyway asks for it in memory, too.
         let unpacks = self.dtype == Some(FloatPolicy::F32) && !backend.keeps_floats && !self.keep_quantized;

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use mlx_rs::ops::indexing::TryIndexMutOp;
-use mlx_rs::ops::zeros_dtype;
+use mlx_rs::ops::{stack, zeros_dtype};
 use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
@@ -103,6 +103,19 @@ impl QuantizedMatrix {
             scales: join(parts.iter().map(|part| &part.scales).collect())?,
             biases: biases.map(join).transpose()?,
         })
+    }
+
+    /// Single matrices of one shape and scheme, one beside the other: `[parts, output, input]`. `parts` must not be empty.
+    pub fn side_by_side(parts: &[Self]) -> Result<Self> {
+        let join = |arrays: Vec<&Array>| stack(&arrays, 0);
+        let biases: Option<Vec<&Array>> = parts.iter().map(|part| part.biases.as_ref()).collect();
+        let joined = Self {
+            scheme: parts[0].scheme,
+            weight: join(parts.iter().map(|part| &part.weight).collect())?,
+            scales: join(parts.iter().map(|part| &part.scales).collect())?,
+            biases: biases.map(join).transpose()?,
+        };
+        joined.computed()
     }
 
     /// The dequantized matrix `[..., output, input]` in `dtype`.

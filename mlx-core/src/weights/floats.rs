@@ -70,6 +70,9 @@ impl fmt::Display for FloatPolicy {
 /// Parts of the names of stacks of experts.
 const EXPERTS: [&str; 4] = [".experts.", ".switch_mlp.", ".input_linear.", ".output_linear."];
 
+/// A part of the name of the matrix that expands latents of keys and values, which is cut into those of heads at load.
+const LATENTS: &str = ".kv_b_proj.";
+
 /// How weights are held on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightPolicy {
@@ -99,11 +102,17 @@ impl WeightPolicy {
         Self { floats: floats.unwrap_or(self.floats), ..self }
     }
 
+    /// Whether the quantized tensor of this name in the files stays packed.
+    pub(super) fn keeps_packed(&self, name: &str) -> bool {
+        self.keep_packed && !name.contains(LATENTS)
+    }
+
     /// Whether the tensor of this name in the files, type and shape stays as it is there although the model computes in another type:
-    /// matrices, and stacks of those of experts. The matrix of the latents of keys and values is multiplied in another way.
+    /// matrices, and stacks of those of experts. The matrix of the latents of keys and values is multiplied in another way, and norms of heads
+    /// are no matrices of products.
     pub(super) fn keeps_half(&self, name: &str, dtype: Dtype, shape: &[usize]) -> bool {
         let is_of_products = match shape.len() {
-            2 => name.ends_with(".weight") && !name.contains(".kv_b_proj."),
+            2 => name.ends_with(".weight") && !name.contains(LATENTS) && !name.ends_with("_norm.weight"),
             3 => EXPERTS.iter().any(|part| name.contains(part)),
             _ => false,
         };

@@ -56,17 +56,20 @@ impl Tally {
         if self.dtype == Dtype::F32 { 4 } else { 2 }
     }
 
-    /// Logs when weights take more memory than in the files, and which option changes that.
-    pub(super) fn log(&self) {
+    /// Logs when weights take more memory than in the files because of an option, and which one changes that.
+    pub(super) fn log(&self, policy: WeightPolicy) {
         let (files, memory) = (size(self.file_bytes), size(self.device_bytes));
-        if self.unpacked_bytes > 0 {
+        if self.unpacked_bytes > 0 && !policy.keep_packed {
             tracing::info!(
                 files,
                 packed = size(self.unpacked_bytes),
                 memory,
                 "quantized weights are dequantized, as dtype f32 says; keep_quantized keeps them packed"
             );
-        } else if self.device_bytes > self.file_bytes {
+        } else if self.device_bytes > self.file_bytes
+            && policy.floats == FloatPolicy::F32
+            && policy.backend.keeps_halves
+        {
             tracing::info!(
                 files,
                 memory,
@@ -116,7 +119,7 @@ pub(super) fn survey(
         ] {
             *sum += add;
         }
-        if scheme.is_some() && !policy.keep_packed {
+        if scheme.is_some() && !policy.keeps_packed(name) {
             tally.unpacked_bytes += found.file_bytes;
         }
     }
@@ -174,12 +177,12 @@ fn sizes(
     if part != "weight" && part != "blocks" {
         let as_in_files = policy.floats == FloatPolicy::Mixed || !scheme.has_biases();
         let packed_bytes = if as_in_files { file_bytes } else { elements * float };
-        let device_bytes = if policy.keep_packed { packed_bytes } else { 0 };
+        let device_bytes = if policy.keeps_packed(name) { packed_bytes } else { 0 };
         return Kind { tensors: 0, parameters: 0, file_bytes, device_bytes };
     }
     // The elements of blocks are bytes, those of other quantized weights are words.
     let bits = if part == "blocks" { 8 } else { 32 };
     let parameters = elements * bits / scheme.bits as u64;
-    let device_bytes = if policy.keep_packed { file_bytes } else { parameters * float };
+    let device_bytes = if policy.keeps_packed(name) { file_bytes } else { parameters * float };
     Kind { tensors: 1, parameters, file_bytes, device_bytes }
 }

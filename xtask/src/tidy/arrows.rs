@@ -20,6 +20,7 @@ const MAY_USE_MLX: [&str; 21] = [
     "mlx-core/src/quantization/",
     "mlx-core/src/weights.rs",
     "mlx-core/src/weights/adapted.rs",
+    "mlx-core/src/weights/packed.rs",
     "mlx-core/src/weights/shard.rs",
     "mlx-core/src/wired.rs",
     "mlx-core/src/model/",

@@ -177,22 +177,45 @@ impl Taker<'_, '_> {
         Stack::dense(&self.take_matrix(&format!("{part}.weight"), shape)?)
     }
 
+    /// A stack under its whole name, which ends with `.weight` if it can be packed.
+    fn whole(&mut self, name: &str, shape: &[usize]) -> Result<Stack> {
+        match name.strip_suffix(".weight") {
+            Some(part) => self.stack(part, shape),
+            None => Stack::dense(&self.take_matrix(name, shape)?),
+        }
+    }
+
+    /// `experts.{index}.{name}.weight` of all experts, each `shape`.
+    fn each(&mut self, name: &str, shape: [usize; 2]) -> Result<Stack> {
+        let (mut packed, mut floats) = (Vec::new(), Vec::new());
+        for expert in 0..self.config.num_experts {
+            let part = format!("experts.{expert}.{name}");
+            match self.weights.take_quantized(&format!("{}.{part}", self.name), &shape)? {
+                Some(matrix) => packed.push(matrix),
+                None => floats.push(self.take_matrix(&format!("{part}.weight"), &shape)?),
+            }
+        }
+        match packed.first() {
+            None => {
+                let all = stack(&floats, 0)?;
+                all.eval()?;
+                Stack::dense(&all)
+            }
+            Some(first) if floats.is_empty() && packed.iter().all(|it| it.has_same_scheme(first)) => {
+                Ok(Stack::QuantizedMatrix(QuantizedMatrix::side_by_side(&packed)?))
+            }
+            Some(_) => Err(self
+                .weights
+                .error(&format!("{}.experts.*.{name} differ in their quantization", self.name))),
+        }
+    }
+
     /// `experts.{index}.{name}.weight` for each expert.
     fn one_by_one(&mut self, [gate, up, down]: [&str; 3]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (inner, hidden) = (self.config.intermediate_size, self.hidden);
-        let (mut gate_up, mut downs) = (Vec::new(), Vec::new());
-        for expert in 0..self.config.num_experts {
-            let gate = self.take_matrix(&format!("experts.{expert}.{gate}.weight"), &[inner, hidden])?;
-            let up = self.take_matrix(&format!("experts.{expert}.{up}.weight"), &[inner, hidden])?;
-            gate_up.push(joined(&[gate, up], 0)?);
-            downs.push(self.take_matrix(&format!("experts.{expert}.{down}.weight"), &[hidden, inner])?);
-        }
-        let stack = |parts: &[Array]| -> Result<Array> {
-            let all = stack(parts, 0)?;
-            all.eval()?;
-            Ok(all)
-        };
-        Ok((ExpertLinear::new(&stack(&gate_up)?, None)?, ExpertLinear::new(&stack(&downs)?, None)?))
+        let gate_up =
+            Stack::joined(vec![self.each(gate, [inner, hidden])?, self.each(up, [inner, hidden])?])?;
+        Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(vec![self.each(down, [hidden, inner])?], None)))
     }
 
     /// `{place}.gate_proj.weight` and so on, each `[experts, output, input]`.
@@ -227,11 +250,7 @@ impl Taker<'_, '_> {
                     None,
                 );
             }
-            let each =
-                (0..count).map(|expert| self.take_matrix(&format!("experts.{expert}.{name}.weight"), &shape));
-            let all = stack(&each.collect::<Result<Vec<_>>>()?, 0)?;
-            all.eval()?;
-            ExpertLinear::new(&all, None)
+            Ok(ExpertLinear::of(vec![self.each(name, shape)?], None))
         };
         Ok((
             part("switch_mlp.fc1", "up_proj", [inner, hidden])?,
@@ -242,9 +261,9 @@ impl Taker<'_, '_> {
     /// Gate above up, and down, each `[experts, output, input]`.
     fn in_one(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate_up = self.take_matrix(gate_up, &[count, 2 * inner, hidden])?;
-        let down = self.take_matrix(down, &[count, hidden, inner])?;
-        Ok((ExpertLinear::new(&gate_up, None)?, ExpertLinear::new(&down, None)?))
+        let gate_up = self.whole(gate_up, &[count, 2 * inner, hidden])?;
+        let down = self.whole(down, &[count, hidden, inner])?;
+        Ok((ExpertLinear::of(vec![gate_up], None), ExpertLinear::of(vec![down], None)))
     }
 
     /// Whether `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes what others wrote
@@ -270,12 +289,14 @@ impl Taker<'_, '_> {
     /// `experts.gate_up_proj` of `[experts, input, output]` whose outputs alternate between gate and up.
     fn interleaved(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
+        // Each is dropped as soon as there is what is made of it: they take gigabytes.
         let gate_up = self.take_matrix("experts.gate_up_proj", &[count, hidden, 2 * inner])?;
-        let down = self.take_matrix("experts.down_proj", &[count, inner, hidden])?;
-        let (both, after) = self.interleaved_biases()?;
         let dtype = self.weights.dtype();
-        let gate_up = ExpertLinear::of(vec![Stack::transposed(apart(&gate_up)?, dtype)?], both);
-        Ok((gate_up, ExpertLinear::of(vec![Stack::transposed(down, dtype)?], after)))
+        let gate_up = Stack::transposed(apart(gate_up)?, dtype)?;
+        let down = self.take_matrix("experts.down_proj", &[count, inner, hidden])?;
+        let down = Stack::transposed(down, dtype)?;
+        let (both, after) = self.interleaved_biases()?;
+        Ok((ExpertLinear::of(vec![gate_up], both), ExpertLinear::of(vec![down], after)))
     }
 
     /// `experts.gate_up_proj_blocks` of `[experts, output, input]` in mxfp4, whose outputs alternate between gate and up.
@@ -284,14 +305,15 @@ impl Taker<'_, '_> {
         let (place, dtype) = (format!("{}.experts", self.name), self.weights.dtype());
         let gate_up =
             self.weights.take_blocks(&format!("{place}.gate_up_proj"), [count, 2 * inner, hidden])?;
+        let apart = gate_up.select_rows(&deinterleaved(2 * inner as i32))?.computed()?;
+        drop(gate_up);
         let down = self.weights.take_blocks(&format!("{place}.down_proj"), [count, hidden, inner])?;
-        let gate_up = gate_up.select_rows(&deinterleaved(2 * inner as i32))?.computed()?;
         let kept = self.weights.keeps_packed();
         let stack = |packed: QuantizedMatrix| -> Result<Stack> {
             Ok(if kept { Stack::QuantizedMatrix(packed) } else { Stack::dense(&packed.dequantize(dtype)?)? })
         };
         let (both, after) = self.interleaved_biases()?;
-        let gate_up = ExpertLinear::of(vec![stack(gate_up)?], both);
+        let gate_up = ExpertLinear::of(vec![stack(apart)?], both);
         Ok((gate_up, ExpertLinear::of(vec![stack(down)?], after)))
     }
 
@@ -300,7 +322,7 @@ impl Taker<'_, '_> {
         if !self.config.bias {
             return Ok((None, None));
         }
-        let both = apart(&self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
+        let both = apart(self.take("experts.gate_up_proj_bias", &[count, 2 * inner])?)?;
         Ok((Some(both), self.last_bias("experts.down_proj_bias")?))
     }
 
@@ -335,9 +357,10 @@ fn joined(parts: &[Array], axis: i32) -> Result<Array> {
 }
 
 /// Elements that alternate along the last axis, as one half after the other.
-fn apart(alternating: &Array) -> Result<Array> {
+fn apart(alternating: Array) -> Result<Array> {
     let apart = alternating.take_axis(deinterleaved(alternating.dim(-1)), -1)?;
     apart.eval()?;
+    drop(alternating);
     Ok(apart)
 }
 
