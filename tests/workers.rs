@@ -157,7 +157,9 @@ fn endure(how: &str) {
         };
         let (text, error) = stream_during(&server, fault);
         assert!(begun.elapsed() < pause + SOON, "{what}: {:?}", begun.elapsed());
-        assert!(whole.starts_with(&text), "{what}: {text:?} of {whole:?}");
+        // A text that ends within a character has a replacement for it.
+        let beginning = text.trim_end_matches('\u{fffd}');
+        assert!(whole.starts_with(beginning), "{what}: {text:?} of {whole:?}");
         match error {
             Some(message) => assert!(message.contains("rank 1"), "{what}: {message}"),
             // The answer was done before; an engine without work looks for its workers every second.
