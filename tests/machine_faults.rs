@@ -1,15 +1,16 @@
 //! Machines that fail: whatever a connection does in the middle of answers, every stream ends soon, no token is wrong, nothing stays reserved,
 //! and the engine goes on when the machine is back. `FAULT_ROUNDS=50` makes the full run.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use mlx_core::distributed::{Key, Parallel, Workers};
+use mlx_core::distributed::{Key, Parallel, WorkerEvent, Workers};
 use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
 use mlx_tests::proxy::{Fault, Proxy};
 use mlx_tests::workers::{SILENCE, ThreadWorker, with_key_heads, with_layers, workers};
-use mlx_tests::{Dice, collect, cpu, greedy, model_folder, run};
+use mlx_tests::{Dice, collect, copied, cpu, greedy, model_folder, run, tensors};
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
@@ -196,4 +197,136 @@ fn mismatched_workers_are_refused() {
     let full = ThreadWorker::start_with(folder.path(), Key::default(), Some(1 << 20));
     let refused = refusal(folder.path(), of(&full.address));
     assert!(refused.starts_with("memory_budget: of rank 1 leaves"), "{refused}");
+}
+
+#[test]
+fn connections_that_say_nothing_keep_no_rank_0_out() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let (found, events) = channel();
+    let hear = move |event| found.send(event).expect("the test waits");
+    let worker = ThreadWorker::start_heard(folder.path(), Key::default(), None, hear);
+    let idle: Vec<TcpStream> =
+        (0..3).map(|_| TcpStream::connect(worker.address).expect("it listens")).collect();
+    std::thread::sleep(Duration::from_millis(200));
+    let workers = Workers { patience: Duration::from_secs(1), ..workers([&worker.address]) };
+    let options = EngineOptions { workers: Some(workers), ..EngineOptions::default() };
+    let engine = Engine::start(folder.path(), &options, |_, _| {}).expect("it is there");
+    assert_eq!(run(&engine, &prompts()[0], &greedy(4)).ids().len(), 4);
+    drop(idle);
+    // Nothing says of them that rank 0 has come or gone.
+    let mut refused = 0;
+    while refused < 3 {
+        match events.recv_timeout(SOON).expect("they were closed") {
+            WorkerEvent::Refused { .. } => refused += 1,
+            WorkerEvent::Left { reason } => panic!("{reason}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_start_ends_soon_where_a_worker_fails_while_it_loads_and_the_worker_is_free() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    for fault in [Fault::Cut, Fault::Stall] {
+        let (found, events) = channel();
+        let (resume, wait) = channel::<()>();
+        let hear = move |event: WorkerEvent| {
+            found.send(event.clone()).expect("the test waits");
+            if let WorkerEvent::Loading { .. } = event {
+                // It loads for as long as the test needs; without end from then on.
+                wait.recv().ok();
+            }
+        };
+        let worker = ThreadWorker::start_heard(folder.path(), Key::default(), None, hear);
+        let proxy = Proxy::start(worker.address);
+        let begun = Instant::now();
+        let error = std::thread::scope(|scope| {
+            let start = scope.spawn(|| {
+                Engine::start(folder.path(), &options(&[proxy.address]), |_, _| {}).map(drop).err()
+            });
+            while !matches!(events.recv_timeout(SOON), Ok(WorkerEvent::Loading { .. })) {}
+            proxy.set(fault);
+            start.join().expect("no panic")
+        });
+        let error = error.expect("its worker is away").to_string();
+        assert!(error.contains(&format!("rank 1 ({})", proxy.address)), "{error}");
+        assert!(begun.elapsed() < SOON, "{fault:?}: {error} after {:?}", begun.elapsed());
+        // It does not load to the end for a rank 0 that has gone.
+        drop(resume);
+        let left = events.recv_timeout(SOON).expect("it goes on");
+        assert!(matches!(left, WorkerEvent::Left { .. }), "{left:?}");
+        let engine =
+            Engine::start(folder.path(), &options(&[worker.address]), |_, _| {}).expect("it is free");
+        assert_eq!(run(&engine, &prompts()[0], &greedy(4)).ids().len(), 4);
+    }
+}
+
+#[test]
+fn a_worker_keeps_its_weights_when_it_refuses_another_model() {
+    let _turn = cpu();
+    let (folder, other) = (with_layers("llama-f32", 4), with_layers("llama-bias-f32", 4));
+    let (found, events) = channel();
+    let hear = move |event| found.send(event).expect("the test waits");
+    let worker = ThreadWorker::start_heard(folder.path(), Key::default(), None, hear);
+    let start = |folder: &Path| Engine::start(folder, &options(&[worker.address]), |_, _| {}).map(drop);
+    let was_loaded = || {
+        let mut was_loaded = false;
+        loop {
+            match events.recv_timeout(SOON).expect("it goes on") {
+                WorkerEvent::Loading { .. } => was_loaded = true,
+                WorkerEvent::Left { .. } => return was_loaded,
+                _ => {}
+            }
+        }
+    };
+    start(folder.path()).expect("it is its model");
+    assert!(was_loaded());
+    let refused = start(other.path()).expect_err("it is another model").to_string();
+    assert!(refused.contains("is not the model that rank 0 has"), "{refused}");
+    assert!(!was_loaded());
+    start(folder.path()).expect("it is its model");
+    assert!(!was_loaded(), "its weights were dropped");
+}
+
+#[test]
+fn a_worker_that_comes_back_as_another_is_named_and_not_used() {
+    let _turn = cpu();
+    let folder = with_layers("llama-f32", 4);
+    let budget = |size: u64| ThreadWorker::start_with(folder.path(), Key::default(), Some(size << 20));
+    let first = budget(64);
+    let proxy = Proxy::start(first.address);
+    let engine = Engine::start(folder.path(), &options(&[proxy.address]), |_, _| {}).expect("it is there");
+    let before = run(&engine, &prompts()[0], &greedy(20)).ids();
+    // A byte that is not among those which folders are compared by.
+    let changed = copied(folder.path());
+    let path = changed.path().join("model.safetensors");
+    let mut tensors = tensors::read(&path);
+    let (_, _, bytes) = tensors.get_mut("model.layers.3.mlp.down_proj.weight").expect("it has it");
+    bytes[0] ^= 1;
+    tensors::write(&path, &tensors);
+    let others = [
+        (budget(32), "has less memory than before"),
+        (
+            ThreadWorker::start_with(changed.path(), Key::default(), Some(64 << 20)),
+            "has other weights than before",
+        ),
+    ];
+    drop(first);
+    for (other, reason) in others {
+        proxy.lead_to(other.address);
+        let begun = Instant::now();
+        while !engine.outage().is_some_and(|it| it.contains("rank 1 (") && it.contains(reason)) {
+            assert!(begun.elapsed() < SOON, "{:?} instead of {reason}", engine.outage());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let refused =
+            engine.request(prompts()[0].clone(), &greedy(20)).expect_err("it is not used").to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    let again = budget(64);
+    proxy.lead_to(again.address);
+    wait_for(&engine);
+    assert_eq!(run(&engine, &prompts()[0], &greedy(20)).ids(), before);
 }

@@ -124,5 +124,6 @@ fn in_words(event: &WorkerEvent) -> String {
             format!("ready as rank {rank} of {ranks}: {what}, {}", size(*weight_bytes))
         }
         WorkerEvent::Left { reason } => format!("rank 0 is gone: {}", printable(reason)),
+        WorkerEvent::Refused { reason } => format!("not let in: {}", printable(reason)),
     }
 }

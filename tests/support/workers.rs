@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mlx_core::distributed::{Key, Worker, Workers};
+use mlx_core::distributed::{Key, Worker, WorkerEvent, Workers};
 use serde_json::{Value, json};
 
 use crate::{Dice, model_copy, tensors};
@@ -37,13 +37,26 @@ impl ThreadWorker {
     /// # Panics
     /// When no port is free.
     pub fn start_with(folder: &Path, key: Key, memory_budget: Option<u64>) -> Self {
+        Self::start_heard(folder, key, memory_budget, |_| {})
+    }
+
+    /// The same with a function that is called with each event on the worker's thread.
+    ///
+    /// # Panics
+    /// When no port is free.
+    pub fn start_heard(
+        folder: &Path,
+        key: Key,
+        memory_budget: Option<u64>,
+        hear: impl FnMut(WorkerEvent) + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (end, folder) = (Arc::new(AtomicBool::new(false)), folder.to_path_buf());
         let is_over = Arc::clone(&end);
         let work = move || {
             let worker = Worker::new(&folder, key, memory_budget, None);
-            worker.expect("the folder has a model").serve(listener, &is_over, |_| {}).expect("it serves");
+            worker.expect("the folder has a model").serve(listener, &is_over, hear).expect("it serves");
         };
         Self { address, end, thread: Some(std::thread::spawn(work)) }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::frame::{self, Decoded};
 
@@ -19,6 +19,9 @@ const HEARTBEATS: u32 = 5;
 
 /// Bytes that are read at once.
 const READ: usize = 256 << 10;
+
+/// What the buffer keeps for the next message at most.
+const KEPT: usize = 4 * READ;
 
 /// The other side's end of the line is the machine, so an error says what that one did: "closed the connection".
 pub(super) type Outcome<T> = Result<T, String>;
@@ -107,6 +110,9 @@ impl Connection {
             match frame::decode(&self.buffer, self.limit)? {
                 Decoded::Message(message, payload, length) => {
                     self.buffer.drain(..length);
+                    if self.buffer.capacity() > KEPT {
+                        self.buffer.shrink_to(READ);
+                    }
                     return Ok(Some((message, payload)));
                 }
                 Decoded::Heartbeat(length) => drop(self.buffer.drain(..length)),
@@ -131,6 +137,14 @@ impl Connection {
     pub(super) fn expect<T: DeserializeOwned>(&mut self, within: Duration) -> Outcome<(T, Vec<u8>)> {
         let until = Instant::now() + within;
         self.receive(until)?.ok_or_else(|| format!("did not answer within {:.0} s", within.as_secs_f64()))
+    }
+
+    /// Looks whether the other side, which has nothing to say now, is still there.
+    pub(super) fn look(&mut self) -> Outcome<()> {
+        match self.receive::<IgnoredAny>(Instant::now())? {
+            None => Ok(()),
+            Some(_) => Err("sent a message out of turn".into()),
+        }
     }
 
     /// Reads some of what there is, or waits for it; false if there was nothing.
@@ -259,7 +273,7 @@ mod tests {
     #[test]
     fn a_long_message_is_refused_before_the_key_was_proved() {
         let (mut connection, mut there) = pair(10 * MOMENT);
-        let frame = frame::encode(&"words", &vec![0; 1 << 20]).expect("it may be sent");
+        let frame = frame::encode(&"words", &vec![0; 4 << 20]).expect("it may be sent");
         there.write_all(&frame[..100]).expect("it is read");
         let (error, time) = error_and_time(|| connection.expect::<String>(10 * MOMENT));
         assert!(error.contains("too long") && time < 5 * MOMENT, "{error} after {time:?}");
@@ -267,7 +281,9 @@ mod tests {
         connection.trust(10 * MOMENT).expect("a thread");
         thread::spawn(move || there.write_all(&frame).map(|()| there));
         let (message, payload) = connection.expect::<String>(10 * MOMENT).expect("it has the key");
-        assert_eq!((message.as_str(), payload.len()), ("words", 1 << 20));
+        assert_eq!((message.as_str(), payload.len()), ("words", 4 << 20));
+        // Memory for the longest message is not kept for all time.
+        assert!(connection.buffer.capacity() <= KEPT, "{} bytes", connection.buffer.capacity());
     }
 
     #[test]

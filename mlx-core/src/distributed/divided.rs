@@ -7,12 +7,12 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::cache::{LayerKinds, SequenceState, Variant};
 use crate::error::Result;
-use crate::model::part;
+use crate::model::part::{self, Watch};
 use crate::model::{
     self, Decoder, DecoderConfig, Footprint, LayerBytes, LayerConfig, ModelPart, ModelSpec, VisionFootprint,
 };
 use crate::quantization::QuantizationConfig;
-use crate::weights::{Progress, Shard as ShardPlace, WeightPolicy, Weights};
+use crate::weights::{Shard as ShardPlace, WeightPolicy, Weights};
 
 /// How much of each tensor goes into [`Divided::identity`].
 const SAMPLE: usize = 64;
@@ -83,7 +83,8 @@ impl Divided {
         Share {
             part: ModelPart { layers: layers.clone(), has_ends },
             weight_bytes: ends + self.bytes.layers[layers.clone()].iter().sum::<u64>(),
-            footprint: Footprint::new(&self.config.of_layers(layers), self.bytes.float),
+            footprint: Footprint::new(&self.config.of_layers(layers), self.bytes.float)
+                .sent_on(self.spec.hidden_size),
         }
     }
 
@@ -134,13 +135,8 @@ impl Divided {
     }
 
     /// Loads a machine's part, with a place that of every layer which the machine of that place has.
-    pub(super) fn load(
-        &self,
-        part: &ModelPart,
-        place: Option<ShardPlace>,
-        progress: Progress,
-    ) -> Result<Decoder> {
-        part::load_part(&self.folder, part, place, self.policy, progress)
+    pub(super) fn load(&self, part: &ModelPart, place: Option<ShardPlace>, watch: Watch) -> Result<Decoder> {
+        part::load_part(&self.folder, part, place, self.policy, watch)
     }
 }
 

@@ -191,15 +191,19 @@ impl Holders for Fleet {
     }
 }
 
-/// Looks for workers that are away, then asks all of them: those that were there first may have gone meanwhile.
+/// Looks for all workers that are away, so that all load at the same time; gives the first error. Then asks all of them: those that were
+/// there first may have gone meanwhile.
 fn join_all(links: &mut [Link]) -> Result<(), String> {
+    let mut all = Ok(());
     for link in &mut *links {
-        match link.join() {
-            Ok(true) => {}
-            Ok(false) => return Err(format!("{} is loading its part of the model", link.name())),
-            Err(error) => return Err(format!("{} {error}", link.name())),
-        }
+        let one = match link.join() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("{} is loading its part of the model", link.name())),
+            Err(error) => Err(format!("{} {error}", link.name())),
+        };
+        all = all.and(one);
     }
+    all?;
     for link in links {
         link.ping().map_err(|error| format!("{} {error}", link.name()))?;
     }
@@ -208,4 +212,45 @@ fn join_all(links: &mut [Link]) -> Result<(), String> {
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distributed::fake_worker::{FakeWorker, SOON, asked_to_load, part, ready};
+
+    #[test]
+    fn workers_that_come_back_load_at_the_same_time() {
+        let (mut links, asked): (Vec<Link>, Vec<_>) = (1..=3)
+            .map(|rank| {
+                let mut is_first = true;
+                FakeWorker::start(rank, move |mut connection, found| {
+                    let part = asked_to_load(&mut connection);
+                    if std::mem::take(&mut is_first) {
+                        connection.send(&ready(), &[]).expect("rank 0 reads");
+                    }
+                    found.send(part).expect("the test waits");
+                    connection.trust(SOON).expect("a thread");
+                    // Until rank 0 leaves.
+                    connection.expect::<Request>(SOON).expect_err("rank 0 asks nothing");
+                })
+            })
+            .unzip();
+        for link in &mut links {
+            link.greet().expect("it is there");
+            link.load(&part()).expect("it reads");
+            link.wait(&part(), Instant::now() + SOON).expect("it is there").expect("it is ready");
+            link.leave();
+        }
+        let first = join_all(&mut links).expect_err("none is ready");
+        assert!(
+            first.starts_with("rank 1 ") && first.ends_with("is loading its part of the model"),
+            "{first}"
+        );
+        for asked in asked {
+            for _ in 0..2 {
+                assert_eq!(asked.recv_timeout(SOON), Ok(part()));
+            }
+        }
+    }
 }

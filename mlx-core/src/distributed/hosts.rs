@@ -72,8 +72,7 @@ impl Host {
             return Err(Error::file(path, format!("has {wrong:?} in envs, which is not NAME=VALUE")));
         }
         let host = |(rank, entry): (usize, &Entry)| {
-            Self::of(entry, &envs)
-                .ok_or_else(|| Error::file(path, format!("host {rank} has neither ips nor ssh")))
+            Self::of(entry, &envs).map_err(|message| Error::file(path, format!("host {rank} {message}")))
         };
         let hosts = entries.iter().enumerate().skip(1).map(host).collect::<Result<Vec<_>>>()?;
         for (place, host) in hosts.iter().enumerate() {
@@ -87,16 +86,21 @@ impl Host {
         Ok(hosts)
     }
 
-    fn of(entry: &Entry, envs: &[String]) -> Option<Self> {
-        let named = entry.ips.first().or(entry.ssh.as_ref()).filter(|name| !name.is_empty())?;
+    fn of(entry: &Entry, envs: &[String]) -> Result<Self, String> {
+        let named = entry.ips.first().or(entry.ssh.as_ref()).filter(|name| !name.is_empty());
+        let named = named.ok_or("has neither ips nor ssh")?;
         let is_v6 = named.matches(':').count() > 1;
         let with_port = named.rsplit_once(':').filter(|(host, _)| !is_v6 || host.ends_with(']'));
-        let (name, port) = with_port
-            .and_then(|(host, port)| Some((host, port.parse().ok()?)))
-            .unwrap_or((named.as_str(), PORT));
+        let (name, port) = match with_port {
+            None => (named.as_str(), PORT),
+            Some((host, port)) => match port.parse() {
+                Ok(port) if port > 0 && !host.is_empty() => (host, port),
+                _ => return Err(format!("is {named:?}, which is not NAME:PORT with a port from 1 to 65535")),
+            },
+        };
         let name = if is_v6 && !name.starts_with('[') { format!("[{name}]") } else { name.to_owned() };
         let bare = name.trim_matches(['[', ']']).to_owned();
-        Some(Self { ssh: entry.ssh.clone().unwrap_or(bare), name, port, envs: envs.to_vec() })
+        Ok(Self { ssh: entry.ssh.clone().unwrap_or(bare), name, port, envs: envs.to_vec() })
     }
 
     /// `NAME:PORT`.
@@ -138,6 +142,10 @@ mod tests {
             (r#"[{"ssh": "a"}]"#, "has 1 hosts"),
             (r#"[{"ssh": "a"}, {"ips": []}]"#, "host 1 has neither"),
             (r#"[{"ssh": "a"}, {"ssh": "b"}, {"ssh": "b"}]"#, "has b:32323 twice"),
+            (r#"[{"ssh": "a"}, {"ips": ["10.0.0.2:99999"]}]"#, "host 1 is \"10.0.0.2:99999\""),
+            (r#"[{"ssh": "a"}, {"ips": ["[fe80::1]:0"]}]"#, "host 1 is \"[fe80::1]:0\""),
+            (r#"[{"ssh": "a"}, {"ips": ["b:port"]}]"#, "host 1 is \"b:port\""),
+            (r#"[{"ssh": "a"}, {"ips": [":7"]}]"#, "host 1 is \":7\""),
             (r#"{"envs": ["A"], "hosts": [{"ssh": "a"}, {"ssh": "b"}]}"#, "\"A\" in envs"),
             (r#"{"envs": ["=A"], "hosts": [{"ssh": "a"}, {"ssh": "b"}]}"#, "\"=A\" in envs"),
         ] {

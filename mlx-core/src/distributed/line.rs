@@ -35,6 +35,11 @@ impl Line {
         self.with(|connection| connection.receive(until))
     }
 
+    /// Looks whether rank 0, which waits for an answer, is still there.
+    pub(super) fn look(&self) -> Outcome<()> {
+        self.with(Connection::look)
+    }
+
     /// Answers with numbers behind the message.
     pub(super) fn send(&self, reply: &Reply, payload: &[u8]) -> Outcome<()> {
         self.with(|connection| connection.send(reply, payload))

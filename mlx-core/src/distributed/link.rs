@@ -1,6 +1,6 @@
 //! Rank 0's end of the connection to a worker.
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Outcome, REPLY_TIMEOUT};
@@ -36,6 +36,8 @@ impl Refusal {
 /// A worker, by its address.
 pub(super) struct Link {
     address: String,
+    /// What the address was resolved to.
+    resolved: Vec<SocketAddr>,
     rank: usize,
     key: Key,
     silence: Duration,
@@ -51,6 +53,8 @@ enum State {
         connection: Connection,
         /// When it last said how far it is.
         heard: Instant,
+        /// The bytes that it has read, and all.
+        read: Option<[u64; 2]>,
     },
     Ready(Connection),
 }
@@ -59,15 +63,19 @@ impl Link {
     /// A worker that was not asked for anything yet.
     pub(super) fn new(address: &str, rank: usize, key: &Key, silence: Duration) -> Self {
         let (address, key) = (address.to_owned(), key.clone());
-        Self { address, rank, key, silence, part: None, state: State::Away }
+        Self { address, resolved: Vec::new(), rank, key, silence, part: None, state: State::Away }
     }
 
-    /// Connects to the first of its addresses that can be reached.
-    fn connect(&self) -> Outcome<TcpStream> {
-        let addresses = self.address.to_socket_addrs();
+    /// Connects to the first of its addresses that can be reached. They are looked up until it was ready once: that may take long, and
+    /// later an engine with other work waits for it.
+    fn connect(&mut self) -> Outcome<TcpStream> {
+        if self.part.is_none() {
+            let found = self.address.to_socket_addrs().map_err(|error| format!("has no address: {error}"))?;
+            self.resolved = found.collect();
+        }
         let mut error = "has no address".to_owned();
-        for address in addresses.map_err(|error| format!("has no address: {error}"))? {
-            match TcpStream::connect_timeout(&address, GREETING) {
+        for address in &self.resolved {
+            match TcpStream::connect_timeout(address, GREETING) {
                 Ok(stream) => return Ok(stream),
                 Err(why) => error = format!("cannot be reached: {why}; is `mlx worker` running there?"),
             }
@@ -105,7 +113,7 @@ impl Link {
                     return Err(Refusal::lasting("has another key".into()));
                 }
                 connection.trust(self.silence)?;
-                self.state = State::Loading { connection, heard: Instant::now() };
+                self.state = State::Loading { connection, heard: Instant::now(), read: None };
                 Ok(budget)
             }
             other => Err(refusal(other)),
@@ -122,7 +130,7 @@ impl Link {
 
     /// Waits until it is ready, or until then.
     fn look(&mut self, until: Instant) -> Result<Option<Loaded>, Refusal> {
-        let State::Loading { connection, heard } = &mut self.state else {
+        let State::Loading { connection, heard, read } = &mut self.state else {
             return Err("is away".to_owned().into());
         };
         loop {
@@ -134,7 +142,9 @@ impl Link {
                     return Err(Refusal::lasting(message));
                 }
                 None => return Ok(None),
-                Some((Reply::Loading { .. }, _)) => *heard = Instant::now(),
+                Some((Reply::Loading { read: bytes, total }, _)) => {
+                    (*heard, *read) = (Instant::now(), Some([bytes, total]));
+                }
                 Some((Reply::Ready(loaded), _)) => return Ok(Some(loaded)),
                 Some((other, _)) => return Err(refusal(other)),
             }
@@ -149,6 +159,20 @@ impl Link {
             self.become_ready();
         }
         Ok(found)
+    }
+
+    /// The bytes that it has read of its part, and all, while it loads.
+    pub(super) fn read(&self) -> Option<[u64; 2]> {
+        match &self.state {
+            State::Loading { read, .. } => *read,
+            State::Away | State::Ready(_) => None,
+        }
+    }
+
+    /// Looks whether it, which is ready and was asked nothing, is still there.
+    pub(super) fn look_idle(&mut self) -> Outcome<()> {
+        let State::Ready(connection) = &mut self.state else { return Err("is away".into()) };
+        connection.look()
     }
 
     fn become_ready(&mut self) {
@@ -210,7 +234,8 @@ impl Link {
         self.state = State::Away;
     }
 
-    /// Looks for it after it was away; false if it is still loading. Takes a few seconds at most.
+    /// Looks for it after it was away; false if it is still loading. Each of its addresses may take 3 s, and so may each of two steps of the
+    /// greeting.
     pub(super) fn join(&mut self) -> Outcome<bool> {
         if let State::Ready(_) = self.state {
             return Ok(true);
@@ -235,5 +260,28 @@ fn refusal(reply: Reply) -> Refusal {
         Reply::Refused { message, busy } => Refusal { message, is_passing: busy },
         Reply::Failed { message } => Refusal::lasting(message),
         _ => Refusal::lasting("sent an answer that makes no sense".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::distributed::fake_worker::FakeWorker;
+
+    #[test]
+    fn a_worker_of_another_version_is_refused_for_good() {
+        for (protocol, version) in [(PROTOCOL, "0.0.0"), (PROTOCOL + 1, VERSION)] {
+            let worker = FakeWorker::listen();
+            let mut link = worker.link(1);
+            let hello = thread::spawn(move || worker.hello(protocol, version));
+            let refusal = link.greet().expect_err("it is another version");
+            assert!(!refusal.is_passing);
+            let message = refusal.message;
+            assert!(message.contains(&format!("runs version {version} (protocol {protocol})")), "{message}");
+            assert!(message.contains("install the same version"), "{message}");
+            hello.join().expect("it says so");
+        }
     }
 }

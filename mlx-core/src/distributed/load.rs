@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use super::divided::{Divided, widest};
 use super::fleet::Fleet;
 use super::link::{Link, Refusal};
-use super::message::{Loaded, Part};
+use super::loading::{Loading, failed};
+use super::message::Part;
 use super::parallel::Parallel;
 use super::pipeline::PipelineModel;
 use super::plan;
 use super::tensor::{Sums, TensorModel};
 use super::workers::Workers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::Model;
 use crate::weights::{Exchange, Progress, Shard, WeightPolicy};
 
@@ -49,27 +50,16 @@ pub(crate) fn load(
         keep_packed: policy.keep_packed,
     });
     let parts: Vec<Part> = parts.collect();
-    for (link, part) in links.iter_mut().zip(&parts) {
-        link.load(part).map_err(|message| failed(link, &message))?;
-    }
-    // A refusal comes at once.
-    let mut loaded: Vec<Option<Loaded>> = Vec::new();
-    for (link, part) in links.iter_mut().zip(&parts) {
-        loaded
-            .push(link.wait(part, Instant::now() + RETRY).map_err(|refusal| failed(link, &refusal.message))?);
-    }
+    let mut loading = Loading::begin(&mut links, &parts)?;
     let sums = Arc::new(Sums::default());
     let shard = || Shard { rank: 0, ranks: shares.len(), exchange: Arc::clone(&sums) as Arc<dyn Exchange> };
     let shard = (workers.parallel == Parallel::Tensor).then(shard);
-    let local = divided.load(&shares[0].part, shard, progress)?;
-    let mut ready = Vec::new();
-    for ((link, part), mut known) in links.iter_mut().zip(&parts).zip(loaded) {
-        while known.is_none() {
-            let until = Instant::now() + workers.silence;
-            known = link.wait(part, until).map_err(|refusal| failed(link, &refusal.message))?;
-        }
-        ready.extend(known);
-    }
+    let watch = &mut |read, total| {
+        progress(read, total);
+        loading.look_sometimes()
+    };
+    let local = divided.load(&shares[0].part, shard, watch)?;
+    let ready = loading.wait()?;
     let (fleet, footprint) = (Fleet::new(links), widest(&shares).unwrap_or(divided.spec().footprint));
     Ok(match workers.parallel {
         Parallel::Tensor => Box::new(TensorModel::new(divided, (local, &sums), footprint, fleet, &ready)),
@@ -82,18 +72,18 @@ pub(crate) fn load(
 
 /// Greets a worker, which may come up only now.
 fn greet(link: &mut Link, until: Instant) -> Result<u64> {
+    let mut was_reported = false;
     loop {
         match link.greet() {
             Ok(budget) => return Ok(budget),
             Err(Refusal { is_passing: true, message }) if Instant::now() < until => {
-                tracing::debug!(worker = link.name(), message, "a worker is waited for");
+                if !std::mem::replace(&mut was_reported, true) {
+                    let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
+                    tracing::warn!("{} {message}; it is waited for up to {seconds:.0} s", link.name());
+                }
                 std::thread::sleep(RETRY);
             }
             Err(refusal) => return Err(failed(link, &refusal.message)),
         }
     }
-}
-
-fn failed(link: &Link, message: &str) -> Error {
-    Error::Distributed(format!("{} {message}", link.name()))
 }

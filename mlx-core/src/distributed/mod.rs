@@ -3,13 +3,17 @@
 
 mod connection;
 mod divided;
+#[cfg(test)]
+mod fake_worker;
 mod fleet;
 mod frame;
+mod greeting;
 mod hosts;
 mod key;
 mod line;
 mod link;
 mod load;
+mod loading;
 mod message;
 mod parallel;
 mod pass;

@@ -96,12 +96,12 @@ pub(crate) fn plan(
     spec.room_elsewhere = shares[1..].iter().map(room).zip(1..).min();
     let hidden_bytes = divided.spec().hidden_size as u64 * divided.float_bytes();
     let vision = divided.vision();
-    // To each machine and back, one after the other; or to all at once, and for each sum back and to them again.
+    // To each machine and back, one after the other; or to all at once, for each sum back and to them again, and back at the end.
     let (crossings, token_bytes) = match parallel {
         Parallel::Pipeline => (2 * (ranks - 1), 2 * (ranks as u64 - 1) * hidden_bytes),
         Parallel::Tensor => {
             let (sums, bytes) = divided.sums();
-            (1 + 2 * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
+            (2 + 2 * sums, (ranks as u64 - 1) * (hidden_bytes + 2 * bytes))
         }
     };
     Ok(Plan { parallel, shares, crossings, hidden_bytes, token_bytes, spec, vision })

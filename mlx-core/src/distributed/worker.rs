@@ -1,21 +1,21 @@
 //! A worker: it waits for rank 0, loads the part that rank 0 names, and runs it until rank 0 leaves. Its weights stay; states go with
 //! the connection.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, Outcome};
+use super::connection::Outcome;
 use super::divided::{Divided, Share};
-use super::key::{Key, are_equal, nonce};
+use super::greeting::{Caller, Greeter};
+use super::key::Key;
 use super::line::Line;
-use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
+use super::message::{Loaded, Part, Reply, Request};
 use super::parallel::Parallel;
 use super::stage::Stage;
-use super::workers::TIMEOUT_RANGE;
 use crate::array;
 use crate::backend::{Backend, default_memory_budget};
 use crate::error::{Error, Result};
@@ -25,9 +25,6 @@ use crate::human_bytes::size;
 use crate::model::Model;
 use crate::weights::{Exchange, Shard, WeightPolicy};
 use crate::wired::Wired;
-
-/// How long each step of the greeting may take.
-const GREETING: Duration = Duration::from_secs(5);
 
 /// How long a worker listens before it looks whether it is to end.
 const TURN: Duration = Duration::from_millis(100);
@@ -63,9 +60,14 @@ pub enum WorkerEvent {
         /// Bytes of the weights on the device.
         weight_bytes: u64,
     },
-    /// Rank 0 has left, or was sent away: why.
+    /// Rank 0 has left, or was sent away after it had come.
     Left {
         /// Why.
+        reason: String,
+    },
+    /// A connection was closed whose other side has not proved that it is a rank 0 which this worker can work with.
+    Refused {
+        /// Its address, and why.
         reason: String,
     },
 }
@@ -73,7 +75,7 @@ pub enum WorkerEvent {
 /// A worker of a model in a folder.
 pub struct Worker {
     folder: PathBuf,
-    key: Key,
+    greeter: Arc<Greeter>,
     budget: u64,
     backend: Backend,
     /// What was loaded, and the layers.
@@ -100,7 +102,7 @@ impl Worker {
         let wired = Wired::hold(budget - freed(budget));
         Ok(Self {
             folder: folder.to_path_buf(),
-            key,
+            greeter: Arc::new(Greeter::new(key, budget)),
             budget,
             backend,
             loaded: None,
@@ -118,41 +120,46 @@ impl Worker {
     ) -> Result<()> {
         let cannot =
             |error: std::io::Error| Error::Distributed(format!("connections cannot be taken: {error}"));
-        let (found, streams) = sync_channel(1);
-        let (is_busy, is_over) = (Arc::new(AtomicBool::new(false)), Arc::clone(end));
-        let busy = Arc::clone(&is_busy);
+        let (found, callers) = channel();
+        let (greeter, is_over) = (Arc::clone(&self.greeter), Arc::clone(end));
         listener.set_nonblocking(true).map_err(cannot)?;
-        let accept = move || accept(&listener, &found, &busy, &is_over);
+        let accept = move || greeter.serve(&listener, &found, &is_over);
         std::thread::Builder::new().name("accept".into()).spawn(accept).map_err(cannot)?;
         while !end.load(Ordering::Relaxed) {
-            let Ok(stream) = streams.recv_timeout(TURN) else { continue };
-            let reason = self.work_for(stream, end, &mut tell);
-            self.line.hang_up();
-            if let Some((.., stage)) = &mut self.loaded {
-                stage.clear();
+            match callers.recv_timeout(TURN) {
+                Ok(Caller::RankZero(connection, from)) => {
+                    tell(WorkerEvent::Joined { from: from.clone() });
+                    self.line.connect(connection);
+                    let reason = self.work_for(&from, &callers, end, &mut tell);
+                    self.line.hang_up();
+                    if let Some((.., stage)) = &mut self.loaded {
+                        stage.clear();
+                    }
+                    tell(WorkerEvent::Left { reason });
+                    self.greeter.let_next_in();
+                }
+                Ok(Caller::Refused(reason)) => tell(WorkerEvent::Refused { reason }),
+                Err(_) => {}
             }
-            tell(WorkerEvent::Left { reason });
-            is_busy.store(false, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Works for one rank 0 until it leaves; gives the reason.
+    /// Works for the rank 0 at the other end of the line until it leaves; gives the reason.
     fn work_for(
         &mut self,
-        stream: TcpStream,
+        from: &str,
+        callers: &Receiver<Caller>,
         end: &AtomicBool,
         tell: &mut impl FnMut(WorkerEvent),
     ) -> String {
-        let from = stream.peer_addr().map_or_else(|_| "an unknown address".into(), |it| it.to_string());
-        match self.greet(stream) {
-            Ok(connection) => self.line.connect(connection),
-            Err(error) => return format!("{from} {error}"),
-        }
-        tell(WorkerEvent::Joined { from: from.clone() });
         loop {
             if end.load(Ordering::Relaxed) {
                 return "this worker ends".into();
+            }
+            // None is let in beside this one.
+            while let Ok(Caller::Refused(reason)) = callers.try_recv() {
+                tell(WorkerEvent::Refused { reason });
             }
             let outcome = match self.line.receive(Instant::now() + TURN) {
                 Ok(None) => continue,
@@ -166,43 +173,21 @@ impl Worker {
         }
     }
 
-    /// Lets rank 0 in if it has the key and the version.
-    fn greet(&self, stream: TcpStream) -> Outcome<Connection> {
-        stream.set_nonblocking(false).map_err(|error| error.to_string())?;
-        let mut connection = Connection::new(stream, GREETING)?;
-        let ours = nonce()?;
-        let hello = Reply::Hello { protocol: PROTOCOL, version: VERSION.to_owned(), nonce: ours.clone() };
-        connection.send(&hello, &[])?;
-        let (request, _) = connection.expect(GREETING)?;
-        let Request::Join { protocol, version, nonce: theirs, proof, silence } = request else {
-            return refuse(&connection, "did not greet");
-        };
-        if protocol != PROTOCOL || version != VERSION {
-            return refuse(
-                &connection,
-                &format!(
-                    "is version {version} (protocol {protocol}), and the worker is {VERSION} (protocol {PROTOCOL}); install the same version"
-                ),
-            );
-        }
-        if !are_equal(&proof, &self.key.proof("rank 0", [&ours, &theirs])) {
-            return refuse(&connection, "does not accept the key: give both sides the same key file");
-        }
-        let proof = self.key.proof("worker", [&ours, &theirs]);
-        connection.send(&Reply::Welcome { proof, budget: self.budget }, &[])?;
-        let (least, most) = TIMEOUT_RANGE.into_inner();
-        connection.trust(Duration::from_millis(silence).clamp(least, most))?;
-        Ok(connection)
-    }
-
     /// Loads a part, unless it is there.
     fn load(&mut self, part: &Part, tell: &mut impl FnMut(WorkerEvent)) -> Outcome<()> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.0 != *part) {
-            // Two parts would not fit.
-            self.loaded = None;
-            match self.read(part, tell) {
+            let found = self.survey(part).and_then(|(divided, own)| {
+                // Two parts would not fit. One that is refused leaves what is there.
+                self.loaded = None;
+                self.read(part, &divided, &own, tell)
+            });
+            match found {
                 Ok((loaded, stage)) => self.loaded = Some((part.clone(), loaded, stage)),
-                Err(error) => return self.refuse(&format!("cannot load its part: {error}")),
+                Err(error) => {
+                    // It may be that rank 0 has gone.
+                    self.line.look()?;
+                    return self.refuse(&format!("cannot load its part: {error}"));
+                }
             }
         }
         let Some((_, loaded, _)) = &self.loaded else { return Err("has no part".into()) };
@@ -212,7 +197,8 @@ impl Worker {
         self.line.send(&Reply::Ready(loaded.clone()), &[])
     }
 
-    fn read(&self, part: &Part, tell: &mut impl FnMut(WorkerEvent)) -> Result<(Loaded, Stage)> {
+    /// What a part is, if it is of the model that is here and fits.
+    fn survey(&self, part: &Part) -> Result<(Divided, Share)> {
         let Part { floats, keep_packed, .. } = *part;
         let policy = WeightPolicy { floats, keep_packed, backend: self.backend };
         let divided = Divided::open(&self.folder, policy)?;
@@ -221,28 +207,47 @@ impl Worker {
             return Err(Error::file(&self.folder, message));
         }
         let own = share_of(&divided, part)?;
-        let (room, weights) = (self.budget - freed(self.budget), own.weight_bytes);
-        if weights >= room {
-            let message = format!("is {}; {} take {}", size(self.budget), in_words(part), size(weights));
+        if own.weight_bytes >= self.room() {
+            let (budget, weights) = (size(self.budget), size(own.weight_bytes));
+            let message = format!("is {budget}; {} take {weights}", in_words(part));
             return Err(Error::option("memory_budget", message));
         }
-        let mut told = Instant::now();
-        let progress = &mut |read, total| {
-            if told.elapsed() > REPORT {
-                told = Instant::now();
-                tell(WorkerEvent::Loading { read, total });
-                // If rank 0 has gone, the next message meets it.
-                self.line.send(&Reply::Loading { read, total }, &[]).ok();
+        Ok((divided, own))
+    }
+
+    /// The bytes that weights and all beside them may take.
+    fn room(&self) -> u64 {
+        self.budget - freed(self.budget)
+    }
+
+    fn read(
+        &self,
+        part: &Part,
+        divided: &Divided,
+        own: &Share,
+        tell: &mut impl FnMut(WorkerEvent),
+    ) -> Result<(Loaded, Stage)> {
+        let mut reported: Option<Instant> = None;
+        let watch = &mut |read, total| {
+            if reported.is_some_and(|it| it.elapsed() < REPORT) {
+                return Ok(());
             }
+            reported = Some(Instant::now());
+            tell(WorkerEvent::Loading { read, total });
+            // A rank 0 that has gone would keep this worker from the next one.
+            let is_there =
+                self.line.send(&Reply::Loading { read, total }, &[]).and_then(|()| self.line.look());
+            is_there.map_err(|message| Error::Distributed(format!("rank 0 {message}")))
         };
         let exchange = Arc::clone(&self.line) as Arc<dyn Exchange>;
         let shard = || Shard { rank: part.rank, ranks: part.ranks, exchange };
         let shard = (part.parallel == Parallel::Tensor).then(shard);
-        let decoder = divided.load(&own.part, shard, progress)?;
+        let decoder = divided.load(&own.part, shard, watch)?;
         let spec = decoder.spec();
         let weight_bytes = spec.weight_bytes;
         let fingerprint = format!("{:032x}", spec.fingerprint);
-        let loaded = Loaded { weight_bytes, room: room.saturating_sub(weight_bytes), fingerprint };
+        let room = self.room().saturating_sub(weight_bytes);
+        let loaded = Loaded { weight_bytes, room, fingerprint };
         Ok((loaded, Stage::new(decoder, part.layers.clone())))
     }
 
@@ -278,30 +283,5 @@ fn in_words(part: &Part) -> String {
     match part.parallel {
         Parallel::Pipeline => format!("layers {} to {}", part.layers.start, part.layers.end - 1),
         Parallel::Tensor => format!("its parts of {} layers", part.layers.len()),
-    }
-}
-
-/// Sends away who has not been let in.
-fn refuse<T>(connection: &Connection, message: &str) -> Outcome<T> {
-    connection.send(&Reply::Refused { message: message.to_owned(), busy: false }, &[]).ok();
-    Err(format!("was sent away: {message}"))
-}
-
-/// Takes connections and hands over one at a time; the others learn that there is one already.
-fn accept(listener: &TcpListener, found: &SyncSender<TcpStream>, is_busy: &AtomicBool, is_over: &AtomicBool) {
-    while !is_over.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, _)) if is_busy.swap(true, Ordering::AcqRel) => {
-                let Ok(connection) = Connection::new(stream, REPORT) else { continue };
-                let message = "works for another rank 0 already".to_owned();
-                connection.send(&Reply::Refused { message, busy: true }, &[]).ok();
-            }
-            Ok((stream, _)) => {
-                if found.send(stream).is_err() {
-                    return;
-                }
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The one decoder. A family is a [`DecoderConfig`], never a decoder of its own.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use mlx_rs::ops::add;
@@ -36,8 +37,8 @@ pub(crate) struct Decoder {
 enum Parts<'a> {
     /// All layers with what is around them.
     Whole,
-    /// One of several machines' part.
-    Some(&'a ModelPart),
+    /// One of several machines' part. An error that is there before a layer ends loading.
+    Some(&'a ModelPart, &'a RefCell<Option<Error>>),
     /// The head that predicts the token after the next one.
     Head(&'a MtpNames),
 }
@@ -49,12 +50,13 @@ impl Decoder {
         Self::take(family, config, weights, &Parts::Whole)
     }
 
-    /// The same for one of several machines. Sharded weights are cut.
+    /// The same for one of several machines, until there is an error in `end`. Sharded weights are cut.
     pub(crate) fn load_part(
         family: &str,
         mut config: DecoderConfig,
         mut weights: Weights,
         part: &ModelPart,
+        end: &RefCell<Option<Error>>,
     ) -> Result<Self> {
         config.prepare(&mut weights)?;
         config.expect_divisible(family)?;
@@ -64,7 +66,7 @@ impl Decoder {
             config = shared;
         }
         keep_part(&mut weights, part, config.layers.len());
-        Self::take(family, config.of_layers(&part.layers), weights, &Parts::Some(part))
+        Self::take(family, config.of_layers(&part.layers), weights, &Parts::Some(part, end))
     }
 
     /// The head of the same weights that predicts the token after the next one, if they have one. It reads
@@ -83,15 +85,20 @@ impl Decoder {
     fn take(family: &str, config: DecoderConfig, mut weights: Weights, parts: &Parts) -> Result<Self> {
         let dtype = weights.dtype();
         let ends = match parts {
-            Parts::Some(part) if !part.has_ends => None,
+            Parts::Some(part, _) if !part.has_ends => None,
             Parts::Head(names) => Some(Ends::load(&mut weights, &config, Some(names))?),
             _ => Some(Ends::load(&mut weights, &config, None)?),
         };
         let blocks = (config.layers.iter().enumerate())
             .map(|(index, layer)| {
+                if let Parts::Some(_, end) = parts
+                    && let Some(error) = end.take()
+                {
+                    return Err(error);
+                }
                 let name = match parts {
                     Parts::Whole => format!("model.layers.{index}"),
-                    Parts::Some(part) => format!("model.layers.{}", part.layers.start + index),
+                    Parts::Some(part, _) => format!("model.layers.{}", part.layers.start + index),
                     Parts::Head(names) => names.block.clone(),
                 };
                 Block::load(&mut weights, &name, &config, layer)

@@ -144,10 +144,18 @@ impl Footprint {
         Self { bytes_per_row: self.bytes_per_row + self.bytes_per_row * 4 / self.size, ..self }
     }
 
-    /// The same where hidden states of this width of so many machines are added up.
+    /// The same where hidden states of this width are sent to another machine and come back: those that were sent, what is read from the
+    /// connection, which grows to twice of it, and the message that is made of that.
+    pub(crate) fn sent_on(self, hidden: usize) -> Self {
+        let crossing = 4 * hidden as u64 * self.size;
+        Self { bytes_per_row: self.bytes_per_row + crossing, ..self }
+    }
+
+    /// The same where hidden states of this width of so many machines are added up: those of the pass that were sent, the parts of all, and
+    /// their sum in f32 and in the model's type.
     pub(crate) fn adding_up(self, hidden: usize, ranks: usize) -> Self {
-        let sums = (ranks + 3) as u64 * hidden as u64 * self.size;
-        Self { bytes_per_row: self.bytes_per_row + sums, ..self }
+        let per_number = (ranks + 2) as u64 * self.size + 4;
+        Self { bytes_per_row: self.bytes_per_row + hidden as u64 * per_number, ..self }
     }
 
     /// The same for a head that reads the hidden states, of this width, of up to `rows` positions that another model computed: they lie in

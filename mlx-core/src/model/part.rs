@@ -1,5 +1,6 @@
 //! Models that are divided among machines: what the parts take, and loading one.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use super::config::DecoderConfig;
@@ -7,7 +8,7 @@ use super::decoder::Decoder;
 use super::layer_range::{LayerBytes, ModelPart};
 use super::{ModelSpec, open};
 use crate::error::Result;
-use crate::weights::{Progress, Shard, WeightPolicy, Weights};
+use crate::weights::{Shard, WeightPolicy, Weights};
 
 /// A model that is to be divided among machines, from the headers of the files in `folder`: what it is as a whole, its config, and what
 /// its layers and the rest take.
@@ -23,17 +24,28 @@ pub(crate) fn survey_layers(
     Ok((ModelSpec::new(&family, &config, &weights.survey().0), config, bytes))
 }
 
+/// Called with the bytes read so far and the total. An error ends loading before the next layer.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
+
 /// Loads a part of the model in `folder`, with a `shard` that of every layer which that machine has.
 pub(crate) fn load_part(
     folder: &Path,
     part: &ModelPart,
     shard: Option<Shard>,
     policy: WeightPolicy,
-    progress: Progress,
+    watch: Watch,
 ) -> Result<Decoder> {
+    let end = RefCell::new(None);
+    let progress = &mut |read, total| {
+        if end.borrow().is_none() {
+            end.replace(watch(read, total).err());
+        }
+    };
     let (family, config, weights) = open(folder, policy, progress)?;
     let weights = shard.into_iter().fold(weights, Weights::sharded);
-    Decoder::load_part(&family, config, weights, part)
+    let decoder = Decoder::load_part(&family, config, weights, part, &end)?;
+    // After the last layer, too.
+    end.into_inner().map_or(Ok(decoder), Err)
 }
 
 /// What [`load_part`] would load of every layer for `rank` of `ranks` machines, from the headers of the files: its config, and its bytes.

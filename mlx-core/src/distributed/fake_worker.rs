@@ -1,0 +1,97 @@
+//! A worker for tests of rank 0: it greets as workers do and then says what a test lets it say.
+
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::key::Key;
+use super::link::Link;
+use super::message::{Loaded, PROTOCOL, Part, Reply, Request, VERSION};
+use super::parallel::Parallel;
+use crate::weights::FloatPolicy;
+
+/// After how long without a word it and rank 0 give each other up.
+pub(super) const SILENCE: Duration = Duration::from_millis(500);
+
+/// Within this time everything here happens.
+pub(super) const SOON: Duration = Duration::from_secs(10);
+
+const NONCE: &str = "00112233445566778899aabbccddeeff";
+
+/// Where a fake worker listens.
+pub(super) struct FakeWorker(TcpListener);
+
+impl FakeWorker {
+    /// At a free port.
+    pub(super) fn listen() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").expect("a free port"))
+    }
+
+    /// Runs `work` for each rank 0 that comes; what it gives to the sender comes out of the receiver. And rank 0's end.
+    pub(super) fn start<T: Send + 'static>(
+        rank: usize,
+        mut work: impl FnMut(Connection, &Sender<T>) + Send + 'static,
+    ) -> (Link, Receiver<T>) {
+        let (worker, (found, all)) = (Self::listen(), channel());
+        let link = worker.link(rank);
+        thread::spawn(move || {
+            loop {
+                work(worker.welcome(), &found);
+            }
+        });
+        (link, all)
+    }
+
+    /// Rank 0's end of it.
+    pub(super) fn link(&self, rank: usize) -> Link {
+        let address = self.0.local_addr().expect("it is bound").to_string();
+        Link::new(&address, rank, &Key::default(), SILENCE)
+    }
+
+    /// Says of which version it is.
+    pub(super) fn hello(&self, protocol: u32, version: &str) -> Connection {
+        let (stream, _) = self.0.accept().expect("rank 0 comes");
+        let connection = Connection::new(stream, SOON).expect("a socket");
+        let hello = Reply::Hello { protocol, version: version.to_owned(), nonce: NONCE.to_owned() };
+        connection.send(&hello, &[]).expect("rank 0 reads");
+        connection
+    }
+
+    /// Greets as a worker does.
+    fn welcome(&self) -> Connection {
+        let mut connection = self.hello(PROTOCOL, VERSION);
+        let (request, _) = connection.expect(SOON).expect("rank 0 greets");
+        let Request::Join { nonce, .. } = request else { panic!("{request:?}") };
+        let proof = Key::default().proof("worker", [NONCE, &nonce]);
+        connection.send(&Reply::Welcome { proof, budget: 1 << 30 }, &[]).expect("rank 0 reads");
+        connection
+    }
+}
+
+/// Waits for the question to load a part.
+pub(super) fn asked_to_load(connection: &mut Connection) -> Part {
+    match connection.expect(SOON).expect("rank 0 asks").0 {
+        Request::Load(part) => part,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A part.
+pub(super) fn part() -> Part {
+    Part {
+        identity: "0".into(),
+        rank: 1,
+        ranks: 2,
+        parallel: Parallel::Pipeline,
+        layers: 1..2,
+        floats: FloatPolicy::Checkpoint,
+        keep_packed: true,
+    }
+}
+
+/// What is said of it once it is loaded.
+pub(super) fn ready() -> Reply {
+    Reply::Ready(Loaded { weight_bytes: 1, room: 1, fingerprint: "0".into() })
+}
