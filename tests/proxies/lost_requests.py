@@ -71,28 +71,33 @@ def known_answers(replica, count, length):
 def clients(kind, replicas):
     killed, drained, _ = replicas.all
     answers = known_answers(killed, 16, 24)
-    lost, seen, done, lock = [], [], [0], threading.Lock()
+    lost, seen, done, lock = [], [], [0] * CLIENTS, threading.Lock()
 
     def client(number):
         for count in range(REQUESTS):
             body, text = answers[(number + count) % len(answers)]
             asked = ask(proxy.port, body | {"stream": (number + count) % 2 == 0}, f"client-{number}")
             with lock:
-                done[0] += 1
+                done[number] += 1
                 seen.append(asked)
                 if asked.text != text or not asked.is_same:
                     lost.append((body, asked))
 
     def wait_for_more():
-        count = done[0] + CLIENTS
-        wait_until(lambda: done[0] >= count, f"{count} requests are done", 300)
+        count = sum(done) + CLIENTS
+        wait_until(lambda: sum(done) >= count, f"{count} requests are done", 300)
+
+    def wait_for_each():
+        before = list(done)
+        have_all = lambda: all(now > then or now == REQUESTS for now, then in zip(done, before, strict=True))
+        wait_until(have_all, "each client has an answer to what it had asked", 300)
 
     with Proxy(kind, replicas.all) as proxy, ThreadPoolExecutor(CLIENTS) as pool:
         running = [pool.submit(client, number) for number in range(CLIENTS)]
         wait_for_more()
         killed.kill()
-        # Long enough that every client has noticed.
-        wait_for_more()
+        # What breaks later is not of the kill.
+        wait_for_each()
         end_of_kill = time.monotonic()
         status = drained.drain()
         wait_for_more()
