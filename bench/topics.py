@@ -196,10 +196,9 @@ def weights(kit, name, size):
 
 
 def throughput_in_4_bits(kit, model):
-    """Many sequences with packed weights. mlx-lm takes more than a quarter of an hour for this load, so its prompts and answers are of 16 tokens."""
+    """Many sequences with packed weights. mlx-lm takes more than a quarter of an hour for eight of them."""
     load = kit.converted(model, "4 bits", ROOT / "target/release/mlx-bench", "throughput", "{model}", "8,16")
-    theirs = kit.converted(model, "4 bits", kit.python, PEERS / "mlx_lm_throughput.py", "{model}", "8,16", 16, 16)
-    contestants = [Contestant("ours", load), Contestant("ours again", load), Contestant("mlx-lm, same BLAS, 16 tokens", theirs, kit.same_blas())]
+    contestants = [Contestant("ours", load), Contestant("ours again", load)]
     return Topic("throughput-4-bits", "Many sequences at once, weights in 4 bits", contestants, turns=2)
 
 

@@ -1,4 +1,4 @@
-"""mlx-lm's BatchGenerator on the load of bench/src/throughput.rs: `mlx_lm_throughput.py MODEL STREAMS,... [PROMPT TOKENS]`."""
+"""mlx-lm's BatchGenerator on the load of bench/src/throughput.rs: `mlx_lm_throughput.py MODEL STREAMS,...`."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from load import prompt, report
 from mlx_lm import load
 from mlx_lm.generate import BatchGenerator
 
-PROMPT, TOKENS = map(int, sys.argv[3:] or (64, 128))
+PROMPT, TOKENS = 64, 128
 
 
 def run(model, vocabulary, sequences):
