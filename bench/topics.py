@@ -184,15 +184,36 @@ def single(kit, model, name):
     return Topic(name, f"One stream, {model.name}", contestants, derive=shares_of_the_roof(model))
 
 
+# Bits of a weight with its share of scales and biases.
+BITS = {"f32": 32, "bf16": 16, "f16": 16, "8 bits": 8.5, "6 bits": 6.5, "4 bits": 4.5, "3 bits": 3.5, "2 bits": 2.5, "mxfp4": 4.25, "mxfp8": 8.25}
+BITS_OF_LLAMA_CPP = {"F32": 32, "BF16": 16, "F16": 16, "Q8_0": 8.5, "Q6_K": 6.5625, "Q4_0": 4.5}
+
+
+def shares_of_reading(folder):
+    """The bytes of weights that an answer reads in a second, as a share of what a program gets that only reads."""
+
+    def derive(results):
+        read = results.of("the machine", "reading, GB/s")
+        for name in results.names():
+            bits = BITS.get(name.removesuffix(" again")) or BITS_OF_LLAMA_CPP.get(name.removeprefix("llama.cpp "))
+            for tokens, most in zip(results.of(name, "answer of 128, tok/s"), read):
+                results.add(name, {"answer, share of reading": tokens * weight_bytes(folder) / 32 * bits / 1e9 / most})
+
+    return derive
+
+
 def weights(kit, name, size):
     """One stream with weights as they are in the files, in types of ours and of llama.cpp."""
     model = kit.model(size)
     # The first of them writes the model.
-    mine = [Contestant(kind, kit.converted(model, kind.removesuffix(" again"), ROOT / "target/release/mlx-bench", "single", "{model}")) for kind in ("f32", "f32 again", "bf16", "f16", "8 bits", "6 bits", "4 bits", "3 bits", "2 bits", "mxfp4", "mxfp8")]
+    kinds = ["f32", "f32 again", *list(BITS)[1:]]
+    mine = [Contestant(kind, kit.converted(model, kind.removesuffix(" again"), ROOT / "target/release/mlx-bench", "single", "{model}")) for kind in kinds]
     program = [kit.python, PEERS / "llama_cpp_single.py", model, kit.threads]
-    theirs = [Contestant(f"llama.cpp {kind}".rstrip(), [*program, *kind.split()]) for kind in ("", "BF16", "F16", "Q8_0", "Q6_K", "Q4_0")]
+    theirs = [Contestant(f"llama.cpp {kind}", [*program, *([] if kind == "F32" else [kind])]) for kind in BITS_OF_LLAMA_CPP]
+    machine = kit.ours("limits", name="the machine")
     # The conversions of the large model take 30 GB.
-    return Topic(name, f"Weights as they are in the files, {size}", mine + theirs, turns=2, named_only=size == "1b")
+    title = f"Weights as they are in the files, {size}"
+    return Topic(name, title, [*mine, machine, *theirs], turns=2, derive=shares_of_reading(model), named_only=size == "1b")
 
 
 def throughput_in_4_bits(kit, model):
@@ -208,9 +229,10 @@ def ranks(kit, processes):
     # More threads of the BLAS than cores wait for each other: a token then takes seconds.
     environment = kit.same_blas() | {"OPENBLAS_NUM_THREADS": str(max(1, kit.threads // processes))}
     program = [kit.python, PEERS / "mlx_lm_ranks.py", model]
-    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment) for how in ("pipeline", "tensor")]
+    # By tensors in four processes on two cores it may take more than a quarter of an hour.
+    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment, limit=300) for how in ("pipeline", "tensor")]
     launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
-    launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment)
+    launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment, limit=300)
     arms = [kit.ours("ranks", model, processes), kit.null("ranks", model, processes), kit.ours("ranks", model, processes, "tensor", name="ours, tensor")]
     arms.append(kit.ours("ranks", model, 1, name="one process"))
     return Topic(f"ranks-{processes}", f"One model in {processes} processes", [*arms, *peers, launched], turns=2)

@@ -4,12 +4,14 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import time
 
 
 TAKEN = "taken by the host, share"
+UNENDED = "had not ended after, s"
 
 
 def taken_by_the_host():
@@ -23,20 +25,32 @@ def taken_by_the_host():
 
 @dataclasses.dataclass
 class Contestant:
-    """A program that prints its figures as the last line, in JSON; or one whose wall time is the figure."""
+    """A program that prints its figures as the last line, in JSON; or one whose wall time is the figure. One with a limit, in seconds, that has not ended
+    by then is stopped, and the limit is its figure."""
 
     name: str
     command: list
     environment: dict = dataclasses.field(default_factory=dict)
     wall: str = ""
+    limit: float | None = None
 
     def run(self):
         begin, taken = time.perf_counter(), taken_by_the_host()
-        done = subprocess.run(list(map(str, self.command)), env=os.environ | self.environment, capture_output=True, text=True)
+        command = list(map(str, self.command))
+        process = subprocess.Popen(command, env=os.environ | self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        try:
+            out, errors = process.communicate(timeout=self.limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return {UNENDED: self.limit}
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         seconds = time.perf_counter() - begin
-        if done.returncode:
-            raise RuntimeError(f"{self.name}: `{' '.join(map(str, self.command))}` ended with {done.returncode}\n{done.stderr[-2000:]}")
-        figures = {self.wall: seconds} if self.wall else json.loads(done.stdout.splitlines()[-1])
+        if process.returncode:
+            raise RuntimeError(f"{self.name}: `{' '.join(command)}` ended with {process.returncode}\n{errors[-2000:]}")
+        figures = {self.wall: seconds} if self.wall else json.loads(out.splitlines()[-1])
         return figures | {TAKEN: (taken_by_the_host() - taken) / seconds / os.cpu_count()}
 
 

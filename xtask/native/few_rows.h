@@ -41,11 +41,12 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
   return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
 
-// So many bytes are fetched ahead at most.
-constexpr std::ptrdiff_t kMostAhead = 1 << 14;
+// So many bytes are fetched ahead at most: the second cache holds several times as many.
+constexpr std::ptrdiff_t kMostAhead = 1 << 18;
 
 // Bytes of b that will be needed soon: so many are fetched with every sixteen numbers that are multiplied. The processor's own prefetch
-// stops at pages, and the memory would have nothing to do while several groups of rows of a use what is in the cache.
+// stops at pages, and the memory would have nothing to do while several groups of rows of a use what is in the cache. They go to the second cache: the
+// first has too few places for lines on their way, and a program that reads four rows at a time through it gets 19 GB/s in place of 35.
 struct Ahead {
   const char* from;
   std::ptrdiff_t bytes;
@@ -54,7 +55,7 @@ struct Ahead {
   INLINE void fetch(int count) {
     constexpr std::ptrdiff_t line = 64;
     const char* const end = from + bytes * count;
-    for (const char* next = from + (-reinterpret_cast<std::intptr_t>(from) & (line - 1)); next < end; next += line) __builtin_prefetch(next);
+    for (const char* next = from + (-reinterpret_cast<std::intptr_t>(from) & (line - 1)); next < end; next += line) __builtin_prefetch(next, 0, 2);
     from = end;
   }
 };
@@ -117,7 +118,7 @@ INLINE void dots_of_all_rows(const Product& p, const Format& b, int column) {
   typename Format::template Panel<W, C> panel(b, column);
   // The passes over these rows of b share the work of fetching the next ones.
   const int passes = p.m / rows + (p.m % rows + 1) / 2, vectors = p.k / kLanes;
-  // What is fetched has to be in the fastest cache still when its turn comes. The processor itself fetches ahead in long rows.
+  // What is fetched has to be in the second cache still when its turn comes.
   const bool stays = passes > 1 || C * b.bytes() <= kMostAhead;
   const std::ptrdiff_t bytes = stays && Format::fetches(p.m / rows) && b.is_gapless(p.k) ? (C * Format::kBytes + passes - 1) / passes : 0;
   const char* next = b.ahead(column + C);

@@ -1,4 +1,5 @@
 // Products with packed matrices.
+#include "block_float.h"
 #include "packed_formats.h"
 #include "products.h"
 #include "weights.h"
@@ -43,7 +44,10 @@ bool packed_product_takes(Packing packing, int bits, int group, int k) {
   }
 }
 
+int rows_of_fixed_bits(Packing packing, int bits) { return block_float_takes(1, packing, bits) ? kBlockFloatRows : rows_of_fixed_bits(); }
+
 void packed_product(int m, const float* a, const PackedMatrix& b, float* c) {
+  if (block_float_takes(m, b.packing, b.bits)) return block_float_product(m, a, b, c);
   const Product p{m, b.n, b.k, 1.0f, 0.0f, a, b.k, c, b.n};
   in_format(b, [&](const auto& format) { product(p, format); });
 }

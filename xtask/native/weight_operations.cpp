@@ -140,15 +140,16 @@ void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix
 constexpr int kWeights = 3;
 
 // Rows `[.., 1, k]` times the matrices `[n, k]` that were chosen of `count`. `multiply(inputs, matrix, m, from, to)` finds the weights in the
-// inputs from kWeights on. Where rows may be sorted by matrix, as in prompts, the bits of one may depend on how many share its matrix.
+// inputs from kWeights on, and gives `fixed` rows the same bits. Where rows may be sorted by matrix, as in prompts, the bits of one may depend on how
+// many share its matrix.
 template <class Multiply>
-array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, int count, int n, bool sorted,
+array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, int count, int n, int fixed, bool sorted,
                           const StreamOrDevice& s, Multiply multiply) {
   std::vector<array> inputs{by_rows(x, s), chosen.rows, chosen.matrices};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   Shape shape = chosen.matrices.shape();
   shape.insert(shape.end(), {1, n});
-  const std::size_t most = sorted ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits();
+  const std::size_t most = sorted ? std::numeric_limits<std::size_t>::max() : fixed;
   return operation(name, std::move(shape), std::move(inputs), s, [=, k = x.shape().back()](const std::vector<array>& inputs, array& out) {
     const auto chosen_by = [](const array& choice) { return [&choice](std::ptrdiff_t place) { return choice.data<std::uint32_t>()[place]; }; };
     by_matrix(inputs[0], static_cast<std::ptrdiff_t>(inputs[2].size()), chosen_by(inputs[1]), chosen_by(inputs[2]), count, most, k, n, out.data<float>(),
@@ -159,7 +160,7 @@ array product_with_chosen(const char* name, const array& x, const Chosen& chosen
 // Rows `[.., H, rows, k]` times a stack of as many matrices. One row for each matrix is a step, whose rows have the bits that they have alone.
 array product_with_each(const array& x, const PackedArrays& packed, const StreamOrDevice& s) {
   const int count = packed.words.shape(0), rows = x.shape(-2), n = packed.n();
-  const std::size_t most = rows > 1 ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits();
+  const std::size_t most = rows > 1 ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits(packed.packing, packed.bits);
   std::vector<array> inputs = packed.inputs(s);
   inputs.push_back(by_rows(x, s));
   return operation("QuantizedMatmul", with_last(x.shape(), n), std::move(inputs), s,
@@ -211,7 +212,7 @@ array gather_mm(array a, array b, std::optional<array> lhs_indices, std::optiona
     const int count = b.shape(0), k = b.shape(1), n = b.shape(2);
     const bool is_bf16 = b.dtype() == bfloat16;
     const Chosen chosen = Chosen::of(a, lhs_indices, rhs_indices, count, s);
-    return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, count, n, sorted_indices, s,
+    return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, count, n, rows_of_fixed_bits(), sorted_indices, s,
                                [=](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
                                  const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(index) * n * k;
                                  product_of_halves(m, from, {n, k, is_bf16, inputs[kWeights].data<std::uint16_t>() + begin}, to);
@@ -228,7 +229,7 @@ array gather_qmm(const array& x, const array& w, const array& scales, const std:
   if (is_ours(x, s) && transpose && packed && x.ndim() >= 2 && x.shape(-2) == 1 && packed->fits(x.shape().back(), 3)) {
     const int count = w.shape(0);
     const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, count, s);
-    return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), count, packed->n(), sorted_indices, s,
+    return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), count, packed->n(), rows_of_fixed_bits(packed->packing, packed->bits), sorted_indices, s,
                                [matrix = packed->matrix(kWeights)](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
                                  packed_product(m, from, matrix(inputs, index), to);
                                });

@@ -101,6 +101,7 @@ impl System {
         match self {
             Self::Linux => &[
                 "packed.cpp",
+                "block_float.cpp",
                 "halves.cpp",
                 "blas.cpp",
                 "operations.cpp",
