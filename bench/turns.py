@@ -1,5 +1,6 @@
 """Runs programs by turns, so that other load of the machine hits all of them. Medians, spreads and ratios of what they print."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -26,7 +27,7 @@ def taken_by_the_host():
 @dataclasses.dataclass
 class Contestant:
     """A program that prints its figures as the last line, in JSON; or one whose wall time is the figure. One with a limit, in seconds, that has not ended
-    by then is stopped, and the limit is its figure."""
+    by then is stopped, and does not run again: the limit is its figure."""
 
     name: str
     command: list
@@ -41,12 +42,11 @@ class Contestant:
         try:
             out, errors = process.communicate(timeout=self.limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
             return {UNENDED: self.limit}
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         seconds = time.perf_counter() - begin
         if process.returncode:
             raise RuntimeError(f"{self.name}: `{' '.join(command)}` ended with {process.returncode}\n{errors[-2000:]}")
@@ -86,6 +86,8 @@ def compare(contestants, turns, tell):
     for turn in range(turns):
         # Who runs after whom changes, too.
         for contestant in contestants if turn % 2 == 0 else reversed(contestants):
+            if results.of(contestant.name, UNENDED):
+                continue
             tell(f"  turn {turn + 1}: {contestant.name}")
             results.add(contestant.name, contestant.run())
     return results

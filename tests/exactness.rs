@@ -1,6 +1,6 @@
 //! Exactness: one request gives one answer, bit for bit, alone or under any load. docs/exactness.md says what is claimed.
 //!
-//! `EXACTNESS_REQUESTS=500` makes the full run, `EXACTNESS_MODEL=FOLDER` adds a model of your own.
+//! `EXACTNESS_REQUESTS=500` makes the full run, `EXACTNESS_MODEL=FOLDER` adds a model of your own, `EXACTNESS_ONLY=NAME,NAME` leaves the others out.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -178,7 +178,10 @@ pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let as_they_are = kinds.map(model_folder).into_iter().chain(own).map(|folder| (folder, None));
     let halves =
         [FloatPolicy::F16, FloatPolicy::Bf16].map(|floats| (model_folder("llama-rope3-f32"), Some(floats)));
-    as_they_are.chain(halves).collect()
+    let only = std::env::var("EXACTNESS_ONLY").ok();
+    let is_asked =
+        |folder: &PathBuf| only.iter().all(|names| names.split(',').any(|name| folder.ends_with(name)));
+    as_they_are.chain(halves).filter(|(folder, _)| is_asked(folder)).collect()
 }
 
 fn count() -> usize {

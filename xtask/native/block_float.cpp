@@ -98,7 +98,7 @@ INLINE void take_apart(const float* numbers, int group, const Left& left, std::p
       put_lanes(lanes, center_of(kKind), centers);
     }
   }
-  left.sums[row * left.groups + index] = static_cast<float>(_mm_cvtsi128_si32(sum) + _mm_extract_epi32(sum, 1)) * down;
+  left.sums[row * left.groups + index] = static_cast<float>(_mm_cvtsi128_si32(_mm_hadd_epi32(sum, sum))) * down;
   float* const powers = left.powers_of(row, 0);
   for (int lane = index * group / kOfLane; lane < (index + 1) * group / kOfLane; ++lane) powers[lane] = down;
 }
@@ -164,7 +164,7 @@ INLINE void read_block(const Right& b, int groups, int block, int count, __m512i
 }
 
 // The products of a block's codes, less their center, with its multiples, summed by lane. The largest whole number is below 2^31: eight codes below 2^5
-// meet multiples below 2^23, or codes below 2^8 the lower digits, below 2^15.
+// meet multiples below 2^23, or codes below 2^8 the two lower digits, up to 32896.
 template <Kind kKind, int C>
 INLINE void sums_of_block(const Codes (&codes)[C], const std::int8_t* digits, const std::int32_t* centers, __m512 (&sums)[C]) {
   __m512i low[C], high[C];

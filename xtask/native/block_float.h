@@ -13,7 +13,7 @@ bool block_float_takes(int m, Packing packing, int bits);
 // many there are.
 //
 // A group of a row of a, as long as the groups of b, becomes whole multiples of one power of two, of 24 bits with their sign: a number is off by at
-// most 2^-23 of the largest in its group. Three signed bytes make such a multiple. They are multiplied with the codes of b and summed as whole
+// most 1.004 * 2^-23 of the largest in its group, and by 2^-127. Three signed bytes make such a multiple. They are multiplied with the codes of b and summed as whole
 // numbers, exactly, where a sum in f32 is rounded at every step; scales and biases come in group by group, in f32. A group with an infinity or NaN
-// gives NaN.
+// gives NaN, and numbers from about 2^118 on may.
 void block_float_product(int m, const float* a, const PackedMatrix& b, float* c);

@@ -48,6 +48,10 @@ int rows_of_fixed_bits(Packing packing, int bits) { return block_float_takes(1, 
 
 void packed_product(int m, const float* a, const PackedMatrix& b, float* c) {
   if (block_float_takes(m, b.packing, b.bits)) return block_float_product(m, a, b, c);
+  packed_product_in_f32(m, a, b, c);
+}
+
+void packed_product_in_f32(int m, const float* a, const PackedMatrix& b, float* c) {
   const Product p{m, b.n, b.k, 1.0f, 0.0f, a, b.k, c, b.n};
   in_format(b, [&](const auto& format) { product(p, format); });
 }

@@ -259,10 +259,13 @@ bool packed_case(const PackedKind& kind, mlx::core::Dtype type, int m, int n, in
       return false;
     }
   }
+  if (!packed_product_takes(kind.packing, kind.bits, kind.group, k)) return false;
+  const auto in_f32 = [&](int m, const float* a, float* c) { packed_product_in_f32(m, a, matrix, c); };
+  if (!weights_case(kind.mode, m, n, k, weights, rows_of_fixed_bits(), 1, in_f32)) return false;
+  // This processor may take another way, unless there are many rows.
   const auto multiply = [&](int m, const float* a, float* c) { packed_product(m, a, matrix, c); };
-  const int shared = block_float_takes(m, kind.packing, kind.bits) ? kind.group : 1;
-  return packed_product_takes(kind.packing, kind.bits, kind.group, k) &&
-         weights_case(kind.mode, m, n, k, weights, rows_of_fixed_bits(kind.packing, kind.bits), shared, multiply);
+  return !block_float_takes(1, kind.packing, kind.bits) ||
+         weights_case(kind.mode, m, n, k, weights, kBlockFloatRows, block_float_takes(m, kind.packing, kind.bits) ? kind.group : 1, multiply);
 }
 
 bool packed_products_are_right() {
@@ -271,10 +274,10 @@ bool packed_products_are_right() {
     for (int group : {32, 64, 128}) kinds.push_back({"affine", Packing::kAffine, bits, group});
   for (const PackedKind& kind : kinds)
     for (auto type : {mlx::core::float32, mlx::core::float16, mlx::core::bfloat16})
-      // The shortest row, too, and one with more numbers than are taken in one step.
-      for (int k : {std::max(kind.group, (128 / kind.bits + kind.group - 1) / kind.group * kind.group), 128, 640, 2176})
+      // The shortest row, too, one that ends within a block, and one with more numbers than are taken in one step.
+      for (int k : {std::max(kind.group, (128 / kind.bits + kind.group - 1) / kind.group * kind.group), 128, 640, 640 + std::max(32, kind.group), 2176})
         for (int n : {1, 5, 67})
-          for (int m : {1, 2, 5, 32, 33, kManyRows})
+          for (int m : {1, 2, 7, 32, 33, kManyRows})
             if ((k < 2176 || (n == 67 && m > 1)) && !packed_case(kind, type, m, n, k)) return false;
   return true;
 }

@@ -15,6 +15,9 @@ struct HalfMatrix {
 void product_of_halves(int m, const float* a, const HalfMatrix& b, float* c);
 void packed_product(int m, const float* a, const PackedMatrix& b, float* c);
 
+// The same without block_float.h.
+void packed_product_in_f32(int m, const float* a, const PackedMatrix& b, float* c);
+
 // So many rows have the same bits however many of them there are: of products with halves, and with a packed matrix.
 int rows_of_fixed_bits();
 int rows_of_fixed_bits(Packing packing, int bits);
