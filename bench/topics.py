@@ -229,10 +229,10 @@ def ranks(kit, processes):
     # More threads of the BLAS than cores wait for each other: a token then takes seconds.
     environment = kit.same_blas() | {"OPENBLAS_NUM_THREADS": str(max(1, kit.threads // processes))}
     program = [kit.python, PEERS / "mlx_lm_ranks.py", model]
-    # By tensors in four processes on two cores it may take more than a quarter of an hour.
-    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment, limit=300) for how in ("pipeline", "tensor")]
+    # By tensors in four processes on two cores it may take more than a quarter of an hour, and nothing is learned by waiting.
+    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment, limit=120) for how in ("pipeline", "tensor")]
     launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
-    launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment, limit=300)
+    launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment, limit=120)
     arms = [kit.ours("ranks", model, processes), kit.null("ranks", model, processes), kit.ours("ranks", model, processes, "tensor", name="ours, tensor")]
     arms.append(kit.ours("ranks", model, 1, name="one process"))
     return Topic(f"ranks-{processes}", f"One model in {processes} processes", [*arms, *peers, launched], turns=2)
