@@ -181,7 +181,9 @@ pub(super) fn models() -> Vec<(PathBuf, Option<FloatPolicy>)> {
     let only = std::env::var("EXACTNESS_ONLY").ok();
     let is_asked =
         |folder: &PathBuf| only.iter().all(|names| names.split(',').any(|name| folder.ends_with(name)));
-    as_they_are.chain(halves).filter(|(folder, _)| is_asked(folder)).collect()
+    let asked: Vec<_> = as_they_are.chain(halves).filter(|(folder, _)| is_asked(folder)).collect();
+    assert!(!asked.is_empty(), "EXACTNESS_ONLY names none of the models");
+    asked
 }
 
 fn count() -> usize {
