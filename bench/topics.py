@@ -229,8 +229,9 @@ def ranks(kit, processes):
     # More threads of the BLAS than cores wait for each other: a token then takes seconds.
     environment = kit.same_blas() | {"OPENBLAS_NUM_THREADS": str(max(1, kit.threads // processes))}
     program = [kit.python, PEERS / "mlx_lm_ranks.py", model]
-    # By tensors in four processes on two cores it may take more than a quarter of an hour, and nothing is learned by waiting.
-    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes], environment, limit=120) for how in ("pipeline", "tensor")]
+    # Four processes on two cores may take more than a quarter of an hour for all of the load, and nothing is learned by waiting.
+    load = [32, 8, 1] if processes > 2 else []
+    peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes, *load], environment, limit=120) for how in ("pipeline", "tensor")]
     launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
     launched = Contestant("mlx.launch, pipeline", [*launch, *peers[0].command[1:]], environment, limit=120)
     arms = [kit.ours("ranks", model, processes), kit.null("ranks", model, processes), kit.ours("ranks", model, processes, "tensor", name="ours, tensor")]

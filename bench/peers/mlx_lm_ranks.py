@@ -1,4 +1,5 @@
-"""mlx-lm on the load of bench/src/ranks.rs: `mlx_lm_ranks.py MODEL pipeline|tensor PROCESSES`, or in the processes that mlx.launch starts."""
+"""mlx-lm on the load of bench/src/ranks.rs: `mlx_lm_ranks.py MODEL pipeline|tensor PROCESSES [PROMPT TOKENS ROUNDS]`, or in the processes that
+mlx.launch starts. The numbers make the load smaller."""
 
 import json
 import os
@@ -31,11 +32,11 @@ def peak():
     return int(lines[0][1]) * 1024 / 1e6
 
 
-def compute(model, how):
+def compute(model, how, *load):
     group = mx.distributed.init()
     pipeline, tensor = (group, None) if how == "pipeline" else (None, group)
     model, _ = sharded_load(model, pipeline, tensor)
-    found = figures(model)
+    found = figures(model, *load)
     # What still runs there would mix its messages with these.
     mx.synchronize(generation_stream)
     peaks = mx.distributed.all_gather(mx.array([peak()]))
@@ -45,6 +46,6 @@ def compute(model, how):
 
 
 if "MLX_RANK" in os.environ:
-    compute(sys.argv[1], sys.argv[2])
+    compute(*sys.argv[1:3], *map(int, sys.argv[4:]))
 else:
     sys.exit(any(start(int(sys.argv[3]))))

@@ -7,7 +7,7 @@ import mlx.core as mx
 from load import prompt
 from mlx_lm.generate import generate_step
 
-PROMPT, TOKENS, BEFORE, TIMES = 512, 128, 32, 3
+BEFORE = 32
 
 
 def moments(model, sequence, length, tokens):
@@ -19,12 +19,12 @@ def moments(model, sequence, length, tokens):
     return times
 
 
-def figures(model):
+def figures(model, length=512, tokens=128, rounds=3):
     moments(model, 0, BEFORE, 8)
     prompts, answers = [], []
-    for turn in range(TIMES):
-        times = moments(model, 1 + turn, PROMPT, 1)
-        prompts.append(PROMPT / (times[1] - times[0]))
-        times = moments(model, 100 + turn, BEFORE, TOKENS + 1)
-        answers.append(TOKENS / (times[-1] - times[1]))
-    return {f"prompt of {PROMPT}, tok/s": statistics.median(prompts), f"answer of {TOKENS}, tok/s": statistics.median(answers)}
+    for turn in range(rounds):
+        times = moments(model, 1 + turn, length, 1)
+        prompts.append(length / (times[1] - times[0]))
+        times = moments(model, 100 + turn, BEFORE, tokens + 1)
+        answers.append(tokens / (times[-1] - times[1]))
+    return {f"prompt of {length}, tok/s": statistics.median(prompts), f"answer of {tokens}, tok/s": statistics.median(answers)}
