@@ -229,7 +229,7 @@ def ranks(kit, processes):
     # More threads of the BLAS than cores wait for each other: a token then takes seconds.
     environment = kit.same_blas() | {"OPENBLAS_NUM_THREADS": str(max(1, kit.threads // processes))}
     program = [kit.python, PEERS / "mlx_lm_ranks.py", model]
-    # Four processes on two cores do not end all of the load within the limit.
+    # By tensors, and under mlx.launch, four processes on two cores do not end all of the load within the limit.
     load = [32, 8, 1] if processes > 2 else []
     peers = [Contestant(f"mlx-lm, same BLAS, {how}", [*program, how, processes, *load], environment, limit=120) for how in ("pipeline", "tensor")]
     launch = [kit.python.with_name("mlx.launch"), "-n", processes, "--backend", "ring", "--python", kit.python, "--"]
