@@ -50,7 +50,7 @@ struct ByColumns {
 
 // c = alpha * a * b + beta * c, where b is [k, n].
 inline void few_rows_by_columns(const Product& p, const Dense<float>& b) {
-  in_blocks(p.n, p.k, [&](int begin, int end) { for_this_cpu<ByColumns>(p, b, begin, end); });
+  in_blocks(p.n, p.k, kWorthHanding, [&](int begin, int end) { for_this_cpu<ByColumns>(p, b, begin, end); });
 }
 
 }  // namespace

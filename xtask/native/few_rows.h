@@ -150,12 +150,14 @@ struct Columns {
 // The most rows for which this is faster than a general product, and the most for which it is faster than tiles.
 constexpr int kFewRows = 32, kVeryFewRows = 16;
 
-// Calls `block(begin, end)` for blocks of the columns of c, on all processors.
+// A block of a product is worth handing to another thread from some tens of microseconds on, if it has so many weights in f32.
+constexpr std::ptrdiff_t kWorthHanding = 1 << 16;
+
+// Calls `block(begin, end)` for blocks of the columns of c, on all processors. Blocks have `weights` of them where there are enough for all threads.
 template <class Block>
-void in_blocks(int n, int k, const Block& block) {
-  // A block is worth handing to another thread from some tens of microseconds on.
-  const std::ptrdiff_t weights = static_cast<std::ptrdiff_t>(n) * k;
-  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(weights / 65536, 1, 64));
+void in_blocks(int n, int k, std::ptrdiff_t weights, const Block& block) {
+  const std::ptrdiff_t all = static_cast<std::ptrdiff_t>(n) * k, least = std::min<std::ptrdiff_t>(all / kWorthHanding, Workers::get().threads());
+  const int blocks = static_cast<int>(std::clamp<std::ptrdiff_t>(std::max(all / weights, least), 1, 64));
   const int width = std::max(1, ((n + blocks - 1) / blocks + 63) / 64 * 64);
   in_parallel((n + width - 1) / width, [&](int index) { block(index * width, std::min(n, index * width + width)); });
 }
@@ -169,5 +171,5 @@ void few_rows(Product p, const Format& b) {
     for_this_cpu<Spread>(p, memory.data());
     p.a = memory.data(), p.lda = p.k;
   }
-  in_blocks(p.n, p.k, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
+  in_blocks(p.n, p.k, kWorthHanding, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
 }

@@ -58,7 +58,7 @@ void packed_product_in_f32(int m, const float* a, const PackedMatrix& b, float* 
 
 void unpack(const PackedMatrix& b, float* to) {
   in_format(b, [&](const auto& format) {
-    in_blocks(b.n, b.k, [&](int begin, int end) {
+    in_blocks(b.n, b.k, kWorthHanding, [&](int begin, int end) {
       for_this_cpu<Unpack<std::decay_t<decltype(format)>>>(format, b.k, begin, end, to + static_cast<std::ptrdiff_t>(begin) * b.k);
     });
   });

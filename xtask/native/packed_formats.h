@@ -18,20 +18,29 @@ struct Exponent {
   std::uint8_t bits;
 };
 
+// The numbers whose bits are in lanes.
+template <int W, class Number>
+INLINE Register<W> number_of(const Word<W>& bits) {
+  if constexpr (std::is_same_v<Number, Exponent>) {
+    // 2^-127 is too small for a whole fraction.
+    return with_bits_of<Register<W>>(bits << 23 | (with_bits_of<Word<W>>(bits == 0) & 0x00400000));
+  } else {
+    const Word<W> size = bits & 0x7f;
+    // As bits of an f32, the exponent is 120 too small.
+    const Register<W> number = with_bits_of<Register<W>>(size << 20) * 0x1p120f;
+    const Word<W> nan = with_bits_of<Word<W>>(size == 0x7f) & 0x7fc00000;
+    return with_bits_of<Register<W>>(with_bits_of<Word<W>>(number) | (bits & 0x80) << 24 | nan);
+  }
+}
+
 template <int W>
 INLINE Register<W> widened(const E4m3* from) {
-  const Word<W> bits = lanes_of<W>(&from->bits), size = bits & 0x7f;
-  // As bits of an f32, the exponent is 120 too small.
-  const Register<W> number = with_bits_of<Register<W>>(size << 20) * 0x1p120f;
-  const Word<W> nan = with_bits_of<Word<W>>(size == 0x7f) & 0x7fc00000;
-  return with_bits_of<Register<W>>(with_bits_of<Word<W>>(number) | (bits & 0x80) << 24 | nan);
+  return number_of<W, E4m3>(lanes_of<W>(&from->bits));
 }
 
 template <int W>
 INLINE Register<W> widened(const Exponent* from) {
-  const Word<W> bits = lanes_of<W>(&from->bits);
-  // 2^-127 is too small for a whole fraction.
-  return with_bits_of<Register<W>>(bits << 23 | (with_bits_of<Word<W>>(bits == 0) & 0x00400000));
+  return number_of<W, Exponent>(lanes_of<W>(&from->bits));
 }
 
 template <int W, class Number>

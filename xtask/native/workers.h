@@ -17,6 +17,9 @@ class Workers {
     return *workers;
   }
 
+  // The caller is one, too.
+  int threads() const { return threads_ + 1; }
+
   // Calls run(context, block) once for every block below `blocks`.
   void run(int blocks, void (*run)(const void*, int), const void* context) {
     // Another thread's product has the workers; this one runs alone.

@@ -18,7 +18,7 @@ use crate::workspace;
 const VERSION: u32 = 1;
 
 /// The sources that stand beside mlx-c's, by file name.
-const HELPERS: [(&str, &str); 29] = [
+const HELPERS: [(&str, &str); 31] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
@@ -35,6 +35,8 @@ const HELPERS: [(&str, &str); 29] = [
     ("products.h", include_str!("../../native/products.h")),
     ("weights.h", include_str!("../../native/weights.h")),
     ("block_float.h", include_str!("../../native/block_float.h")),
+    ("block_float_left.h", include_str!("../../native/block_float_left.h")),
+    ("block_float_right.h", include_str!("../../native/block_float_right.h")),
     ("block_float.cpp", include_str!("../../native/block_float.cpp")),
     ("halves.cpp", include_str!("../../native/halves.cpp")),
     ("packed.cpp", include_str!("../../native/packed.cpp")),
