@@ -13,22 +13,31 @@
 
 namespace {
 
+// Adds the products of C rows' codes with one digit of a block.
+template <Kind kKind, int C>
+INLINE void add_digit(const Codes<kKind> (&codes)[C], const std::int8_t (&digit)[registers_of(kKind)][kVector], __m512i (&sums)[C]) {
+  // A call in the condition, even of a constant, would keep the compiler from unrolling the loop.
+  constexpr int registers = registers_of(kKind);
+  UNROLL for (int i = 0; i < registers; ++i) {
+    const __m512i digits = _mm512_load_si512(digit[i]);
+    UNROLL for (int j = 0; j < C; ++j) sums[j] = _mm512_dpbusd_epi32(sums[j], codes[j].registers[i], digits);
+  }
+}
+
 // The products of a block's codes, less their center, with its numbers, summed by lane. The largest whole number is below 2^31: sixteen codes from -12
 // to 12 meet multiples below 2^23, or eight of 8 bits the two lower digits, up to 32896.
 template <Kind kKind, int C>
 INLINE void sums_of_block(const Codes<kKind> (&codes)[C], const typename Left<kKind>::Block& block, __m512 (&sums)[C]) {
-  constexpr int kBegin = is_split(kKind) ? 1 : 0;
   __m512i low[C], high[C];
-  UNROLL for (int digit = 0; digit < kDigits; ++digit) {
-    UNROLL for (int j = 0; j < C; ++j) {
-      if (digit == kBegin) high[j] = low[j];
-      low[j] = digit < kBegin ? _mm512_load_si512(block.begin_of_highest) : digit == kBegin ? _mm512_load_si512(block.begin) : _mm512_slli_epi32(low[j], 8);
-    }
-    UNROLL for (int i = 0; i < registers_of(kKind); ++i) {
-      const __m512i digits = _mm512_load_si512(block.digits[digit][i]);
-      UNROLL for (int j = 0; j < C; ++j) low[j] = _mm512_dpbusd_epi32(low[j], codes[j].registers[i], digits);
-    }
+  UNROLL for (__m512i& lanes : low) lanes = _mm512_load_si512(is_split(kKind) ? block.begin_of_highest : block.begin);
+  add_digit<kKind>(codes, block.digits[0], low);
+  UNROLL for (int j = 0; j < C; ++j) {
+    high[j] = low[j];
+    low[j] = is_split(kKind) ? _mm512_load_si512(block.begin) : _mm512_slli_epi32(low[j], 8);
   }
+  add_digit<kKind>(codes, block.digits[1], low);
+  UNROLL for (__m512i& lanes : low) lanes = _mm512_slli_epi32(lanes, 8);
+  add_digit<kKind>(codes, block.digits[2], low);
   const __m512 powers = _mm512_load_ps(block.powers), rests = _mm512_load_ps(block.rests);
   UNROLL for (int j = 0; j < C; ++j) {
     sums[j] = _mm512_cvtepi32_ps(low[j]);
@@ -147,7 +156,7 @@ Left<kKind> room_for(int rows, int k, int group) {
 }
 
 // What a thread begins with was not fetched ahead: with fewer weights that takes a larger share.
-constexpr std::ptrdiff_t kBlockWeights = 1 << 18;
+constexpr std::ptrdiff_t kBlockWeights = 1 << 20;
 
 template <Kind kKind, class Number>
 void product_of_blocks(const Product& p, const PackedMatrix& b) {
