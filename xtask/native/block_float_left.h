@@ -87,14 +87,14 @@ INLINE __m512i take_digits(__m512i numbers, int lane, std::int8_t (*to)[kVector]
   return _mm512_srai_epi32(_mm512_sub_epi32(numbers, low), 8);
 }
 
-// What lane's sums begin with: their multiples have the sum `sum`, and their highest digits `highest`.
+// Sets what a lane's sums begin with, where its multiples of `down` have the sum `sum`, and their highest digits `highest`.
 template <Kind kKind>
-INLINE void set_lane(typename Left<kKind>::Block& block, int lane, int sum, int highest, float power) {
+INLINE void set_lane(typename Left<kKind>::Block& block, int lane, int sum, int highest, float down) {
   const int all = (is_split(kKind) ? sum - (highest << 16) : sum) * center_of(kKind), unit = 1 << shift_of(kKind), whole = (all + unit / 2) & -unit;
   block.begin[lane] = -(whole >> shift_of(kKind));
   block.begin_of_highest[lane] = -highest * center_of(kKind);
-  block.rests[lane] = static_cast<float>(whole - all) * power;
-  block.powers[lane] = power;
+  block.rests[lane] = static_cast<float>(whole - all) * down;
+  block.powers[lane] = down;
 }
 
 // Takes a group of a row of a apart.
@@ -115,9 +115,9 @@ INLINE void take_apart(const float* numbers, int group, const Left<kKind>& left,
     take_digits<kKind>(rest, first, block.digits[0]);
     UNROLL for (int lane = 0; lane < kLanes / kOfLane; ++lane) {
       const __mmask16 which = ((1 << kOfLane) - 1) << lane * kOfLane;
-      const int of_lane = _mm512_mask_reduce_add_epi32(which, multiples), highest = is_split(kKind) ? _mm512_mask_reduce_add_epi32(which, rest) : 0;
-      set_lane<kKind>(block, first + lane, of_lane, highest, down);
-      sum += of_lane;
+      const int lane_sum = _mm512_mask_reduce_add_epi32(which, multiples), highest = is_split(kKind) ? _mm512_mask_reduce_add_epi32(which, rest) : 0;
+      set_lane<kKind>(block, first + lane, lane_sum, highest, down);
+      sum += lane_sum;
     }
   }
   left.sums[row * left.groups + index] = static_cast<float>(sum) * down;
