@@ -94,11 +94,11 @@ INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<
 template <class Number>
 INLINE void fetch(const Number* numbers, int count) {
   const char* const from = reinterpret_cast<const char*>(numbers);
-  for (std::size_t i = 0; i < count * sizeof(Number); i += kVector) __builtin_prefetch(from + i);
+  for (std::size_t i = 0; i < count * sizeof(Number); i += kVector) __builtin_prefetch(from + i, 0, 2);
 }
 
-// Codes are fetched so many bytes before they are multiplied, or as long before as C rows are.
-constexpr std::ptrdiff_t kAhead = 4096;
+// Codes are fetched so many bytes before they are multiplied, or as long before as C rows are; scales so many rows before.
+constexpr std::ptrdiff_t kAhead = 8192, kRowsAhead = 16;
 
 // All rows of a times C rows of b.
 template <Kind kKind, int C, class Number>
@@ -108,8 +108,8 @@ void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>
   const Number* const biases = kKind == Kind::kFloat4 ? scales : static_cast<const Number*>(b.biases) + first;
   const std::uint8_t* const words = b.words + column * bytes;
   const int count = C * left.groups;
-  fetch(scales + count, count);
-  if constexpr (kKind != Kind::kFloat4) fetch(biases + count, count);
+  fetch(scales + kRowsAhead * left.groups, count);
+  if constexpr (kKind != Kind::kFloat4) fetch(biases + kRowsAhead * left.groups, count);
   const std::ptrdiff_t ahead = (kAhead + C * bytes - 1) / (C * bytes) * (C * bytes);
   // The first pass over these rows of b fetches others.
   Right<Number> right{words, bytes, b.group, left.groups, scales, biases, reinterpret_cast<const char*>(words + ahead)};
