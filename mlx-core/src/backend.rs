@@ -22,6 +22,11 @@ pub struct Backend {
     pub fused_row_attention: bool,
     /// Rotary embedding is one operation, too.
     pub fused_rope: bool,
+    /// The same where fewer than 32 numbers of a head are rotated. MLX 0.32.2 for NVIDIA GPUs asks there for blocks that no GPU has, as
+    /// soon as rows times a fourth of the heads are 128.
+    pub fused_narrow_rope: bool,
+    /// Several steps at once are multiplied by a stack of packed matrices. MLX 0.32.2 for NVIDIA GPUs takes its first matrix for all of it.
+    pub broadcast_stacks: bool,
     /// Packed weights stay packed.
     pub keeps_packed: bool,
     /// A model computes in the checkpoint's type. On a CPU MLX has no fast kernels for halves: models compute in f32 there.
@@ -47,6 +52,8 @@ impl Backend {
         fused_attention: false,
         fused_row_attention: HAS_KERNELS,
         fused_rope: HAS_KERNELS,
+        fused_narrow_rope: true,
+        broadcast_stacks: true,
         keeps_packed: true,
         keeps_floats: false,
         keeps_halves: HAS_KERNELS,
@@ -61,6 +68,8 @@ impl Backend {
         fused_attention: true,
         fused_row_attention: true,
         fused_rope: true,
+        fused_narrow_rope: true,
+        broadcast_stacks: true,
         keeps_packed: true,
         keeps_floats: true,
         keeps_halves: false,
@@ -70,10 +79,17 @@ impl Backend {
         batched_decode: false,
     };
 
+    /// What suits an NVIDIA GPU.
+    pub const CUDA: Self = Self { fused_narrow_rope: false, broadcast_stacks: false, ..Self::GPU };
+
     /// What suits the default device. The first call also starts MLX's scheduler.
     pub fn detect() -> Result<Self> {
         report_to_waits_only()?;
-        Ok(if is_gpu()? { Self::GPU } else { Self::CPU })
+        Ok(match is_gpu()? {
+            false => Self::CPU,
+            true if is_cuda()? => Self::CUDA,
+            true => Self::GPU,
+        })
     }
 }
 
@@ -110,6 +126,11 @@ pub fn default_memory_budget() -> Result<u64> {
         None if is_gpu()? => limit / 3 * 2,
         None => limit,
     })
+}
+
+/// Whether the GPU is NVIDIA's, whose architectures are called `sm_90` and the like.
+fn is_cuda() -> Result<bool> {
+    Ok(mlx_sys::device_text(c"architecture")?.is_some_and(|name| name.starts_with("sm_")))
 }
 
 fn is_gpu() -> Result<bool> {

@@ -24,14 +24,31 @@ const NOT_THERE: i32 = 2;
 /// The variable that lets a GPU shorten the numbers of f32 products; MLX reads it once, at the first product.
 pub(crate) const TF32: &str = "MLX_ENABLE_TF32";
 
-/// Makes products of f32 keep all bits of their numbers, unless the environment says otherwise. GPUs with circuits for TF32 shorten them
-/// by default, but not in steps of one row, so that a row's numbers would depend on its company. A program calls this first, before it
-/// has other threads.
-pub fn keep_f32_products_whole() {
-    if std::env::var_os(TF32).is_none() {
+/// The variable that lets MLX for NVIDIA GPUs count what its caches miss; MLX reads it when it makes a cache, one for each thread.
+const CACHE_CHECK: &str = "MLX_ENABLE_CACHE_THRASHING_CHECK";
+
+/// What a program says to MLX where its environment does not.
+///
+/// GPUs with circuits for TF32 shorten the numbers of f32 products by default, but not in steps of one row, so that a row's numbers would
+/// depend on its company.
+///
+/// A cache of plans (attention by cuDNN, graphs) counts its misses as long as its thread lives, and beyond twice its size each further
+/// miss is an error. Every length of a prompt is a plan of its own: a server that has seen 512 lengths would refuse every new one. A larger
+/// size only moves the day; without the check the oldest plan gives way.
+const SETTINGS: [(&str, &str); 2] = [(TF32, "0"), (CACHE_CHECK, "0")];
+
+/// Makes products of f32 keep all bits of their numbers and MLX's caches drop what is old, unless the environment says otherwise. A program
+/// calls this first, before it has other threads.
+pub fn set_mlx_up() {
+    for (name, value) in missing(|name| std::env::var_os(name).is_some()) {
         // SAFETY: as documented, no other thread reads the environment meanwhile.
-        unsafe { std::env::set_var(TF32, "0") };
+        unsafe { std::env::set_var(name, value) };
     }
+}
+
+/// The settings that an environment lacks.
+fn missing(has: impl Fn(&str) -> bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    SETTINGS.into_iter().filter(move |setting| !has(setting.0))
 }
 
 /// The version of MLX that runs, which need not be the one that was compiled against.
@@ -320,4 +337,16 @@ fn new_array(call: impl FnOnce(*mut mlx_array) -> i32, message: impl FnOnce() ->
 fn catch_errors() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| drop(Array::from_f32(0.0).reshape(&[1])));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_environment_lacks_is_set() {
+        assert_eq!(missing(|_| false).collect::<Vec<_>>(), SETTINGS);
+        assert_eq!(missing(|name| name == TF32).collect::<Vec<_>>(), [(CACHE_CHECK, "0")]);
+        assert_eq!(missing(|_| true).count(), 0);
+    }
 }

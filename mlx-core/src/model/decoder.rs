@@ -104,8 +104,7 @@ impl Decoder {
                 Block::load(&mut weights, &name, &config, layer)
             })
             .collect::<Result<_>>()?;
-        let ropes =
-            Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend().fused_rope);
+        let ropes = Ropes::new(config.layers.iter().map(|layer| layer.rope.as_ref()), weights.backend());
         let is_adapted = weights.is_adapted();
         let mut spec = ModelSpec::new(family, &config, &weights.finish()?);
         if matches!(parts, Parts::Head(_)) {

@@ -129,7 +129,8 @@ impl Experts {
         let chosen = chosen.reshape(&[-1])?;
         let order = argsort_axis(&chosen, 0)?;
         let of_rows = floor_divide(&order, Array::from_int(self.num_experts_per_tok))?;
-        let sorted_rows = expand_dims_axes(input.take_axis(of_rows, 0)?, &[1])?;
+        // Not expand_dims, whose new axis has a stride of 1: MLX 0.32.2 for NVIDIA GPUs takes that for the distance of the rows.
+        let sorted_rows = input.take_axis(of_rows, 0)?.reshape(&[-1, 1, width])?;
         let outer = self.through(&sorted_rows, &chosen.take_axis(&order, 0)?, true)?;
         let back = argsort_axis(&order, 0)?;
         Ok(outer.take_axis(back, 0)?.reshape(&[rows, self.num_experts_per_tok, width])?)

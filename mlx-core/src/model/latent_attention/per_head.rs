@@ -1,7 +1,7 @@
 //! A matrix for each head: into the space of latents and out of it.
 
 use mlx_rs::Array;
-use mlx_rs::ops::matmul;
+use mlx_rs::ops::{concatenate, matmul};
 
 use super::config::LatentConfig;
 use crate::array::slice_axis;
@@ -14,8 +14,8 @@ use crate::weights::Weights;
 pub(super) enum PerHead {
     /// `[H, input, output]`, perhaps a transposed view.
     Dense(Array),
-    /// `[H, output, input]`
-    Quantized(QuantizedMatrix),
+    /// `[H, output, input]`, and whether several steps at once may be multiplied by it.
+    Quantized(QuantizedMatrix, bool),
 }
 
 impl PerHead {
@@ -23,23 +23,34 @@ impl PerHead {
     /// how many rows there are.
     pub(super) fn forward(&self, input: &Array, is_decode: bool) -> Result<Array> {
         if is_decode {
-            return self.multiply(input);
+            return self.multiply_steps(input);
         }
         Ok(self.multiply(&input.transpose_axes(&[2, 1, 0, 3])?)?.transpose_axes(&[2, 1, 0, 3])?)
+    }
+
+    /// `[T, H, 1, input]` to `[T, H, 1, output]`, one step after the other where products of several go wrong.
+    fn multiply_steps(&self, input: &Array) -> Result<Array> {
+        let steps = input.dim(0);
+        if steps == 1 || !matches!(self, Self::Quantized(_, false)) {
+            return self.multiply(input);
+        }
+        let step = |step| self.multiply(&slice_axis(input, 0, step, step + 1)?);
+        let products = (0..steps).map(step).collect::<Result<Vec<_>>>()?;
+        Ok(concatenate(&products, 0)?)
     }
 
     /// `[.., H, rows, input]` to `[.., H, rows, output]`.
     fn multiply(&self, input: &Array) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(matmul(input, weight)?),
-            Self::Quantized(packed) => packed.multiply(input),
+            Self::Quantized(packed, _) => packed.multiply(input),
         }
     }
 
     /// `{name}.weight`, `[H, output, input]`, packed if it is to stay so.
     fn take(weights: &mut Weights, name: &str, shape: [usize; 3]) -> Result<Self> {
         if let Some(packed) = weights.take_quantized(name, &shape)? {
-            return Ok(Self::Quantized(packed));
+            return Ok(Self::Quantized(packed, weights.backend().broadcast_stacks));
         }
         Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(1, 2)?))
     }

@@ -5,7 +5,11 @@ use mlx_rs::Array;
 use super::config::RopeConfig;
 use super::constants::Rope;
 use super::rotary::{LongRows, Rotary};
+use crate::backend::Backend;
 use crate::error::Result;
+
+/// Ropes of fewer numbers are narrow; see [`Backend::fused_narrow_rope`].
+const NARROW: i32 = 32;
 
 /// The ropes of all layers, each once.
 pub(in crate::model) struct Ropes {
@@ -15,10 +19,10 @@ pub(in crate::model) struct Ropes {
 }
 
 impl Ropes {
-    /// For layers with these ropes. A `fused` rope is one operation.
+    /// For layers with these ropes, of which the backend says whether each is one operation.
     pub(in crate::model) fn new<'a>(
         layers: impl Iterator<Item = Option<&'a RopeConfig>>,
-        fused: bool,
+        backend: Backend,
     ) -> Self {
         let mut configs: Vec<&RopeConfig> = Vec::new();
         let mut index = |config| {
@@ -28,7 +32,12 @@ impl Ropes {
             })
         };
         let of_layers = layers.map(|rope| rope.map(&mut index)).collect();
-        let distinct = configs.into_iter().map(|config| Rope::new(config, fused)).collect();
+        let rope = |config| {
+            let mut rope = Rope::new(config, backend.fused_rope);
+            rope.fused &= rope.dims >= NARROW || backend.fused_narrow_rope;
+            rope
+        };
+        let distinct = configs.into_iter().map(rope).collect();
         Self { distinct, of_layers }
     }
 
