@@ -57,7 +57,7 @@ use mlx_options::log_filter;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    mlx_core::set_mlx_up();
+    mlx_core::set_mlx_defaults();
     quiet_guarded_threads();
     completion::answer_shell(args::command);
     let arguments = args::completed(std::env::args_os().collect());

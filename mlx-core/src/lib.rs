@@ -63,7 +63,7 @@ pub use engine::{Engine, EngineOptions, Event, Generation, GenerationRequest as 
 pub use error::{Error, Result};
 pub use folder::ModelFolder;
 pub use image::{Image, Pixels};
-pub use mlx_sys::set_mlx_up;
+pub use mlx_sys::set_mlx_defaults;
 pub use processor::{NoImages, Processor};
 pub use sampling::SamplingOptions;
 

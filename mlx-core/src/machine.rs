@@ -30,7 +30,7 @@ pub struct Machine {
     pub threads: usize,
     /// Bytes of memory, where the system reports them.
     pub memory: Option<u64>,
-    /// Whether a GPU may shorten the numbers of f32 products; see [`set_mlx_up`](crate::set_mlx_up).
+    /// Whether a GPU may shorten the numbers of f32 products; see [`set_mlx_defaults`](crate::set_mlx_defaults).
     pub tf32: bool,
     /// The default memory budget of an engine, in bytes.
     pub default_budget: u64,

@@ -39,7 +39,7 @@ const SETTINGS: [(&str, &str); 2] = [(TF32, "0"), (CACHE_CHECK, "0")];
 
 /// Makes products of f32 keep all bits of their numbers and MLX's caches drop what is old, unless the environment says otherwise. A program
 /// calls this first, before it has other threads.
-pub fn set_mlx_up() {
+pub fn set_mlx_defaults() {
     for (name, value) in missing(|name| std::env::var_os(name).is_some()) {
         // SAFETY: as documented, no other thread reads the environment meanwhile.
         unsafe { std::env::set_var(name, value) };

@@ -23,7 +23,7 @@ struct Program {
 }
 
 fn main() -> ExitCode {
-    mlx_core::set_mlx_up();
+    mlx_core::set_mlx_defaults();
     let args = Program::parse().serve;
     match Config::resolve(&args).and_then(|config| mlx_server::run(config, &args)) {
         Ok(text) => {
