@@ -85,11 +85,10 @@ impl Backend {
     /// What suits the default device. The first call also starts MLX's scheduler.
     pub fn detect() -> Result<Self> {
         report_to_waits_only()?;
-        Ok(match is_gpu()? {
-            false => Self::CPU,
-            true if is_cuda()? => Self::CUDA,
-            true => Self::GPU,
-        })
+        if !is_gpu()? {
+            return Ok(Self::CPU);
+        }
+        Ok(if is_cuda()? { Self::CUDA } else { Self::GPU })
     }
 }
 

@@ -14,8 +14,8 @@ use crate::weights::Weights;
 pub(super) enum PerHead {
     /// `[H, input, output]`, perhaps a transposed view.
     Dense(Array),
-    /// `[H, output, input]`, and whether several steps at once may be multiplied by it.
-    Quantized(QuantizedMatrix, bool),
+    /// `[H, output, input]`; whether several steps at once may be multiplied by it is the backend's `broadcast_stacks`.
+    Quantized { matrix: QuantizedMatrix, broadcast: bool },
 }
 
 impl PerHead {
@@ -31,7 +31,7 @@ impl PerHead {
     /// `[T, H, 1, input]` to `[T, H, 1, output]`, one step after the other where products of several go wrong.
     fn multiply_steps(&self, input: &Array) -> Result<Array> {
         let steps = input.dim(0);
-        if steps == 1 || !matches!(self, Self::Quantized(_, false)) {
+        if steps == 1 || !matches!(self, Self::Quantized { broadcast: false, .. }) {
             return self.multiply(input);
         }
         let step = |step| self.multiply(&slice_axis(input, 0, step, step + 1)?);
@@ -43,14 +43,14 @@ impl PerHead {
     fn multiply(&self, input: &Array) -> Result<Array> {
         match self {
             Self::Dense(weight) => Ok(matmul(input, weight)?),
-            Self::Quantized(packed, _) => packed.multiply(input),
+            Self::Quantized { matrix, .. } => matrix.multiply(input),
         }
     }
 
     /// `{name}.weight`, `[H, output, input]`, packed if it is to stay so.
     fn take(weights: &mut Weights, name: &str, shape: [usize; 3]) -> Result<Self> {
-        if let Some(packed) = weights.take_quantized(name, &shape)? {
-            return Ok(Self::Quantized(packed, weights.backend().broadcast_stacks));
+        if let Some(matrix) = weights.take_quantized(name, &shape)? {
+            return Ok(Self::Quantized { matrix, broadcast: weights.backend().broadcast_stacks });
         }
         Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(1, 2)?))
     }
