@@ -155,9 +155,6 @@ Left<kKind> room_for(int rows, int k, int group) {
   return left;
 }
 
-// What a thread begins with was not fetched ahead: with fewer weights that takes a larger share.
-constexpr std::ptrdiff_t kBlockWeights = 1 << 20;
-
 template <Kind kKind, class Number>
 void product_of_blocks(const Product& p, const PackedMatrix& b) {
   const Left<kKind> left = room_for<kKind>(p.m, p.k, b.group);

@@ -41,28 +41,32 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
   return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
 
-// So many bytes are fetched ahead at most for a single row of a: half of the smallest second cache.
-constexpr std::ptrdiff_t kMostAhead = 1 << 17;
+// So many bytes of all rows that are read at a time lie between what is fetched and what is read.
+constexpr std::ptrdiff_t kBytesAhead = 1 << 13;
 
-// Bytes of b that will be needed soon: so many are fetched with every sixteen numbers that are multiplied. The processor's own prefetch
-// stops at pages, and the memory would have nothing to do while several groups of rows of a use what is in the cache. They go to the second cache: the
+// Lines of the C rows of b that are read at a time, and of the next ones. The processor's own prefetch stops at pages. They go to the second cache: the
 // first has too few places for lines on their way, and a program that reads four rows at a time through it gets 18 to 20 GB/s, not 28 to 37.
+template <int C>
 struct Ahead {
-  const char* from;
+  // Nothing is fetched without rows.
+  const char* rows;
   std::ptrdiff_t bytes;
 
-  // Fetches the lines that begin within the next bytes, for `count` times sixteen numbers.
-  INLINE void fetch(int count) {
+  // Fetches what will be read behind the bytes from `at` to `at + count` of each row.
+  INLINE void fetch(std::ptrdiff_t at, std::ptrdiff_t count) const {
+    if (rows == nullptr) return;
     constexpr std::ptrdiff_t line = 64;
-    const char* const end = from + bytes * count;
-    for (const char* next = from + (-reinterpret_cast<std::intptr_t>(from) & (line - 1)); next < end; next += line) __builtin_prefetch(next, 0, 2);
-    from = end;
+    for (std::ptrdiff_t next = (at + line - 1) & -line; next < at + count; next += line) {
+      const std::ptrdiff_t place = next + kBytesAhead / C;
+      const char* from = rows + place + (place < bytes ? 0 : (C - 1) * bytes);
+      UNROLL for (int j = 0; j < C; ++j, from += bytes) __builtin_prefetch(from, 0, 2);
+    }
   }
 };
 
 // R rows of a times the C rows of b that `panel` reads.
 template <int W, int R, int C, class Format>
-INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, Ahead ahead) {
+INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, Ahead<C> ahead) {
   Sixteen<W> sums[R * C] = {};
   const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
   const auto add = [&](int i, int count) INLINE_LAMBDA {
@@ -81,14 +85,15 @@ INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel,
   };
   if constexpr (Format::kGrouped) {
     for (int group = 0; group < panel.groups; ++group) {
-      ahead.fetch(panel.group / kLanes);
+      const std::ptrdiff_t bytes = panel.group / kLanes * Format::kBytes;
+      ahead.fetch(group * bytes, bytes);
       panel.enter(group);
       for (int i = group * panel.group; i < (group + 1) * panel.group; i += kLanes) add(i, kLanes);
     }
   } else {
     int i = 0;
     for (; i + kLanes <= p.k; i += kLanes) {
-      ahead.fetch(1);
+      ahead.fetch(i / kLanes * Format::kBytes, Format::kBytes);
       add(i, kLanes);
     }
     if (i < p.k) add(i, p.k - i);
@@ -116,13 +121,9 @@ template <int W, int C, class Format>
 INLINE void dots_of_all_rows(const Product& p, const Format& b, int column) {
   constexpr int rows = Tile<W, Format>::kRows;
   typename Format::template Panel<W, C> panel(b, column);
-  // The passes over these rows of b share the work of fetching the next ones.
-  const int passes = p.m / rows + (p.m % rows + 1) / 2, vectors = p.k / kLanes;
-  // What is fetched has to be in the second cache still when its turn comes.
-  const bool stays = passes > 1 || C * b.bytes() <= kMostAhead;
-  const std::ptrdiff_t bytes = stays && Format::fetches(p.m / rows) && b.is_gapless(p.k) ? (C * Format::kBytes + passes - 1) / passes : 0;
-  const char* next = b.ahead(column + C);
-  const auto ahead = [&]() INLINE_LAMBDA { return Ahead{std::exchange(next, next + bytes * vectors), bytes}; };
+  // The first pass over these rows of b fetches others.
+  Ahead<C> next{Format::fetches(p.m / rows) && b.is_gapless(p.k) ? b.begin(column) : nullptr, b.bytes()};
+  const auto ahead = [&]() INLINE_LAMBDA { return Ahead<C>{std::exchange(next.rows, nullptr), next.bytes}; };
   int row = 0;
   for (; row + rows <= p.m; row += rows) dots<W, rows, C, Format>(p, panel, row, column, ahead());
   if constexpr (rows > 2)
@@ -153,6 +154,9 @@ constexpr int kFewRows = 32, kVeryFewRows = 16;
 // A block of a product is worth handing to another thread from some tens of microseconds on, if it has so many weights in f32.
 constexpr std::ptrdiff_t kWorthHanding = 1 << 16;
 
+// What a thread begins with was not fetched ahead: with fewer weights in a block that takes a larger share.
+constexpr std::ptrdiff_t kBlockWeights = 1 << 20;
+
 // Calls `block(begin, end)` for blocks of the columns of c, on all processors. Blocks have `weights` of them where there are enough for all threads.
 template <class Block>
 void in_blocks(int n, int k, std::ptrdiff_t weights, const Block& block) {
@@ -171,5 +175,6 @@ void few_rows(Product p, const Format& b) {
     for_this_cpu<Spread>(p, memory.data());
     p.a = memory.data(), p.lda = p.k;
   }
-  in_blocks(p.n, p.k, kWorthHanding, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
+  const std::ptrdiff_t weights = Format::fetches(0) ? kBlockWeights : kWorthHanding;
+  in_blocks(p.n, p.k, weights, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
 }

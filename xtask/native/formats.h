@@ -43,10 +43,12 @@ INLINE To with_bits_of(const From& from) {
 template <int W, class Number>
 INLINE Word<W> lanes_of(const Number* from) {
 #if defined(__x86_64__) && !defined(__clang__)
-  // The compiler would widen bytes one by one.
-  if constexpr (W >= 8 && sizeof(Number) == 1) {
+  // The compiler would widen them in parts.
+  if constexpr (W >= 8 && sizeof(Number) <= 2) {
+    const auto& few = *reinterpret_cast<const Number(*)[W]>(from);
     Word<W> to;
-    asm("vpmovzxbd %1, %0" : "=v"(to) : "m"(*reinterpret_cast<const Number(*)[W]>(from)));
+    if constexpr (sizeof(Number) == 1) asm("vpmovzxbd %1, %0" : "=v"(to) : "m"(few));
+    if constexpr (sizeof(Number) == 2) asm("vpmovzxwd %1, %0" : "=v"(to) : "m"(few));
     return to;
   }
 #endif
@@ -141,7 +143,7 @@ struct Dense {
   // Whether rows are fetched ahead where so many whole groups of rows are multiplied with them. With one group, f32 is as fast without.
   static constexpr bool fetches(int groups) { return sizeof(Number) < sizeof(float) || groups > 1; }
   // Where a row begins; the bytes to the next; whether rows of k numbers have no gaps.
-  const char* ahead(int row) const { return reinterpret_cast<const char*>(data + row * stride); }
+  const char* begin(int row) const { return reinterpret_cast<const char*>(data + row * stride); }
   std::ptrdiff_t bytes() const { return stride * static_cast<std::ptrdiff_t>(sizeof(Number)); }
   bool is_gapless(int k) const { return stride == k; }
 

@@ -238,7 +238,7 @@ struct Packed {
   static constexpr int kBytes = kLanes * Bits / 8;
   static constexpr bool fetches(int) { return true; }
   std::ptrdiff_t bytes() const { return static_cast<std::ptrdiff_t>(matrix.k) * Bits / 8; }
-  const char* ahead(int row) const { return reinterpret_cast<const char*>(matrix.words + row * bytes()); }
+  const char* begin(int row) const { return reinterpret_cast<const char*>(matrix.words + row * bytes()); }
   static constexpr bool is_gapless(int) { return true; }
 
   template <int W, int C>

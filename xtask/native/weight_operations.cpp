@@ -115,11 +115,20 @@ struct Chosen {
   }
 };
 
-// Calls `multiply(matrix, m, from, to)` for each of `count` matrices, with the rows that it is to be multiplied with, `most` at a time. At each of
-// `size` places of the result, `row(place)` says which row of x, and `matrix(place)` which matrix.
+// So many matrices `[n, k]`, each to be multiplied with so many rows at a time, at most.
+struct Stack {
+  int count, n, k;
+  std::size_t most;
+};
+
+// Where rows may be sorted by matrix, as in prompts, the bits of one may depend on how many share its matrix; elsewhere `fixed` rows have the same bits.
+std::size_t rows_at_a_time(bool sorted, int fixed) { return sorted ? std::numeric_limits<std::size_t>::max() : fixed; }
+
+// Calls `multiply(matrix, m, from, to)` for each matrix of the stack, with the rows that it is to be multiplied with. At each of `size` places of the
+// result, `row(place)` says which row of x, and `matrix(place)` which matrix.
 template <class Row, class Matrix, class Multiply>
-void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix& matrix, int count, std::size_t most, int k, int n, float* out,
-               const Multiply& multiply) {
+void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix& matrix, const Stack& stack, float* out, const Multiply& multiply) {
+  const auto [count, n, k, most] = stack;
   std::vector<std::vector<std::ptrdiff_t>> places(count);
   for (std::ptrdiff_t place = 0; place < size; ++place) places.at(matrix(place)).push_back(place);
   std::vector<float> from, to;
@@ -139,36 +148,34 @@ void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix
 // Where the inputs of a product with chosen matrices go on behind the rows and the choice.
 constexpr int kWeights = 3;
 
-// Rows `[.., 1, k]` times the matrices `[n, k]` that were chosen of `count`. `multiply(inputs, matrix, m, from, to)` finds the weights in the
-// inputs from kWeights on, and gives `fixed` rows the same bits. Where rows may be sorted by matrix, as in prompts, the bits of one may depend on how
-// many share its matrix.
+// Rows `[.., 1, k]` times the matrices that were chosen of the stack. `multiply(inputs, matrix, m, from, to)` finds the weights in the inputs from
+// kWeights on.
 template <class Multiply>
-array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, int count, int n, int fixed, bool sorted,
+array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, const Stack& stack,
                           const StreamOrDevice& s, Multiply multiply) {
   std::vector<array> inputs{by_rows(x, s), chosen.rows, chosen.matrices};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   Shape shape = chosen.matrices.shape();
-  shape.insert(shape.end(), {1, n});
-  const std::size_t most = sorted ? std::numeric_limits<std::size_t>::max() : fixed;
-  return operation(name, std::move(shape), std::move(inputs), s, [=, k = x.shape().back()](const std::vector<array>& inputs, array& out) {
+  shape.insert(shape.end(), {1, stack.n});
+  return operation(name, std::move(shape), std::move(inputs), s, [=](const std::vector<array>& inputs, array& out) {
     const auto chosen_by = [](const array& choice) { return [&choice](std::ptrdiff_t place) { return choice.data<std::uint32_t>()[place]; }; };
-    by_matrix(inputs[0], static_cast<std::ptrdiff_t>(inputs[2].size()), chosen_by(inputs[1]), chosen_by(inputs[2]), count, most, k, n, out.data<float>(),
+    by_matrix(inputs[0], static_cast<std::ptrdiff_t>(inputs[2].size()), chosen_by(inputs[1]), chosen_by(inputs[2]), stack, out.data<float>(),
               [&](int index, int m, const float* from, float* to) { multiply(inputs, index, m, from, to); });
   });
 }
 
 // Rows `[.., H, rows, k]` times a stack of as many matrices. One row for each matrix is a step, whose rows have the bits that they have alone.
 array product_with_each(const array& x, const PackedArrays& packed, const StreamOrDevice& s) {
-  const int count = packed.words.shape(0), rows = x.shape(-2), n = packed.n();
-  const std::size_t most = rows > 1 ? std::numeric_limits<std::size_t>::max() : rows_of_fixed_bits(packed.packing, packed.bits);
+  const int rows = x.shape(-2);
+  const Stack stack{packed.words.shape(0), packed.n(), packed.k(), rows_at_a_time(rows > 1, rows_of_fixed_bits(packed.packing, packed.bits))};
   std::vector<array> inputs = packed.inputs(s);
   inputs.push_back(by_rows(x, s));
-  return operation("QuantizedMatmul", with_last(x.shape(), n), std::move(inputs), s,
-                   [=, k = packed.k(), matrix = packed.matrix(0)](const std::vector<array>& inputs, array& out) {
+  return operation("QuantizedMatmul", with_last(x.shape(), stack.n), std::move(inputs), s,
+                   [=, matrix = packed.matrix(0)](const std::vector<array>& inputs, array& out) {
                      const array& x = inputs.back();
                      const auto row = [](std::ptrdiff_t place) { return place; };
-                     const auto of = [=](std::ptrdiff_t place) { return place / rows % count; };
-                     by_matrix(x, static_cast<std::ptrdiff_t>(x.size()) / k, row, of, count, most, k, n, out.data<float>(),
+                     const auto of = [=](std::ptrdiff_t place) { return place / rows % stack.count; };
+                     by_matrix(x, static_cast<std::ptrdiff_t>(x.size()) / stack.k, row, of, stack, out.data<float>(),
                                [&](int index, int m, const float* from, float* to) { packed_product(m, from, matrix(inputs, index), to); });
                    });
 }
@@ -209,13 +216,13 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
 
 array gather_mm(array a, array b, std::optional<array> lhs_indices, std::optional<array> rhs_indices, bool sorted_indices, StreamOrDevice s) {
   if (is_ours(a, s) && is_half(b) && a.ndim() >= 2 && a.shape(-2) == 1 && b.ndim() == 3 && b.size() > 0 && a.shape().back() == b.shape(1)) {
-    const int count = b.shape(0), k = b.shape(1), n = b.shape(2);
+    const Stack stack{b.shape(0), b.shape(2), b.shape(1), rows_at_a_time(sorted_indices, rows_of_fixed_bits())};
     const bool is_bf16 = b.dtype() == bfloat16;
-    const Chosen chosen = Chosen::of(a, lhs_indices, rhs_indices, count, s);
-    return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, count, n, rows_of_fixed_bits(), sorted_indices, s,
+    const Chosen chosen = Chosen::of(a, lhs_indices, rhs_indices, stack.count, s);
+    return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, stack, s,
                                [=](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
-                                 const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(index) * n * k;
-                                 product_of_halves(m, from, {n, k, is_bf16, inputs[kWeights].data<std::uint16_t>() + begin}, to);
+                                 const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(index) * stack.n * stack.k;
+                                 product_of_halves(m, from, {stack.n, stack.k, is_bf16, inputs[kWeights].data<std::uint16_t>() + begin}, to);
                                });
   }
   static const auto others = next(&gather_mm);
@@ -227,9 +234,10 @@ array gather_qmm(const array& x, const array& w, const array& scales, const std:
                  const std::string& mode, bool sorted_indices, StreamOrDevice s) {
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (is_ours(x, s) && transpose && packed && x.ndim() >= 2 && x.shape(-2) == 1 && packed->fits(x.shape().back(), 3)) {
-    const int count = w.shape(0);
-    const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, count, s);
-    return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), count, packed->n(), rows_of_fixed_bits(packed->packing, packed->bits), sorted_indices, s,
+    const std::size_t most = rows_at_a_time(sorted_indices, rows_of_fixed_bits(packed->packing, packed->bits));
+    const Stack stack{w.shape(0), packed->n(), packed->k(), most};
+    const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, stack.count, s);
+    return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), stack, s,
                                [matrix = packed->matrix(kWeights)](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
                                  packed_product(m, from, matrix(inputs, index), to);
                                });

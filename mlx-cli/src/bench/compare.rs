@@ -1,12 +1,14 @@
 //! Another program on the same work, by turns with this one: both as whole processes, so that neither is measured by its own clock.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Args;
 use mlx_core::Error;
-use mlx_options::PrefixCacheArgs;
+use mlx_core::engine::Speculate;
+use mlx_options::{ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs};
 use serde_json::{Value, json};
 
 use super::measure::{Spread, prompt};
@@ -68,34 +70,41 @@ impl Work<'_> {
         }
         command.arg("generate").arg("-m").arg(self.model.folder()?).args(["--prompt-ids", &ids]);
         command.args(["--max-tokens", &self.generate.to_string(), "--temperature", "0", "--ignore-eos"]);
-        let ModelArgs { exact, load, kv_cache, adapter, workers, .. } = self.model;
-        for (flag, file) in [
-            ("--adapter", adapter),
-            ("--hostfile", &workers.hostfile),
-            ("--worker-key-file", &workers.worker_key_file),
-        ] {
-            if let Some(file) = file {
-                command.arg(flag).arg(file);
-            }
-        }
-        for (flag, given) in [("--exact", exact.exact), ("--keep-quantized", load.keep_quantized)] {
-            if let Some(given) = given {
-                command.arg(format!("{flag}={given}"));
-            }
-        }
-        for (flag, given) in [
-            ("--dtype", load.dtype.map(|dtype| dtype.to_string())),
-            ("--memory-budget", load.memory_budget.map(|size| size.to_string())),
-            ("--kv-bits", kv_cache.kv_bits.map(|bits| bits.to_string())),
-            ("--parallel", workers.parallel.map(|how| how.to_string())),
-            ("--worker-timeout", workers.worker_timeout.map(|timeout| timeout.0.to_string())),
-        ] {
-            if let Some(given) = given {
-                command.args([flag, given.as_str()]);
-            }
-        }
+        command.args(flags(self.model).into_iter().flat_map(|(flag, value)| [flag.into(), value]));
         Ok(command)
     }
+}
+
+/// The flags of the model as they were given here, and that nothing is drafted unless --speculate was.
+fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
+    fn text(given: Option<impl ToString>) -> Option<OsString> {
+        given.map(|value| value.to_string().into())
+    }
+    let file = |given: &Option<PathBuf>| given.clone().map(OsString::from);
+    // All fields are named, so that one that is added has to be passed on, too. What --verbose says is not shown.
+    let ModelArgs { name: _, verbose: _, adapter, exact, speculate, load, kv_cache, workers } = model;
+    let ExactArgs { exact } = *exact;
+    let SpeculateArgs { speculate, draft_model } = speculate;
+    let LoadArgs { memory_budget, ctx_size, dtype, pipeline, keep_quantized } = *load;
+    let KvCacheArgs { kv_bits } = *kv_cache;
+    let WorkersArgs { hostfile, parallel, worker_key_file, worker_timeout } = workers;
+    let all = [
+        ("--adapter", file(adapter)),
+        ("--exact", text(exact)),
+        ("--speculate", text(Some(speculate.unwrap_or(Speculate::Off)))),
+        ("--draft-model", file(draft_model)),
+        ("--memory-budget", text(memory_budget)),
+        ("--ctx-size", text(ctx_size)),
+        ("--dtype", text(dtype)),
+        ("--pipeline", text(pipeline)),
+        ("--keep-quantized", text(keep_quantized)),
+        ("--kv-bits", text(kv_bits)),
+        ("--hostfile", file(hostfile)),
+        ("--parallel", text(*parallel)),
+        ("--worker-key-file", file(worker_key_file)),
+        ("--worker-timeout", text(worker_timeout.map(|timeout| timeout.0))),
+    ];
+    all.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
 }
 
 /// The wall time of a process that ends well.
@@ -179,27 +188,34 @@ mod tests {
     }
 
     #[test]
-    fn ours_has_the_same_machines() {
-        let flags = [
-            "--parallel",
-            "tensor",
-            "--hostfile",
-            "h.json",
-            "--worker-key-file",
-            "key",
-            "--worker-timeout",
-            "7.5",
+    fn ours_has_the_same_flags() {
+        let given = [
+            ("--adapter", "a"),
+            ("--exact", "true"),
+            ("--speculate", "draft"),
+            ("--draft-model", "d"),
+            ("--memory-budget", "8GB"),
+            ("--ctx-size", "512"),
+            ("--dtype", "f32"),
+            ("--pipeline", "off"),
+            ("--keep-quantized", "true"),
+            ("--kv-bits", "8"),
+            ("--hostfile", "h.json"),
+            ("--parallel", "tensor"),
+            ("--worker-key-file", "key"),
+            ("--worker-timeout", "7.5"),
         ];
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        std::fs::write(folder.path().join("config.json"), "{}").expect("it can be written");
-        let folder = folder.path().to_str().expect("utf-8");
-        let Program { model } = clap::Parser::parse_from([&["mlx", "-m", folder], &flags[..]].concat());
-        let work = Work { model: &model, command: "", vocabulary: 9, length: 2, generate: 2 };
-        let own = work.own().expect("the folder is there");
-        let given: Vec<&OsStr> = own.get_args().collect();
-        for pair in flags.chunks(2) {
-            assert!(given.windows(2).any(|it| it == pair), "{pair:?} of {given:?}");
-        }
+        let words = given.iter().flat_map(|&(flag, value)| [flag, value]);
+        let Program { model } = clap::Parser::parse_from(["mlx", "-m", "m"].into_iter().chain(words));
+        let passed = flags(&model);
+        let expected: Vec<(&str, OsString)> = given.map(|(flag, value)| (flag, value.into())).into();
+        assert_eq!(passed, expected);
+    }
+
+    #[test]
+    fn ours_drafts_nothing_unless_it_is_asked_to() {
+        let Program { model } = clap::Parser::parse_from(["mlx", "-m", "m"]);
+        assert_eq!(flags(&model), [("--speculate", OsString::from("off"))]);
     }
 
     #[test]
