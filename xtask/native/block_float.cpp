@@ -97,8 +97,8 @@ INLINE void fetch(const Number* numbers, int count) {
   for (std::size_t i = 0; i < count * sizeof(Number); i += kVector) __builtin_prefetch(from + i, 0, 2);
 }
 
-// Codes are fetched so many bytes before they are multiplied, or as long before as C rows are; scales so many rows before.
-constexpr std::ptrdiff_t kAhead = 8192, kRowsAhead = 16;
+// Scales are fetched so many rows before they are used; codes kBytesAhead, or as long before as C rows are.
+constexpr std::ptrdiff_t kRowsAhead = 16;
 
 // All rows of a times C rows of b.
 template <Kind kKind, int C, class Number>
@@ -110,7 +110,7 @@ void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>
   const int count = C * left.groups;
   fetch(scales + kRowsAhead * left.groups, count);
   if constexpr (kKind != Kind::kFloat4) fetch(biases + kRowsAhead * left.groups, count);
-  const std::ptrdiff_t ahead = (kAhead + C * bytes - 1) / (C * bytes) * (C * bytes);
+  const std::ptrdiff_t ahead = (kBytesAhead + C * bytes - 1) / (C * bytes) * (C * bytes);
   // The first pass over these rows of b fetches others.
   Right<Number> right{words, bytes, b.group, left.groups, scales, biases, reinterpret_cast<const char*>(words + ahead)};
   int row = 0;

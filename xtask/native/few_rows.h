@@ -44,8 +44,8 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
 // So many bytes of all rows that are read at a time lie between what is fetched and what is read.
 constexpr std::ptrdiff_t kBytesAhead = 1 << 13;
 
-// Lines of the C rows of b that are read at a time, and of the next ones. The processor's own prefetch stops at pages. They go to the second cache: the
-// first has too few places for lines on their way, and a program that reads four rows at a time through it gets 18 to 20 GB/s, not 28 to 37.
+// Lines of the C rows of b that are read at a time, and of the next ones. The processor's own prefetch stops at pages. What is fetched goes to the second
+// cache: the first has too few places for lines on their way, and a program that reads four rows at a time through it gets 18 to 20 GB/s, not 28 to 37.
 template <int C>
 struct Ahead {
   // Nothing is fetched without rows.

@@ -111,7 +111,7 @@ INLINE void interleave(float* to, Panel& panel, int k, int begin, int end) {
 }
 
 // Bytes of b that will be needed soon: so many are fetched to the second cache with every sixteen numbers that are multiplied.
-struct Share {
+struct Prefetch {
   const char* from;
   std::ptrdiff_t bytes;
 
@@ -142,7 +142,7 @@ INLINE void column_of_tiles(const Product& p, const Format& b, const Left& left,
           UNROLL for (int j = 0; j < C; ++j) sums[i][j] = mine[i * C + j];
       }
       const float *from = left.at(group, begin), *with = right;
-      Share ahead{next + bytes * (static_cast<std::ptrdiff_t>(group) * left.steps + begin), bytes};
+      Prefetch ahead{next + bytes * (static_cast<std::ptrdiff_t>(group) * left.steps + begin), bytes};
       for (int step = begin; step < end; ++step, from += kRows * kLanes, with += C * kLanes) {
         ahead.fetch();
         Lanes columns[C];
