@@ -54,7 +54,7 @@ INLINE void add_biases(const Right<Number>& b, const float* sums, __m512 (&total
     const __mmask16 which = b.groups - group < kLanes ? (1 << (b.groups - group)) - 1 : 0xffff;
     const __m512 of_groups = _mm512_maskz_loadu_ps(which, sums + group);
     UNROLL for (int j = 0; j < C; ++j) {
-      const std::ptrdiff_t at = j * b.groups + group;
+      const std::ptrdiff_t at = j * b.apart * b.groups + group;
       totals[j] = _mm512_fmadd_ps(_mm512_fmadd_ps(some_of(b.scales + at, which), center, some_of(b.biases + at, which)), of_groups, totals[j]);
     }
   }
@@ -62,7 +62,7 @@ INLINE void add_biases(const Right<Number>& b, const float* sums, __m512 (&total
 
 // R rows of a times C rows of b, one or four.
 template <Kind kKind, int R, int C, class Number>
-INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<kKind>& left, int row, int column) {
+INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<kKind>& left, int row, int column, Ahead<C> ahead) {
   constexpr int kBlock = block_of(kKind);
   const __m512i numbers = _mm512_mullo_epi32(places_of_lanes<kKind>(), _mm512_set1_epi32(of_lane(kKind)));
   const __m512i group_of_lane = _mm512_srl_epi32(numbers, _mm_cvtsi32_si128(__builtin_ctz(b.group)));
@@ -70,7 +70,7 @@ INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<
   const auto add = [&](int block, auto is_whole, int count) INLINE_LAMBDA {
     Codes<kKind> codes[C];
     __m512 scales[C];
-    read_block<kKind, decltype(is_whole)::value>(b, block, count, group_of_lane, codes, scales);
+    read_block<kKind, decltype(is_whole)::value>(b, ahead, block, count, group_of_lane, codes, scales);
     UNROLL for (int r = 0; r < R; ++r) {
       __m512 sums[C];
       sums_of_block<kKind>(codes, left.block(row + r, block), sums);
@@ -86,46 +86,50 @@ INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<
     UNROLL for (int j = 0; j < 4; ++j) all[j] = {{with_bits_of<Register<16>>(totals[r][j % C])}};
     // Codes of floats are twice their value.
     const Quarter four = sums_of(all[0], all[1], all[2], all[3]) * (kKind == Kind::kFloat4 ? 0.5f : 1.0f);
-    if constexpr (C == 4) p.put(row + r, column, four);
+    if constexpr (C == 4) p.put(row + r, column, four, static_cast<int>(b.apart));
     if constexpr (C == 1) p.put(row + r, column, four[0]);
   }
 }
 
-template <class Number>
-INLINE void fetch(const Number* numbers, int count) {
-  const char* const from = reinterpret_cast<const char*>(numbers);
-  for (std::size_t i = 0; i < count * sizeof(Number); i += kVector) __builtin_prefetch(from + i, 0, 2);
-}
+// Scales are fetched for so many rows of each strip at a time, before those of as many are used.
+constexpr int kRowsAhead = 4;
 
-// Scales are fetched so many rows before they are used; codes kBytesAhead, or as long before as C rows are.
-constexpr std::ptrdiff_t kRowsAhead = 16;
+template <class Number>
+INLINE void fetch(const PackedMatrix& b, const void* numbers, int groups, int column, int apart) {
+  const Number* from = static_cast<const Number*>(numbers) + static_cast<std::ptrdiff_t>(column) * groups;
+  for (int strip = 0; strip < 4; ++strip, from += static_cast<std::ptrdiff_t>(apart) * groups)
+    for (std::size_t at = 0; at < kRowsAhead * groups * sizeof(Number); at += kVector) __builtin_prefetch(reinterpret_cast<const char*>(from) + at, 0, 2);
+}
 
 // All rows of a times C rows of b.
 template <Kind kKind, int C, class Number>
-void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>& left, int column) {
+void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>& left, int column, int apart) {
   const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(b.k) * b.bits / 8, first = static_cast<std::ptrdiff_t>(column) * left.groups;
   const Number* const scales = static_cast<const Number*>(b.scales) + first;
   const Number* const biases = kKind == Kind::kFloat4 ? scales : static_cast<const Number*>(b.biases) + first;
   const std::uint8_t* const words = b.words + column * bytes;
-  const int count = C * left.groups;
-  fetch(scales + kRowsAhead * left.groups, count);
-  if constexpr (kKind != Kind::kFloat4) fetch(biases + kRowsAhead * left.groups, count);
-  const std::ptrdiff_t ahead = (kBytesAhead + C * bytes - 1) / (C * bytes) * (C * bytes);
-  // The first pass over these rows of b fetches others.
-  Right<Number> right{words, bytes, b.group, left.groups, scales, biases, reinterpret_cast<const char*>(words + ahead)};
+  const Right<Number> right{words, bytes, apart, b.group, left.groups, scales, biases};
+  Ahead<C> ahead{reinterpret_cast<const char*>(words), apart * bytes};
   int row = 0;
   // With 4 bits the codes of more rows would not stay in registers.
   if constexpr (kKind == Kind::kAffine8)
-    for (; row + 4 <= p.m; row += 4, right.ahead = nullptr) dots_of_blocks<kKind, 4, C>(p, right, left, row, column);
-  for (; row + 2 <= p.m; row += 2, right.ahead = nullptr) dots_of_blocks<kKind, 2, C>(p, right, left, row, column);
-  if (row < p.m) dots_of_blocks<kKind, 1, C>(p, right, left, row, column);
+    for (; row + 4 <= p.m; row += 4) dots_of_blocks<kKind, 4, C>(p, right, left, row, column, ahead.once());
+  for (; row + 2 <= p.m; row += 2) dots_of_blocks<kKind, 2, C>(p, right, left, row, column, ahead.once());
+  if (row < p.m) dots_of_blocks<kKind, 1, C>(p, right, left, row, column, ahead.once());
 }
 
+// The columns of a block in four strips, and those that are left.
 template <Kind kKind, class Number>
 void columns_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>& left, int begin, int end) {
-  int column = begin;
-  for (; column + 4 <= end; column += 4) column_of_blocks<kKind, 4, Number>(p, b, left, column);
-  for (; column < end; ++column) column_of_blocks<kKind, 1, Number>(p, b, left, column);
+  const int apart = (end - begin) / 4;
+  for (int row = 0; row < apart; ++row) {
+    if (row % kRowsAhead == 0) {
+      fetch<Number>(b, b.scales, left.groups, begin + row + kRowsAhead, apart);
+      if constexpr (kKind != Kind::kFloat4) fetch<Number>(b, b.biases, left.groups, begin + row + kRowsAhead, apart);
+    }
+    column_of_blocks<kKind, 4, Number>(p, b, left, begin + row, apart);
+  }
+  for (int column = begin + 4 * apart; column < end; ++column) column_of_blocks<kKind, 1, Number>(p, b, left, column, 1);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Rows of b as block_float.cpp multiplies them: codes as bytes, and scales in the lanes of their groups. Only block_float.cpp includes this.
 #pragma once
 
+#include "ahead.h"
 #include "block_float_left.h"
 #include "packed_formats.h"
 
@@ -9,15 +10,13 @@
 
 namespace {
 
-// Rows of b with scales and biases of their groups, row after row.
+// Rows of b, `apart` from one to the next, with scales and biases of their groups.
 template <class Number>
 struct Right {
   const std::uint8_t* words;
-  std::ptrdiff_t bytes;
+  std::ptrdiff_t bytes, apart;
   int group, groups;
   const Number *scales, *biases;
-  // Where the rows begin that are to be fetched to the second cache, if any are.
-  const char* ahead;
 };
 
 // Of scales in memory, those that `which` has, up to sixteen; each lane gets the one that `of_lane` names.
@@ -93,16 +92,15 @@ struct Codes {
 
 // What C rows of b have in a block, with the scale of each lane; zeros behind the first `count` numbers.
 template <Kind kKind, bool IsWhole, int C, class Number>
-INLINE void read_block(const Right<Number>& b, int block, int count, __m512i group_of_lane, Codes<kKind> (&codes)[C], __m512 (&scales)[C]) {
+INLINE void read_block(const Right<Number>& b, Ahead<C> ahead, int block, int count, __m512i group_of_lane, Codes<kKind> (&codes)[C], __m512 (&scales)[C]) {
   constexpr int kBytes = 2 * kVector;
   const int group = block * block_of(kKind) / b.group, which = (1 << count / b.group) - 1;
   UNROLL for (int j = 0; j < C; ++j) {
-    const std::ptrdiff_t at = j * b.bytes + block * kBytes;
+    const std::ptrdiff_t row = j * b.apart, at = row * b.bytes + block * kBytes;
     codes[j].template read<IsWhole>(b.words + at, count);
-    scales[j] = spread(b.scales + j * b.groups + group, which, group_of_lane);
-    if (b.ahead == nullptr) continue;
-    for (int line = 0; line < kBytes; line += kVector) __builtin_prefetch(b.ahead + at + line, 0, 2);
+    scales[j] = spread(b.scales + row * b.groups + group, which, group_of_lane);
   }
+  ahead.fetch(block * kBytes, kBytes);
 }
 
 }  // namespace

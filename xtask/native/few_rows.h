@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
+#include "ahead.h"
 #include "formats.h"
 #include "workers.h"
 
@@ -41,32 +41,10 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
   return {__builtin_shufflevector(x, x, 0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15)};
 }
 
-// So many bytes of all rows that are read at a time lie between what is fetched and what is read.
-constexpr std::ptrdiff_t kBytesAhead = 1 << 13;
-
-// Lines of the C rows of b that are read at a time, and of the next ones. The processor's own prefetch stops at pages. What is fetched goes to the second
-// cache: the first has too few places for lines on their way, and a program that reads four rows at a time through it gets 18 to 20 GB/s, not 28 to 37.
-template <int C>
-struct Ahead {
-  // Nothing is fetched without rows.
-  const char* rows;
-  std::ptrdiff_t bytes;
-
-  // Fetches what will be read behind the bytes from `at` to `at + count` of each row.
-  INLINE void fetch(std::ptrdiff_t at, std::ptrdiff_t count) const {
-    if (rows == nullptr) return;
-    constexpr std::ptrdiff_t line = 64;
-    for (std::ptrdiff_t next = (at + line - 1) & -line; next < at + count; next += line) {
-      const std::ptrdiff_t place = next + kBytesAhead / C;
-      const char* from = rows + place + (place < bytes ? 0 : (C - 1) * bytes);
-      UNROLL for (int j = 0; j < C; ++j, from += bytes) __builtin_prefetch(from, 0, 2);
-    }
-  }
-};
-
-// R rows of a times the C rows of b that `panel` reads.
+// R rows of a times the C rows of b that `panel` reads, from `column` on and `apart` from one to the next.
 template <int W, int R, int C, class Format>
-INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, Ahead<C> ahead) {
+INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, int apart,
+                 Ahead<C> ahead) {
   Sixteen<W> sums[R * C] = {};
   const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
   const auto add = [&](int i, int count) INLINE_LAMBDA {
@@ -104,9 +82,9 @@ INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel,
   UNROLL for (int sum = 0; sum <= last; sum += 4) {
     const Quarter four = sums_of(sums[sum], sums[std::min(sum + 1, last)], sums[std::min(sum + 2, last)], sums[std::min(sum + 3, last)]);
     if constexpr (C % 4 == 0) {
-      p.put(row + sum / C, column + sum % C, four);
+      p.put(row + sum / C, column + sum % C * apart, four, apart);
     } else {
-      UNROLL for (int j = sum; j <= std::min(sum + 3, last); ++j) p.put(row + j / C, column + j % C, four[j - sum]);
+      UNROLL for (int j = sum; j <= std::min(sum + 3, last); ++j) p.put(row + j / C, column + j % C * apart, four[j - sum]);
     }
   }
 }
@@ -117,18 +95,25 @@ struct Tile {
   static constexpr int kRows = W == 16 ? 4 : 2, kColumns = W == 16 ? 4 : Format::kGrouped ? 2 : 3;
 };
 
+// All rows of a times C rows of b.
 template <int W, int C, class Format>
-INLINE void dots_of_all_rows(const Product& p, const Format& b, int column) {
+INLINE void dots_of_all_rows(const Product& p, const Format& b, int column, int apart) {
   constexpr int rows = Tile<W, Format>::kRows;
-  typename Format::template Panel<W, C> panel(b, column);
-  // The first pass over these rows of b fetches others.
-  Ahead<C> next{Format::fetches(p.m / rows) && b.is_gapless(p.k) ? b.begin(column) : nullptr, b.bytes()};
-  const auto ahead = [&]() INLINE_LAMBDA { return Ahead<C>{std::exchange(next.rows, nullptr), next.bytes}; };
+  typename Format::template Panel<W, C> panel(b, column, apart);
+  Ahead<C> ahead{b.is_gapless(p.k) ? b.begin(column) : nullptr, apart * b.bytes()};
   int row = 0;
-  for (; row + rows <= p.m; row += rows) dots<W, rows, C, Format>(p, panel, row, column, ahead());
+  for (; row + rows <= p.m; row += rows) dots<W, rows, C, Format>(p, panel, row, column, apart, ahead.once());
   if constexpr (rows > 2)
-    for (; row + 2 <= p.m; row += 2) dots<W, 2, C, Format>(p, panel, row, column, ahead());
-  if (row < p.m) dots<W, 1, C, Format>(p, panel, row, column, ahead());
+    for (; row + 2 <= p.m; row += 2) dots<W, 2, C, Format>(p, panel, row, column, apart, ahead.once());
+  if (row < p.m) dots<W, 1, C, Format>(p, panel, row, column, apart, ahead.once());
+}
+
+// The columns from `begin` on, in C strips of as many; where these end.
+template <int W, int C, class Format>
+INLINE int strips(const Product& p, const Format& b, int begin, int end) {
+  const int apart = (end - begin) / C;
+  for (int column = begin; column < begin + apart; ++column) dots_of_all_rows<W, C>(p, b, column, apart);
+  return begin + C * apart;
 }
 
 template <class Format>
@@ -136,13 +121,11 @@ struct Columns {
   template <int W>
   INLINE static void run(const Product& p, const Format& b, int begin, int end) {
     constexpr int columns = Tile<W, Format>::kColumns;
-    int column = begin;
     // The sums of a single row leave registers for more columns.
     if constexpr (!Format::kGrouped)
-      if (p.m == 1)
-        for (; column + 2 * columns <= end; column += 2 * columns) dots_of_all_rows<W, 2 * columns>(p, b, column);
-    for (; column + columns <= end; column += columns) dots_of_all_rows<W, columns>(p, b, column);
-    for (; column < end; ++column) dots_of_all_rows<W, 1>(p, b, column);
+      if (p.m == 1) begin = strips<W, 2 * columns>(p, b, begin, end);
+    begin = strips<W, columns>(p, b, begin, end);
+    strips<W, 1>(p, b, begin, end);
   }
 };
 
@@ -175,6 +158,5 @@ void few_rows(Product p, const Format& b) {
     for_this_cpu<Spread>(p, memory.data());
     p.a = memory.data(), p.lda = p.k;
   }
-  const std::ptrdiff_t weights = Format::fetches(0) ? kBlockWeights : kWorthHanding;
-  in_blocks(p.n, p.k, weights, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
+  in_blocks(p.n, p.k, kBlockWeights, [&](int begin, int end) { for_this_cpu<Columns<Format>>(p, b, begin, end); });
 }

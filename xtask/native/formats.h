@@ -1,7 +1,7 @@
 // How the rows of a matrix of weights are read: sixteen numbers at a time, as f32, whatever they are in memory. What a product sums is the
 // same for all formats, and so is the order.
 //
-// A format has a Panel, which is C of its rows: `read(j, i, count)` gives the numbers from i to i + 15 of row j, zeros behind the first `count`.
+// A format has a Panel, which is C of its rows, each `apart` rows behind the one before: `read(j, i, count)` gives the numbers from i to i + 15 of row j, zeros behind the first `count`.
 // Where kGrouped, each `group` numbers have something in common, and `enter` with the group's index comes before them. Where kSpread<W>, they are
 // read faster in another order, by `read_spread`: the first eight of sixteen in the even lanes, the others in the odd ones.
 #pragma once
@@ -140,8 +140,6 @@ struct Dense {
   // Bytes of sixteen numbers.
   static constexpr int kBytes = kLanes * sizeof(Number);
 
-  // Whether rows are fetched ahead where so many whole groups of rows are multiplied with them. With one group, f32 is as fast without.
-  static constexpr bool fetches(int groups) { return sizeof(Number) < sizeof(float) || groups > 1; }
   // Where a row begins; the bytes to the next; whether rows of k numbers have no gaps.
   const char* begin(int row) const { return reinterpret_cast<const char*>(data + row * stride); }
   std::ptrdiff_t bytes() const { return stride * static_cast<std::ptrdiff_t>(sizeof(Number)); }
@@ -152,7 +150,7 @@ struct Dense {
     const Number* from;
     std::ptrdiff_t stride;
 
-    INLINE Panel(const Dense& b, int row) : from(b.data + row * b.stride), stride(b.stride) {}
+    INLINE Panel(const Dense& b, int row, int apart) : from(b.data + row * b.stride), stride(b.stride * apart) {}
 
     INLINE Sixteen<W> read(int j, int i, int count) const { return sixteen<W>(from + j * stride + i, count); }
   };

@@ -30,12 +30,14 @@ struct Product {
     out = beta == 0.0f ? alpha * sum : alpha * sum + beta * out;
   }
 
-  INLINE void put(int row, int column, Quarter sums) const {
+  // Four sums of a row, for columns that are `apart` from one to the next.
+  INLINE void put(int row, int column, Quarter sums, int apart) const {
     if (beta == 0.0f) {
+      float* const out = &c[static_cast<std::ptrdiff_t>(row) * ldc + column];
       sums *= alpha;
-      std::memcpy(&c[static_cast<std::ptrdiff_t>(row) * ldc + column], &sums, sizeof sums);
+      UNROLL for (int i = 0; i < 4; ++i) out[i * apart] = sums[i];
     } else {
-      for (int i = 0; i < 4; ++i) put(row, column + i, sums[i]);
+      for (int i = 0; i < 4; ++i) put(row, column + i * apart, sums[i]);
     }
   }
 };

@@ -43,21 +43,23 @@ INLINE Register<W> widened(const Exponent* from) {
   return number_of<W, Exponent>(lanes_of<W>(&from->bits));
 }
 
-template <int W, class Number>
-INLINE void widen(const void* from, std::ptrdiff_t begin, float* to, int count) {
-  const Number* numbers = static_cast<const Number*>(from) + begin;
-  for (int i = 0; i < count; i += kLanes) sixteen<W>(numbers + i, count - i).store(to + i, count - i);
+// Scales or biases of C rows, from the place `begin` on, each row's `apart` places behind those of the one before: `count` of each, and as many of
+// those behind them, of `all`, as fill the last sixteen.
+template <int W, int C, class Number>
+INLINE void widen(const void* from, std::ptrdiff_t begin, std::ptrdiff_t apart, std::ptrdiff_t all, float* to, std::ptrdiff_t count) {
+  for (int j = 0; j < C; ++j, begin += apart)
+    for (std::ptrdiff_t i = begin; i < begin + count; i += kLanes, to += kLanes)
+      sixteen<W>(static_cast<const Number*>(from) + i, static_cast<int>(std::min<std::ptrdiff_t>(all - i, kLanes))).store(to, kLanes);
 }
 
-// `count` scales or biases from the place `begin` on.
-template <int W>
-INLINE void widen(Scale scale, const void* from, std::ptrdiff_t begin, float* to, int count) {
+template <int W, int C>
+INLINE void widen(Scale scale, const void* from, std::ptrdiff_t begin, std::ptrdiff_t apart, std::ptrdiff_t all, float* to, std::ptrdiff_t count) {
   switch (scale) {
-    case Scale::kF32: return widen<W, float>(from, begin, to, count);
-    case Scale::kF16: return widen<W, F16>(from, begin, to, count);
-    case Scale::kBf16: return widen<W, Bf16>(from, begin, to, count);
-    case Scale::kExponent: return widen<W, Exponent>(from, begin, to, count);
-    case Scale::kE4m3: return widen<W, E4m3>(from, begin, to, count);
+    case Scale::kF32: return widen<W, C, float>(from, begin, apart, all, to, count);
+    case Scale::kF16: return widen<W, C, F16>(from, begin, apart, all, to, count);
+    case Scale::kBf16: return widen<W, C, Bf16>(from, begin, apart, all, to, count);
+    case Scale::kExponent: return widen<W, C, Exponent>(from, begin, apart, all, to, count);
+    case Scale::kE4m3: return widen<W, C, E4m3>(from, begin, apart, all, to, count);
   }
 }
 
@@ -236,7 +238,6 @@ struct Packed {
   static constexpr bool kSpread = W == 16 && Bits == 4;
 
   static constexpr int kBytes = kLanes * Bits / 8;
-  static constexpr bool fetches(int) { return true; }
   std::ptrdiff_t bytes() const { return static_cast<std::ptrdiff_t>(matrix.k) * Bits / 8; }
   const char* begin(int row) const { return reinterpret_cast<const char*>(matrix.words + row * bytes()); }
   static constexpr bool is_gapless(int) { return true; }
@@ -244,30 +245,32 @@ struct Packed {
   template <int W, int C>
   struct Panel {
     int group;
-    std::ptrdiff_t groups;
+    // Of a row; and the room for the scales of one.
+    std::ptrdiff_t groups, room;
     const std::uint8_t* rows[C];
     const float *scales, *biases;
     Values<W> values[C];
 
-    INLINE Panel(const Packed& packed, int row) : group(packed.matrix.group), groups(packed.matrix.k / group) {
+    INLINE Panel(const Packed& packed, int row, int apart)
+        : group(packed.matrix.group), groups(packed.matrix.k / group), room((groups + kLanes - 1) / kLanes * kLanes) {
       const PackedMatrix& b = packed.matrix;
-      const std::size_t each = (C * groups + kLanes - 1) / kLanes * kLanes, bytes = static_cast<std::size_t>(b.k) * Bits / 8;
-      float* to = scratch(2 * each + (bytes + kBeyond) / sizeof(float) + 1);
-      widen<W>(b.scale, b.scales, row * groups, to, static_cast<int>(C * groups));
-      if (b.biases != nullptr) widen<W>(b.scale, b.biases, row * groups, to + each, static_cast<int>(C * groups));
+      const std::ptrdiff_t bytes = packed.bytes(), begin = row * groups, step = apart * groups, all = b.n * groups;
+      float* const to = scratch(2 * C * room + (bytes + kBeyond) / sizeof(float) + 1);
       scales = to;
-      biases = b.biases == nullptr ? to : to + each;
-      UNROLL for (int j = 0; j < C; ++j) rows[j] = b.words + (row + j) * bytes;
+      biases = b.biases == nullptr ? to : to + C * room;
+      widen<W, C>(b.scale, b.scales, begin, step, all, to, groups);
+      if (b.biases != nullptr) widen<W, C>(b.scale, b.biases, begin, step, all, to + C * room, groups);
+      UNROLL for (int j = 0; j < C; ++j) rows[j] = b.words + (row + j * apart) * bytes;
       // Nothing lies beyond the last row.
-      if (row + C == b.n) {
-        std::uint8_t* copy = reinterpret_cast<std::uint8_t*>(to + 2 * each);
+      if (row + (C - 1) * apart == b.n - 1) {
+        std::uint8_t* copy = reinterpret_cast<std::uint8_t*>(to + 2 * C * room);
         std::memcpy(copy, rows[C - 1], bytes);
         rows[C - 1] = copy;
       }
     }
 
     INLINE void enter(int group) {
-      UNROLL for (int j = 0; j < C; ++j) values[j].enter(scales + j * groups + group, biases + j * groups + group);
+      UNROLL for (int j = 0; j < C; ++j) values[j].enter(scales + j * room + group, biases + j * room + group);
     }
 
     INLINE Sixteen<W> read(int j, int i, int) const {

@@ -16,7 +16,7 @@ struct Unpack {
   template <int W>
   INLINE static void run(const Format& b, int k, int begin, int end, float* to) {
     for (int row = begin; row < end; ++row, to += k) {
-      typename Format::template Panel<W, 1> panel(b, row);
+      typename Format::template Panel<W, 1> panel(b, row, 1);
       if constexpr (Format::kGrouped) {
         for (int group = 0; group < panel.groups; ++group) {
           panel.enter(group);

@@ -82,7 +82,7 @@ INLINE void put(const Product& p, int row, int rows, int column, const Lanes (&s
     const Lanes four = pairs(halves(folded[0], folded[1]), halves(folded[2], folded[3]));
     Quarter quarters[kRows];
     std::memcpy(quarters, &four, sizeof four);
-    for (int i = 0; i < rows; ++i) p.put(row + i, column, quarters[i]);
+    for (int i = 0; i < rows; ++i) p.put(row + i, column, quarters[i], 1);
   }
   constexpr int rest = C % 4, first = C - rest;
   if constexpr (rest > 0) {
@@ -127,7 +127,7 @@ struct Prefetch {
 // All rows of a times C rows of b. `right` has room for these rows' vectors of a go, `kept` for the sums between two goes.
 template <int C, class Format>
 INLINE void column_of_tiles(const Product& p, const Format& b, const Left& left, int column, float* right, Lanes* kept) {
-  typename Format::template Panel<kLanes, C> panel(b, column);
+  typename Format::template Panel<kLanes, C> panel(b, column, 1);
   // The groups share the work of fetching the next C rows of b.
   const std::ptrdiff_t bytes = b.is_gapless(p.k) ? (C * Format::kBytes + left.groups - 1) / left.groups : 0;
   const char* const next = b.begin(column + C);

@@ -18,7 +18,7 @@ use crate::workspace;
 const VERSION: u32 = 1;
 
 /// The sources that stand beside mlx-c's, by file name.
-const HELPERS: [(&str, &str); 31] = [
+const HELPERS: [(&str, &str); 32] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
@@ -26,6 +26,7 @@ const HELPERS: [(&str, &str); 31] = [
     ("workers.h", include_str!("../../native/workers.h")),
     ("blas.h", include_str!("../../native/blas.h")),
     ("blas.cpp", include_str!("../../native/blas.cpp")),
+    ("ahead.h", include_str!("../../native/ahead.h")),
     ("by_columns.h", include_str!("../../native/by_columns.h")),
     ("few_rows.h", include_str!("../../native/few_rows.h")),
     ("tiles.h", include_str!("../../native/tiles.h")),
