@@ -27,18 +27,6 @@ namespace {
 // Makes of a row in one place one of the same length in another.
 using RowFunction = std::function<void(const float*, float*, std::ptrdiff_t)>;
 
-// A row of an array, wherever it lies; `copy` holds it if its numbers are not one behind the other.
-const float* row_of(const array& a, std::ptrdiff_t row, std::vector<float>& copy) {
-  const int last = static_cast<int>(a.ndim()) - 1;
-  const std::ptrdiff_t length = a.shape(last), step = a.strides(last);
-  const float* from = a.data<float>();
-  for (int axis = last - 1; axis >= 0; row /= a.shape(axis--)) from += row % a.shape(axis) * a.strides(axis);
-  if (step == 1) return from;
-  copy.resize(length);
-  for (std::ptrdiff_t i = 0; i < length; ++i) copy[i] = from[i * step];
-  return copy.data();
-}
-
 // Calls `run(row, copy)` for all rows of what has the shape of `a`, on all cores where it is worth it.
 template <class Run>
 void for_rows(const array& a, const Run& run) {

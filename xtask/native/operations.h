@@ -32,6 +32,31 @@ Function* next(Function* ours) {
   return reinterpret_cast<Function*>(found);
 }
 
+// A row of an array, wherever it lies; `copy` holds it if its numbers are not one behind the other.
+inline const float* row_of(const array& a, std::ptrdiff_t row, std::vector<float>& copy) {
+  const int last = static_cast<int>(a.ndim()) - 1;
+  const std::ptrdiff_t length = a.shape(last), step = a.strides(last);
+  const float* from = a.data<float>();
+  for (int axis = last - 1; axis >= 0; row /= a.shape(axis--)) from += row % a.shape(axis) * a.strides(axis);
+  if (step == 1) return from;
+  copy.resize(length);
+  for (std::ptrdiff_t i = 0; i < length; ++i) copy[i] = from[i * step];
+  return copy.data();
+}
+
+// All rows of an array, one behind the other; `copy` holds them if they do not lie so. MLX's own way to have them so costs a step an operation.
+inline const float* rows_of(const array& a, std::vector<float>& copy) {
+  if (a.flags().row_contiguous) return a.data<float>();
+  const std::ptrdiff_t length = a.shape().back(), rows = static_cast<std::ptrdiff_t>(a.size()) / length;
+  std::vector<float> gathered;
+  copy.reserve(a.size());
+  for (std::ptrdiff_t row = 0; row < rows; ++row) {
+    const float* const from = row_of(a, row, gathered);
+    copy.insert(copy.end(), from, from + length);
+  }
+  return copy.data();
+}
+
 // Computes the last argument from the inputs.
 using Evaluation = std::function<void(const std::vector<array>&, array&)>;
 

@@ -40,9 +40,10 @@ array transposed_by_rows(const array& b, const StreamOrDevice& s) {
 array product_with_halves(const array& a, const array& b, const StreamOrDevice& s) {
   const int k = b.shape(0), n = b.shape(1);
   const bool is_bf16 = b.dtype() == bfloat16;
-  return operation("Matmul", with_last(a.shape(), n), {by_rows(a, s), transposed_by_rows(b, s)}, s, [=](const std::vector<array>& inputs, array& out) {
+  return operation("Matmul", with_last(a.shape(), n), {a, transposed_by_rows(b, s)}, s, [=](const std::vector<array>& inputs, array& out) {
     const HalfMatrix matrix{n, k, is_bf16, inputs[1].data<void>()};
-    product_of_halves(static_cast<int>(inputs[0].size() / k), inputs[0].data<float>(), matrix, out.data<float>());
+    std::vector<float> copy;
+    product_of_halves(static_cast<int>(inputs[0].size() / k), rows_of(inputs[0], copy), matrix, out.data<float>());
   });
 }
 
@@ -131,14 +132,14 @@ void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix
   const auto [count, n, k, most] = stack;
   std::vector<std::vector<std::ptrdiff_t>> places(count);
   for (std::ptrdiff_t place = 0; place < size; ++place) places.at(matrix(place)).push_back(place);
-  std::vector<float> from, to;
+  std::vector<float> from, to, copy;
   for (int index = 0; index < count; ++index) {
     const auto& mine = places[index];
     for (std::size_t begin = 0; begin < mine.size(); begin += most) {
       const std::size_t m = std::min(most, mine.size() - begin);
       from.resize(m * k);
       to.resize(m * n);
-      for (std::size_t i = 0; i < m; ++i) std::copy_n(x.data<float>() + static_cast<std::ptrdiff_t>(row(mine[begin + i])) * k, k, from.data() + i * k);
+      for (std::size_t i = 0; i < m; ++i) std::copy_n(row_of(x, row(mine[begin + i]), copy), k, from.data() + i * k);
       multiply(index, static_cast<int>(m), from.data(), to.data());
       for (std::size_t i = 0; i < m; ++i) std::copy_n(to.data() + i * n, n, out + mine[begin + i] * n);
     }
@@ -153,7 +154,7 @@ constexpr int kWeights = 3;
 template <class Multiply>
 array product_with_chosen(const char* name, const array& x, const Chosen& chosen, const std::vector<array>& weights, const Stack& stack,
                           const StreamOrDevice& s, Multiply multiply) {
-  std::vector<array> inputs{by_rows(x, s), chosen.rows, chosen.matrices};
+  std::vector<array> inputs{x, chosen.rows, chosen.matrices};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   Shape shape = chosen.matrices.shape();
   shape.insert(shape.end(), {1, stack.n});
@@ -169,7 +170,7 @@ array product_with_each(const array& x, const PackedArrays& packed, const Stream
   const int rows = x.shape(-2);
   const Stack stack{packed.words.shape(0), packed.n(), packed.k(), rows_at_a_time(rows > 1, rows_of_fixed_bits(packed.packing, packed.bits))};
   std::vector<array> inputs = packed.inputs(s);
-  inputs.push_back(by_rows(x, s));
+  inputs.push_back(x);
   return operation("QuantizedMatmul", with_last(x.shape(), stack.n), std::move(inputs), s,
                    [=, matrix = packed.matrix(0)](const std::vector<array>& inputs, array& out) {
                      const array& x = inputs.back();
@@ -199,12 +200,13 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (is_ours(x, s) && transpose && packed && packed->fits(x.shape().back(), 2)) {
     std::vector<array> inputs = packed->inputs(s);
-    inputs.push_back(by_rows(x, s));
+    inputs.push_back(x);
     return operation("QuantizedMatmul", with_last(x.shape(), packed->n()), std::move(inputs), s,
                      [matrix = packed->matrix(0)](const std::vector<array>& inputs, array& out) {
                        const PackedMatrix b = matrix(inputs, 0);
                        const array& x = inputs.back();
-                       packed_product(static_cast<int>(x.size() / b.k), x.data<float>(), b, out.data<float>());
+                       std::vector<float> copy;
+                       packed_product(static_cast<int>(x.size() / b.k), rows_of(x, copy), b, out.data<float>());
                      });
   }
   if (is_ours(x, s) && transpose && packed && x.ndim() >= 3 && x.shape(-3) == w.shape(0) && packed->fits(x.shape().back(), 3)) {

@@ -27,9 +27,9 @@ impl Core {
             return Ok(None);
         }
         let Some(buckets) = append_rows(states, &of_rows, added)? else { return Ok(None) };
-        let query = self.grouped(query, self.fused != Fused::All)?;
+        let query = if self.fused == Fused::All { query } else { &self.scaled(query)? };
         if let [only] = buckets.as_slice() {
-            return self.attend_bucket(&query, only).map(Some);
+            return self.attend_bucket(query, only).map(Some);
         }
         let mut mixed = Vec::with_capacity(buckets.len());
         for bucket in &buckets {
@@ -42,7 +42,7 @@ impl Core {
         Ok(Some(concatenate(&mixed, 0)?.take_axis(indices(&places), 0)?))
     }
 
-    /// `[rows, Hk, group, D]`, the queries of a bucket's rows, over its keys and values.
+    /// `[rows, Hq, 1, D]`, the queries of a bucket's rows, over its keys and values.
     fn attend_bucket(&self, query: &Array, bucket: &Bucket) -> Result<Array> {
         let Bucket { lengths, keys, values, .. } = bucket;
         let seen = keys.dim(2);
@@ -51,15 +51,13 @@ impl Core {
         let lengths = Array::from_slice(&lengths, &[lengths.len() as i32, 1, 1, 1]);
         let mask = uneven.then(|| arange::<_, i32>(0, seen, 1).and_then(|places| lt(places, lengths)));
         let mask = mask.transpose()?;
-        if self.fused != Fused::All {
-            let scores = matmul(query, keys.swap_axes(2, 3)?)?;
-            return Ok(matmul(self.weights.of_bucket(&scores, mask.as_ref())?, values)?);
+        if self.fused == Fused::All {
+            let (mask, sinks) = (mask.as_ref().map(Mask::Array), self.weights.sinks());
+            return Ok(scaled_dot_product_attention(query, keys, values, self.scale, mask, sinks)?);
         }
-        let [rows, num_kv_heads, group, size] = [0, 1, 2, 3].map(|axis| query.dim(axis));
-        let by_head = query.reshape(&[rows, num_kv_heads * group, 1, size])?;
-        let (mask, sinks) = (mask.as_ref().map(Mask::Array), self.weights.sinks());
-        let mixed = scaled_dot_product_attention(&by_head, keys, values, self.scale, mask, sinks)?;
-        Ok(mixed.reshape(query.shape())?)
+        let scores = matmul(self.grouped(query)?, keys.swap_axes(2, 3)?)?;
+        let mixed = matmul(self.weights.of_bucket(&scores, mask.as_ref())?, values)?;
+        Ok(mixed.reshape(&[query.dim(0), query.dim(1), 1, values.dim(3)])?)
     }
 }
 

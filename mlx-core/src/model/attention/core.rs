@@ -60,7 +60,7 @@ impl Core {
     }
 
     /// Appends `added`, `[T, 2 Hk, 1, D]`, to the states, unless the layer borrows what another has appended, and attends from `query`,
-    /// `[T, Hq, 1, D]`. The result is of the latter's shape but for the order of its axes of 1; padding gives anything.
+    /// `[T, Hq, 1, D]`. The result is `[T, Hq, 1, width of values]`; padding gives anything.
     pub(in crate::model) fn attend(
         &self,
         query: &Array,

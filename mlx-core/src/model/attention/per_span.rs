@@ -17,7 +17,7 @@ use crate::model::batch::{Batch, Span};
 /// The queries of a span.
 #[derive(Clone, Copy)]
 struct Queries<'a> {
-    /// `[n, Hk, group, D]`
+    /// `[n, Hq, 1, D]`
     rows: &'a Array,
     /// Whether they have been multiplied with the scale of scores.
     scaled: bool,
@@ -42,7 +42,8 @@ impl Core {
             Fused::SingleRows => spans.iter().any(|span| span.len > 1),
             Fused::All => false,
         };
-        let queries = split_rows(&self.grouped(query, scaled)?, spans.iter().map(|span| span.len), padding)?;
+        let query = if scaled { &self.scaled(query)? } else { query };
+        let queries = split_rows(query, spans.iter().map(|span| span.len), padding)?;
         let added = added.map(|added| split_rows(added, of_state().map(lengths), padding)).transpose()?;
         let (mut mixed, mut row) = (Vec::with_capacity(queries.len()), 0);
         for (index, spans) in of_state().enumerate() {
@@ -77,11 +78,15 @@ impl Core {
         }
     }
 
-    /// `[T, Hq, 1, D]` with the query heads of a key head together, `[T, Hk, group, D]`, and scaled, if this is asked for.
-    pub(super) fn grouped(&self, query: &Array, scaled: bool) -> Result<Array> {
+    /// Queries times the scale of scores.
+    pub(super) fn scaled(&self, query: &Array) -> Result<Array> {
+        Ok(multiply(query, scalar_like(self.scale, query)?)?)
+    }
+
+    /// Queries `[T, Hq, 1, D]` with those of a key head together, `[T, Hk, group, D]`.
+    pub(super) fn grouped(&self, query: &Array) -> Result<Array> {
         let (queries, keys) = (self.heads.query as i32, self.heads.key as i32);
-        let query = query.reshape(&[query.dim(0), keys, queries / keys, self.heads.size as i32])?;
-        if scaled { Ok(multiply(&query, scalar_like(self.scale, &query)?)?) } else { Ok(query) }
+        Ok(query.reshape(&[query.dim(0), keys, queries / keys, query.dim(3)])?)
     }
 
     /// What a span sees of the keys and values `[1, Hk, seen, D]` up to position `end`: nothing after its last row, and nothing that its
@@ -96,7 +101,7 @@ impl Core {
         Ok((slice_axis(keys, 2, first, last)?, slice_axis(values, 2, first, last)?))
     }
 
-    /// The queries of a span, `[n, Hk, group, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
+    /// The queries of a span, `[n, Hq, 1, D]`, over the keys and values that it sees, `[1, Hk, seen, D]`. Its rows are the last
     /// of them; those of each of these pictures see each other.
     fn attend_span(
         &self,
@@ -105,31 +110,33 @@ impl Core {
         pictures: &[Range<i32>],
     ) -> Result<Array> {
         let query = queries.rows;
-        let [rows, num_kv_heads, group, size] = [0, 1, 2, 3].map(|axis| query.dim(axis));
+        let rows = query.dim(0);
+        if self.fused == Fused::All || (rows == 1 && self.fused == Fused::SingleRows) {
+            let scale = if queries.scaled { 1.0 } else { self.scale };
+            if rows == 1 {
+                return self.fused(query, scale, (keys, values), pictures);
+            }
+            return Ok(self
+                .fused(&query.swap_axes(0, 2)?, scale, (keys, values), pictures)?
+                .swap_axes(0, 2)?);
+        }
+        let grouped = self.grouped(query)?;
+        let [num_kv_heads, group, size] = [1, 2, 3].map(|axis| grouped.dim(axis));
         // Values may be narrower than keys.
         let width = values.dim(3);
-        let fused = self.fused == Fused::All || (rows == 1 && self.fused == Fused::SingleRows);
-        if rows == 1 && !fused {
-            let scores = matmul(query, keys.swap_axes(2, 3)?)?;
-            return Ok(matmul(self.weights.of_row(&scores)?, values)?);
-        }
-        let by_head = if rows == 1 { query } else { &query.transpose_axes(&[1, 2, 0, 3])? };
-        let mixed = if fused {
-            let by_head = by_head.reshape(&[1, num_kv_heads * group, rows, size])?;
-            let scale = if queries.scaled { 1.0 } else { self.scale };
-            self.fused(&by_head, scale, (keys, values), pictures)?
-        } else {
-            // The query heads of a key head are rows of one product.
-            let by_head = by_head.reshape(&[1, num_kv_heads, group * rows, size])?;
-            let scores = matmul(by_head, keys.swap_axes(2, 3)?)?;
-            let scores = scores.reshape(&[1, num_kv_heads, group, rows, -1])?;
-            let weights = self.weights.of_rows(&scores, self.sliding_window, pictures)?;
-            matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?
-        };
         if rows == 1 {
-            return Ok(mixed.reshape(&[1, num_kv_heads, group, width])?);
+            let scores = matmul(grouped, keys.swap_axes(2, 3)?)?;
+            let mixed = matmul(self.weights.of_row(&scores)?, values)?;
+            return Ok(mixed.reshape(&[1, num_kv_heads * group, 1, width])?);
         }
-        Ok(mixed.reshape(&[num_kv_heads, group, rows, width])?.transpose_axes(&[2, 0, 1, 3])?)
+        // The query heads of a key head are rows of one product.
+        let by_head =
+            grouped.transpose_axes(&[1, 2, 0, 3])?.reshape(&[1, num_kv_heads, group * rows, size])?;
+        let scores = matmul(by_head, keys.swap_axes(2, 3)?)?;
+        let scores = scores.reshape(&[1, num_kv_heads, group, rows, -1])?;
+        let weights = self.weights.of_rows(&scores, self.sliding_window, pictures)?;
+        let mixed = matmul(weights.reshape(&[1, num_kv_heads, group * rows, -1])?, values)?;
+        Ok(mixed.reshape(&[num_kv_heads * group, rows, 1, width])?.swap_axes(0, 1)?)
     }
 
     /// `[1, Hq, n, D]` by MLX's own operation.
