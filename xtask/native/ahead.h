@@ -7,9 +7,9 @@
 
 namespace {
 
-// What will be read of C strips of b, whose rows are read at the same time. A strip is rows that follow one another, so that its bytes are read in
-// order, and a processor that follows a few such streams by itself is helped over the ends of pages. What is fetched goes to the second cache: the
-// first has too few places for lines on their way.
+// What will be read of C strips of b. A strip is rows that follow one another; one row of each is read at a time, so that the bytes of each are read in
+// order. Processors follow several such streams by themselves, but not beyond the end of a page. What is fetched goes to the second cache: the first has
+// too few places for lines on their way.
 template <int C>
 struct Ahead {
   // So many bytes of each strip lie between what is fetched and what is read.
@@ -19,7 +19,7 @@ struct Ahead {
   const char* rows;
   std::ptrdiff_t stride;
 
-  // Of all passes over the same rows of b, the first fetches others.
+  // For the first of several passes over the same rows of b; after that nothing is fetched.
   INLINE Ahead once() {
     const Ahead first = *this;
     rows = nullptr;

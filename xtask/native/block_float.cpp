@@ -91,14 +91,19 @@ INLINE void dots_of_blocks(const Product& p, const Right<Number>& b, const Left<
   }
 }
 
+// The columns of a block are cut into so many strips.
+constexpr int kStrips = 4;
+
 // Scales are fetched for so many rows of each strip at a time, before those of as many are used.
 constexpr int kRowsAhead = 4;
 
+// Fetches the scales or biases of the next rows of each strip, from the row `column` of the first.
 template <class Number>
-INLINE void fetch(const PackedMatrix& b, const void* numbers, int groups, int column, int apart) {
-  const Number* from = static_cast<const Number*>(numbers) + static_cast<std::ptrdiff_t>(column) * groups;
-  for (int strip = 0; strip < 4; ++strip, from += static_cast<std::ptrdiff_t>(apart) * groups)
-    for (std::size_t at = 0; at < kRowsAhead * groups * sizeof(Number); at += kVector) __builtin_prefetch(reinterpret_cast<const char*>(from) + at, 0, 2);
+INLINE void fetch(const void* numbers, int groups, int column, int apart) {
+  const std::ptrdiff_t row = groups * static_cast<std::ptrdiff_t>(sizeof(Number));
+  const char* from = static_cast<const char*>(numbers) + column * row;
+  for (int strip = 0; strip < kStrips; ++strip, from += apart * row)
+    for (std::ptrdiff_t at = 0; at < kRowsAhead * row; at += kVector) __builtin_prefetch(from + at, 0, 2);
 }
 
 // All rows of a times C rows of b.
@@ -118,18 +123,18 @@ void column_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>
   if (row < p.m) dots_of_blocks<kKind, 1, C>(p, right, left, row, column, ahead.once());
 }
 
-// The columns of a block in four strips, and those that are left.
+// The columns of a block in strips, and those that are left.
 template <Kind kKind, class Number>
 void columns_of_blocks(const Product& p, const PackedMatrix& b, const Left<kKind>& left, int begin, int end) {
-  const int apart = (end - begin) / 4;
+  const int apart = (end - begin) / kStrips;
   for (int row = 0; row < apart; ++row) {
     if (row % kRowsAhead == 0) {
-      fetch<Number>(b, b.scales, left.groups, begin + row + kRowsAhead, apart);
-      if constexpr (kKind != Kind::kFloat4) fetch<Number>(b, b.biases, left.groups, begin + row + kRowsAhead, apart);
+      fetch<Number>(b.scales, left.groups, begin + row + kRowsAhead, apart);
+      if constexpr (kKind != Kind::kFloat4) fetch<Number>(b.biases, left.groups, begin + row + kRowsAhead, apart);
     }
-    column_of_blocks<kKind, 4, Number>(p, b, left, begin + row, apart);
+    column_of_blocks<kKind, kStrips, Number>(p, b, left, begin + row, apart);
   }
-  for (int column = begin + 4 * apart; column < end; ++column) column_of_blocks<kKind, 1, Number>(p, b, left, column, 1);
+  for (int column = begin + kStrips * apart; column < end; ++column) column_of_blocks<kKind, 1, Number>(p, b, left, column, 1);
 }
 
 }  // namespace

@@ -43,8 +43,7 @@ INLINE Sixteen<16> gathered(const Sixteen<16>& lanes) {
 
 // R rows of a times the C rows of b that `panel` reads, from `column` on and `apart` from one to the next.
 template <int W, int R, int C, class Format>
-INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, int apart,
-                 Ahead<C> ahead) {
+INLINE void dots(const Product& p, typename Format::template Panel<W, C>& panel, int row, int column, int apart, Ahead<C> ahead) {
   Sixteen<W> sums[R * C] = {};
   const float* a = p.a + static_cast<std::ptrdiff_t>(row) * p.lda;
   const auto add = [&](int i, int count) INLINE_LAMBDA {
