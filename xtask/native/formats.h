@@ -1,7 +1,8 @@
 // How the rows of a matrix of weights are read: sixteen numbers at a time, as f32, whatever they are in memory. What a product sums is the
 // same for all formats, and so is the order.
 //
-// A format has a Panel, which is C of its rows, each `apart` rows behind the one before: `read(j, i, count)` gives the numbers from i to i + 15 of row j, zeros behind the first `count`.
+// A format has a Panel, which is C of its rows, each `apart` rows behind the one before: `read(j, i, count)` gives the numbers from i to i + 15
+// of row j, zeros behind the first `count`.
 // Where kGrouped, each `group` numbers have something in common, and `enter` with the group's index comes before them. Where kSpread<W>, they are
 // read faster in another order, by `read_spread`: the first eight of sixteen in the even lanes, the others in the odd ones.
 #pragma once
