@@ -194,6 +194,12 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
     Ok(array.try_index(operations.as_slice())?)
 }
 
+/// Elements of `axis` before `place`, and the others: one operation, where two slices are two.
+pub fn split_axis(array: &Array, axis: i32, place: i32) -> Result<(Array, Array)> {
+    let mut parts = array.split_at_indices(&[place], axis)?.into_iter();
+    parts.next().zip(parts.next()).ok_or_else(|| Error::Array("a split at one place has two parts".into()))
+}
+
 /// `value` in the type of `like`: an f32 would turn a row of halves into f32.
 pub fn scalar_like(value: f32, like: &Array) -> Result<Array> {
     Ok(Array::from_f32(value).as_dtype(like.dtype())?)

@@ -25,7 +25,7 @@ namespace mlx::core {
 namespace {
 
 // Makes of a row in one place one of the same length in another.
-using RowFunction = std::function<void(const float*, float*, std::ptrdiff_t)>;
+using RowFunction = void(const float*, float*, std::ptrdiff_t);
 
 // Calls `run(row, copy)` for all rows of what has the shape of `a`, on all cores where it is worth it.
 template <class Run>
@@ -41,72 +41,23 @@ void for_rows(const array& a, const Run& run) {
   });
 }
 
-void apply_to_rows(const RowFunction& function, const array& in, array& out) {
-  const std::ptrdiff_t length = in.shape().back();
+// Calls `function(from, to, length)` for all rows.
+template <class Function>
+void apply_to_rows(const Function& function, const array& in, array& out) {
+  const std::ptrdiff_t length = out.shape().back();
   float* const to = out.data<float>();
-  for_rows(in, [&](std::ptrdiff_t row, std::vector<float>* copies) { function(row_of(in, row, copies[0]), to + row * length, length); });
+  for_rows(out, [&](std::ptrdiff_t row, std::vector<float>* copies) { function(row_of(in, row, copies[0]), to + row * length, length); });
 }
 
-// A function of each row of the first input, which gives it its shape.
-class RowOperation : public UnaryPrimitive {
- public:
-  RowOperation(Stream stream, const char* name, RowFunction function)
-      : UnaryPrimitive(stream), name_(name), function_(std::move(function)) {}
-
-  void eval_cpu(const std::vector<array>& inputs, array& out) override {
-    const array& in = inputs[0];
-    if (in.flags().row_contiguous && is_donatable(in, out)) {
-      out.copy_shared_buffer(in);
-    } else {
-      out.set_data(allocator::malloc(out.nbytes()));
-    }
-    auto& encoder = cpu::get_command_encoder(stream());
-    encoder.set_input_array(in);
-    encoder.set_output_array(out);
-    encoder.dispatch([function = with(inputs), in = array::unsafe_weak_copy(in), out = array::unsafe_weak_copy(out)]() mutable {
-      apply_to_rows(function, in, out);
-    });
-  }
-
-  void eval_gpu(const std::vector<array>&, array&) override { throw std::runtime_error("this operation is one of the CPU"); }
-
-  const char* name() const override { return name_; }
-
-  std::vector<Shape> output_shapes(const std::vector<array>& inputs) override { return {inputs[0].shape()}; }
-
- protected:
-  // The function, once the other inputs are known.
-  virtual RowFunction with(const std::vector<array>&) const { return function_; }
-
- private:
-  const char* name_;
-  RowFunction function_;
-};
-
-// Division by the root mean square; the second input is what the quotients are multiplied with.
-class Norm : public RowOperation {
- public:
-  Norm(Stream stream, float epsilon) : RowOperation(stream, "RMSNorm", nullptr), epsilon_(epsilon) {}
-
- protected:
-  RowFunction with(const std::vector<array>& inputs) const override {
-    const array weight = array::unsafe_weak_copy(inputs[1]);
-    return [weight, epsilon = epsilon_](const float* from, float* to, std::ptrdiff_t count) {
-      norm_row(from, to, count, weight.data<float>(), weight.strides(0), epsilon);
-    };
-  }
-
- private:
-  float epsilon_;
-};
-
-array row_operation(const array& a, const StreamOrDevice& s, const char* name, RowFunction function) {
-  return array(a.shape(), float32, std::make_shared<RowOperation>(to_stream(s), name, std::move(function)), {a});
+array row_operation(const array& a, const StreamOrDevice& s, const char* name, RowFunction* function) {
+  const auto evaluation = [function](Inputs inputs, array& out) { apply_to_rows(function, inputs[0], out); };
+  return operation(name, a.shape(), {a}, s, evaluation, Kind::kOfRows, true);
 }
 
 // Whether an array will be this function of rows, and has not been computed yet.
 bool is_row_operation(const array& a, const char* name) {
-  return a.has_primitive() && typeid(a.primitive()) == typeid(RowOperation) && std::strcmp(a.primitive().name(), name) == 0;
+  const Operation* found = pending(a, Kind::kOfRows);
+  return found != nullptr && std::strcmp(found->name(), name) == 0;
 }
 
 bool may_be_one(const array& a, const array& b, const StreamOrDevice& s) {
@@ -115,14 +66,45 @@ bool may_be_one(const array& a, const array& b, const StreamOrDevice& s) {
 
 constexpr const char *kSigmoid = "Sigmoid", *kSilu = "Silu";
 
+// Whether these are the halves of a single row that is still to be cut: a step then needs no operation that cuts it.
+bool are_halves(const array& gate, const array& up) {
+  if (!is_one_row(gate) || !is_pending(gate, "Split")) return false;
+  const auto parts = gate.outputs();
+  return parts.size() == 2 && parts[0].id() == gate.id() && parts[1].id() == up.id() && is_one_row(gate.inputs()[0]);
+}
+
 // gate * sigmoid(gate) * up.
 array gated_silu(const array& gate, const array& up, const StreamOrDevice& s) {
-  return operation("GatedSilu", gate.shape(), {gate, up}, s, [](const std::vector<array>& inputs, array& out) {
+  if (are_halves(gate, up)) {
+    const auto evaluation = [](Inputs inputs, array& out) {
+      std::vector<float> copy;
+      const float* const both = row_of(inputs[0], 0, copy);
+      const auto length = static_cast<std::ptrdiff_t>(out.size());
+      gated_silu_row(both, both + length, out.data<float>(), length);
+    };
+    return operation("GatedSilu", gate.shape(), {gate.inputs()[0]}, s, evaluation, Kind::kOfRows);
+  }
+  const auto evaluation = [](Inputs inputs, array& out) {
     const std::ptrdiff_t length = out.shape().back();
     for_rows(out, [&](std::ptrdiff_t row, std::vector<float>* copies) {
       gated_silu_row(row_of(inputs[0], row, copies[0]), row_of(inputs[1], row, copies[1]), out.data<float>() + row * length, length);
     });
-  });
+  };
+  return operation("GatedSilu", gate.shape(), {gate, up}, s, evaluation, Kind::kOfRows);
+}
+
+// A product of a single row, and another row added.
+array sum(const array& product, const array& row, const StreamOrDevice& s) {
+  std::vector<array> inputs = product.inputs();
+  inputs.push_back(row);
+  const auto evaluation = [evaluate = pending(product)->evaluation()](Inputs inputs, array& out) {
+    evaluate(inputs.first(inputs.size() - 1), out);
+    std::vector<float> copy;
+    const float* const added = row_of(inputs.back(), 0, copy);
+    float* const to = out.data<float>();
+    for (std::size_t i = 0; i < out.size(); ++i) to[i] += added[i];
+  };
+  return operation(product.primitive().name(), product.shape(), std::move(inputs), s, evaluation);
 }
 
 }  // namespace
@@ -134,6 +116,16 @@ array multiply(const array& a, const array& b, StreamOrDevice s) {
     if (is_row_operation(a, kSilu)) return gated_silu(a.inputs()[0], b, s);
   }
   static const auto others = next(&multiply);
+  return others(a, b, s);
+}
+
+// A residual connection of a single row is part of the product that comes before it.
+array add(const array& a, const array& b, StreamOrDevice s) {
+  if (may_be_one(a, b, s) && is_one_row(a)) {
+    if (pending(b, Kind::kProduct)) return sum(b, a, s);
+    if (pending(a, Kind::kProduct)) return sum(a, b, s);
+  }
+  static const auto others = next(&add);
   return others(a, b, s);
 }
 
@@ -160,7 +152,12 @@ array tanh(const array& a, StreamOrDevice s) {
 
 array fast::rms_norm(const array& x, const std::optional<array>& weight, float epsilon, StreamOrDevice s) {
   if (is_ours(x, s) && weight && weight->dtype() == float32 && weight->ndim() == 1 && weight->size() == x.shape().back()) {
-    return array(x.shape(), float32, std::make_shared<Norm>(to_stream(s), epsilon), {x, *weight});
+    const auto evaluation = [epsilon](Inputs inputs, array& out) {
+      const float* const weight = inputs[1].data<float>();
+      const auto step = inputs[1].strides(0);
+      apply_to_rows([=](const float* from, float* to, std::ptrdiff_t count) { norm_row(from, to, count, weight, step, epsilon); }, inputs[0], out);
+    };
+    return operation("RMSNorm", x.shape(), {x, *weight}, s, evaluation, Kind::kOfRows, true);
   }
   static const auto others = next(&fast::rms_norm);
   return others(x, weight, epsilon, s);

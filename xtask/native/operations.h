@@ -3,13 +3,17 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "mlx/array.h"
+#include "mlx/backend/common/utils.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/primitives.h"
 #include "mlx/utils.h"
@@ -57,19 +61,38 @@ inline const float* rows_of(const array& a, std::vector<float>& copy) {
   return copy.data();
 }
 
-// Computes the last argument from the inputs.
-using Evaluation = std::function<void(const std::vector<array>&, array&)>;
+}  // namespace
 
-// An operation whose result is new memory in f32, row by row without gaps.
+using Inputs = std::span<const array>;
+
+// Computes the last argument from the inputs.
+using Evaluation = std::function<void(Inputs, array&)>;
+
+// What may become of an operation before it is computed. Handing one over takes longer than the work on a single row, so a step of one row has as few
+// as can be. What another needs of a row, too, is computed twice.
+enum class Kind {
+  kOther,
+  // Short work on each row: a product of a single row does it itself.
+  kOfRows,
+  // A product: what is added to its single row, it adds itself.
+  kProduct,
+};
+
+// An operation whose result is memory in f32, row by row without gaps.
 class Operation : public UnaryPrimitive {
  public:
-  Operation(Stream stream, const char* name, Shape shape, Evaluation evaluation)
-      : UnaryPrimitive(stream), name_(name), shape_(std::move(shape)), evaluation_(std::move(evaluation)) {}
+  Operation(Stream stream, const char* name, Shape shape, Evaluation evaluation, Kind kind, bool in_place)
+      : UnaryPrimitive(stream), name_(name), shape_(std::move(shape)), evaluation_(std::move(evaluation)), kind_(kind), in_place_(in_place) {}
 
   void eval_cpu(const std::vector<array>& inputs, array& out) override {
-    out.set_data(allocator::malloc(out.nbytes()));
+    if (in_place_ && inputs[0].flags().row_contiguous && is_donatable(inputs[0], out)) {
+      out.copy_shared_buffer(inputs[0]);
+    } else {
+      out.set_data(allocator::malloc(out.nbytes()));
+    }
     auto& encoder = cpu::get_command_encoder(stream());
     std::vector<array> kept;
+    kept.reserve(inputs.size());
     for (const array& input : inputs) {
       encoder.set_input_array(input);
       kept.push_back(array::unsafe_weak_copy(input));
@@ -86,16 +109,43 @@ class Operation : public UnaryPrimitive {
 
   std::vector<Shape> output_shapes(const std::vector<array>&) override { return {shape_}; }
 
+  const Evaluation& evaluation() const { return evaluation_; }
+
+  Kind kind() const { return kind_; }
+
  private:
   const char* name_;
   Shape shape_;
   Evaluation evaluation_;
+  Kind kind_;
+  bool in_place_;
 };
 
-inline array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation) {
-  auto primitive = std::make_shared<Operation>(to_stream(s), name, shape, std::move(evaluation));
+namespace {
+
+// With `in_place`, the result may take the memory of the first input.
+inline array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation,
+                       Kind kind = Kind::kOther, bool in_place = false) {
+  auto primitive = std::make_shared<Operation>(to_stream(s), name, shape, std::move(evaluation), kind, in_place);
   return array(std::move(shape), float32, std::move(primitive), std::move(inputs));
 }
+
+inline bool is_pending(const array& a) { return a.status() == array::Status::unscheduled && a.has_primitive(); }
+
+// Whether an array will be made by an operation of MLX with this name, and has not been computed yet. The types of most are not known outside of MLX.
+inline bool is_pending(const array& a, const char* name) { return is_pending(a) && std::strcmp(a.primitive().name(), name) == 0; }
+
+// The operation of ours that an array is still to be made by, if there is one.
+inline const Operation* pending(const array& a) {
+  return is_pending(a) && typeid(a.primitive()) == typeid(Operation) ? static_cast<const Operation*>(&a.primitive()) : nullptr;
+}
+
+inline const Operation* pending(const array& a, Kind kind) {
+  const Operation* found = pending(a);
+  return found != nullptr && found->kind() == kind ? found : nullptr;
+}
+
+inline bool is_one_row(const array& a) { return a.ndim() > 0 && a.size() == static_cast<std::size_t>(a.shape().back()); }
 
 }  // namespace
 

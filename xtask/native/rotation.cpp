@@ -127,7 +127,7 @@ array fast::rope(const array& x, int dims, bool traditional, std::optional<float
   if (is_ours(x, s) && x.ndim() == 4 && x.shape(2) == 1 && dims > 0 && dims % 2 == 0 && dims <= x.shape(3) && has_angles && has_positions) {
     std::vector<array> inputs{x, offset};
     if (freqs) inputs.push_back(*freqs);
-    return operation("RoPE", x.shape(), std::move(inputs), s, [=, base = base.value_or(1.0f)](const std::vector<array>& inputs, array& out) {
+    return operation("RoPE", x.shape(), std::move(inputs), s, [=, base = base.value_or(1.0f)](Inputs inputs, array& out) {
       const auto given = inputs.size() > 2 ? std::optional(inputs[2]) : std::nullopt;
       const Angles& angles = angles_of(positions_of(inputs[1], inputs[0].shape(0)), frequencies_of(dims / 2, base, given), scale);
       rotate(inputs[0], angles, traditional, out.data<float>());

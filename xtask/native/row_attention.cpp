@@ -80,7 +80,7 @@ bool is_one_row(const array& queries, const array& keys, const array& values, co
          (!sinks || (sinks->dtype() == float32 && sinks->ndim() == 1 && sinks->shape(0) == queries.shape(1)));
 }
 
-void attend(const std::vector<array>& inputs, array& out, float scale) {
+void attend(Inputs inputs, array& out, float scale) {
   const array &queries = inputs[0], &keys = inputs[1], &values = inputs[2];
   const RowAttention attention{queries.shape(1), keys.shape(1), keys.shape(2), keys.shape(3), values.shape(3)};
   std::vector<float> scaled;
@@ -106,7 +106,7 @@ array fast::scaled_dot_product_attention(const array& queries, const array& keys
     Shape shape = queries.shape();
     shape.back() = values.shape(3);
     return operation("ScaledDotProductAttention", std::move(shape), std::move(inputs), s,
-                     [scale](const std::vector<array>& inputs, array& out) { attend(inputs, out, scale); });
+                     [scale](Inputs inputs, array& out) { attend(inputs, out, scale); });
   }
   using Attention = array(const array&, const array&, const array&, float, const std::string&, std::optional<array>, const std::optional<array>&, bool, StreamOrDevice);
   static Attention* const others = next<Attention>(&fast::scaled_dot_product_attention);

@@ -301,7 +301,8 @@ bool all_are_ours() {
   const auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
   return is_ours("cblas_sgemm", dlsym(RTLD_DEFAULT, "cblas_sgemm")) && is_ours("softmax", address(softmax)) &&
          is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
-         is_ours("multiply", address(&mlx::core::multiply)) && is_ours("rope", address(static_cast<Rope>(&mlx::core::fast::rope))) &&
+         is_ours("multiply", address(&mlx::core::multiply)) && is_ours("add", address(&mlx::core::add)) &&
+         is_ours("rope", address(static_cast<Rope>(&mlx::core::fast::rope))) &&
          is_ours("scaled_dot_product_attention", address(&mlx::core::fast::scaled_dot_product_attention)) &&
          is_ours("rms_norm", address(&mlx::core::fast::rms_norm)) &&
          is_ours("quantized_matmul", address(&mlx::core::quantized_matmul)) && is_ours("matmul", address(&mlx::core::matmul)) &&
@@ -315,6 +316,6 @@ bool all_are_ours() {
 int main() {
   const bool right = products_are_right() && all_rows_are_alone() && products_of_halves_are_right() &&
                      packed_products_are_right() && functions_are_right() && edges_are_right() && rotations_are_right() &&
-                     attention_is_right() && gates_are_right() && all_are_ours();
+                     attention_is_right() && gates_are_right() && steps_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

@@ -177,6 +177,50 @@ bool gates_are_right() {
   return true;
 }
 
+// `stream` with the product of `x` and weights in 4 bits added. `made` sees each operation's result first.
+template <class Made>
+mlx::core::array step(const mlx::core::array& x, const mlx::core::array& stream, const std::vector<mlx::core::array>& weights, const Made& made) {
+  using namespace mlx::core;
+  return made(add(stream, made(quantized_matmul(x, weights[0], weights[1], weights[2], true, 64, 4))));
+}
+
+// A product of a single row takes in what makes the row and what is added, with the bits that these have one by one.
+bool steps_are_right() {
+  using namespace mlx::core;
+  const auto weights = quantize(drawn({70, 128}, false), 64, 4);
+  const array scale = drawn({128}, false);
+  const auto apart = [](array a) {
+    eval(a);
+    return a;
+  };
+  const auto whole = [](const array& a) { return a; };
+  for (bool has_gaps : {false, true})
+    for (int rows : {1, 3}) {
+      const array x = drawn({rows, 128}, has_gaps), both = drawn({rows, 256}, has_gaps), stream = drawn({rows, 70}, has_gaps);
+      const auto normed = [&](const auto& made) { return step(made(fast::rms_norm(x, scale, 0.5f)), stream, weights, made); };
+      const auto gated = [&](const auto& made) {
+        const auto parts = split(both, 2, -1);
+        return step(made(multiply(made(multiply(parts[0], made(sigmoid(parts[0])))), parts[1])), stream, weights, made);
+      };
+      const auto reshaped = [&](const auto& made) {
+        const array heads = made(fast::rope(reshape(x, {rows, 2, 1, 64}), 64, false, 10000.0f, 1.0f, array(7), std::nullopt));
+        return step(made(reshape(heads, {rows, 128})), stream, weights, made);
+      };
+      // The weights, the stream, and what the row is made of.
+      const array of_norm = normed(whole), of_gate = gated(whole), of_heads = reshaped(whole);
+      if (rows == 1 && (of_norm.inputs().size() != 6 || of_gate.inputs().size() != 5 || of_heads.inputs().size() != 5)) {
+        std::printf("a step of a row is several operations\n");
+        return false;
+      }
+      if (numbers_of(of_norm) != numbers_of(normed(apart)) || numbers_of(of_gate) != numbers_of(gated(apart)) ||
+          numbers_of(of_heads) != numbers_of(reshaped(apart))) {
+        std::printf("a step of %d rows has other bits than its operations\n", rows);
+        return false;
+      }
+    }
+  return true;
+}
+
 // What is hidden has no share, what is not a number spreads.
 bool edges_are_right() {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

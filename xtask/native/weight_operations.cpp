@@ -36,14 +36,42 @@ array transposed_by_rows(const array& b, const StreamOrDevice& s) {
   return lies_so ? b : contiguous(swapaxes(b, -2, -1, s), false, s);
 }
 
+// An array of memory of its own.
+array made(const Evaluation& evaluate, Inputs inputs, const Shape& shape) {
+  array out(shape, float32, nullptr, {});
+  out.set_data(allocator::malloc(out.nbytes()));
+  evaluate(inputs, out);
+  return out;
+}
+
+// [.., k] times weights, which are the first inputs: `multiply(inputs, m, from, to)`.
+template <class Multiply>
+array product(const char* name, const array& x, int n, std::vector<array> inputs, const StreamOrDevice& s, Multiply multiply) {
+  // Reshaped, what an operation of ours makes has no gaps either.
+  const bool is_reshaped = is_pending(x, "Reshape") && pending(x.inputs()[0]) != nullptr;
+  const array rows = is_reshaped ? x.inputs()[0] : x;
+  const Operation* const maker = is_one_row(x) ? pending(rows, Kind::kOfRows) : nullptr;
+  const std::size_t weights = inputs.size(), k = x.shape().back();
+  if (maker == nullptr) {
+    inputs.push_back(rows);
+  } else {
+    inputs.insert(inputs.end(), rows.inputs().begin(), rows.inputs().end());
+  }
+  const Evaluation evaluate = maker == nullptr ? nullptr : maker->evaluation();
+  return operation(name, with_last(x.shape(), n), std::move(inputs), s, [=, shape = rows.shape()](Inputs inputs, array& out) {
+    const Inputs of_rows = inputs.subspan(weights);
+    const array rows = evaluate ? made(evaluate, of_rows, shape) : of_rows[0];
+    std::vector<float> copy;
+    multiply(inputs, static_cast<int>(rows.size() / k), rows_of(rows, copy), out.data<float>());
+  }, Kind::kProduct);
+}
+
 // [.., k] times a matrix [k, n] of halves.
 array product_with_halves(const array& a, const array& b, const StreamOrDevice& s) {
   const int k = b.shape(0), n = b.shape(1);
   const bool is_bf16 = b.dtype() == bfloat16;
-  return operation("Matmul", with_last(a.shape(), n), {a, transposed_by_rows(b, s)}, s, [=](const std::vector<array>& inputs, array& out) {
-    const HalfMatrix matrix{n, k, is_bf16, inputs[1].data<void>()};
-    std::vector<float> copy;
-    product_of_halves(static_cast<int>(inputs[0].size() / k), rows_of(inputs[0], copy), matrix, out.data<float>());
+  return product("Matmul", a, n, {transposed_by_rows(b, s)}, s, [=](Inputs inputs, int m, const float* from, float* to) {
+    product_of_halves(m, from, {n, k, is_bf16, inputs[0].data<void>()}, to);
   });
 }
 
@@ -92,7 +120,7 @@ struct PackedArrays {
   // Makes a matrix of the stack from the inputs, which begin at `first`.
   auto matrix(int first) const {
     return [first, n = n(), k = k(), bits = bits, group = group, packing = packing, scale = scale,
-            biased = biases.has_value()](const std::vector<array>& inputs, std::ptrdiff_t index) {
+            biased = biases.has_value()](Inputs inputs, std::ptrdiff_t index) {
       const std::ptrdiff_t numbers = static_cast<std::ptrdiff_t>(n) * k * index, groups = numbers / group;
       const auto at = [&](int input) {
         return static_cast<const void*>(inputs[input].data<char>() + groups * static_cast<std::ptrdiff_t>(inputs[input].itemsize()));
@@ -158,7 +186,7 @@ array product_with_chosen(const char* name, const array& x, const Chosen& chosen
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   Shape shape = chosen.matrices.shape();
   shape.insert(shape.end(), {1, stack.n});
-  return operation(name, std::move(shape), std::move(inputs), s, [=](const std::vector<array>& inputs, array& out) {
+  return operation(name, std::move(shape), std::move(inputs), s, [=](Inputs inputs, array& out) {
     const auto chosen_by = [](const array& choice) { return [&choice](std::ptrdiff_t place) { return choice.data<std::uint32_t>()[place]; }; };
     by_matrix(inputs[0], static_cast<std::ptrdiff_t>(inputs[2].size()), chosen_by(inputs[1]), chosen_by(inputs[2]), stack, out.data<float>(),
               [&](int index, int m, const float* from, float* to) { multiply(inputs, index, m, from, to); });
@@ -172,7 +200,7 @@ array product_with_each(const array& x, const PackedArrays& packed, const Stream
   std::vector<array> inputs = packed.inputs(s);
   inputs.push_back(x);
   return operation("QuantizedMatmul", with_last(x.shape(), stack.n), std::move(inputs), s,
-                   [=, matrix = packed.matrix(0)](const std::vector<array>& inputs, array& out) {
+                   [=, matrix = packed.matrix(0)](Inputs inputs, array& out) {
                      const array& x = inputs.back();
                      const auto row = [](std::ptrdiff_t place) { return place; };
                      const auto of = [=](std::ptrdiff_t place) { return place / rows % stack.count; };
@@ -199,15 +227,8 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
                        std::optional<int> group_size, std::optional<int> bits, const std::string& mode, StreamOrDevice s) {
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (is_ours(x, s) && transpose && packed && packed->fits(x.shape().back(), 2)) {
-    std::vector<array> inputs = packed->inputs(s);
-    inputs.push_back(x);
-    return operation("QuantizedMatmul", with_last(x.shape(), packed->n()), std::move(inputs), s,
-                     [matrix = packed->matrix(0)](const std::vector<array>& inputs, array& out) {
-                       const PackedMatrix b = matrix(inputs, 0);
-                       const array& x = inputs.back();
-                       std::vector<float> copy;
-                       packed_product(static_cast<int>(x.size() / b.k), rows_of(x, copy), b, out.data<float>());
-                     });
+    return product("QuantizedMatmul", x, packed->n(), packed->inputs(s), s,
+                   [matrix = packed->matrix(0)](Inputs inputs, int m, const float* from, float* to) { packed_product(m, from, matrix(inputs, 0), to); });
   }
   if (is_ours(x, s) && transpose && packed && x.ndim() >= 3 && x.shape(-3) == w.shape(0) && packed->fits(x.shape().back(), 3)) {
     return product_with_each(x, *packed, s);
@@ -222,7 +243,7 @@ array gather_mm(array a, array b, std::optional<array> lhs_indices, std::optiona
     const bool is_bf16 = b.dtype() == bfloat16;
     const Chosen chosen = Chosen::of(a, lhs_indices, rhs_indices, stack.count, s);
     return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, stack, s,
-                               [=](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
+                               [=](Inputs inputs, int index, int m, const float* from, float* to) {
                                  const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(index) * stack.n * stack.k;
                                  product_of_halves(m, from, {stack.n, stack.k, is_bf16, inputs[kWeights].data<std::uint16_t>() + begin}, to);
                                });
@@ -240,7 +261,7 @@ array gather_qmm(const array& x, const array& w, const array& scales, const std:
     const Stack stack{w.shape(0), packed->n(), packed->k(), most};
     const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, stack.count, s);
     return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), stack, s,
-                               [matrix = packed->matrix(kWeights)](const std::vector<array>& inputs, int index, int m, const float* from, float* to) {
+                               [matrix = packed->matrix(kWeights)](Inputs inputs, int index, int m, const float* from, float* to) {
                                  packed_product(m, from, matrix(inputs, index), to);
                                });
   }
@@ -253,7 +274,7 @@ array dequantize(const array& w, const array& scales, const std::optional<array>
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (packed && dtype == float32 && !global_scale && w.ndim() == 2 && to_stream(s).device == Device::cpu && packed->fits(packed->k(), 2)) {
     return operation("Dequantize", with_last(w.shape(), packed->k()), packed->inputs(s), s,
-                     [matrix = packed->matrix(0)](const std::vector<array>& inputs, array& out) {
+                     [matrix = packed->matrix(0)](Inputs inputs, array& out) {
                        unpack(matrix(inputs, 0), out.data<float>());
                      });
   }

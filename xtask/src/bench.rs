@@ -6,6 +6,11 @@ use anyhow::{Result, ensure};
 
 use crate::{charts, python, setup, workspace};
 
+/// How llama.cpp is compiled on x86: GCC 12 leaves out most of what AMX' tiles are configured with unless it keeps all stores, and where the processor
+/// has AMX, llama.cpp then ends with a segmentation fault.
+const COMPILER: &[(&str, &str)] =
+    if cfg!(target_arch = "x86_64") { &[("CXXFLAGS", "-fno-dse")] } else { &[] };
+
 /// With `--svg` draws the charts of that page. Otherwise builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if arguments == ["--svg"] {
@@ -14,7 +19,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     setup::run()?;
     let root = workspace::root()?;
     let bench = root.join("bench");
-    let python = python::with_packages(&root.join("target/bench-venv"), &bench.join("requirements.txt"))?;
+    let environment = root.join("target/bench-venv");
+    let python = python::with_compiled_packages(&environment, &bench.join("requirements.txt"), COMPILER)?;
     let mut build = workspace::cargo();
     build.args(["build", "--release"]).current_dir(&root);
     for package in ["mlx-bench", "mlx-cli", "mlx-server"] {

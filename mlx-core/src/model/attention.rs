@@ -17,7 +17,7 @@ use super::batch::Batch;
 use super::linear::{Linear, Part};
 use super::norm::NormConfig;
 use super::rope::Rotary;
-use crate::array::slice_axis;
+use crate::array::{slice_axis, split_axis};
 use crate::cache::LayerState;
 use crate::error::Result;
 use crate::weights::Weights;
@@ -97,8 +97,7 @@ impl Attention {
         let rows = input.dim(0);
         let heads = self.core.heads;
         let (queries, size) = (heads.query as i32, heads.size as i32);
-        let borrowed = self.values == Values::Borrowed;
-        let keys = if borrowed { 0 } else { heads.key as i32 };
+        let keys = heads.key as i32;
         let mut projected = self.qkv.forward(input)?;
         let mut gate = None;
         if self.output_gate {
@@ -109,13 +108,26 @@ impl Attention {
             projected = norm.normalize_width(projected, heads)?;
         }
         let by_head = projected.reshape(&[rows, -1, 1, size])?;
+        let (rotating, value) = match self.values {
+            Values::Projected => {
+                let (rotating, value) = split_axis(&by_head, 1, queries + keys)?;
+                (rotating, Some(value))
+            }
+            Values::Keys => (by_head.clone(), Some(slice_axis(&by_head, 1, queries, queries + keys)?)),
+            Values::Borrowed => (by_head, None),
+        };
         // Queries and keys rotate together, in one call.
-        let rotated = self.rotated(slice_axis(&by_head, 1, 0, queries + keys)?, rotary)?;
-        let mut query = slice_axis(&rotated, 1, 0, queries)?;
+        let rotated = self.rotated(rotating, rotary)?;
+        let (mut query, added) = match value {
+            Some(value) => {
+                let (query, key) = split_axis(&rotated, 1, queries)?;
+                (query, Some(self.added(key, value)?))
+            }
+            None => (rotated, None),
+        };
         if let Some(temperature) = &self.temperature {
             query = temperature.forward(&query, &batch.positions().column()?)?;
         }
-        let added = (!borrowed).then(|| self.added(&rotated, &by_head)).transpose()?;
         let mixed = self.core.attend(&query, added.as_ref(), batch, states)?;
         let mut mixed = mixed.reshape(&[rows, queries * size])?;
         if let Some(gate) = gate {
@@ -125,11 +137,7 @@ impl Attention {
     }
 
     /// Keys and values of the rows, `[T, 2 Hk, 1, D]`.
-    fn added(&self, rotated: &Array, by_head: &Array) -> Result<Array> {
-        let (queries, keys) = (self.core.heads.query as i32, self.core.heads.key as i32);
-        let key = slice_axis(rotated, 1, queries, queries + keys)?;
-        let first = if self.values == Values::Keys { queries } else { queries + keys };
-        let mut value = slice_axis(by_head, 1, first, first + keys)?;
+    fn added(&self, key: Array, mut value: Array) -> Result<Array> {
         if let Some(norm) = self.value_norm {
             value = norm.plain(&value)?;
         }
