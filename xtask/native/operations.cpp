@@ -119,7 +119,7 @@ array multiply(const array& a, const array& b, StreamOrDevice s) {
   return others(a, b, s);
 }
 
-// A residual connection of a single row is part of the product that comes before it.
+// What is added to a product of a single row, such as a residual connection, becomes part of the product.
 array add(const array& a, const array& b, StreamOrDevice s) {
   if (may_be_one(a, b, s) && is_one_row(a)) {
     if (pending(b, Kind::kProduct)) return sum(b, a, s);

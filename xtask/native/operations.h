@@ -69,12 +69,12 @@ using Inputs = std::span<const array>;
 using Evaluation = std::function<void(Inputs, array&)>;
 
 // What may become of an operation before it is computed. Handing one over takes longer than the work on a single row, so a step of one row has as few
-// as can be. What another needs of a row, too, is computed twice.
+// as can be. Who else reads the result is not known then: if something does, it is computed again.
 enum class Kind {
   kOther,
   // Short work on each row: a product of a single row does it itself.
   kOfRows,
-  // A product: what is added to its single row, it adds itself.
+  // A product: what is added to its single row, it adds itself. Nothing else may read what it was added to, or the product is computed twice.
   kProduct,
 };
 

@@ -177,38 +177,34 @@ bool gates_are_right() {
   return true;
 }
 
-// `stream` with the product of `x` and weights in 4 bits added. `made` sees each operation's result first.
-template <class Made>
-mlx::core::array step(const mlx::core::array& x, const mlx::core::array& stream, const std::vector<mlx::core::array>& weights, const Made& made) {
+// A product of a single row takes in what makes the row and what is added, with the bits that these have one by one, and as one of several rows.
+// `multiply` takes `weights` arrays and gives rows of 70 numbers.
+template <class Multiply>
+bool steps_are_right(std::size_t weights, const Multiply& multiply_with) {
   using namespace mlx::core;
-  return made(add(stream, made(quantized_matmul(x, weights[0], weights[1], weights[2], true, 64, 4))));
-}
-
-// A product of a single row takes in what makes the row and what is added, with the bits that these have one by one.
-bool steps_are_right() {
-  using namespace mlx::core;
-  const auto weights = quantize(drawn({70, 128}, false), 64, 4);
   const array scale = drawn({128}, false);
   const auto apart = [](array a) {
     eval(a);
     return a;
   };
   const auto whole = [](const array& a) { return a; };
-  for (bool has_gaps : {false, true})
+  for (bool has_gaps : {false, true}) {
+    const array x = drawn({3, 128}, has_gaps), both = drawn({3, 256}, has_gaps), stream = drawn({3, 70}, has_gaps);
+    std::vector<float> of_one_row;
     for (int rows : {1, 3}) {
-      const array x = drawn({rows, 128}, has_gaps), both = drawn({rows, 256}, has_gaps), stream = drawn({rows, 70}, has_gaps);
-      const auto normed = [&](const auto& made) { return step(made(fast::rms_norm(x, scale, 0.5f)), stream, weights, made); };
+      const auto first = [&](const array& a) { return slice(a, {0, 0}, {rows, a.shape(1)}); };
+      const auto normed = [&](const auto& made) { return made(add(first(stream), made(multiply_with(made(fast::rms_norm(first(x), scale, 0.5f)))))); };
       const auto gated = [&](const auto& made) {
-        const auto parts = split(both, 2, -1);
-        return step(made(multiply(made(multiply(parts[0], made(sigmoid(parts[0])))), parts[1])), stream, weights, made);
+        const auto parts = split(first(both), 2, -1);
+        return made(add(made(multiply_with(made(multiply(made(multiply(parts[0], made(sigmoid(parts[0])))), parts[1])))), first(stream)));
       };
       const auto reshaped = [&](const auto& made) {
-        const array heads = made(fast::rope(reshape(x, {rows, 2, 1, 64}), 64, false, 10000.0f, 1.0f, array(7), std::nullopt));
-        return step(made(reshape(heads, {rows, 128})), stream, weights, made);
+        const array heads = made(fast::rope(reshape(first(x), {rows, 2, 1, 64}), 64, false, 10000.0f, 1.0f, array(7), std::nullopt));
+        return made(add(first(stream), made(multiply_with(made(reshape(heads, {rows, 128}))))));
       };
-      // The weights, the stream, and what the row is made of.
+      // Beside the weights and the stream, what the row is made of.
       const array of_norm = normed(whole), of_gate = gated(whole), of_heads = reshaped(whole);
-      if (rows == 1 && (of_norm.inputs().size() != 6 || of_gate.inputs().size() != 5 || of_heads.inputs().size() != 5)) {
+      if (rows == 1 && (of_norm.inputs().size() != weights + 3 || of_gate.inputs().size() != weights + 2 || of_heads.inputs().size() != weights + 2)) {
         std::printf("a step of a row is several operations\n");
         return false;
       }
@@ -217,8 +213,27 @@ bool steps_are_right() {
         std::printf("a step of %d rows has other bits than its operations\n", rows);
         return false;
       }
+      const auto alone = numbers_of(slice(of_norm, {0, 0}, {1, 70}));
+      if (rows == 1) of_one_row = alone;
+      if (alone != of_one_row) {
+        std::printf("a step of a row has other bits than one of %d rows\n", rows);
+        return false;
+      }
     }
+  }
   return true;
+}
+
+bool steps_are_right() {
+  using namespace mlx::core;
+  const array numbers = drawn({70, 128}, false);
+  const auto packed = quantize(numbers, 64, 4);
+  array halves = astype(numbers, bfloat16);
+  eval(halves);
+  array transposed = swapaxes(halves, 0, 1);
+  eval(transposed);
+  return steps_are_right(packed.size(), [&](const array& x) { return quantized_matmul(x, packed[0], packed[1], packed[2], true, 64, 4); }) &&
+         steps_are_right(1, [&](const array& x) { return matmul(x, transposed); });
 }
 
 // What is hidden has no share, what is not a number spreads.

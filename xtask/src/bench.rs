@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use crate::{charts, python, setup, workspace};
 
 /// How llama.cpp is compiled on x86: GCC 12 leaves out most of what AMX' tiles are configured with unless it keeps all stores, and where the processor
-/// has AMX, llama.cpp then ends with a segmentation fault.
+/// has AMX, llama.cpp then ends with a segmentation fault. One that was compiled without that is not taken from pip's cache.
 const COMPILER: &[(&str, &str)] =
-    if cfg!(target_arch = "x86_64") { &[("CXXFLAGS", "-fno-dse")] } else { &[] };
+    if cfg!(target_arch = "x86_64") { &[("CXXFLAGS", "-fno-dse"), ("PIP_NO_CACHE_DIR", "1")] } else { &[] };
 
 /// With `--svg` draws the charts of that page. Otherwise builds the programs with optimization, and runs bench/run.py with these arguments in a virtual environment under `target`.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

@@ -282,7 +282,7 @@ impl Device {
     }
 
     /// The same with more than one token for some states: the newest, and those of a draft. Each state comes with its tokens and the
-    /// position of the first; the rows are in their order, and so are those of the pass. `in_halves` issues the first layers on their own.
+    /// position of the first; the rows are in their order, and so are those of the pass. `in_halves` gives the first layers, to be waited for on their own.
     pub(in crate::engine) fn verify(
         &self,
         adapter: usize,
@@ -315,9 +315,11 @@ impl Device {
     ) -> Result<(Pass, Option<Issued>)> {
         let model = self.model(adapter);
         let mut pass = model.begin(self.step(adapter, batch, rows, exact)?)?;
-        let front = in_halves.then(|| self.issue_front(adapter, &mut pass, states)).transpose()?;
+        // The device computes the first layers while the graph of the others is built.
+        let has_halves = self.first_half() > 0;
+        let front = has_halves.then(|| self.issue_front(adapter, &mut pass, states)).transpose()?;
         model.advance(&mut pass, self.layers(), states)?;
-        Ok((pass, front))
+        Ok((pass, front.filter(|_| in_halves)))
     }
 
     /// Starts the next layers of a pass through an adapter.

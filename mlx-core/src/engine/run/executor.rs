@@ -19,7 +19,7 @@ use crate::model::{LogitRows, Pass, READ_BEHIND};
 pub(in crate::engine) struct Work {
     /// Bytes that checkpoints of prompts may still take.
     checkpoint_room: u64,
-    /// Whether the first layers of a decode pass are issued on their own.
+    /// Whether the first layers of a decode pass are waited for on their own.
     in_halves: bool,
     prefill: Vec<PrefillPass>,
     /// The prefill work that was issued.
@@ -45,7 +45,7 @@ pub(in crate::engine) struct PrefillPass {
 }
 
 impl Work {
-    /// No passes yet; checkpoints of prompts may take so many bytes. `in_halves` issues the first layers of a decode pass on their own; the
+    /// No passes yet; checkpoints of prompts may take so many bytes. `in_halves` keeps the first layers of a decode pass to be waited for; the
     /// device has worked on the passes since `started`.
     pub(in crate::engine) fn new(checkpoint_room: u64, in_halves: bool, started: Instant) -> Self {
         Self {
