@@ -195,8 +195,8 @@ pub fn slice_axis(array: &Array, axis: usize, start: i32, end: i32) -> Result<Ar
 }
 
 /// Elements of `axis` before `place`, and the others: one operation, where two slices are two.
-pub fn split_axis(array: &Array, axis: i32, place: i32) -> Result<(Array, Array)> {
-    let mut parts = array.split_at_indices(&[place], axis)?.into_iter();
+pub fn split_axis(array: &Array, axis: usize, place: i32) -> Result<(Array, Array)> {
+    let mut parts = array.split_at_indices(&[place], axis as i32)?.into_iter();
     parts.next().zip(parts.next()).ok_or_else(|| Error::Array("a split at one place has two parts".into()))
 }
 

@@ -2,16 +2,11 @@
 // libmlx.so's in the search order; what they do not do themselves, they hand on to those.
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
-#include "mlx/backend/common/utils.h"
-#include "mlx/backend/cpu/encoder.h"
 #include "mlx/fast.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
@@ -94,7 +89,7 @@ array gated_silu(const array& gate, const array& up, const StreamOrDevice& s) {
 }
 
 // A product of a single row, and another row added.
-array sum(const array& product, const array& row, const StreamOrDevice& s) {
+array product_plus(const array& product, const array& row, const StreamOrDevice& s) {
   std::vector<array> inputs = product.inputs();
   inputs.push_back(row);
   const auto evaluation = [evaluate = pending(product)->evaluation()](Inputs inputs, array& out) {
@@ -122,8 +117,8 @@ array multiply(const array& a, const array& b, StreamOrDevice s) {
 // What is added to a product of a single row, such as a residual connection, becomes part of the product.
 array add(const array& a, const array& b, StreamOrDevice s) {
   if (may_be_one(a, b, s) && is_one_row(a)) {
-    if (pending(b, Kind::kProduct)) return sum(b, a, s);
-    if (pending(a, Kind::kProduct)) return sum(a, b, s);
+    if (pending(b, Kind::kProduct)) return product_plus(b, a, s);
+    if (pending(a, Kind::kProduct)) return product_plus(a, b, s);
   }
   static const auto others = next(&add);
   return others(a, b, s);

@@ -178,9 +178,9 @@ bool gates_are_right() {
 }
 
 // A product of a single row takes in what makes the row and what is added, with the bits that these have one by one, and as one of several rows.
-// `multiply` takes `weights` arrays and gives rows of 70 numbers.
+// `multiply_with` multiplies a row with weights in so many arrays, and gives 70 numbers.
 template <class Multiply>
-bool steps_are_right(std::size_t weights, const Multiply& multiply_with) {
+bool steps_with_are_right(std::size_t weights, const Multiply& multiply_with) {
   using namespace mlx::core;
   const array scale = drawn({128}, false);
   const auto apart = [](array a) {
@@ -232,8 +232,8 @@ bool steps_are_right() {
   eval(halves);
   array transposed = swapaxes(halves, 0, 1);
   eval(transposed);
-  return steps_are_right(packed.size(), [&](const array& x) { return quantized_matmul(x, packed[0], packed[1], packed[2], true, 64, 4); }) &&
-         steps_are_right(1, [&](const array& x) { return matmul(x, transposed); });
+  return steps_with_are_right(packed.size(), [&](const array& x) { return quantized_matmul(x, packed[0], packed[1], packed[2], true, 64, 4); }) &&
+         steps_with_are_right(1, [&](const array& x) { return matmul(x, transposed); });
 }
 
 // What is hidden has no share, what is not a number spreads.

@@ -282,7 +282,8 @@ impl Device {
     }
 
     /// The same with more than one token for some states: the newest, and those of a draft. Each state comes with its tokens and the
-    /// position of the first; the rows are in their order, and so are those of the pass. `in_halves` gives the first layers, to be waited for on their own.
+    /// position of the first; the rows are in their order, and so are those of the pass. With `in_halves` it gives the first layers, too, so that
+    /// they can be waited for.
     pub(in crate::engine) fn verify(
         &self,
         adapter: usize,
@@ -315,7 +316,7 @@ impl Device {
     ) -> Result<(Pass, Option<Issued>)> {
         let model = self.model(adapter);
         let mut pass = model.begin(self.step(adapter, batch, rows, exact)?)?;
-        // The device computes the first layers while the graph of the others is built.
+        // The device computes them while the graph of the other layers is built.
         let has_halves = self.first_half() > 0;
         let front = has_halves.then(|| self.issue_front(adapter, &mut pass, states)).transpose()?;
         model.advance(&mut pass, self.layers(), states)?;
