@@ -101,7 +101,7 @@ fn load(scheme: QuantScheme, tensors: &BTreeMap<String, Tensor>, outputs: usize)
     let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: true, backend: Backend::CPU };
     let progress = &mut |_, _| {};
     let mut weights = Weights::open(folder.path(), quantization, policy, progress).expect("good headers");
-    weights.take_quantized("m", &[outputs, INPUTS]).expect("a good matrix").expect("it is packed")
+    weights.take_quantized(&[("m", &[outputs, INPUTS])]).expect("a good matrix").expect("it is packed")
 }
 
 fn values(array: &Array) -> Vec<f32> {
@@ -160,9 +160,9 @@ fn every_mode_multiplies_by_the_matrices_of_a_stack() {
     let mut dice = Dice::new(6);
     for scheme in schemes() {
         let made = [5, 6, 7].map(|seed| make_up_with(scheme, OUTPUTS, seed));
-        let stack =
-            QuantizedMatrix::side_by_side(&made.each_ref().map(|it| load(scheme, &it.tensors, OUTPUTS)))
-                .expect("their schemes are equal");
+        let parts = made.each_ref().map(|it| load(scheme, &it.tensors, OUTPUTS));
+        let rows = QuantizedMatrix::stack(&parts.each_ref()).expect("their schemes are equal");
+        let stack = rows.in_stack(parts.len()).expect("their shapes are equal");
         let input = random(&mut dice, 12);
         let expected: Vec<Vec<(f64, f64)>> = values(&input)
             .chunks(INPUTS)

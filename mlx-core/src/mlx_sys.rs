@@ -1,7 +1,9 @@
 //! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
-//! a part of an array reshape what they write, twice; graphs it cannot show. Invariant: beside macos.rs the only file of the project that
-//! holds unsafe code.
+//! a part of an array reshape what they write, twice; arrays it only fills by copies; graphs it cannot show. Invariant: with its folder and
+//! macos.rs the only place of the project that holds unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
+
+mod filled;
 
 use std::ffi::CStr;
 use std::sync::Once;
@@ -17,6 +19,7 @@ use ::mlx_sys::{
 use mlx_rs::{Array, Dtype, Stream};
 
 use crate::error::{Error, Result};
+pub(crate) use filled::filled;
 
 /// What mlx-c answers where a device has no such value.
 const NOT_THERE: i32 = 2;

@@ -1,20 +1,21 @@
 //! Loads the weights of a model folder, one tensor at a time, in the type that the device will hold.
 
 mod adapted;
-mod buffer;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
 mod packed;
+mod read;
 mod shard;
 mod sharded;
 mod shared;
+mod source;
 mod survey;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use mlx_rs::{Array, Dtype};
+use mlx_rs::Dtype;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::adapter::Adapter;
@@ -27,6 +28,8 @@ pub(crate) use checkpoint::{Checkpoint, Entry};
 pub use checkpoint::{INDEX, files};
 pub(crate) use cut::Places;
 pub use floats::{FloatPolicy, WeightPolicy};
+pub(crate) use packed::Taken;
+pub(crate) use read::Named;
 pub(crate) use shard::{Exchange, Shard};
 pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
@@ -48,7 +51,7 @@ pub struct Weights<'a> {
     dtype: Dtype,
     tally: Tally,
     read: u64,
-    /// The hash of every tensor taken so far.
+    /// The hash of every tensor taken so far, block by block.
     hash: Xxh3,
     progress: Progress<'a>,
     /// What other models of the same weights took, or will take.
@@ -153,7 +156,7 @@ impl<'a> Weights<'a> {
     }
 
     /// Whether two tensors are equal; false if one of them was taken.
-    pub fn are_equal(&mut self, one: &str, other: &str) -> Result<bool> {
+    pub fn are_equal(&self, one: &str, other: &str) -> Result<bool> {
         let (one, other) = (self.in_files(one), self.in_files(other));
         self.checkpoint.are_equal(&one, &other)
     }
@@ -172,36 +175,6 @@ impl<'a> Weights<'a> {
     /// Drops the tensors whose names in the files satisfy `unused`.
     pub fn skip_all(&mut self, unused: impl Fn(&str) -> bool) {
         self.checkpoint.skip(unused);
-    }
-
-    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. A quantized matrix, or a stack of
-    /// them `[..., output, input]`, is dequantized.
-    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
-        let name = self.in_files(name);
-        let array = match self.scheme(&name) {
-            Some((module, scheme)) => {
-                let before = self.read;
-                let packed = self.take_triplet(module, shape, scheme)?;
-                self.tally.unpacked_bytes += self.read - before;
-                packed.dequantize(self.dtype)?
-            }
-            None => self.take_floats(&name, shape, "config.json", false)?,
-        };
-        self.count(shape, array.nbytes());
-        Ok(array)
-    }
-
-    /// The same for a matrix or stack of matrices of a product, which stays in halves if it is so in the files and the policy keeps it.
-    pub fn take_matrix(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
-        let in_files = self.in_files(name);
-        if self.scheme(&in_files).is_some() {
-            return self.take(name, shape);
-        }
-        let keeps = |entry: &Entry| self.policy.keeps_half(&in_files, entry.dtype, &entry.shape);
-        let as_in_files = self.checkpoint.entries().get(&in_files).is_some_and(keeps);
-        let array = self.take_floats(&in_files, shape, "config.json", as_in_files)?;
-        self.count(shape, array.nbytes());
-        Ok(array)
     }
 
     /// An error about several tensors.
@@ -276,60 +249,11 @@ impl<'a> Weights<'a> {
         Some((module, self.quantization.of(module, scaled)?))
     }
 
-    fn count(&mut self, shape: &[usize], bytes: usize) {
-        self.tally.parameters += shape.iter().product::<usize>() as u64;
+    /// Counts what was taken, which has so many bytes on the device.
+    fn count(&mut self, taken: &[Named], bytes: usize) {
+        self.tally.parameters +=
+            taken.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum::<u64>();
         self.tally.device_bytes += bytes as u64;
         (self.progress)(self.read, self.tally.file_bytes);
-    }
-
-    fn take_floats(&mut self, name: &str, shape: &[usize], reason: &str, as_in_files: bool) -> Result<Array> {
-        // Check the type before the shape, because the shape of packed words is wrong, too.
-        if let Some(entry) = self.checkpoint.entries().get(name)
-            && entry.dtype == safetensors::Dtype::U32
-        {
-            let message = format!(
-                "tensor {name} is quantized (U32), but it has no scales, or quantization in config.json does not cover it"
-            );
-            return Err(self.checkpoint.error(entry, message));
-        }
-        let entry = self.checkpoint.take(name, shape, reason)?;
-        let Some(dtype) = array::float_dtype(entry.dtype) else {
-            let message =
-                format!("tensor {name} has type {:?}; supported are F32, F16 and BF16", entry.dtype);
-            return Err(self.checkpoint.error(&entry, message));
-        };
-        let wide = self.wide.iter().any(|end| name.ends_with(end));
-        let held = match () {
-            () if wide => Dtype::Float32,
-            () if as_in_files => dtype,
-            () => self.dtype,
-        };
-        let array = self.read_array(&entry, dtype)?.as_dtype(held)?;
-        array.eval()?;
-        Ok(array)
-    }
-
-    fn take_words(
-        &mut self,
-        name: &str,
-        shape: &[usize],
-        reason: &str,
-        expected: safetensors::Dtype,
-    ) -> Result<Array> {
-        let entry = self.checkpoint.take(name, shape, reason)?;
-        if entry.dtype != expected {
-            let message = format!("tensor {name} has type {:?}; {reason} needs {expected:?}", entry.dtype);
-            return Err(self.checkpoint.error(&entry, message));
-        }
-        let dtype = if expected == safetensors::Dtype::U8 { Dtype::Uint8 } else { Dtype::Uint32 };
-        self.read_array(&entry, dtype)
-    }
-
-    fn read_array(&mut self, entry: &Entry, dtype: Dtype) -> Result<Array> {
-        let bytes = self.checkpoint.read(entry)?;
-        self.hash.update(bytes);
-        let shape: Vec<i32> = entry.shape.iter().map(|&size| size as i32).collect();
-        self.read += entry.length as u64;
-        array::from_bytes(bytes, dtype, &shape)
     }
 }

@@ -1,19 +1,20 @@
 //! A matrix with the change of an adapter put into it, in the arithmetic of mlx-lm.
 
+use std::slice;
+
 use mlx_rs::Array;
 use mlx_rs::ops::{add, divide, matmul, multiply, sqrt, square, sum_axis};
 
 use super::{Adapter, Factor, Target};
-use crate::array::{self, scalar_like};
+use crate::array::scalar_like;
 use crate::error::Result;
 
 impl Adapter {
     /// A tensor in mlx-lm's layout, in the file's type.
     pub(crate) fn array(&mut self, factor: &Factor) -> Result<Array> {
         let Factor { entry, transposed } = factor;
-        let bytes = self.checkpoint.read(entry)?;
-        self.hash.update(bytes);
-        let array = array::of_file(bytes, entry.dtype, &entry.shape)?;
+        let (array, hashes) = self.checkpoint.array(slice::from_ref(entry))?;
+        hashes.iter().for_each(|hash| self.hash.update(&hash.to_le_bytes()));
         if *transposed { Ok(array.swap_axes(0, 1)?.contiguous()?) } else { Ok(array) }
     }
 }

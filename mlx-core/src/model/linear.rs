@@ -7,7 +7,7 @@ use super::low_rank::LowRank;
 use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantizedMatrix;
-use crate::weights::{Shard, Weights};
+use crate::weights::{Shard, Taken, Weights};
 
 /// Weights `[output, input]`, as the device holds them.
 #[derive(Clone)]
@@ -21,11 +21,19 @@ pub(crate) enum Matrix {
 impl Matrix {
     /// Takes `{name}.weight` with what belongs to it.
     pub(crate) fn load(weights: &mut Weights, name: &str, outputs: usize, inputs: usize) -> Result<Self> {
-        let shape = [outputs, inputs];
-        if let Some(packed) = weights.take_quantized(name, &shape)? {
-            return Ok(Self::QuantizedMatrix(packed));
-        }
-        let matrix = weights.take_matrix(&format!("{name}.weight"), &shape)?.swap_axes(0, 1)?;
+        Self::load_as_one(weights, &[(name, outputs)], inputs)
+    }
+
+    /// Takes modules of the same [form](Weights::form), each with its outputs, as one matrix.
+    fn load_as_one(weights: &mut Weights, modules: &[(&str, usize)], inputs: usize) -> Result<Self> {
+        let shapes: Vec<_> = modules.iter().map(|(_, outputs)| [*outputs, inputs]).collect();
+        let named: Vec<_> =
+            modules.iter().zip(&shapes).map(|((name, _), shape)| (*name, shape.as_slice())).collect();
+        let weight = match weights.take_modules(&named)? {
+            Taken::Packed(packed) => return Ok(Self::QuantizedMatrix(packed)),
+            Taken::Dense(weight) => weight,
+        };
+        let matrix = weight.swap_axes(0, 1)?;
         // As a view that is known to be one, it is multiplied with where it lies.
         matrix.eval()?;
         Ok(Self::Dense(matrix))
@@ -152,15 +160,21 @@ impl Linear {
         inputs: usize,
         bias: bool,
     ) -> Result<Self> {
-        let mut matrices = Vec::with_capacity(parts.len());
-        let mut biases = Vec::new();
-        for (name, outputs, order) in parts {
-            let matrix = Matrix::load(weights, name, *outputs, inputs)?;
-            matrices.push(order.as_ref().map_or(Ok(matrix.clone()), |order| matrix.reordered(order))?);
-            if bias {
-                let bias = weights.take(&format!("{name}.bias"), &[*outputs])?;
-                biases.push(order.as_ref().map_or(Ok(bias.clone()), |order| bias.take_axis(order, 0))?);
-            }
+        let (mut matrices, mut biases) = (Vec::new(), Vec::new());
+        let is_alike = |(one, _, order): &(&str, _, Option<Array>),
+                        (other, _, other_order): &(&str, _, Option<Array>)| {
+            order.is_none() && other_order.is_none() && weights.form(one) == weights.form(other)
+        };
+        let alike: Vec<_> = parts.chunk_by(is_alike).collect();
+        for parts in alike {
+            let modules: Vec<_> = parts.iter().map(|(name, outputs, _)| (*name, *outputs)).collect();
+            let matrix = Matrix::load_as_one(weights, &modules, inputs)?;
+            let order = parts.first().and_then(|(.., order)| order.as_ref());
+            matrices.push(order.map_or(Ok(matrix.clone()), |order| matrix.reordered(order))?);
+        }
+        for (name, outputs, order) in parts.iter().filter(|_| bias) {
+            let bias = weights.take(&format!("{name}.bias"), &[*outputs])?;
+            biases.push(order.as_ref().map_or(Ok(bias.clone()), |order| bias.take_axis(order, 0))?);
         }
         let matrices =
             matrices.chunk_by(Matrix::has_same_scheme).map(Matrix::stack).collect::<Result<_>>()?;

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use mlx_rs::ops::indexing::TryIndexMutOp;
-use mlx_rs::ops::{stack, zeros_dtype};
+use mlx_rs::ops::zeros_dtype;
 use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
@@ -105,17 +105,11 @@ impl QuantizedMatrix {
         })
     }
 
-    /// Single matrices of one shape and scheme, one beside the other: `[parts, output, input]`. `parts` must not be empty.
-    pub fn side_by_side(parts: &[Self]) -> Result<Self> {
-        let join = |arrays: Vec<&Array>| stack(&arrays, 0);
-        let biases: Option<Vec<&Array>> = parts.iter().map(|part| part.biases.as_ref()).collect();
-        let joined = Self {
-            scheme: parts[0].scheme,
-            weight: join(parts.iter().map(|part| &part.weight).collect())?,
-            scales: join(parts.iter().map(|part| &part.scales).collect())?,
-            biases: biases.map(join).transpose()?,
-        };
-        joined.computed()
+    /// The rows of as many matrices as a stack of them: `[matrices, output, input]`.
+    pub fn in_stack(&self, matrices: usize) -> Result<Self> {
+        let cut = |array: &Array| array.reshape(&[matrices as i32, -1, array.dim(-1)]);
+        let biases = self.biases.as_ref().map(cut).transpose()?;
+        Self::new(self.scheme, cut(&self.weight)?, cut(&self.scales)?, biases).computed()
     }
 
     /// The dequantized matrix `[..., output, input]` in `dtype`.

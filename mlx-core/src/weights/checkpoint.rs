@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use mlx_rs::Array;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::buffer::Buffer;
 use super::cut::Cut;
+use super::source::{self, Source, TensorFile};
 use crate::config::Fields;
 use crate::error::{Error, Result};
+use crate::mlx_sys::filled;
 
 /// The largest header that is read (the format's own limit is 100 MB).
 const MAX_HEADER_BYTES: u64 = 100 << 20;
@@ -60,24 +63,11 @@ impl Entry {
     }
 }
 
-struct Shard {
-    path: PathBuf,
-    file: File,
-}
-
-impl Shard {
-    fn read_at(&mut self, place: u64, bytes: &mut [u8]) -> Result<()> {
-        let read = self.file.seek(SeekFrom::Start(place)).and_then(|_| self.file.read_exact(bytes));
-        read.map_err(|source| Error::io(self.path.as_path(), source))
-    }
-}
-
 /// The tensors of a folder that have not been taken yet, by name.
 #[derive(Default)]
 pub(crate) struct Checkpoint {
-    shards: Vec<Shard>,
+    shards: Vec<Arc<TensorFile>>,
     entries: BTreeMap<String, Entry>,
-    buffer: Buffer,
 }
 
 impl Checkpoint {
@@ -174,26 +164,40 @@ impl Checkpoint {
         }
     }
 
-    /// The bytes of a tensor, until the next one is read.
-    pub(crate) fn read(&mut self, entry: &Entry) -> Result<&[u8]> {
-        let (shard, bytes) = (&mut self.shards[entry.file], self.buffer.room(entry.length)?);
-        let mut read = |place: usize, target: &mut [u8]| shard.read_at(entry.start + place as u64, target);
-        match &entry.cut {
-            None => read(0, bytes)?,
-            Some(cut) => cut.read(bytes, read)?,
+    /// The numbers of a tensor in the file's type, which must be one of floats, words or bytes, and the hashes of its blocks.
+    ///
+    /// Several tensors of one type, which are alike but for their rows, give one array: the rows of each after those of the one before; of
+    /// stacks, in each matrix.
+    pub(crate) fn array(&self, entries: &[Entry]) -> Result<(Array, Vec<u64>)> {
+        let Some((first, others)) = entries.split_first() else {
+            return Err(Error::Array("an array needs a tensor".into()));
+        };
+        let (mut shape, stack) = (first.shape.clone(), first.shape.len().saturating_sub(2));
+        if let Some(rows) = shape.get_mut(stack) {
+            *rows += others.iter().map(|other| other.shape[stack]).sum::<usize>();
         }
-        Ok(bytes)
+        let matrices = if others.is_empty() { 1 } else { shape[..stack].iter().product() };
+        let mut parts: Vec<_> = entries.iter().map(|entry| self.source(entry).parts(matrices)).collect();
+        let sources =
+            (0..matrices).flat_map(|_| parts.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>());
+        let sources: Vec<Source> = sources.collect();
+        filled(first.dtype, &shape, move |bytes| source::read(sources, bytes))
+    }
+
+    fn source(&self, entry: &Entry) -> Source {
+        let Entry { file, start, length, ref cut, .. } = *entry;
+        Source { file: Arc::clone(&self.shards[file]), start, length, cut: cut.clone() }
     }
 
     /// A range of the bytes of a tensor that was not cut.
-    pub(crate) fn read_part(&mut self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
+    pub(crate) fn read_part(&self, entry: &Entry, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; range.len()];
         self.shards[entry.file].read_at(entry.start + range.start as u64, &mut bytes)?;
         Ok(bytes)
     }
 
     /// Whether two tensors are equal byte for byte; false if one of them was taken.
-    pub(super) fn are_equal(&mut self, one: &str, other: &str) -> Result<bool> {
+    pub(super) fn are_equal(&self, one: &str, other: &str) -> Result<bool> {
         let (Some(one), Some(other)) = (self.entries.get(one).cloned(), self.entries.get(other).cloned())
         else {
             return Ok(false);
@@ -238,7 +242,7 @@ impl Checkpoint {
                 return Err(Error::file(&path, format!("tensor {name} is also in another shard")));
             }
         }
-        self.shards.push(Shard { path, file });
+        self.shards.push(Arc::new(TensorFile { path, file }));
         Ok(())
     }
 

@@ -47,13 +47,23 @@ impl Cut {
         Some((shape, Self { run: places.of * inner, pieces }))
     }
 
+    /// The bytes in the file among which so many bytes of whole runs lie.
+    pub(super) fn in_file(&self, bytes: usize) -> usize {
+        bytes / self.of_run() * self.run
+    }
+
+    /// Bytes of the pieces of a run.
+    fn of_run(&self) -> usize {
+        self.pieces.iter().map(Range::len).sum()
+    }
+
     /// Reads the pieces of all runs, one behind the other, into `bytes`. `read` reads from a place of the whole tensor.
     pub(super) fn read<E>(
         &self,
         bytes: &mut [u8],
         mut read: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let of_run: usize = self.pieces.iter().map(Range::len).sum();
+        let of_run = self.of_run();
         let is_exact = self.pieces.iter().all(|piece| piece.len() >= PAGE);
         if is_exact {
             for (number, mut rest) in bytes.chunks_mut(of_run).enumerate() {

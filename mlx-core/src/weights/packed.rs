@@ -1,21 +1,43 @@
 //! Takes matrices that are quantized in the files, as they are there.
 
-use mlx_rs::Dtype;
+use mlx_rs::Array;
+use safetensors::Dtype;
 
+use super::read::{Named, Wanted};
 use super::{FloatPolicy, Weights};
 use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizedMatrix};
 
+/// A matrix `[output, input]`, or a stack of them.
+pub(crate) enum Taken {
+    /// Floats.
+    Dense(Array),
+    /// Some bits for each number.
+    Packed(QuantizedMatrix),
+}
+
 impl Weights<'_> {
-    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, without dequantizing it, if it is quantized in
-    /// the files and the policy keeps it packed.
-    pub fn take_quantized(&mut self, module: &str, shape: &[usize]) -> Result<Option<QuantizedMatrix>> {
-        let name = self.in_files(&format!("{module}.weight"));
-        let Some((module, scheme)) = self.scheme(&name).filter(|_| self.policy.keep_packed) else {
-            return Ok(None);
-        };
-        let packed = self.take_triplet(module, shape, scheme)?;
-        self.count(shape, packed.bytes());
+    /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed if it is to stay so. Those of several modules
+    /// of the same [form](Self::form) give one: the rows of each after those of the one before.
+    pub(crate) fn take_modules(&mut self, modules: &[Named]) -> Result<Taken> {
+        if let Some(packed) = self.take_quantized(modules)? {
+            return Ok(Taken::Packed(packed));
+        }
+        let names: Vec<_> = modules.iter().map(|(module, _)| format!("{module}.weight")).collect();
+        let tensors: Vec<_> = names.iter().map(String::as_str).zip(modules.iter().map(|it| it.1)).collect();
+        self.take_matrix(&tensors).map(Taken::Dense)
+    }
+
+    /// The same if they are quantized in the files and the policy keeps them packed.
+    pub fn take_quantized(&mut self, modules: &[Named]) -> Result<Option<QuantizedMatrix>> {
+        let names = modules.iter().map(|(module, _)| self.in_files(&format!("{module}.weight")));
+        let names: Vec<String> = names.collect();
+        let scheme = names.first().and_then(|name| Some(self.scheme(name)?.1));
+        let Some(scheme) = scheme.filter(|_| self.policy.keep_packed) else { return Ok(None) };
+        let in_files = names.iter().map(|name| name.strip_suffix(".weight").unwrap_or(name));
+        let in_files: Vec<Named> = in_files.zip(modules.iter().map(|(_, shape)| *shape)).collect();
+        let packed = self.take_packed(&in_files, scheme)?;
+        self.count(modules, packed.bytes());
         Ok(Some(packed))
     }
 
@@ -28,13 +50,17 @@ impl Weights<'_> {
         let name = self.in_files(name);
         let reason = format!("a stack of matrices {shape:?} in {scheme}");
         let bytes = [experts, outputs, groups, scheme.group_size / 2];
-        let words = self.take_words(&format!("{name}_blocks"), &bytes, &reason, safetensors::Dtype::U8)?;
-        let scales = [experts, outputs, groups];
-        let scales = self.take_words(&format!("{name}_scales"), &scales, &reason, safetensors::Dtype::U8)?;
-        let words = words.view_dtype(Dtype::Uint32)?.reshape(&[experts as i32, outputs as i32, -1])?;
+        let mut take = |part: &str, shape: &[usize]| {
+            let (name, shape, reason) = (format!("{name}_{part}"), shape.to_vec(), reason.clone());
+            self.take_words(vec![Wanted { name, shape, reason }], Dtype::U8)
+        };
+        let words = take("blocks", &bytes)?;
+        let scales = take("scales", &[experts, outputs, groups])?;
+        let words =
+            words.view_dtype(mlx_rs::Dtype::Uint32)?.reshape(&[experts as i32, outputs as i32, -1])?;
         let packed = QuantizedMatrix::new(scheme, words, scales, None);
         let held = if self.policy.keep_packed { packed.bytes() } else { inputs * outputs * experts * 4 };
-        self.count(&shape, held);
+        self.count(&[(&name, &shape)], held);
         Ok(packed)
     }
 
@@ -48,31 +74,36 @@ impl Weights<'_> {
         self.policy.keep_packed && self.names().any(|name| name.ends_with("scales"))
     }
 
-    /// Takes the words, scales and biases of `module`, a matrix or stack of matrices of this shape.
-    pub(super) fn take_triplet(
-        &mut self,
-        module: &str,
-        shape: &[usize],
-        scheme: QuantScheme,
-    ) -> Result<QuantizedMatrix> {
-        let name = format!("{module}.weight");
-        let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
-        let Some(words) = scheme.words(*inputs) else {
-            let message = format!("tensor {name} has rows of {inputs} numbers, which {scheme} cannot hold");
-            return Err(Error::file(self.checkpoint.main_file(), message));
-        };
-        let reason = format!("a matrix {shape:?} in {scheme}");
-        let row = |width: usize| [rows, &[width]].concat();
-        let (packed, grouped) = (row(words), row(inputs / scheme.group_size));
+    /// Takes the words, scales and biases of modules, by their names in the files, each a matrix or stack of matrices.
+    pub(super) fn take_packed(&mut self, modules: &[Named], scheme: QuantScheme) -> Result<QuantizedMatrix> {
+        let mut parts: [Vec<Wanted>; 3] = Default::default();
+        for (module, shape) in modules {
+            let (inputs, rows) = shape.split_last().unwrap_or((&0, &[]));
+            let Some(words) = scheme.words(*inputs) else {
+                let message = format!(
+                    "tensor {module}.weight has rows of {inputs} numbers, which {scheme} cannot hold"
+                );
+                return Err(Error::file(self.checkpoint.main_file(), message));
+            };
+            let groups = inputs / scheme.group_size;
+            let widths = [("weight", words), ("scales", groups), ("biases", groups)];
+            for (part, (end, width)) in parts.iter_mut().zip(widths) {
+                part.push(Wanted {
+                    name: format!("{module}.{end}"),
+                    shape: [rows, &[width]].concat(),
+                    reason: format!("a matrix {shape:?} in {scheme}"),
+                });
+            }
+        }
         let as_in_files = self.policy.floats == FloatPolicy::Mixed;
-        let (scale, bias) = (format!("{module}.scales"), format!("{module}.biases"));
-        let weight = self.take_words(&name, &packed, &reason, safetensors::Dtype::U32)?;
+        let [words, scales, biases] = parts;
+        let words = self.take_words(words, Dtype::U32)?;
         let (scales, biases) = if scheme.has_biases() {
-            let scales = self.take_floats(&scale, &grouped, &reason, as_in_files)?;
-            (scales, Some(self.take_floats(&bias, &grouped, &reason, as_in_files)?))
+            let scales = self.take_floats(scales, as_in_files)?;
+            (scales, Some(self.take_floats(biases, as_in_files)?))
         } else {
-            (self.take_words(&scale, &grouped, &reason, safetensors::Dtype::U8)?, None)
+            (self.take_words(scales, Dtype::U8)?, None)
         };
-        Ok(QuantizedMatrix::new(scheme, weight, scales, biases))
+        Ok(QuantizedMatrix::new(scheme, words, scales, biases))
     }
 }

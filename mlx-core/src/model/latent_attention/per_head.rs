@@ -49,7 +49,7 @@ impl PerHead {
 
     /// `{name}.weight`, `[H, output, input]`, packed if it is to stay so.
     fn take(weights: &mut Weights, name: &str, shape: [usize; 3]) -> Result<Self> {
-        if let Some(matrix) = weights.take_quantized(name, &shape)? {
+        if let Some(matrix) = weights.take_quantized(&[(name, &shape)])? {
             return Ok(Self::Quantized { matrix, broadcast: weights.backend().broadcast_stacks });
         }
         Ok(Self::Dense(weights.take(&format!("{name}.weight"), &shape)?.swap_axes(1, 2)?))

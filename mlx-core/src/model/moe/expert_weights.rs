@@ -1,7 +1,7 @@
 //! The weights of all experts of a layer, side by side, and the product of a row with those that were chosen for it. Invariant:
 //! how checkpoints lay experts out is known here and nowhere else.
 
-use mlx_rs::ops::{add, concatenate, gather_mm, stack};
+use mlx_rs::ops::{add, concatenate, gather_mm};
 use mlx_rs::{Array, Dtype};
 
 use super::config::{ExpertTensors, MoeConfig};
@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::model::low_rank::LowRank;
 use crate::quantization::QuantizedMatrix;
-use crate::weights::Weights;
+use crate::weights::{Taken, Weights};
 
 /// A projection of every expert.
 #[derive(Clone)]
@@ -33,6 +33,13 @@ enum Stack {
 }
 
 impl Stack {
+    fn of(taken: Taken) -> Result<Self> {
+        match taken {
+            Taken::Packed(packed) => Ok(Self::QuantizedMatrix(packed)),
+            Taken::Dense(weight) => Self::dense(&weight),
+        }
+    }
+
     /// From `[experts, output, input]`.
     fn dense(weight: &Array) -> Result<Self> {
         let transposed = weight.swap_axes(1, 2)?;
@@ -70,11 +77,6 @@ impl Stack {
 }
 
 impl ExpertLinear {
-    /// From `[experts, output, input]`.
-    fn new(weight: &Array, bias: Option<Array>) -> Result<Self> {
-        Ok(Self::of(vec![Stack::dense(weight)?], bias))
-    }
-
     fn of(stacks: Vec<Stack>, bias: Option<Array>) -> Self {
         Self { stacks, bias, low_rank: None }
     }
@@ -166,91 +168,100 @@ impl Taker<'_, '_> {
     }
 
     fn take_matrix(&mut self, part: &str, shape: &[usize]) -> Result<Array> {
-        self.weights.take_matrix(&format!("{}.{part}", self.name), shape)
+        self.weights.take_matrix(&[(&format!("{}.{part}", self.name), shape)])
     }
 
-    /// `{part}.weight`, `[experts, output, input]`, packed if it is to stay so.
-    fn stack(&mut self, part: &str, shape: &[usize]) -> Result<Stack> {
-        if let Some(packed) = self.weights.take_quantized(&format!("{}.{part}", self.name), shape)? {
-            return Ok(Stack::QuantizedMatrix(packed));
-        }
-        Stack::dense(&self.take_matrix(&format!("{part}.weight"), shape)?)
+    /// `{part}.weight` of parts that are each `[experts, output, input]`, packed if they are to stay so: their outputs in as few stacks as
+    /// their packing allows.
+    fn stacks(&mut self, parts: &[&str], shape: [usize; 3]) -> Result<Vec<Stack>> {
+        let modules: Vec<_> = parts.iter().map(|part| format!("{}.{part}", self.name)).collect();
+        let is_alike = |one: &String, other: &String| self.weights.form(one) == self.weights.form(other);
+        let alike: Vec<_> = modules.chunk_by(is_alike).collect();
+        let stack = |modules: &[String]| Stack::of(self.take_alike(modules, &shape)?);
+        let stacks: Result<_> = alike.into_iter().map(stack).collect();
+        Stack::joined(stacks?)
     }
 
-    /// A stack under its whole name, which ends with `.weight` if it can be packed.
-    fn whole(&mut self, name: &str, shape: &[usize]) -> Result<Stack> {
+    /// The same of one part under its whole name, which ends with `.weight` if it can be packed.
+    fn whole(&mut self, name: &str, shape: [usize; 3]) -> Result<Vec<Stack>> {
         match name.strip_suffix(".weight") {
-            Some(part) => self.stack(part, shape),
-            None => Stack::dense(&self.take_matrix(name, shape)?),
+            Some(part) => self.stacks(&[part], shape),
+            None => Ok(vec![Stack::dense(&self.take_matrix(name, &shape)?)?]),
         }
     }
 
-    /// `experts.{index}.{name}.weight` of all experts, each `shape`.
-    fn each(&mut self, name: &str, shape: [usize; 2]) -> Result<Stack> {
-        let (mut packed, mut floats) = (Vec::new(), Vec::new());
-        for expert in 0..self.config.num_experts {
-            let part = format!("experts.{expert}.{name}");
-            match self.weights.take_quantized(&format!("{}.{part}", self.name), &shape)? {
-                Some(matrix) => packed.push(matrix),
-                None => floats.push(self.take_matrix(&format!("{part}.weight"), &shape)?),
-            }
-        }
-        match packed.first() {
-            None => {
-                let all = stack(&floats, 0)?;
-                all.eval()?;
-                Stack::dense(&all)
-            }
-            Some(first) if floats.is_empty() && packed.iter().all(|it| it.has_same_scheme(first)) => {
-                Ok(Stack::QuantizedMatrix(QuantizedMatrix::side_by_side(&packed)?))
-            }
-            Some(_) => Err(self
+    /// The same of `experts.{index}.{name}` of all experts, each `shape`.
+    fn each(&mut self, names: &[&str], shape: [usize; 2]) -> Result<Vec<Stack>> {
+        let (prefix, count) = (self.name, self.config.num_experts);
+        let module = |expert, name: &&str| format!("{prefix}.experts.{expert}.{name}");
+        let of_all = |names: &[&str]| -> Vec<String> {
+            (0..count).flat_map(|expert| names.iter().map(move |name| module(expert, name))).collect()
+        };
+        let is_alike = |modules: &[String]| {
+            modules.iter().all(|one| self.weights.form(one) == self.weights.form(&modules[0]))
+        };
+        let together = of_all(names);
+        let groups: Vec<Vec<String>> = match () {
+            () if is_alike(&together) => vec![together],
+            () => names.iter().map(|name| of_all(&[name])).collect(),
+        };
+        if let Some(group) = groups.iter().position(|modules| !is_alike(modules)) {
+            let name = names[group];
+            return Err(self
                 .weights
-                .error(&format!("{}.experts.*.{name} differ in their quantization", self.name))),
+                .error(&format!("{prefix}.experts.*.{name} differ in their quantization")));
         }
+        let stack = |modules: Vec<String>| match self.take_alike(&modules, &shape)? {
+            Taken::Packed(packed) => Ok(Stack::QuantizedMatrix(packed.in_stack(count)?)),
+            Taken::Dense(rows) => Stack::dense(&rows.reshape(&[count as i32, -1, rows.dim(-1)])?),
+        };
+        let stacks: Result<_> = groups.into_iter().map(stack).collect();
+        Stack::joined(stacks?)
+    }
+
+    /// Modules of the same form, each with a matrix or stack of this shape.
+    fn take_alike(&mut self, modules: &[String], shape: &[usize]) -> Result<Taken> {
+        let named: Vec<_> = modules.iter().map(|module| (module.as_str(), shape)).collect();
+        self.weights.take_modules(&named)
     }
 
     /// `experts.{index}.{name}.weight` for each expert.
     fn one_by_one(&mut self, [gate, up, down]: [&str; 3]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (inner, hidden) = (self.config.intermediate_size, self.hidden);
-        let gate_up =
-            Stack::joined(vec![self.each(gate, [inner, hidden])?, self.each(up, [inner, hidden])?])?;
-        Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(vec![self.each(down, [hidden, inner])?], None)))
+        let gate_up = self.each(&[gate, up], [inner, hidden])?;
+        Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(self.each(&[down], [hidden, inner])?, None)))
     }
 
     /// `{place}.gate_proj.weight` and so on, each `[experts, output, input]`.
     fn stacked(&mut self, place: &str) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate = self.stack(&format!("{place}.gate_proj"), &[count, inner, hidden])?;
-        let up = self.stack(&format!("{place}.up_proj"), &[count, inner, hidden])?;
-        let down = self.stack(&format!("{place}.down_proj"), &[count, hidden, inner])?;
+        let [gate, up, down] = ["gate_proj", "up_proj", "down_proj"].map(|part| format!("{place}.{part}"));
+        let gate_up = self.stacks(&[&gate, &up], [count, inner, hidden])?;
+        let last = self.stacks(&[&down], [count, hidden, inner])?;
         let (mut both, mut after) = (None, None);
         if self.config.bias {
-            let gate = self.take(&format!("{place}.gate_proj.bias"), &[count, inner])?;
-            let up = self.take(&format!("{place}.up_proj.bias"), &[count, inner])?;
+            let gate = self.take(&format!("{gate}.bias"), &[count, inner])?;
+            let up = self.take(&format!("{up}.bias"), &[count, inner])?;
             both = Some(joined(&[gate, up], 1)?);
-            after = self.last_bias(&format!("{place}.down_proj.bias"))?;
+            after = self.last_bias(&format!("{down}.bias"))?;
         }
-        let gate_up = ExpertLinear::of(Stack::joined(vec![gate, up])?, both);
-        Ok((gate_up, ExpertLinear::of(vec![down], after)))
+        Ok((ExpertLinear::of(gate_up, both), ExpertLinear::of(last, after)))
     }
 
     /// Up and down without gates.
     fn plain(&mut self) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let mut part = |stacked: &str, name: &str, shape: [usize; 2]| {
-            let [outputs, inputs] = shape;
-            if self.weights.has(&format!("{}.{stacked}.weight", self.name)) {
-                let stack = self.stack(stacked, &[count, outputs, inputs])?;
-                return Ok(ExpertLinear::of(vec![stack], None));
-            }
-            if self.weights.has(&format!("{}.experts.{name}", self.name)) {
-                return ExpertLinear::new(
-                    &self.take_matrix(&format!("experts.{name}"), &[count, outputs, inputs])?,
-                    None,
-                );
-            }
-            Ok(ExpertLinear::of(vec![self.each(name, shape)?], None))
+        let mut part = |stacked: &str, name: &str, [outputs, inputs]: [usize; 2]| {
+            let shape = [count, outputs, inputs];
+            let (in_one, prefix) = (format!("experts.{name}"), self.name);
+            let stacks = match () {
+                () if self.weights.has(&format!("{prefix}.{stacked}.weight")) => {
+                    self.stacks(&[stacked], shape)
+                }
+                () if self.weights.has(&format!("{prefix}.{in_one}")) => self.whole(&in_one, shape),
+                () => self.each(&[name], [outputs, inputs]),
+            };
+            stacks.map(|stacks| ExpertLinear::of(stacks, None))
         };
         Ok((
             part("switch_mlp.fc1", "up_proj", [inner, hidden])?,
@@ -261,9 +272,9 @@ impl Taker<'_, '_> {
     /// Gate above up, and down, each `[experts, output, input]`.
     fn in_one(&mut self, [gate_up, down]: [&str; 2]) -> Result<(ExpertLinear, ExpertLinear)> {
         let (count, inner, hidden) = (self.config.num_experts, self.config.intermediate_size, self.hidden);
-        let gate_up = self.whole(gate_up, &[count, 2 * inner, hidden])?;
-        let down = self.whole(down, &[count, hidden, inner])?;
-        Ok((ExpertLinear::of(vec![gate_up], None), ExpertLinear::of(vec![down], None)))
+        let gate_up = self.whole(gate_up, [count, 2 * inner, hidden])?;
+        let down = self.whole(down, [count, hidden, inner])?;
+        Ok((ExpertLinear::of(gate_up, None), ExpertLinear::of(down, None)))
     }
 
     /// Whether `experts.gate_up_proj` and `experts.down_proj` are `[experts, output, input]`, as transformers writes what others wrote

@@ -1,0 +1,149 @@
+//! Takes tensors from the files as arrays: one, or several that are alike as one.
+
+use mlx_rs::{Array, Dtype};
+use safetensors::Dtype as FileDtype;
+
+use super::{Entry, Weights};
+use crate::array;
+use crate::error::Result;
+use crate::quantization::QuantScheme;
+
+/// A tensor or a module by its name, and the shape of the tensor, or of the module's matrix, before packing.
+pub(crate) type Named<'n> = (&'n str, &'n [usize]);
+
+/// A tensor by its name in the files, the shape that it must have, and what says so.
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) shape: Vec<usize>,
+    pub(super) reason: String,
+}
+
+/// How the matrix of a module is held.
+#[derive(PartialEq)]
+pub(crate) struct Form {
+    scheme: Option<QuantScheme>,
+    /// The types of its weight, scales and biases in the files, of those that are there.
+    in_files: [Option<FileDtype>; 3],
+    stays_half: bool,
+    is_wide: bool,
+}
+
+impl Weights<'_> {
+    /// What modules must have in common if their matrices are taken as one.
+    pub(crate) fn form(&self, module: &str) -> Form {
+        let name = self.in_files(&format!("{module}.weight"));
+        let parts = ["weight", "scales", "biases"].map(|end| self.in_files(&format!("{module}.{end}")));
+        let entries = parts.map(|part| self.checkpoint.entries().get(&part));
+        let stays_half = |entry: &Entry| self.policy.keeps_half(&name, entry.dtype, &entry.shape);
+        Form {
+            scheme: self.scheme(&name).map(|(_, scheme)| scheme),
+            in_files: entries.map(|entry| entry.map(|entry| entry.dtype)),
+            stays_half: entries[0].is_some_and(stays_half),
+            is_wide: self.is_wide(&name),
+        }
+    }
+
+    /// Takes the tensor `name`, which must have exactly `shape`, as an array of [`Weights::dtype`]. A quantized matrix, or a stack of
+    /// them `[..., output, input]`, is dequantized.
+    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Array> {
+        self.take_dense(&[(name, shape)], false)
+    }
+
+    /// The same for a matrix or stack of matrices of a product, which stays in halves if it is so in the files and the policy keeps it.
+    /// Several, of modules of the same [form](Self::form), give one: the rows of each after those of the one before.
+    pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
+        self.take_dense(tensors, true)
+    }
+
+    fn take_dense(&mut self, tensors: &[Named], is_matrix: bool) -> Result<Array> {
+        let names: Vec<String> = tensors.iter().map(|(name, _)| self.in_files(name)).collect();
+        let array = match names.first().and_then(|name| Some(self.scheme(name)?.1)) {
+            Some(scheme) => {
+                let modules = names.iter().map(|name| name.strip_suffix(".weight").unwrap_or(name));
+                let modules: Vec<Named> = modules.zip(tensors.iter().map(|(_, shape)| *shape)).collect();
+                let before = self.read;
+                let packed = self.take_packed(&modules, scheme)?;
+                self.tally.unpacked_bytes += self.read - before;
+                packed.dequantize(self.dtype)?
+            }
+            None => {
+                let first = names.first().and_then(|name| Some((name, self.checkpoint.entries().get(name)?)));
+                let keeps = |(name, entry): (&String, &Entry)| {
+                    self.policy.keeps_half(name, entry.dtype, &entry.shape)
+                };
+                let as_in_files = is_matrix && first.is_some_and(keeps);
+                let wanted = names.into_iter().zip(tensors);
+                let wanted = wanted.map(|(name, (_, shape))| Wanted {
+                    name,
+                    shape: shape.to_vec(),
+                    reason: "config.json".to_owned(),
+                });
+                self.take_floats(wanted.collect(), as_in_files)?
+            }
+        };
+        self.count(tensors, array.nbytes());
+        Ok(array)
+    }
+
+    /// Takes floats of one type as one array, of that type or of the device's.
+    pub(super) fn take_floats(&mut self, wanted: Vec<Wanted>, as_in_files: bool) -> Result<Array> {
+        // Check the type before the shape, because the shape of packed words is wrong, too.
+        for Wanted { name, .. } in &wanted {
+            if let Some(entry) = self.checkpoint.entries().get(name)
+                && entry.dtype == FileDtype::U32
+            {
+                let message = format!(
+                    "tensor {name} is quantized (U32), but it has no scales, or quantization in config.json does not cover it"
+                );
+                return Err(self.checkpoint.error(entry, message));
+            }
+        }
+        let is_wide = wanted.iter().any(|it| self.is_wide(&it.name));
+        let mut dtype = self.dtype;
+        let array = self.take_entries(wanted, |found| {
+            let known = array::float_dtype(found);
+            dtype = known.unwrap_or(dtype);
+            known.is_none().then(|| "supported are F32, F16 and BF16".to_owned())
+        })?;
+        let held = match () {
+            () if is_wide => Dtype::Float32,
+            () if as_in_files => dtype,
+            () => self.dtype,
+        };
+        let array = array.as_dtype(held)?;
+        array.eval()?;
+        Ok(array)
+    }
+
+    /// Takes words or bytes as one array.
+    pub(super) fn take_words(&mut self, wanted: Vec<Wanted>, expected: FileDtype) -> Result<Array> {
+        let reason = wanted.first().map_or_else(String::new, |first| first.reason.clone());
+        self.take_entries(wanted, |found| (found != expected).then(|| format!("{reason} needs {expected:?}")))
+    }
+
+    /// Takes tensors as one array, in the type of the files; `fault` says what is wrong with a type.
+    fn take_entries(
+        &mut self,
+        wanted: Vec<Wanted>,
+        mut fault: impl FnMut(FileDtype) -> Option<String>,
+    ) -> Result<Array> {
+        let mut entries = Vec::with_capacity(wanted.len());
+        for Wanted { name, shape, reason } in wanted {
+            let entry = self.checkpoint.take(&name, &shape, &reason)?;
+            if let Some(fault) = fault(entry.dtype) {
+                let message = format!("tensor {name} has type {:?}; {fault}", entry.dtype);
+                return Err(self.checkpoint.error(&entry, message));
+            }
+            self.read += entry.length as u64;
+            entries.push(entry);
+        }
+        let (array, hashes) = self.checkpoint.array(&entries)?;
+        hashes.iter().for_each(|hash| self.hash.update(&hash.to_le_bytes()));
+        Ok(array)
+    }
+
+    /// Whether the tensor of this name in the files is held in f32 whatever the others are.
+    fn is_wide(&self, name: &str) -> bool {
+        self.wide.iter().any(|end| name.ends_with(end))
+    }
+}
