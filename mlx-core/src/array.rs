@@ -1,5 +1,5 @@
-//! The border between Rust memory and device arrays. Invariant: no other file copies weights or
-//! logits in or out.
+//! The border between Rust memory and device arrays. Invariant: beside `mlx_sys/filled.rs`, which weights are read with, no file moves
+//! numbers in or out.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};

@@ -4,6 +4,7 @@ mod adapted;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
+mod index;
 mod packed;
 mod read;
 mod shard;
@@ -11,6 +12,7 @@ mod sharded;
 mod shared;
 mod source;
 mod survey;
+mod tensor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,14 +27,13 @@ use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizationConfig};
 pub(crate) use adapted::Factors;
 pub(crate) use checkpoint::{Checkpoint, Entry};
-pub use checkpoint::{INDEX, files};
 pub(crate) use cut::Places;
 pub use floats::{FloatPolicy, WeightPolicy};
-pub(crate) use packed::Taken;
-pub(crate) use read::Named;
+pub use index::{INDEX, files};
 pub(crate) use shard::{Exchange, Shard};
 pub(crate) use shared::Shared;
 pub use survey::{Kind, Kinds, Tally};
+pub(crate) use tensor::Taken;
 
 /// Called with the bytes read so far and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -247,13 +248,5 @@ impl<'a> Weights<'a> {
         let module = name.strip_suffix(".weight")?;
         let scaled = self.checkpoint.has(&format!("{module}.scales"));
         Some((module, self.quantization.of(module, scaled)?))
-    }
-
-    /// Counts what was taken, which has so many bytes on the device.
-    fn count(&mut self, taken: &[Named], bytes: usize) {
-        self.tally.parameters +=
-            taken.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum::<u64>();
-        self.tally.device_bytes += bytes as u64;
-        (self.progress)(self.read, self.tally.file_bytes);
     }
 }

@@ -14,7 +14,7 @@ impl Adapter {
     pub(crate) fn array(&mut self, factor: &Factor) -> Result<Array> {
         let Factor { entry, transposed } = factor;
         let (array, hashes) = self.checkpoint.array(slice::from_ref(entry))?;
-        hashes.iter().for_each(|hash| self.hash.update(&hash.to_le_bytes()));
+        self.hash.update(&hashes.concat());
         if *transposed { Ok(array.swap_axes(0, 1)?.contiguous()?) } else { Ok(array) }
     }
 }

@@ -141,13 +141,13 @@ unsafe extern "C" fn read_next<T, F>(file: *mut c_void, bytes: *mut c_char, coun
     let file = unsafe { of::<T, F>(file) };
     let rest = file.header.get(file.position..).unwrap_or_default();
     let read = count.min(rest.len());
-    // SAFETY: MLX has room for `count` bytes there, which no one else uses.
+    // SAFETY: MLX has room for `count` bytes there, which nothing else uses.
     unsafe { bytes.cast::<u8>().copy_from_nonoverlapping(rest.as_ptr(), read) };
     file.position += read;
     read
 }
 
-/// Reads the tensor, all of it. An error is told to the caller of [`filled`] and not to MLX, which would throw it on a stream.
+/// Reads the tensor, all of it. An error goes to the caller of [`filled`]: MLX would throw it on a stream.
 unsafe extern "C" fn read_at<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     file: *mut c_void,
     bytes: *mut c_char,
@@ -157,11 +157,11 @@ unsafe extern "C" fn read_at<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     // SAFETY: as in `tell`.
     let file = unsafe { of::<T, F>(file) };
     let is_whole = offset == file.header.len() && offset + count == file.length;
-    let Some(fill) = file.fill.take().filter(|_| is_whole) else { return 0 };
-    // SAFETY: MLX has room for `count` bytes there, which no one else uses; any byte is a `u8`.
+    let Some(write) = file.fill.take().filter(|_| is_whole) else { return 0 };
+    // SAFETY: MLX has room for `count` bytes there, which nothing else uses; any byte is a `u8`.
     let bytes = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), count) };
-    // Nobody waits for it if the wait for the array failed.
-    let _ = file.result.send(fill(bytes));
+    // There is no receiver if the wait for the array failed.
+    let _ = file.result.send(write(bytes));
     count
 }
 
@@ -182,9 +182,11 @@ unsafe extern "C" fn free<T, F>(file: *mut c_void) {
 mod tests {
     use super::*;
     use crate::array;
+    use crate::device_lock::device;
 
     #[test]
     fn an_array_has_what_was_written() {
+        let _turn = device();
         for (dtype, bytes) in [(Dtype::U32, 24), (Dtype::U8, 6), (Dtype::BF16, 12), (Dtype::F32, 24)] {
             let write = move |target: &mut [u8]| {
                 assert_eq!(target.len(), bytes);
@@ -200,6 +202,7 @@ mod tests {
 
     #[test]
     fn an_error_is_that_of_the_function() {
+        let _turn = device();
         let fail = |_: &mut [u8]| Err::<(), _>(Error::Array("no such bytes".to_owned()));
         let error = filled(Dtype::F16, &[4], fail).expect_err("it fails").to_string();
         assert!(error.contains("no such bytes"), "{error}");

@@ -123,6 +123,9 @@ pub(crate) struct Part<'a> {
     pub(crate) outputs: usize,
 }
 
+/// The name of a part, its outputs, and the order that they get.
+type InOrder<'a> = (&'a str, usize, Option<Array>);
+
 impl Linear {
     /// Takes `parts` and stacks them along the output axis. With `bias`, each part has one.
     pub(crate) fn load(weights: &mut Weights, parts: &[Part], inputs: usize, bias: bool) -> Result<Self> {
@@ -145,7 +148,7 @@ impl Linear {
     ) -> Result<Self> {
         let in_order = |order: Vec<i32>| Array::from_slice(&order, &[order.len() as i32]);
         let parts = parts.into_iter().map(|(part, order)| (part.name, part.outputs, order.map(in_order)));
-        let parts: Vec<(&str, usize, Option<Array>)> = parts.collect();
+        let parts: Vec<InOrder> = parts.collect();
         let names: Vec<&str> = parts.iter().map(|(name, ..)| *name).collect();
         let linear = weights.shared(&names, |weights| Self::take(weights, &parts, inputs, bias))?;
         match LowRank::take(weights, &parts, inputs)? {
@@ -154,16 +157,10 @@ impl Linear {
         }
     }
 
-    fn take(
-        weights: &mut Weights,
-        parts: &[(&str, usize, Option<Array>)],
-        inputs: usize,
-        bias: bool,
-    ) -> Result<Self> {
+    fn take(weights: &mut Weights, parts: &[InOrder], inputs: usize, bias: bool) -> Result<Self> {
         let (mut matrices, mut biases) = (Vec::new(), Vec::new());
-        let is_alike = |(one, _, order): &(&str, _, Option<Array>),
-                        (other, _, other_order): &(&str, _, Option<Array>)| {
-            order.is_none() && other_order.is_none() && weights.form(one) == weights.form(other)
+        let is_alike = |one: &InOrder, other: &InOrder| {
+            one.2.is_none() && other.2.is_none() && weights.form(one.0) == weights.form(other.0)
         };
         let alike: Vec<_> = parts.chunk_by(is_alike).collect();
         for parts in alike {

@@ -12,8 +12,8 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::cut::Cut;
-use super::source::{self, Source, TensorFile};
-use crate::config::Fields;
+use super::index::{INDEX, Index, shard_paths};
+use super::source::{self, BlockHash, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
 
@@ -22,14 +22,6 @@ const MAX_HEADER_BYTES: u64 = 100 << 20;
 
 /// Bytes of two tensors that are compared at a time.
 const COMPARED: usize = 1 << 20;
-
-/// The index file that maps each tensor to its shard.
-pub const INDEX: &str = "model.safetensors.index.json";
-/// The weights file of a model without shards.
-const SINGLE: &str = "model.safetensors";
-
-const MISSING: &str =
-    "has no model.safetensors and no model.safetensors.index.json; only safetensors weights are read";
 
 /// The location, type and shape of one tensor.
 #[derive(Debug, Clone)]
@@ -164,14 +156,17 @@ impl Checkpoint {
         }
     }
 
-    /// The numbers of a tensor in the file's type, which must be one of floats, words or bytes, and the hashes of its blocks.
+    /// The numbers of a tensor of floats, words or bytes, in the file's type, and the hashes of its blocks.
     ///
     /// Several tensors of one type, which are alike but for their rows, give one array: the rows of each after those of the one before; of
     /// stacks, in each matrix.
-    pub(crate) fn array(&self, entries: &[Entry]) -> Result<(Array, Vec<u64>)> {
+    pub(crate) fn array(&self, entries: &[Entry]) -> Result<(Array, Vec<BlockHash>)> {
         let Some((first, others)) = entries.split_first() else {
             return Err(Error::Array("an array needs a tensor".into()));
         };
+        if !matches!(first.dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::U32 | Dtype::U8) {
+            return Err(self.error(first, format!("tensors of type {:?} cannot be read", first.dtype)));
+        }
         let (mut shape, stack) = (first.shape.clone(), first.shape.len().saturating_sub(2));
         if let Some(rows) = shape.get_mut(stack) {
             *rows += others.iter().map(|other| other.shape[stack]).sum::<usize>();
@@ -260,71 +255,6 @@ impl Checkpoint {
     }
 }
 
-/// `model.safetensors.index.json`.
-struct Index {
-    path: PathBuf,
-    weight_map: BTreeMap<String, String>,
-}
-
-impl Index {
-    /// Reads the index of a folder, if it has one.
-    fn read(folder: &Path) -> Result<Option<Self>> {
-        let path = folder.join(INDEX);
-        let Some(fields) = Fields::read_optional(&path)? else { return Ok(None) };
-        let map = fields.section("weight_map")?.ok_or_else(|| fields.error("weight_map", "is missing"))?;
-        let mut weight_map = BTreeMap::new();
-        for name in map.keys() {
-            let file = map.optional_text(name)?.ok_or_else(|| map.error(name, "is null"))?;
-            // The index comes from the network: a shard must be a plain file name in this folder.
-            if Path::new(file).file_name() != Some(file.as_ref()) {
-                return Err(
-                    map.error(name, format_args!("is {file:?}; it must be a file name in this folder"))
-                );
-            }
-            weight_map.insert(name.to_owned(), file.to_owned());
-        }
-        if weight_map.is_empty() {
-            return Err(fields.error("weight_map", "names no tensor"));
-        }
-        Ok(Some(Self { path, weight_map }))
-    }
-
-    fn files(&self) -> BTreeSet<&String> {
-        self.weight_map.values().collect()
-    }
-}
-
-/// The names of the weight files of the model in `folder`, whether or not they exist.
-pub fn files(folder: &Path) -> Result<Vec<String>> {
-    let index = Index::read(folder)?;
-    Ok(index.map_or_else(|| vec![SINGLE.to_owned()], |index| index.files().into_iter().cloned().collect()))
-}
-
-fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
-    let Some(index) = Index::read(folder)? else {
-        let single = folder.join(SINGLE);
-        if single.is_file() {
-            return Ok((vec![single], None));
-        }
-        return Err(Error::file(folder, format!("{MISSING}{}", others(folder))));
-    };
-    let paths = index.files().into_iter().map(|file| folder.join(file)).collect();
-    Ok((paths, Some(index)))
-}
-
-/// A hint that names a weights file in an unsupported format, if the folder has one.
-fn others(folder: &Path) -> String {
-    let formats = ["gguf", "bin", "pth", "npz"];
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
-    let other = files
-        .filter(|path| path.extension().is_some_and(|end| formats.iter().any(|format| end == *format)))
-        .min();
-    match other.as_deref().and_then(Path::file_name) {
-        Some(name) => format!("; {} is in an unsupported format", name.to_string_lossy()),
-        None => String::new(),
-    }
-}
-
 /// Reads a header. Returns its length including the prefix, and the tensors with `start` relative to the data.
 fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)>)> {
     let fail = |message: String| Error::file(path, message);
@@ -358,4 +288,45 @@ fn read_header(path: &Path, file: &mut File) -> Result<(u64, Vec<(String, Entry)
     };
     let entries = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
     Ok((8 + length, entries))
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::serialize;
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+    use crate::array::to_bytes;
+    use crate::device_lock::device;
+    use crate::weights::cut::Places;
+    use crate::weights::index::SINGLE;
+
+    #[test]
+    fn stacks_are_joined_matrix_by_matrix() {
+        let _turn = device();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (gate, up): (Vec<u8>, Vec<u8>) = ((0..24).collect(), (100..112).collect());
+        let view = |shape: [usize; 3], bytes| TensorView::new(Dtype::U8, shape.to_vec(), bytes);
+        let tensors = [("gate", view([2, 4, 3], &gate)), ("up", view([2, 2, 3], &up))];
+        let tensors = tensors.map(|(name, view)| (name, view.expect("its shape fits")));
+        let bytes = serialize(tensors, None).expect("they are tensors");
+        std::fs::write(folder.path().join(SINGLE), bytes).expect("it is written");
+        let checkpoint = Checkpoint::open(folder.path()).expect("a checkpoint");
+        let [gate, up] = ["gate", "up"].map(|name| checkpoint.entries()[name].clone());
+        let joined = |entries: &[Entry]| {
+            let (array, _) = checkpoint.array(entries).expect("it is there");
+            (array.shape().to_vec(), to_bytes(&array).expect("it is there").1)
+        };
+        let rows = |first: u8, count: u8| first..first + 3 * count;
+        let whole = [rows(0, 4), rows(100, 2), rows(12, 4), rows(106, 2)].into_iter().flatten().collect();
+        assert_eq!(joined(&[gate.clone(), up.clone()]), (vec![2, 6, 3], whole));
+        // The same of a machine that has the second half of the rows.
+        let half = |entry: &Entry| {
+            let places = Places { of: 2, ranges: vec![1..2; 1] };
+            let (shape, cut) = Cut::at(&entry.shape, entry.length, 2, &places).expect("its rows are even");
+            entry.cut(shape, cut)
+        };
+        let cut = [rows(6, 2), rows(103, 1), rows(18, 2), rows(109, 1)].into_iter().flatten().collect();
+        assert_eq!(joined(&[half(&gate), half(&up)]), (vec![2, 3, 3], cut));
+    }
 }

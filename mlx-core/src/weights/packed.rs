@@ -1,20 +1,11 @@
 //! Takes matrices that are quantized in the files, as they are there.
 
-use mlx_rs::Array;
 use safetensors::Dtype;
 
-use super::read::{Named, Wanted};
+use super::tensor::{Named, Taken, Wanted};
 use super::{FloatPolicy, Weights};
 use crate::error::{Error, Result};
 use crate::quantization::{QuantScheme, QuantizedMatrix};
-
-/// A matrix `[output, input]`, or a stack of them.
-pub(crate) enum Taken {
-    /// Floats.
-    Dense(Array),
-    /// Some bits for each number.
-    Packed(QuantizedMatrix),
-}
 
 impl Weights<'_> {
     /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed if it is to stay so. Those of several modules

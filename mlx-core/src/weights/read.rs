@@ -3,20 +3,12 @@
 use mlx_rs::{Array, Dtype};
 use safetensors::Dtype as FileDtype;
 
-use super::{Entry, Weights};
+use super::Weights;
+use super::checkpoint::Entry;
+use super::tensor::{Named, Wanted};
 use crate::array;
 use crate::error::Result;
 use crate::quantization::QuantScheme;
-
-/// A tensor or a module by its name, and the shape of the tensor, or of the module's matrix, before packing.
-pub(crate) type Named<'n> = (&'n str, &'n [usize]);
-
-/// A tensor by its name in the files, the shape that it must have, and what says so.
-pub(super) struct Wanted {
-    pub(super) name: String,
-    pub(super) shape: Vec<usize>,
-    pub(super) reason: String,
-}
 
 /// How the matrix of a module is held.
 #[derive(PartialEq)]
@@ -56,33 +48,38 @@ impl Weights<'_> {
     }
 
     fn take_dense(&mut self, tensors: &[Named], is_matrix: bool) -> Result<Array> {
-        let names: Vec<String> = tensors.iter().map(|(name, _)| self.in_files(name)).collect();
-        let array = match names.first().and_then(|name| Some(self.scheme(name)?.1)) {
-            Some(scheme) => {
-                let modules = names.iter().map(|name| name.strip_suffix(".weight").unwrap_or(name));
-                let modules: Vec<Named> = modules.zip(tensors.iter().map(|(_, shape)| *shape)).collect();
-                let before = self.read;
-                let packed = self.take_packed(&modules, scheme)?;
-                self.tally.unpacked_bytes += self.read - before;
-                packed.dequantize(self.dtype)?
-            }
-            None => {
-                let first = names.first().and_then(|name| Some((name, self.checkpoint.entries().get(name)?)));
-                let keeps = |(name, entry): (&String, &Entry)| {
-                    self.policy.keeps_half(name, entry.dtype, &entry.shape)
-                };
-                let as_in_files = is_matrix && first.is_some_and(keeps);
-                let wanted = names.into_iter().zip(tensors);
-                let wanted = wanted.map(|(name, (_, shape))| Wanted {
-                    name,
-                    shape: shape.to_vec(),
-                    reason: "config.json".to_owned(),
-                });
-                self.take_floats(wanted.collect(), as_in_files)?
-            }
+        let names = tensors.iter().map(|(name, shape)| (self.in_files(name), *shape));
+        let in_files: Vec<(String, &[usize])> = names.collect();
+        let array = match in_files.first().and_then(|(name, _)| Some(self.scheme(name)?.1)) {
+            Some(scheme) => self.take_unpacked(&in_files, scheme)?,
+            None => self.take_plain(in_files, is_matrix)?,
         };
         self.count(tensors, array.nbytes());
         Ok(array)
+    }
+
+    /// Takes quantized tensors, by their names in the files, as floats.
+    fn take_unpacked(&mut self, tensors: &[(String, &[usize])], scheme: QuantScheme) -> Result<Array> {
+        let module = |name| str::strip_suffix(name, ".weight").unwrap_or(name);
+        let modules: Vec<Named> = tensors.iter().map(|(name, shape)| (module(name), *shape)).collect();
+        let before = self.read;
+        let packed = self.take_packed(&modules, scheme)?;
+        self.tally.unpacked_bytes += self.read - before;
+        packed.dequantize(self.dtype)
+    }
+
+    /// Takes tensors of floats, by their names in the files.
+    fn take_plain(&mut self, tensors: Vec<(String, &[usize])>, is_matrix: bool) -> Result<Array> {
+        let first = tensors.first().and_then(|(name, _)| Some((name, self.checkpoint.entries().get(name)?)));
+        let keeps =
+            |(name, entry): (&String, &Entry)| self.policy.keeps_half(name, entry.dtype, &entry.shape);
+        let as_in_files = is_matrix && first.is_some_and(keeps);
+        let wanted = |(name, shape): (String, &[usize])| Wanted {
+            name,
+            shape: shape.to_vec(),
+            reason: "config.json".to_owned(),
+        };
+        self.take_floats(tensors.into_iter().map(wanted).collect(), as_in_files)
     }
 
     /// Takes floats of one type as one array, of that type or of the device's.
@@ -138,8 +135,16 @@ impl Weights<'_> {
             entries.push(entry);
         }
         let (array, hashes) = self.checkpoint.array(&entries)?;
-        hashes.iter().for_each(|hash| self.hash.update(&hash.to_le_bytes()));
+        self.hash.update(&hashes.concat());
         Ok(array)
+    }
+
+    /// Counts what was taken, which has so many bytes on the device.
+    pub(super) fn count(&mut self, taken: &[Named], bytes: usize) {
+        self.tally.parameters +=
+            taken.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum::<u64>();
+        self.tally.device_bytes += bytes as u64;
+        (self.progress)(self.read, self.tally.file_bytes);
     }
 
     /// Whether the tensor of this name in the files is held in f32 whatever the others are.

@@ -18,6 +18,13 @@ const BLOCK: usize = 4 << 20;
 /// The most threads that read: so many keep a disk busy.
 const READERS: usize = 4;
 
+/// The hash of a block.
+pub(crate) type BlockHash = [u8; 8];
+
+fn hash_of(block: &[u8]) -> BlockHash {
+    xxh3_64(block).to_le_bytes()
+}
+
 /// A file of tensors.
 #[derive(Debug)]
 pub(super) struct TensorFile {
@@ -80,9 +87,9 @@ impl Source {
 }
 
 /// Reads sources one behind the other. Returns the hashes of their blocks in this order.
-pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<u64>> {
+pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<BlockHash>> {
     let blocks: Vec<Source> = sources.into_iter().flat_map(Source::blocks).collect();
-    let mut hashes = vec![0; blocks.len()];
+    let mut hashes = vec![BlockHash::default(); blocks.len()];
     let threads = thread::available_parallelism().map_or(1, usize::from).min(READERS).min(blocks.len());
     let mut rest = bytes;
     let mut targets = Vec::with_capacity(blocks.len());
@@ -99,7 +106,7 @@ pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<u64>> {
             let next = targets.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((block, target, hash)) = next else { return Ok(()) };
             block.read(target)?;
-            *hash = xxh3_64(target);
+            *hash = hash_of(target);
         }
     };
     thread::scope(|scope| {
@@ -112,4 +119,64 @@ pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<u64>> {
         [own].into_iter().chain(joined).collect::<Result<()>>()
     })?;
     Ok(hashes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::cut::Places;
+
+    /// A file of these bytes.
+    fn file(bytes: &[u8]) -> (tempfile::TempDir, Arc<TensorFile>) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("weights.safetensors");
+        std::fs::write(&path, bytes).expect("it is written");
+        let file = File::open(&path).expect("it is there");
+        (folder, Arc::new(TensorFile { path, file }))
+    }
+
+    fn source(file: &Arc<TensorFile>, start: u64, length: usize) -> Source {
+        Source { file: Arc::clone(file), start, length, cut: None }
+    }
+
+    #[test]
+    fn blocks_of_several_sources_lie_one_behind_the_other() {
+        let bytes: Vec<u8> = (0..2 * BLOCK as u32 + 9).map(|number| (number % 251) as u8).collect();
+        let (_folder, file) = file(&bytes);
+        let sources = || vec![source(&file, 5, 2 * BLOCK + 1), source(&file, 0, 7), source(&file, 3, BLOCK)];
+        let expected = [&bytes[5..2 * BLOCK + 6], &bytes[..7], &bytes[3..BLOCK + 3]].concat();
+        let mut found = vec![0; expected.len()];
+        let hashes = read(sources(), &mut found).expect("it is there");
+        assert!(found == expected);
+        let [first, second] = [&expected[..BLOCK], &expected[BLOCK..2 * BLOCK]].map(hash_of);
+        let last = [&bytes[2 * BLOCK + 5..2 * BLOCK + 6], &bytes[..7], &bytes[3..BLOCK + 3]].map(hash_of);
+        assert_eq!(hashes, [first, second, last[0], last[1], last[2]]);
+        // There is no room for the last byte.
+        let short = found.len() - 1;
+        assert!(read(sources(), &mut found[..short]).is_err());
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_named() {
+        let (_folder, file) = file(&[1; 100]);
+        let sources = vec![source(&file, 0, 50), source(&file, 90, 11)];
+        let error = read(sources, &mut [0; 61]).expect_err("a byte is missing").to_string();
+        assert!(error.contains("weights.safetensors"), "{error}");
+    }
+
+    #[test]
+    fn a_cut_source_has_equal_parts_too() {
+        // Two matrices of four rows of three bytes, of which rows 1 and 2 are left.
+        let bytes: Vec<u8> = (0..24).collect();
+        let (_folder, file) = file(&bytes);
+        let places = Places { of: 4, ranges: vec![1..3; 1] };
+        let (shape, cut) = Cut::at(&[2, 4, 3], 24, 2, &places).expect("it has four rows");
+        assert_eq!(shape, [2, 2, 3]);
+        let cut = Source { cut: Some(cut), ..source(&file, 0, 12) };
+        let mut parts: Vec<Source> = cut.parts(2).collect();
+        parts.reverse();
+        let mut found = [0; 12];
+        read(parts, &mut found).expect("it is there");
+        assert_eq!(found, [15, 16, 17, 18, 19, 20, 3, 4, 5, 6, 7, 8]);
+    }
 }
