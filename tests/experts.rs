@@ -189,3 +189,38 @@ fn quantized_stacks_of_experts_equal_their_dequantized_weights() {
     let _turn = device();
     assert_same("mixtral", mixtral(false).path(), mixtral(true).path());
 }
+
+/// Mixtral with single experts, some of which have numbers of bf16, in that type or in f32.
+fn with_halves(as_halves: bool) -> tempfile::TempDir {
+    let tensors = |all: &mut Tensors| {
+        for name in ["0.block_sparse_moe.experts.1.w1", "0.block_sparse_moe.experts.2.w3"] {
+            let (dtype, _, bytes) = all.get_mut(&format!("model.layers.{name}.weight")).expect("an expert");
+            let halves: Vec<u8> =
+                bytes.as_chunks::<4>().0.iter().flat_map(|&[.., low, high]| [low, high]).collect();
+            if as_halves {
+                (*dtype, *bytes) = (Dtype::BF16, halves);
+            } else {
+                *bytes =
+                    halves.as_chunks::<2>().0.iter().flat_map(|&[low, high]| [0, 0, low, high]).collect();
+            }
+        }
+    };
+    rewritten("mixtral-f32", tensors, |_| {})
+}
+
+#[test]
+fn single_experts_may_have_numbers_of_different_types() {
+    let _turn = device();
+    let [one, other] = [with_halves(true), with_halves(false)];
+    assert_eq!(logits(one.path(), FloatPolicy::F32, false), logits(other.path(), FloatPolicy::F32, false));
+}
+
+#[test]
+fn a_missing_expert_is_named() {
+    let name = "model.layers.1.block_sparse_moe.experts.3.w1.weight";
+    let folder = rewritten("mixtral-f32", |all| drop(all.remove(name)), |_| {});
+    let policy = WeightPolicy { floats: FloatPolicy::F32, keep_packed: false, backend: Backend::CPU };
+    let _turn = device();
+    let error = model::load(folder.path(), policy, &mut |_, _| {}).err().expect("an expert is missing");
+    assert!(error.to_string().contains(&format!("{name} is missing")), "{error}");
+}

@@ -2,6 +2,7 @@
 //! is made up, a header and a single tensor, and what it takes for the tensor's bytes comes from that function.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 use std::sync::mpsc::{Sender, channel};
 
@@ -15,6 +16,7 @@ use safetensors::Dtype;
 
 use super::{catch_errors, new_array};
 use crate::error::{Error, Result};
+use crate::stream_errors::report_to_waits_only;
 
 /// The tensor's name in the header.
 const NAME: &CStr = c"tensor";
@@ -52,6 +54,8 @@ where
     let array = read(File { header, position: 0, length, fill: Some(fill), result: sender }, || {
         format!("no array of {shape:?} in {dtype} can be made")
     })?;
+    // An error of something else on the stream would end this wait while the bytes are still written.
+    report_to_waits_only()?;
     array.eval()?;
     let result = results.recv().map_err(|_| Error::Mlx(format!("an array of {shape:?} was not read")))?;
     Ok((array, result?))
@@ -158,10 +162,13 @@ unsafe extern "C" fn read_at<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     let file = unsafe { of::<T, F>(file) };
     let is_whole = offset == file.header.len() && offset + count == file.length;
     let Some(write) = file.fill.take().filter(|_| is_whole) else { return 0 };
-    // SAFETY: MLX has room for `count` bytes there, which nothing else uses; any byte is a `u8`.
+    // SAFETY: MLX has allocated `count` bytes there, which nothing else uses, in a library that the compiler cannot look into: any byte
+    // that is there is a `u8`.
     let bytes = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), count) };
     // There is no receiver if the wait for the array failed.
-    let _ = file.result.send(write(bytes));
+    let written = catch_unwind(AssertUnwindSafe(|| write(bytes)));
+    let _ =
+        file.result.send(written.unwrap_or_else(|_| Err(Error::Array("reading an array panicked".into()))));
     count
 }
 

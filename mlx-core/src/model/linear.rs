@@ -24,7 +24,7 @@ impl Matrix {
         Self::load_as_one(weights, &[(name, outputs)], inputs)
     }
 
-    /// Takes modules of the same [form](Weights::form), each with its outputs, as one matrix.
+    /// Takes modules that are [alike](Weights::are_alike), each with its outputs, as one matrix.
     fn load_as_one(weights: &mut Weights, modules: &[(&str, usize)], inputs: usize) -> Result<Self> {
         let shapes: Vec<_> = modules.iter().map(|(_, outputs)| [*outputs, inputs]).collect();
         let named: Vec<_> =
@@ -160,7 +160,7 @@ impl Linear {
     fn take(weights: &mut Weights, parts: &[InOrder], inputs: usize, bias: bool) -> Result<Self> {
         let (mut matrices, mut biases) = (Vec::new(), Vec::new());
         let is_alike = |one: &InOrder, other: &InOrder| {
-            one.2.is_none() && other.2.is_none() && weights.form(one.0) == weights.form(other.0)
+            one.2.is_none() && other.2.is_none() && weights.are_alike(one.0, other.0)
         };
         let alike: Vec<_> = parts.chunk_by(is_alike).collect();
         for parts in alike {

@@ -168,14 +168,23 @@ impl Checkpoint {
             return Err(self.error(first, format!("tensors of type {:?} cannot be read", first.dtype)));
         }
         let (mut shape, stack) = (first.shape.clone(), first.shape.len().saturating_sub(2));
-        if let Some(rows) = shape.get_mut(stack) {
-            *rows += others.iter().map(|other| other.shape[stack]).sum::<usize>();
+        for other in others {
+            let is_alike = other.dtype == first.dtype
+                && other.shape.len() == shape.len()
+                && (0..shape.len()).all(|axis| axis == stack || other.shape[axis] == shape[axis]);
+            if !is_alike {
+                return Err(self.error(other, "tensors that differ cannot be read as one".to_owned()));
+            }
+            shape[stack] += other.shape[stack];
         }
         let matrices = if others.is_empty() { 1 } else { shape[..stack].iter().product() };
-        let mut parts: Vec<_> = entries.iter().map(|entry| self.source(entry).parts(matrices)).collect();
-        let sources =
-            (0..matrices).flat_map(|_| parts.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>());
-        let sources: Vec<Source> = sources.collect();
+        let parts = entries.iter().map(|entry| self.source(entry).parts(matrices));
+        let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(|| {
+            self.error(first, "parts of tensors that are no whole matrices cannot be read as one".to_owned())
+        })?;
+        let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
+        let matrix = |_| parts.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>();
+        let sources: Vec<Source> = (0..matrices).flat_map(matrix).collect();
         filled(first.dtype, &shape, move |bytes| source::read(sources, bytes))
     }
 

@@ -47,9 +47,10 @@ impl Cut {
         Some((shape, Self { run: places.of * inner, pieces }))
     }
 
-    /// The bytes in the file among which so many bytes of whole runs lie.
-    pub(super) fn in_file(&self, bytes: usize) -> usize {
-        bytes / self.of_run() * self.run
+    /// The bytes in the file among which so many bytes of pieces lie; `None` unless they are those of whole runs.
+    pub(super) fn in_file(&self, bytes: usize) -> Option<usize> {
+        let of_run = self.of_run();
+        bytes.is_multiple_of(of_run).then(|| bytes / of_run * self.run)
     }
 
     /// Bytes of the pieces of a run.

@@ -9,7 +9,7 @@ use crate::quantization::{QuantScheme, QuantizedMatrix};
 
 impl Weights<'_> {
     /// Takes the matrix or stack of matrices `{module}.weight`, `[..., output, input]`, packed if it is to stay so. Those of several modules
-    /// of the same [form](Self::form) give one: the rows of each after those of the one before.
+    /// that are [alike](Self::are_alike) give one: the rows of each after those of the one before.
     pub(crate) fn take_modules(&mut self, modules: &[Named]) -> Result<Taken> {
         if let Some(packed) = self.take_quantized(modules)? {
             return Ok(Taken::Packed(packed));

@@ -12,7 +12,7 @@ use crate::quantization::QuantScheme;
 
 /// How the matrix of a module is held.
 #[derive(PartialEq)]
-pub(crate) struct Form {
+struct Form {
     scheme: Option<QuantScheme>,
     /// The types of its weight, scales and biases in the files, of those that are there.
     in_files: [Option<FileDtype>; 3],
@@ -21,8 +21,15 @@ pub(crate) struct Form {
 }
 
 impl Weights<'_> {
-    /// What modules must have in common if their matrices are taken as one.
-    pub(crate) fn form(&self, module: &str) -> Form {
+    /// Whether the matrices of modules can be taken as one.
+    pub(crate) fn are_alike(&self, one: &str, other: &str) -> bool {
+        let form = self.form(one);
+        // Joined in f32, numbers that become halves would take more memory than the halves joined afterwards.
+        let narrows = form.in_files[0] == Some(FileDtype::F32) && self.dtype != Dtype::Float32;
+        !narrows && form == self.form(other)
+    }
+
+    fn form(&self, module: &str) -> Form {
         let name = self.in_files(&format!("{module}.weight"));
         let parts = ["weight", "scales", "biases"].map(|end| self.in_files(&format!("{module}.{end}")));
         let entries = parts.map(|part| self.checkpoint.entries().get(&part));
@@ -42,7 +49,7 @@ impl Weights<'_> {
     }
 
     /// The same for a matrix or stack of matrices of a product, which stays in halves if it is so in the files and the policy keeps it.
-    /// Several, of modules of the same [form](Self::form), give one: the rows of each after those of the one before.
+    /// Several, of modules that are [alike](Self::are_alike), give one: the rows of each after those of the one before.
     pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
         self.take_dense(tensors, true)
     }

@@ -59,16 +59,17 @@ impl Source {
         }
     }
 
-    /// Equal parts of it, as many as divide it.
-    pub(super) fn parts(self, count: usize) -> impl Iterator<Item = Self> {
-        let length = self.length / count;
-        let in_file = self.cut.as_ref().map_or(length, |cut| cut.in_file(length)) as u64;
-        (0..count as u64).map(move |part| Self {
+    /// So many equal parts of it; `None` if it cannot be divided so.
+    pub(super) fn parts(self, count: usize) -> Option<Vec<Self>> {
+        let length = self.length.checked_div(count)?;
+        let in_file = self.cut.as_ref().map_or(Some(length), |cut| cut.in_file(length))? as u64;
+        let part = |part: u64| Self {
             file: Arc::clone(&self.file),
             start: self.start + part * in_file,
             length,
             cut: self.cut.clone(),
-        })
+        };
+        Some((0..count as u64).map(part).collect())
     }
 
     /// What is read at a time.
@@ -90,15 +91,20 @@ impl Source {
 pub(super) fn read(sources: Vec<Source>, bytes: &mut [u8]) -> Result<Vec<BlockHash>> {
     let blocks: Vec<Source> = sources.into_iter().flat_map(Source::blocks).collect();
     let mut hashes = vec![BlockHash::default(); blocks.len()];
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(READERS).min(blocks.len());
+    let threads = if blocks.len() < 2 { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
+    let threads = threads.min(READERS).min(blocks.len());
+    let other_size =
+        || Error::Array("tensors have another size than the array that they are read into".into());
     let mut rest = bytes;
     let mut targets = Vec::with_capacity(blocks.len());
     for (block, hash) in blocks.iter().zip(&mut hashes) {
-        let (target, behind) = mem::take(&mut rest).split_at_mut_checked(block.length).ok_or_else(|| {
-            Error::Array("tensors have more bytes than the array that they are read into".into())
-        })?;
+        let (target, behind) =
+            mem::take(&mut rest).split_at_mut_checked(block.length).ok_or_else(other_size)?;
         targets.push((block, target, hash));
         rest = behind;
+    }
+    if !rest.is_empty() {
+        return Err(other_size());
     }
     let targets = Mutex::new(targets.into_iter());
     let read = || -> Result<()> {
@@ -154,6 +160,8 @@ mod tests {
         // There is no room for the last byte.
         let short = found.len() - 1;
         assert!(read(sources(), &mut found[..short]).is_err());
+        found.push(0);
+        assert!(read(sources(), &mut found).is_err(), "a byte is not written");
     }
 
     #[test]
@@ -173,10 +181,14 @@ mod tests {
         let (shape, cut) = Cut::at(&[2, 4, 3], 24, 2, &places).expect("it has four rows");
         assert_eq!(shape, [2, 2, 3]);
         let cut = Source { cut: Some(cut), ..source(&file, 0, 12) };
-        let mut parts: Vec<Source> = cut.parts(2).collect();
+        let mut parts = cut.parts(2).expect("each has whole rows");
         parts.reverse();
         let mut found = [0; 12];
         read(parts, &mut found).expect("it is there");
         assert_eq!(found, [15, 16, 17, 18, 19, 20, 3, 4, 5, 6, 7, 8]);
+        let (_, cut) =
+            Cut::at(&[2, 4, 3], 24, 3, &Places { of: 2, ranges: vec![1..2; 1] }).expect("two matrices");
+        let one = Source { cut: Some(cut), ..source(&file, 0, 12) };
+        assert!(one.parts(2).is_none(), "its only run has one matrix");
     }
 }

@@ -5,6 +5,7 @@ use mlx_rs::ops::{add, concatenate, gather_mm};
 use mlx_rs::{Array, Dtype};
 
 use super::config::{ExpertTensors, MoeConfig};
+use crate::array;
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::model::low_rank::LowRank;
@@ -175,11 +176,8 @@ impl Taker<'_, '_> {
     /// their packing allows.
     fn stacks(&mut self, parts: &[&str], shape: [usize; 3]) -> Result<Vec<Stack>> {
         let modules: Vec<_> = parts.iter().map(|part| format!("{}.{part}", self.name)).collect();
-        let is_alike = |one: &String, other: &String| self.weights.form(one) == self.weights.form(other);
-        let alike: Vec<_> = modules.chunk_by(is_alike).collect();
-        let stack = |modules: &[String]| Stack::of(self.take_alike(modules, &shape)?);
-        let stacks: Result<_> = alike.into_iter().map(stack).collect();
-        Stack::joined(stacks?)
+        let taken = self.take_alike(&modules, &shape)?;
+        Stack::joined(taken.into_iter().map(Stack::of).collect::<Result<_>>()?)
     }
 
     /// The same of one part under its whole name, which ends with `.weight` if it can be packed.
@@ -193,36 +191,51 @@ impl Taker<'_, '_> {
     /// The same of `experts.{index}.{name}` of all experts, each `shape`.
     fn each(&mut self, names: &[&str], shape: [usize; 2]) -> Result<Vec<Stack>> {
         let (prefix, count) = (self.name, self.config.num_experts);
-        let module = |expert, name: &&str| format!("{prefix}.experts.{expert}.{name}");
         let of_all = |names: &[&str]| -> Vec<String> {
-            (0..count).flat_map(|expert| names.iter().map(move |name| module(expert, name))).collect()
-        };
-        let is_alike = |modules: &[String]| {
-            modules.iter().all(|one| self.weights.form(one) == self.weights.form(&modules[0]))
+            let of_one = |expert| names.iter().map(move |name| format!("{prefix}.experts.{expert}.{name}"));
+            (0..count).flat_map(of_one).collect()
         };
         let together = of_all(names);
-        let groups: Vec<Vec<String>> = match () {
-            () if is_alike(&together) => vec![together],
-            () => names.iter().map(|name| of_all(&[name])).collect(),
-        };
-        if let Some(group) = groups.iter().position(|modules| !is_alike(modules)) {
-            let name = names[group];
-            return Err(self
-                .weights
-                .error(&format!("{prefix}.experts.*.{name} differ in their quantization")));
+        if together.iter().all(|one| self.weights.are_alike(one, &together[0])) {
+            return Ok(vec![self.side_by_side(&together, shape)?]);
         }
-        let stack = |modules: Vec<String>| match self.take_alike(&modules, &shape)? {
-            Taken::Packed(packed) => Ok(Stack::QuantizedMatrix(packed.in_stack(count)?)),
-            Taken::Dense(rows) => Stack::dense(&rows.reshape(&[count as i32, -1, rows.dim(-1)])?),
-        };
-        let stacks: Result<_> = groups.into_iter().map(stack).collect();
-        Stack::joined(stacks?)
+        let stacks = names.iter().map(|name| self.side_by_side(&of_all(&[name]), shape));
+        Stack::joined(stacks.collect::<Result<_>>()?)
     }
 
-    /// Modules of the same form, each with a matrix or stack of this shape.
-    fn take_alike(&mut self, modules: &[String], shape: &[usize]) -> Result<Taken> {
-        let named: Vec<_> = modules.iter().map(|module| (module.as_str(), shape)).collect();
-        self.weights.take_modules(&named)
+    /// As many matrices of each expert as a stack, those of an expert as one.
+    fn side_by_side(&mut self, modules: &[String], shape: [usize; 2]) -> Result<Stack> {
+        let (mut packed, mut floats) = (Vec::new(), Vec::new());
+        for taken in self.take_alike(modules, &shape)? {
+            match taken {
+                Taken::Packed(rows) => packed.push(rows),
+                Taken::Dense(rows) => floats.push(rows),
+            }
+        }
+        let count = self.config.num_experts;
+        match packed.first() {
+            None => {
+                let rows = array::stacked(&floats.iter().collect::<Vec<_>>())?;
+                Stack::dense(&rows.reshape(&[count as i32, -1, rows.dim(-1)])?)
+            }
+            Some(first) if floats.is_empty() && packed.iter().all(|it| it.has_same_scheme(first)) => {
+                let rows = QuantizedMatrix::stack(&packed.iter().collect::<Vec<_>>())?;
+                Ok(Stack::QuantizedMatrix(rows.in_stack(count)?))
+            }
+            Some(_) => {
+                Err(self.weights.error(&format!("{} and others differ in their quantization", modules[0])))
+            }
+        }
+    }
+
+    /// Takes modules that each have a matrix or stack of this shape, neighbors that are alike as one.
+    fn take_alike(&mut self, modules: &[String], shape: &[usize]) -> Result<Vec<Taken>> {
+        let alike: Vec<_> = modules.chunk_by(|one, other| self.weights.are_alike(one, other)).collect();
+        let take = |modules: &[String]| {
+            let named: Vec<_> = modules.iter().map(|module| (module.as_str(), shape)).collect();
+            self.weights.take_modules(&named)
+        };
+        alike.into_iter().map(take).collect()
     }
 
     /// `experts.{index}.{name}.weight` for each expert.
