@@ -49,7 +49,7 @@ impl Weights<'_> {
     }
 
     /// The same for a matrix or stack of matrices of a product, which stays in halves if it is so in the files and the policy keeps it.
-    /// Several, of modules that are [alike](Self::are_alike), give one: the rows of each after those of the one before.
+    /// Several, of modules that are alike, give one: the rows of each after those of the one before.
     pub fn take_matrix(&mut self, tensors: &[Named]) -> Result<Array> {
         self.take_dense(tensors, true)
     }
