@@ -123,6 +123,14 @@ class Operation : public UnaryPrimitive {
 
 namespace {
 
+// An array of memory of its own.
+inline array made(const Evaluation& evaluate, Inputs inputs, const Shape& shape) {
+  array out(shape, float32, nullptr, {});
+  out.set_data(allocator::malloc(out.nbytes()));
+  evaluate(inputs, out);
+  return out;
+}
+
 // With `in_place`, the result may take the memory of the first input.
 inline array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation,
                        Kind kind = Kind::kOther, bool in_place = false) {

@@ -8,6 +8,7 @@
 
 #include "lanes.h"
 #include "mlx/fast.h"
+#include "moves.h"
 #include "operations.h"
 #include "workers.h"
 
@@ -92,22 +93,30 @@ std::vector<float> frequencies_of(int pairs, float base, const std::optional<arr
   return frequencies;
 }
 
-// The heads of [B, H, 1, D], each row of B at its position.
-void rotate(const array& in, const Angles& angles, bool traditional, float* out) {
-  const int rows = in.shape(0), heads = in.shape(1), size = in.shape(3), pairs = static_cast<int>(angles.frequencies.size());
+// Heads [B, H, 1, D], wherever they lie.
+struct Heads {
+  const float* data;
+  int rows, count, size;
+  std::ptrdiff_t by_row, by_head, step;
+};
+
+// Rotates each row of heads at its position.
+void rotate(const Heads& in, const Angles& angles, bool traditional, float* out) {
+  const int rows = in.rows, size = in.size, pairs = static_cast<int>(angles.frequencies.size());
   // A block is worth handing to another thread from some microseconds on.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
-  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(in.size()) / kWorthSharing, 1, std::min(rows, 64));
+  const std::ptrdiff_t numbers = static_cast<std::ptrdiff_t>(rows) * in.count * size;
+  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(numbers / kWorthSharing, 1, std::min(rows, 64));
   in_parallel(static_cast<int>(blocks), [&](int block) {
     std::vector<float> copy(size);
     for (std::ptrdiff_t row = rows * block / blocks; row < rows * (block + 1) / blocks; ++row)
-      for (int head = 0; head < heads; ++head) {
-        const float* from = in.data<float>() + row * in.strides(0) + head * in.strides(1);
-        if (in.strides(3) != 1) {
-          for (int i = 0; i < size; ++i) copy[i] = from[i * in.strides(3)];
+      for (int head = 0; head < in.count; ++head) {
+        const float* from = in.data + row * in.by_row + head * in.by_head;
+        if (in.step != 1) {
+          for (int i = 0; i < size; ++i) copy[i] = from[i * in.step];
           from = copy.data();
         }
-        for_this_cpu<Rotate>(from, out + (row * heads + head) * size, pairs, size, traditional, &angles.cosines[row * pairs], &angles.sines[row * pairs]);
+        for_this_cpu<Rotate>(from, out + (row * in.count + head) * size, pairs, size, traditional, &angles.cosines[row * pairs], &angles.sines[row * pairs]);
       }
   });
 }
@@ -125,12 +134,16 @@ array fast::rope(const array& x, int dims, bool traditional, std::optional<float
   const bool has_angles = freqs ? !base && freqs->dtype() == float32 && freqs->ndim() == 1 && freqs->shape(0) == dims / 2 : base.has_value();
   const bool has_positions = offset.dtype() == int32 && (offset.size() == 1 || (offset.ndim() == 1 && x.ndim() > 0 && offset.shape(0) == x.shape(0)));
   if (is_ours(x, s) && x.ndim() == 4 && x.shape(2) == 1 && dims > 0 && dims % 2 == 0 && dims <= x.shape(3) && has_angles && has_positions) {
-    std::vector<array> inputs{x, offset};
+    const auto run = x.shape(0) == 1 ? run_of(x) : std::nullopt;
+    std::vector<array> inputs{run ? run->of : x, offset};
     if (freqs) inputs.push_back(*freqs);
-    return operation("RoPE", x.shape(), std::move(inputs), s, [=, base = base.value_or(1.0f)](Inputs inputs, array& out) {
+    return operation("RoPE", x.shape(), std::move(inputs), s, [=, shape = x.shape(), base = base.value_or(1.0f)](Inputs inputs, array& out) {
+      const array& in = inputs[0];
+      const int rows = shape[0], heads = shape[1], size = shape[3];
       const auto given = inputs.size() > 2 ? std::optional(inputs[2]) : std::nullopt;
-      const Angles& angles = angles_of(positions_of(inputs[1], inputs[0].shape(0)), frequencies_of(dims / 2, base, given), scale);
-      rotate(inputs[0], angles, traditional, out.data<float>());
+      const Angles& angles = angles_of(positions_of(inputs[1], rows), frequencies_of(dims / 2, base, given), scale);
+      const Heads of_run{run ? run->in(in) : nullptr, rows, heads, size, 0, size, 1};
+      rotate(run ? of_run : Heads{in.data<float>(), rows, heads, size, in.strides(0), in.strides(1), in.strides(3)}, angles, traditional, out.data<float>());
     });
   }
   using Rope = array(const array&, int, bool, std::optional<float>, float, const array&, const std::optional<array>&, StreamOrDevice);

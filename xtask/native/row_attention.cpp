@@ -7,6 +7,7 @@
 
 #include "by_columns.h"
 #include "mlx/fast.h"
+#include "moves.h"
 #include "operations.h"
 #include "pointwise.h"
 
@@ -20,10 +21,11 @@ struct Heads {
   std::ptrdiff_t by_head, by_position;
   std::vector<float> copy;
 
-  explicit Heads(const array& a) : data(a.data<float>()), by_head(a.strides(1)), by_position(a.strides(2)) {
+  // `a` is what they are a window of.
+  Heads(const Window& window, const Shape& shape, const array& a) : data(window.in(a)), by_head(a.strides(1)), by_position(a.strides(2)) {
     if (a.strides(3) == 1) return;
-    const int heads = a.shape(1), positions = a.shape(2), size = a.shape(3);
-    copy.reserve(a.size());
+    const int heads = shape[1], positions = shape[2], size = shape[3];
+    copy.reserve(static_cast<std::size_t>(heads) * positions * size);
     for (int head = 0; head < heads; ++head)
       for (int position = 0; position < positions; ++position)
         for (int i = 0; i < size; ++i) copy.push_back(data[head * by_head + position * by_position + i * a.strides(3)]);
@@ -80,17 +82,9 @@ bool is_one_row(const array& queries, const array& keys, const array& values, co
          (!sinks || (sinks->dtype() == float32 && sinks->ndim() == 1 && sinks->shape(0) == queries.shape(1)));
 }
 
-void attend(Inputs inputs, array& out, float scale) {
-  const array &queries = inputs[0], &keys = inputs[1], &values = inputs[2];
-  const RowAttention attention{queries.shape(1), keys.shape(1), keys.shape(2), keys.shape(3), values.shape(3)};
-  std::vector<float> scaled;
-  scaled.reserve(queries.size());
-  for (int head = 0; head < attention.num_heads; ++head)
-    for (int i = 0; i < attention.size; ++i) scaled.push_back(queries.data<float>()[head * queries.strides(1) + i * queries.strides(3)] * scale);
-  std::vector<float> sinks;
-  if (inputs.size() > 3)
-    for (int head = 0; head < attention.num_heads; ++head) sinks.push_back(inputs[3].data<float>()[head * inputs[3].strides(0)]);
-  attention.run(scaled.data(), Heads(keys), Heads(values), sinks.empty() ? nullptr : sinks.data(), out.data<float>());
+// Numbers of an axis with gaps, times `scale`, behind the others.
+void append(std::vector<float>& numbers, const float* from, int count, std::ptrdiff_t step, float scale) {
+  for (int i = 0; i < count; ++i) numbers.push_back(from[i * step] * scale);
 }
 
 }  // namespace
@@ -101,12 +95,27 @@ array fast::scaled_dot_product_attention(const array& queries, const array& keys
   // A single row sees everything that there is.
   const bool is_masked = mask_arr.has_value() || (!mask_mode.empty() && mask_mode != "causal");
   if (is_ours(queries, s) && !is_masked && is_one_row(queries, keys, values, sinks)) {
-    std::vector<array> inputs{queries, keys, values};
+    const auto run = run_of(queries);
+    const Window of_keys = window_of(keys), of_values = window_of(values);
+    std::vector<array> inputs{run ? run->of : queries, of_keys.of, of_values.of};
     if (sinks) inputs.push_back(*sinks);
     Shape shape = queries.shape();
     shape.back() = values.shape(3);
-    return operation("ScaledDotProductAttention", std::move(shape), std::move(inputs), s,
-                     [scale](Inputs inputs, array& out) { attend(inputs, out, scale); });
+    const RowAttention attention{queries.shape(1), keys.shape(1), keys.shape(2), keys.shape(3), values.shape(3)};
+    const auto evaluation = [=, keys = keys.shape(), values = values.shape()](Inputs inputs, array& out) {
+      const array& queries = inputs[0];
+      std::vector<float> scaled, sinks;
+      scaled.reserve(static_cast<std::size_t>(attention.num_heads) * attention.size);
+      if (run) {
+        append(scaled, run->in(queries), attention.num_heads * attention.size, 1, scale);
+      } else {
+        for (int head = 0; head < attention.num_heads; ++head)
+          append(scaled, queries.data<float>() + head * queries.strides(1), attention.size, queries.strides(3), scale);
+      }
+      if (inputs.size() > 3) append(sinks, inputs[3].data<float>(), attention.num_heads, inputs[3].strides(0), 1.0f);
+      attention.run(scaled.data(), Heads(of_keys, keys, inputs[1]), Heads(of_values, values, inputs[2]), sinks.empty() ? nullptr : sinks.data(), out.data<float>());
+    };
+    return operation("ScaledDotProductAttention", std::move(shape), std::move(inputs), s, evaluation);
   }
   using Attention = array(const array&, const array&, const array&, float, const std::string&, std::optional<array>, const std::optional<array>&, bool, StreamOrDevice);
   static Attention* const others = next<Attention>(&fast::scaled_dot_product_attention);

@@ -16,6 +16,7 @@
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "products.h"
+#include "self_check_moves.h"
 #include "self_check_operations.h"
 #include "weights.h"
 
@@ -298,9 +299,13 @@ bool all_are_ours() {
   array (*const softmax)(const array&, const std::vector<int>&, bool, Place) = &mlx::core::softmax;
   array (*const tanh)(const array&, Place) = &mlx::core::tanh;
   using Rope = array (*)(const array&, int, bool, std::optional<float>, float, const array&, const std::optional<array>&, Place);
+  array (*const concatenate)(std::vector<array>, int, Place) = &mlx::core::concatenate;
+  using Shape = mlx::core::Shape;
+  array (*const slice_update)(const array&, const array&, Shape, Shape, Shape, Place) = &mlx::core::slice_update;
   const auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
   return is_ours("cblas_sgemm", dlsym(RTLD_DEFAULT, "cblas_sgemm")) && is_ours("softmax", address(softmax)) &&
          is_ours("sigmoid", address(&mlx::core::sigmoid)) && is_ours("tanh", address(tanh)) &&
+         is_ours("concatenate", address(concatenate)) && is_ours("slice_update", address(slice_update)) &&
          is_ours("multiply", address(&mlx::core::multiply)) && is_ours("add", address(&mlx::core::add)) &&
          is_ours("rope", address(static_cast<Rope>(&mlx::core::fast::rope))) &&
          is_ours("scaled_dot_product_attention", address(&mlx::core::fast::scaled_dot_product_attention)) &&
@@ -316,6 +321,6 @@ bool all_are_ours() {
 int main() {
   const bool right = products_are_right() && all_rows_are_alone() && products_of_halves_are_right() &&
                      packed_products_are_right() && functions_are_right() && edges_are_right() && rotations_are_right() &&
-                     attention_is_right() && gates_are_right() && steps_are_right() && all_are_ours();
+                     attention_is_right() && gates_are_right() && steps_are_right() && moves_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

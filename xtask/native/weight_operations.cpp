@@ -36,14 +36,6 @@ array transposed_by_rows(const array& b, const StreamOrDevice& s) {
   return lies_so ? b : contiguous(swapaxes(b, -2, -1, s), false, s);
 }
 
-// An array of memory of its own.
-array made(const Evaluation& evaluate, Inputs inputs, const Shape& shape) {
-  array out(shape, float32, nullptr, {});
-  out.set_data(allocator::malloc(out.nbytes()));
-  evaluate(inputs, out);
-  return out;
-}
-
 // [.., k] times weights, which are the first inputs: `multiply(inputs, m, from, to)`.
 template <class Multiply>
 array product(const char* name, const array& x, int n, std::vector<array> inputs, const StreamOrDevice& s, Multiply multiply) {

@@ -18,7 +18,7 @@ use crate::workspace;
 const VERSION: u32 = 1;
 
 /// The sources that stand beside mlx-c's, by file name.
-const HELPERS: [(&str, &str); 32] = [
+const HELPERS: [(&str, &str); 35] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
@@ -45,11 +45,14 @@ const HELPERS: [(&str, &str); 32] = [
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
     ("operations.h", include_str!("../../native/operations.h")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
+    ("moves.h", include_str!("../../native/moves.h")),
+    ("moves.cpp", include_str!("../../native/moves.cpp")),
     ("rotation.cpp", include_str!("../../native/rotation.cpp")),
     ("row_attention.cpp", include_str!("../../native/row_attention.cpp")),
     ("weight_operations.cpp", include_str!("../../native/weight_operations.cpp")),
     ("clock.cpp", include_str!("../../native/clock.cpp")),
     ("self_check_operations.h", include_str!("../../native/self_check_operations.h")),
+    ("self_check_moves.h", include_str!("../../native/self_check_moves.h")),
     ("self_check.cpp", include_str!("../../native/self_check.cpp")),
 ];
 

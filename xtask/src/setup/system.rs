@@ -107,6 +107,7 @@ impl System {
                 "operations.cpp",
                 "weight_operations.cpp",
                 "pointwise.cpp",
+                "moves.cpp",
                 "rotation.cpp",
                 "row_attention.cpp",
                 "clock.cpp",
