@@ -1,6 +1,7 @@
 // MLX's operations that put the keys and values of a single row where they belong, as one: `concatenate` of runs, and `slice_update` with them.
 #include "moves.h"
 
+#include <utility>
 #include <vector>
 
 #include "mlx/ops.h"
@@ -58,15 +59,15 @@ array concatenate(std::vector<array> arrays, int axis, StreamOrDevice s) {
     Shape shape = arrays.front().shape();
     shape[at] = 0;
     std::vector<array> inputs;
-    std::vector<std::size_t> sizes;
+    std::vector<std::pair<std::ptrdiff_t, std::size_t>> parts;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       shape[at] += arrays[i].shape(at);
       inputs.push_back(runs[i].of);
-      sizes.push_back(arrays[i].size());
+      parts.emplace_back(runs[i].begin, arrays[i].size());
     }
-    return operation(kConcatenate, std::move(shape), std::move(inputs), s, [=](Inputs inputs, array& out) {
+    return operation(kConcatenate, std::move(shape), std::move(inputs), s, [parts](Inputs inputs, array& out) {
       float* to = out.data<float>();
-      for (std::size_t i = 0; i < runs.size(); ++i) to = std::copy_n(runs[i].in(inputs[i]), sizes[i], to);
+      for (std::size_t i = 0; i < parts.size(); ++i) to = std::copy_n(inputs[i].data<float>() + parts[i].first, parts[i].second, to);
     }, Kind::kOfRows);
   }
   using Concatenate = array(std::vector<array>, int, StreamOrDevice);

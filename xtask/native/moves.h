@@ -13,12 +13,11 @@ namespace mlx::core {
 
 namespace {
 
-// Numbers one behind the other in what an operation of ours will make.
+// Numbers one behind the other in what an operation of ours will make. An evaluation takes `begin` alone, since its operation has the array as an
+// input, and a second handle would outlive that.
 struct Run {
   array of;
   std::ptrdiff_t begin = 0;
-
-  const float* in(const array& computed) const { return computed.data<float>() + begin; }
 };
 
 inline bool are_ones(Shape::const_iterator begin, Shape::const_iterator end) {
@@ -42,17 +41,17 @@ inline std::optional<Run> run_of(const array& a) {
   return run;
 }
 
-// A part of an array that slices cut out of it.
+// A part of an array that slices cut out of it. An evaluation takes `start` alone.
 struct Window {
   array of;
   Shape start;
-
-  const float* in(const array& computed) const {
-    const float* first = computed.data<float>();
-    for (int axis = 0; axis < static_cast<int>(start.size()); ++axis) first += start[axis] * computed.strides(axis);
-    return first;
-  }
 };
+
+inline const float* number_at(const Shape& place, const array& a) {
+  const float* number = a.data<float>();
+  for (int axis = 0; axis < static_cast<int>(place.size()); ++axis) number += place[axis] * a.strides(axis);
+  return number;
+}
 
 inline Window window_of(const array& a) {
   if (is_pending(a, "Slice")) {

@@ -137,14 +137,16 @@ array fast::rope(const array& x, int dims, bool traditional, std::optional<float
     const auto run = x.shape(0) == 1 ? run_of(x) : std::nullopt;
     std::vector<array> inputs{run ? run->of : x, offset};
     if (freqs) inputs.push_back(*freqs);
-    return operation("RoPE", x.shape(), std::move(inputs), s, [=, shape = x.shape(), base = base.value_or(1.0f)](Inputs inputs, array& out) {
+    const auto begin = run ? std::optional(run->begin) : std::nullopt;
+    const auto evaluation = [=, shape = x.shape(), base = base.value_or(1.0f)](Inputs inputs, array& out) {
       const array& in = inputs[0];
-      const int rows = shape[0], heads = shape[1], size = shape[3];
       const auto given = inputs.size() > 2 ? std::optional(inputs[2]) : std::nullopt;
-      const Angles& angles = angles_of(positions_of(inputs[1], rows), frequencies_of(dims / 2, base, given), scale);
-      const Heads of_run{run ? run->in(in) : nullptr, rows, heads, size, 0, size, 1};
-      rotate(run ? of_run : Heads{in.data<float>(), rows, heads, size, in.strides(0), in.strides(1), in.strides(3)}, angles, traditional, out.data<float>());
-    });
+      const Angles& angles = angles_of(positions_of(inputs[1], shape[0]), frequencies_of(dims / 2, base, given), scale);
+      const Heads heads = begin ? Heads{in.data<float>() + *begin, shape[0], shape[1], shape[3], 0, shape[3], 1}
+                                : Heads{in.data<float>(), shape[0], shape[1], shape[3], in.strides(0), in.strides(1), in.strides(3)};
+      rotate(heads, angles, traditional, out.data<float>());
+    };
+    return operation("RoPE", x.shape(), std::move(inputs), s, evaluation);
   }
   using Rope = array(const array&, int, bool, std::optional<float>, float, const array&, const std::optional<array>&, StreamOrDevice);
   static Rope* const others = next<Rope>(&fast::rope);

@@ -21,8 +21,8 @@ struct Heads {
   std::ptrdiff_t by_head, by_position;
   std::vector<float> copy;
 
-  // `a` is what they are a window of.
-  Heads(const Window& window, const Shape& shape, const array& a) : data(window.in(a)), by_head(a.strides(1)), by_position(a.strides(2)) {
+  // A window of `a` from `start` on.
+  Heads(const array& a, const Shape& start, const Shape& shape) : data(number_at(start, a)), by_head(a.strides(1)), by_position(a.strides(2)) {
     if (a.strides(3) == 1) return;
     const int heads = shape[1], positions = shape[2], size = shape[3];
     copy.reserve(static_cast<std::size_t>(heads) * positions * size);
@@ -102,18 +102,19 @@ array fast::scaled_dot_product_attention(const array& queries, const array& keys
     Shape shape = queries.shape();
     shape.back() = values.shape(3);
     const RowAttention attention{queries.shape(1), keys.shape(1), keys.shape(2), keys.shape(3), values.shape(3)};
-    const auto evaluation = [=, keys = keys.shape(), values = values.shape()](Inputs inputs, array& out) {
+    const auto begin = run ? std::optional(run->begin) : std::nullopt;
+    const auto evaluation = [attention, scale, begin, keys = keys.shape(), values = values.shape(), first_key = of_keys.start, first_value = of_values.start](Inputs inputs, array& out) {
       const array& queries = inputs[0];
       std::vector<float> scaled, sinks;
       scaled.reserve(static_cast<std::size_t>(attention.num_heads) * attention.size);
-      if (run) {
-        append(scaled, run->in(queries), attention.num_heads * attention.size, 1, scale);
+      if (begin) {
+        append(scaled, queries.data<float>() + *begin, attention.num_heads * attention.size, 1, scale);
       } else {
         for (int head = 0; head < attention.num_heads; ++head)
           append(scaled, queries.data<float>() + head * queries.strides(1), attention.size, queries.strides(3), scale);
       }
       if (inputs.size() > 3) append(sinks, inputs[3].data<float>(), attention.num_heads, inputs[3].strides(0), 1.0f);
-      attention.run(scaled.data(), Heads(of_keys, keys, inputs[1]), Heads(of_values, values, inputs[2]), sinks.empty() ? nullptr : sinks.data(), out.data<float>());
+      attention.run(scaled.data(), Heads(inputs[1], first_key, keys), Heads(inputs[2], first_value, values), sinks.empty() ? nullptr : sinks.data(), out.data<float>());
     };
     return operation("ScaledDotProductAttention", std::move(shape), std::move(inputs), s, evaluation);
   }
