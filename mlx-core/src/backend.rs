@@ -35,8 +35,8 @@ pub struct Backend {
     pub keeps_halves: bool,
     /// Experts of halves can be multiplied with. MLX's CPU backend does so in f32 alone.
     pub half_experts: bool,
-    /// The next decode step is started before the last one's tokens are emitted. MLX's CPU backend queues about fifty operations
-    /// before it blocks the caller, fewer than a step has, so nothing would overlap.
+    /// The next decode step is started before the last one's tokens are emitted. On a CPU the host's work takes a core from the step that
+    /// it would overlap with: on two cores that gained nothing.
     pub pipelined: bool,
     /// The first layers of the next decode step are issued before the tokens of the last one are drawn, with tokens that the device
     /// guesses, so that it has work meanwhile.

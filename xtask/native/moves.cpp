@@ -12,18 +12,17 @@ namespace {
 
 constexpr const char* kConcatenate = "Concatenate";
 
-// The runs that become one if these arrays are concatenated.
-std::vector<Run> runs_of(const std::vector<array>& arrays, int axis, const StreamOrDevice& s) {
-  std::vector<Run> runs;
+// The parts that become one row of numbers if these arrays are concatenated, if each is a run.
+std::vector<Part> runs_of(const std::vector<array>& arrays, int axis, const StreamOrDevice& s) {
+  std::vector<Part> runs;
   const Shape& first = arrays.front().shape();
   if (axis < 0 || axis >= static_cast<int>(first.size()) || !are_ones(first.begin(), first.begin() + axis)) return {};
   for (const array& a : arrays) {
     Shape shape = a.shape();
     if (shape.size() != first.size()) return {};
     shape[axis] = first[axis];
-    const auto run = shape == first && is_ours(a, s) ? run_of(a) : std::nullopt;
-    if (!run) return {};
-    runs.push_back(*run);
+    if (shape != first || !is_ours(a, s) || !run_of(a)) return {};
+    runs.push_back(part_of(a));
   }
   return runs;
 }
@@ -38,14 +37,13 @@ bool is_within(const Shape& start, const Shape& stop, const Shape& steps, const 
 }
 
 // Copies rows to their places in `out`, from `start` on.
-void write(const array& rows, const Shape& start, array& out) {
-  const int last = static_cast<int>(out.ndim()) - 1;
+void write(const Operand& rows, const Shape& start, const Operand& out) {
+  const int last = out.ndim() - 1;
   const std::ptrdiff_t length = rows.shape(last), count = static_cast<std::ptrdiff_t>(rows.size()) / length;
   const float* from = rows.data<float>();
   for (std::ptrdiff_t row = 0; row < count; ++row, from += length) {
-    std::ptrdiff_t place = start[last], rest = row, stride = out.shape(last);
-    for (int axis = last - 1; axis >= 0; rest /= rows.shape(axis), stride *= out.shape(axis), --axis)
-      place += (start[axis] + rest % rows.shape(axis)) * stride;
+    std::ptrdiff_t place = start[last], rest = row;
+    for (int axis = last - 1; axis >= 0; rest /= rows.shape(axis), --axis) place += (start[axis] + rest % rows.shape(axis)) * out.stride(axis);
     std::copy_n(from, length, out.data<float>() + place);
   }
 }
@@ -54,21 +52,25 @@ void write(const array& rows, const Shape& start, array& out) {
 
 array concatenate(std::vector<array> arrays, int axis, StreamOrDevice s) {
   const int axes = arrays.empty() ? 0 : static_cast<int>(arrays.front().ndim()), at = axis < 0 ? axis + axes : axis;
-  const auto runs = arrays.size() < 2 ? std::vector<Run>{} : runs_of(arrays, at, s);
+  const auto runs = arrays.size() < 2 ? std::vector<Part>{} : runs_of(arrays, at, s);
   if (!runs.empty()) {
     Shape shape = arrays.front().shape();
     shape[at] = 0;
     std::vector<array> inputs;
-    std::vector<std::pair<std::ptrdiff_t, std::size_t>> parts;
+    std::vector<Place> places;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       shape[at] += arrays[i].shape(at);
       inputs.push_back(runs[i].of);
-      parts.emplace_back(runs[i].begin, arrays[i].size());
+      places.push_back(runs[i].place);
     }
-    return operation(kConcatenate, std::move(shape), std::move(inputs), s, [parts](Inputs inputs, array& out) {
+    const auto evaluation = [places = std::move(places)](Operands inputs, const Operand& out) {
       float* to = out.data<float>();
-      for (std::size_t i = 0; i < parts.size(); ++i) to = std::copy_n(inputs[i].data<float>() + parts[i].first, parts[i].second, to);
-    }, Kind::kOfRows);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        const Operand run = places[i].in(inputs[i]);
+        to = std::copy_n(run.data<float>(), run.size(), to);
+      }
+    };
+    return operation(kConcatenate, std::move(shape), std::move(inputs), s, evaluation, Kind::kOfRows);
   }
   using Concatenate = array(std::vector<array>, int, StreamOrDevice);
   static Concatenate* const others = next<Concatenate>(&concatenate);
@@ -76,18 +78,21 @@ array concatenate(std::vector<array> arrays, int axis, StreamOrDevice s) {
 }
 
 array slice_update(const array& src, const array& update, Shape start, Shape stop, Shape strides, StreamOrDevice s) {
-  const Operation* const maker = pending(update, Kind::kOfRows);
+  const Maker maker = pending(update, Kind::kOfRows);
   if (is_ours(src, s) && maker != nullptr && std::strcmp(maker->name(), kConcatenate) == 0 && is_within(start, stop, strides, src, update)) {
     std::vector<array> inputs{src};
     inputs.insert(inputs.end(), update.inputs().begin(), update.inputs().end());
-    return operation("SliceUpdate", src.shape(), std::move(inputs), s, [start, shape = update.shape(), evaluate = maker->evaluation()](Inputs inputs, array& out) {
+    const auto evaluation = [start, shape = update.shape(), maker](Operands inputs, const Operand& out) {
       // In place, unless something else reads the source.
-      if (const array& source = inputs[0]; source.data<float>() != out.data<float>()) {
+      if (const Operand& source = inputs[0]; source.data<float>() != out.data<float>()) {
         std::vector<float> copy;
         std::copy_n(rows_of(source, copy), source.size(), out.data<float>());
       }
-      write(made(evaluate, inputs.subspan(1), shape), start, out);
-    }, Kind::kOther, true);
+      const Room rows(shape);
+      maker->evaluate(inputs.subspan(1), rows.operand());
+      write(rows.operand(), start, out);
+    };
+    return operation("SliceUpdate", src.shape(), std::move(inputs), s, evaluation, Kind::kOther, true);
   }
   using SliceUpdate = array(const array&, const array&, Shape, Shape, Shape, StreamOrDevice);
   static SliceUpdate* const others = next<SliceUpdate>(&slice_update);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 #include <utility>
+#include <variant>
 
 #include "operations.h"
 
@@ -13,56 +13,90 @@ namespace mlx::core {
 
 namespace {
 
-// Numbers one behind the other in what an operation of ours will make. An evaluation takes `begin` alone, since its operation has the array as an
-// input, and a second handle would outlive that.
-struct Run {
+// A view of an array that is not computed yet. An evaluation takes it without the array, which is an input of its operation.
+class Place {
+ public:
+  // Numbers one behind the other, of an array without gaps.
+  static Place run(Shape shape, std::ptrdiff_t begin) { return {std::move(shape), begin}; }
+
+  // A window of an array, whose strides are not known yet.
+  static Place window(Shape shape, Shape start) { return {std::move(shape), std::move(start)}; }
+
+  Operand in(const Operand& whole) const {
+    float* data = whole.data<float>();
+    if (const auto* begin = std::get_if<std::ptrdiff_t>(&from_)) return Operand(data + *begin, shape_, strides_of(shape_), true);
+    const Shape& start = std::get<Shape>(from_);
+    for (int axis = 0; axis < whole.ndim(); ++axis) data += start[axis] * whole.stride(axis);
+    return Operand(data, shape_, whole.strides(), whole.has_no_gaps() && shape_ == whole.shape());
+  }
+
+ private:
+  Place(Shape shape, std::variant<std::ptrdiff_t, Shape> from) : shape_(std::move(shape)), from_(std::move(from)) {}
+
+  Shape shape_;
+  std::variant<std::ptrdiff_t, Shape> from_;
+};
+
+// A part of an array.
+struct Part {
   array of;
-  std::ptrdiff_t begin = 0;
+  Place place;
 };
 
 inline bool are_ones(Shape::const_iterator begin, Shape::const_iterator end) {
   return std::all_of(begin, end, [](auto length) { return length == 1; });
 }
 
-// Where all numbers of an array lie, if it is a reshaped part of such a result.
-inline std::optional<Run> run_of(const array& a) {
-  if (pending(a)) return Run{a};
+// The axis along which parts were split off, and where one begins there.
+inline std::pair<int, int> begin_of_part(const array& part) {
+  const Shape &shape = part.shape(), &whole = part.inputs()[0].shape();
+  const auto axis = static_cast<int>(std::mismatch(shape.begin(), shape.end(), whole.begin()).first - shape.begin());
+  int begin = 0;
+  for (const array& other : part.outputs()) {
+    if (axis == static_cast<int>(shape.size()) || other.id() == part.id()) break;
+    begin += other.shape(axis);
+  }
+  return {axis, begin};
+}
+
+// What an operation of ours will make, and where all numbers of `a` begin in it, if they lie there one behind the other.
+inline std::optional<std::pair<array, std::ptrdiff_t>> run_of(const array& a) {
+  if (pending(a)) return std::pair{a, std::ptrdiff_t{0}};
   const bool is_part = is_pending(a, "Split");
   if (!is_part && !is_pending(a, "Reshape")) return std::nullopt;
-  const array& whole = a.inputs()[0];
-  std::optional<Run> run = run_of(whole);
+  auto run = run_of(a.inputs()[0]);
   if (!run || !is_part) return run;
-  const auto axis = std::mismatch(a.shape().begin(), a.shape().end(), whole.shape().begin()).first;
-  if (!are_ones(a.shape().begin(), axis)) return std::nullopt;
-  for (const array& part : a.outputs()) {
-    if (part.id() == a.id()) break;
-    run->begin += static_cast<std::ptrdiff_t>(part.size());
-  }
+  const auto [axis, begin] = begin_of_part(a);
+  if (!are_ones(a.shape().begin(), a.shape().begin() + axis)) return std::nullopt;
+  std::ptrdiff_t length = begin;
+  for (int inner = axis + 1; inner < static_cast<int>(a.ndim()); ++inner) length *= a.shape(inner);
+  run->second += length;
   return run;
 }
 
-// A part of an array that slices cut out of it. An evaluation takes `start` alone.
-struct Window {
-  array of;
-  Shape start;
-};
-
-inline const float* number_at(const Shape& place, const array& a) {
-  const float* number = a.data<float>();
-  for (int axis = 0; axis < static_cast<int>(place.size()); ++axis) number += place[axis] * a.strides(axis);
-  return number;
-}
-
-inline Window window_of(const array& a) {
+// What slices and parts were cut out of, and where they begin there.
+inline std::pair<array, Shape> window_of(const array& a) {
   if (is_pending(a, "Slice")) {
     const auto [start, stop, steps] = static_cast<const Slice&>(a.primitive()).state();
     if (are_ones(steps.begin(), steps.end())) {
-      Window window = window_of(a.inputs()[0]);
-      for (std::size_t axis = 0; axis < start.size(); ++axis) window.start[axis] += start[axis];
+      auto window = window_of(a.inputs()[0]);
+      for (std::size_t axis = 0; axis < start.size(); ++axis) window.second[axis] += start[axis];
       return window;
     }
+  } else if (is_pending(a, "Split")) {
+    const auto [axis, begin] = begin_of_part(a);
+    auto window = window_of(a.inputs()[0]);
+    if (axis < static_cast<int>(a.ndim())) window.second[axis] += begin;
+    return window;
   }
   return {a, Shape(a.ndim(), 0)};
+}
+
+// Where an operation finds the numbers of `a`: in what it is a view of, if that is known, and otherwise in `a`.
+inline Part part_of(const array& a) {
+  if (auto run = run_of(a)) return {run->first, Place::run(a.shape(), run->second)};
+  auto [of, start] = window_of(a);
+  return {std::move(of), Place::window(a.shape(), std::move(start))};
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "mlx/utils.h"
+#include "moves.h"
 #include "operations.h"
 #include "pointwise.h"
 #include "workers.h"
@@ -24,8 +25,8 @@ using RowFunction = void(const float*, float*, std::ptrdiff_t);
 
 // Calls `run(row, copy)` for all rows of what has the shape of `a`, on all cores where it is worth it.
 template <class Run>
-void for_rows(const array& a, const Run& run) {
-  const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(a.size()) / a.shape().back();
+void for_rows(const Operand& a, const Run& run) {
+  const std::ptrdiff_t count = static_cast<std::ptrdiff_t>(a.size()) / a.shape(-1);
   // A block is worth handing to another thread from some microseconds on.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
   const std::ptrdiff_t most = std::min<std::ptrdiff_t>(count, 64);
@@ -38,20 +39,20 @@ void for_rows(const array& a, const Run& run) {
 
 // Calls `function(from, to, length)` for all rows.
 template <class Function>
-void apply_to_rows(const Function& function, const array& in, array& out) {
-  const std::ptrdiff_t length = out.shape().back();
+void apply_to_rows(const Function& function, const Operand& in, const Operand& out) {
+  const std::ptrdiff_t length = out.shape(-1);
   float* const to = out.data<float>();
   for_rows(out, [&](std::ptrdiff_t row, std::vector<float>* copies) { function(row_of(in, row, copies[0]), to + row * length, length); });
 }
 
 array row_operation(const array& a, const StreamOrDevice& s, const char* name, RowFunction* function) {
-  const auto evaluation = [function](Inputs inputs, array& out) { apply_to_rows(function, inputs[0], out); };
+  const auto evaluation = [function](Operands inputs, const Operand& out) { apply_to_rows(function, inputs[0], out); };
   return operation(name, a.shape(), {a}, s, evaluation, Kind::kOfRows, true);
 }
 
 // Whether an array will be this function of rows, and has not been computed yet.
 bool is_row_operation(const array& a, const char* name) {
-  const Operation* found = pending(a, Kind::kOfRows);
+  const Maker found = pending(a, Kind::kOfRows);
   return found != nullptr && std::strcmp(found->name(), name) == 0;
 }
 
@@ -61,39 +62,27 @@ bool may_be_one(const array& a, const array& b, const StreamOrDevice& s) {
 
 constexpr const char *kSigmoid = "Sigmoid", *kSilu = "Silu";
 
-// Whether these are the halves of a single row that is still to be cut: a step then needs no operation that cuts it.
-bool are_halves(const array& gate, const array& up) {
-  if (!is_one_row(gate) || !is_pending(gate, "Split")) return false;
-  const auto parts = gate.outputs();
-  return parts.size() == 2 && parts[0].id() == gate.id() && parts[1].id() == up.id() && is_one_row(gate.inputs()[0]);
-}
-
-// gate * sigmoid(gate) * up.
+// gate * sigmoid(gate) * up. Halves of one array are read there: a step needs no operation that cuts it.
 array gated_silu(const array& gate, const array& up, const StreamOrDevice& s) {
-  if (are_halves(gate, up)) {
-    const auto evaluation = [](Inputs inputs, array& out) {
-      std::vector<float> copy;
-      const float* const both = row_of(inputs[0], 0, copy);
-      const auto length = static_cast<std::ptrdiff_t>(out.size());
-      gated_silu_row(both, both + length, out.data<float>(), length);
-    };
-    return operation("GatedSilu", gate.shape(), {gate.inputs()[0]}, s, evaluation, Kind::kOfRows);
-  }
-  const auto evaluation = [](Inputs inputs, array& out) {
-    const std::ptrdiff_t length = out.shape().back();
+  const Part of_gate = part_of(gate), of_up = part_of(up);
+  const auto evaluation = [gate = of_gate.place, up = of_up.place](Operands inputs, const Operand& out) {
+    const Operand gates = gate.in(inputs[0]), ups = up.in(inputs.back());
+    const std::ptrdiff_t length = out.shape(-1);
     for_rows(out, [&](std::ptrdiff_t row, std::vector<float>* copies) {
-      gated_silu_row(row_of(inputs[0], row, copies[0]), row_of(inputs[1], row, copies[1]), out.data<float>() + row * length, length);
+      gated_silu_row(row_of(gates, row, copies[0]), row_of(ups, row, copies[1]), out.data<float>() + row * length, length);
     });
   };
-  return operation("GatedSilu", gate.shape(), {gate, up}, s, evaluation, Kind::kOfRows);
+  std::vector<array> inputs{of_gate.of};
+  if (of_up.of.id() != of_gate.of.id()) inputs.push_back(of_up.of);
+  return operation("GatedSilu", gate.shape(), std::move(inputs), s, evaluation, Kind::kOfRows);
 }
 
 // A product of a single row, and another row added.
 array product_plus(const array& product, const array& row, const StreamOrDevice& s) {
   std::vector<array> inputs = product.inputs();
   inputs.push_back(row);
-  const auto evaluation = [evaluate = pending(product)->evaluation()](Inputs inputs, array& out) {
-    evaluate(inputs.first(inputs.size() - 1), out);
+  const auto evaluation = [maker = pending(product)](Operands inputs, const Operand& out) {
+    maker->evaluate(inputs.first(inputs.size() - 1), out);
     std::vector<float> copy;
     const float* const added = row_of(inputs.back(), 0, copy);
     float* const to = out.data<float>();
@@ -146,13 +135,18 @@ array tanh(const array& a, StreamOrDevice s) {
 }
 
 array fast::rms_norm(const array& x, const std::optional<array>& weight, float epsilon, StreamOrDevice s) {
-  if (is_ours(x, s) && weight && weight->dtype() == float32 && weight->ndim() == 1 && weight->size() == x.shape().back()) {
-    const auto evaluation = [epsilon](Inputs inputs, array& out) {
-      const float* const weight = inputs[1].data<float>();
-      const auto step = inputs[1].strides(0);
+  const auto fits = [&](const array& w) { return w.dtype() == float32 && w.ndim() == 1 && w.size() == x.shape().back(); };
+  if (is_ours(x, s) && (!weight || fits(*weight))) {
+    const auto evaluation = [epsilon](Operands inputs, const Operand& out) {
+      static const float one = 1.0f;
+      const bool is_weighted = inputs.size() > 1;
+      const float* const weight = is_weighted ? inputs[1].data<float>() : &one;
+      const std::ptrdiff_t step = is_weighted ? inputs[1].stride(0) : 0;
       apply_to_rows([=](const float* from, float* to, std::ptrdiff_t count) { norm_row(from, to, count, weight, step, epsilon); }, inputs[0], out);
     };
-    return operation("RMSNorm", x.shape(), {x, *weight}, s, evaluation, Kind::kOfRows, true);
+    std::vector<array> inputs{x};
+    if (weight) inputs.push_back(*weight);
+    return operation("RMSNorm", x.shape(), std::move(inputs), s, evaluation, Kind::kOfRows, true);
   }
   static const auto others = next(&fast::rms_norm);
   return others(x, weight, epsilon, s);

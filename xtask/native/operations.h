@@ -6,7 +6,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <span>
 #include <stdexcept>
 #include <typeinfo>
 #include <utility>
@@ -16,7 +15,9 @@
 #include "mlx/backend/common/utils.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/primitives.h"
+#include "mlx/scheduler.h"
 #include "mlx/utils.h"
+#include "operands.h"
 
 namespace mlx::core {
 
@@ -36,37 +37,10 @@ Function* next(Function* ours) {
   return reinterpret_cast<Function*>(found);
 }
 
-// A row of an array, wherever it lies; `copy` holds it if its numbers are not one behind the other.
-inline const float* row_of(const array& a, std::ptrdiff_t row, std::vector<float>& copy) {
-  const int last = static_cast<int>(a.ndim()) - 1;
-  const std::ptrdiff_t length = a.shape(last), step = a.strides(last);
-  const float* from = a.data<float>();
-  for (int axis = last - 1; axis >= 0; row /= a.shape(axis--)) from += row % a.shape(axis) * a.strides(axis);
-  if (step == 1) return from;
-  copy.resize(length);
-  for (std::ptrdiff_t i = 0; i < length; ++i) copy[i] = from[i * step];
-  return copy.data();
-}
-
-// All rows of an array, one behind the other; `copy` holds them if they do not lie so. MLX's own way to have them so costs a step an operation.
-inline const float* rows_of(const array& a, std::vector<float>& copy) {
-  if (a.flags().row_contiguous) return a.data<float>();
-  const std::ptrdiff_t length = a.shape().back(), rows = static_cast<std::ptrdiff_t>(a.size()) / length;
-  std::vector<float> gathered;
-  copy.reserve(a.size());
-  for (std::ptrdiff_t row = 0; row < rows; ++row) {
-    const float* const from = row_of(a, row, gathered);
-    copy.insert(copy.end(), from, from + length);
-  }
-  return copy.data();
-}
-
 }  // namespace
 
-using Inputs = std::span<const array>;
-
-// Computes the last argument from the inputs.
-using Evaluation = std::function<void(Inputs, array&)>;
+// Computes the last argument, which lies row by row without gaps, from the inputs.
+using Evaluation = std::function<void(Operands, const Operand&)>;
 
 // What may become of an operation before it is computed. Handing one over takes longer than the work on a single row, so a step of one row has as few
 // as can be. Who else reads the result is not known then: if something does, it is computed again.
@@ -91,16 +65,20 @@ class Operation : public UnaryPrimitive {
       out.set_data(allocator::malloc(out.nbytes()));
     }
     auto& encoder = cpu::get_command_encoder(stream());
-    std::vector<array> kept;
-    kept.reserve(inputs.size());
-    for (const array& input : inputs) {
-      encoder.set_input_array(input);
-      kept.push_back(array::unsafe_weak_copy(input));
-    }
+    for (const array& input : inputs) encoder.set_input_array(input);
     encoder.set_output_array(out);
-    encoder.dispatch([evaluation = evaluation_, kept = std::move(kept), out = array::unsafe_weak_copy(out)]() mutable {
-      evaluation(kept, out);
-    });
+    // The operation outlives the array, and is not copied.
+    auto task = [self = out.primitive_ptr(), operands = std::vector<Operand>(inputs.begin(), inputs.end()), out = Operand(out)] {
+      static_cast<const Operation&>(*self).evaluation_(operands, out);
+    };
+    // What MLX's encoder counts, the thread that hands over waits for, some dozens of operations behind: for the sake of memory, which short ones do
+    // not take. Each wait would stop the step's thread, too.
+    constexpr std::size_t kCounted = 1 << 18;
+    if (out.nbytes() < kCounted) {
+      scheduler::enqueue(stream(), std::move(task));
+    } else {
+      encoder.dispatch(std::move(task));
+    }
   }
 
   void eval_gpu(const std::vector<array>&, array&) override { throw std::runtime_error("this operation is one of the CPU"); }
@@ -109,7 +87,7 @@ class Operation : public UnaryPrimitive {
 
   std::vector<Shape> output_shapes(const std::vector<array>&) override { return {shape_}; }
 
-  const Evaluation& evaluation() const { return evaluation_; }
+  void evaluate(Operands inputs, const Operand& out) const { evaluation_(inputs, out); }
 
   Kind kind() const { return kind_; }
 
@@ -122,14 +100,6 @@ class Operation : public UnaryPrimitive {
 };
 
 namespace {
-
-// An array of memory of its own.
-inline array made(const Evaluation& evaluate, Inputs inputs, const Shape& shape) {
-  array out(shape, float32, nullptr, {});
-  out.set_data(allocator::malloc(out.nbytes()));
-  evaluate(inputs, out);
-  return out;
-}
 
 // With `in_place`, the result may take the memory of the first input.
 inline array operation(const char* name, Shape shape, std::vector<array> inputs, const StreamOrDevice& s, Evaluation evaluation,
@@ -144,12 +114,14 @@ inline bool is_pending(const array& a) { return a.status() == array::Status::uns
 inline bool is_pending(const array& a, const char* name) { return is_pending(a) && std::strcmp(a.primitive().name(), name) == 0; }
 
 // The operation of ours that an array is still to be made by, if there is one.
-inline const Operation* pending(const array& a) {
-  return is_pending(a) && typeid(a.primitive()) == typeid(Operation) ? static_cast<const Operation*>(&a.primitive()) : nullptr;
+using Maker = std::shared_ptr<const Operation>;
+
+inline Maker pending(const array& a) {
+  return is_pending(a) && typeid(a.primitive()) == typeid(Operation) ? std::static_pointer_cast<const Operation>(a.primitive_ptr()) : nullptr;
 }
 
-inline const Operation* pending(const array& a, Kind kind) {
-  const Operation* found = pending(a);
+inline Maker pending(const array& a, Kind kind) {
+  Maker found = pending(a);
   return found != nullptr && found->kind() == kind ? found : nullptr;
 }
 

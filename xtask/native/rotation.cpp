@@ -85,45 +85,38 @@ struct Rotate {
 };
 
 // The frequency of each pair: e^(-i ln(base) / pairs), or one over what the checkpoint's own are given as.
-std::vector<float> frequencies_of(int pairs, float base, const std::optional<array>& given) {
+std::vector<float> frequencies_of(int pairs, float base, const Operand* given) {
   std::vector<float> frequencies(pairs);
   const float step = std::log(base) / static_cast<float>(pairs);
   for (int i = 0; i < pairs; ++i)
-    frequencies[i] = given ? 1.0f / given->data<float>()[i * given->strides(0)] : std::exp(static_cast<float>(-i) * step);
+    frequencies[i] = given ? 1.0f / given->data<float>()[i * given->stride(0)] : std::exp(static_cast<float>(-i) * step);
   return frequencies;
 }
 
-// Heads [B, H, 1, D], wherever they lie.
-struct Heads {
-  const float* data;
-  int rows, count, size;
-  std::ptrdiff_t by_row, by_head, step;
-};
-
-// Rotates each row of heads at its position.
-void rotate(const Heads& in, const Angles& angles, bool traditional, float* out) {
-  const int rows = in.rows, size = in.size, pairs = static_cast<int>(angles.frequencies.size());
+// Rotates each row of heads [B, H, 1, D], wherever they lie, at its position.
+void rotate(const Operand& heads, const Angles& angles, bool traditional, float* out) {
+  const int rows = heads.shape(0), count = heads.shape(1), size = heads.shape(3), pairs = static_cast<int>(angles.frequencies.size());
+  const std::ptrdiff_t step = heads.stride(3);
   // A block is worth handing to another thread from some microseconds on.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
-  const std::ptrdiff_t numbers = static_cast<std::ptrdiff_t>(rows) * in.count * size;
-  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(numbers / kWorthSharing, 1, std::min(rows, 64));
+  const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(heads.size()) / kWorthSharing, 1, std::min(rows, 64));
   in_parallel(static_cast<int>(blocks), [&](int block) {
     std::vector<float> copy(size);
     for (std::ptrdiff_t row = rows * block / blocks; row < rows * (block + 1) / blocks; ++row)
-      for (int head = 0; head < in.count; ++head) {
-        const float* from = in.data + row * in.by_row + head * in.by_head;
-        if (in.step != 1) {
-          for (int i = 0; i < size; ++i) copy[i] = from[i * in.step];
+      for (int head = 0; head < count; ++head) {
+        const float* from = heads.data<float>() + row * heads.stride(0) + head * heads.stride(1);
+        if (step != 1) {
+          for (int i = 0; i < size; ++i) copy[i] = from[i * step];
           from = copy.data();
         }
-        for_this_cpu<Rotate>(from, out + (row * in.count + head) * size, pairs, size, traditional, &angles.cosines[row * pairs], &angles.sines[row * pairs]);
+        for_this_cpu<Rotate>(from, out + (row * count + head) * size, pairs, size, traditional, &angles.cosines[row * pairs], &angles.sines[row * pairs]);
       }
   });
 }
 
-std::vector<std::int32_t> positions_of(const array& offset, int rows) {
+std::vector<std::int32_t> positions_of(const Operand& offset, int rows) {
   std::vector<std::int32_t> positions(rows);
-  for (int row = 0; row < rows; ++row) positions[row] = offset.data<std::int32_t>()[offset.size() == 1 ? 0 : row * offset.strides(0)];
+  for (int row = 0; row < rows; ++row) positions[row] = offset.data<std::int32_t>()[offset.size() == 1 ? 0 : row * offset.stride(0)];
   return positions;
 }
 
@@ -134,16 +127,13 @@ array fast::rope(const array& x, int dims, bool traditional, std::optional<float
   const bool has_angles = freqs ? !base && freqs->dtype() == float32 && freqs->ndim() == 1 && freqs->shape(0) == dims / 2 : base.has_value();
   const bool has_positions = offset.dtype() == int32 && (offset.size() == 1 || (offset.ndim() == 1 && x.ndim() > 0 && offset.shape(0) == x.shape(0)));
   if (is_ours(x, s) && x.ndim() == 4 && x.shape(2) == 1 && dims > 0 && dims % 2 == 0 && dims <= x.shape(3) && has_angles && has_positions) {
-    const auto run = x.shape(0) == 1 ? run_of(x) : std::nullopt;
-    std::vector<array> inputs{run ? run->of : x, offset};
+    const Part heads = part_of(x);
+    std::vector<array> inputs{heads.of, offset};
     if (freqs) inputs.push_back(*freqs);
-    const auto begin = run ? std::optional(run->begin) : std::nullopt;
-    const auto evaluation = [=, shape = x.shape(), base = base.value_or(1.0f)](Inputs inputs, array& out) {
-      const array& in = inputs[0];
-      const auto given = inputs.size() > 2 ? std::optional(inputs[2]) : std::nullopt;
-      const Angles& angles = angles_of(positions_of(inputs[1], shape[0]), frequencies_of(dims / 2, base, given), scale);
-      const Heads heads = begin ? Heads{in.data<float>() + *begin, shape[0], shape[1], shape[3], 0, shape[3], 1}
-                                : Heads{in.data<float>(), shape[0], shape[1], shape[3], in.strides(0), in.strides(1), in.strides(3)};
+    const auto evaluation = [=, place = heads.place, base = base.value_or(1.0f)](Operands inputs, const Operand& out) {
+      const Operand heads = place.in(inputs[0]);
+      const Operand* const given = inputs.size() > 2 ? &inputs[2] : nullptr;
+      const Angles& angles = angles_of(positions_of(inputs[1], heads.shape(0)), frequencies_of(dims / 2, base, given), scale);
       rotate(heads, angles, traditional, out.data<float>());
     };
     return operation("RoPE", x.shape(), std::move(inputs), s, evaluation);

@@ -21,14 +21,13 @@ struct Heads {
   std::ptrdiff_t by_head, by_position;
   std::vector<float> copy;
 
-  // A window of `a` from `start` on.
-  Heads(const array& a, const Shape& start, const Shape& shape) : data(number_at(start, a)), by_head(a.strides(1)), by_position(a.strides(2)) {
-    if (a.strides(3) == 1) return;
-    const int heads = shape[1], positions = shape[2], size = shape[3];
-    copy.reserve(static_cast<std::size_t>(heads) * positions * size);
+  explicit Heads(const Operand& a) : data(a.data<float>()), by_head(a.stride(1)), by_position(a.stride(2)) {
+    if (a.stride(3) == 1) return;
+    const int heads = a.shape(1), positions = a.shape(2), size = a.shape(3);
+    copy.reserve(a.size());
     for (int head = 0; head < heads; ++head)
       for (int position = 0; position < positions; ++position)
-        for (int i = 0; i < size; ++i) copy.push_back(data[head * by_head + position * by_position + i * a.strides(3)]);
+        for (int i = 0; i < size; ++i) copy.push_back(data[head * by_head + position * by_position + i * a.stride(3)]);
     data = copy.data(), by_head = static_cast<std::ptrdiff_t>(positions) * size, by_position = size;
   }
 
@@ -37,6 +36,9 @@ struct Heads {
 
 struct RowAttention {
   int num_heads, num_kv_heads, seen, size, width;
+
+  RowAttention(const Operand& queries, const Operand& keys, const Operand& values)
+      : num_heads(queries.shape(1)), num_kv_heads(keys.shape(1)), seen(keys.shape(2)), size(keys.shape(3)), width(values.shape(3)) {}
 
   int group() const { return num_heads / num_kv_heads; }
 
@@ -82,9 +84,27 @@ bool is_one_row(const array& queries, const array& keys, const array& values, co
          (!sinks || (sinks->dtype() == float32 && sinks->ndim() == 1 && sinks->shape(0) == queries.shape(1)));
 }
 
-// Numbers of an axis with gaps, times `scale`, behind the others.
-void append(std::vector<float>& numbers, const float* from, int count, std::ptrdiff_t step, float scale) {
-  for (int i = 0; i < count; ++i) numbers.push_back(from[i * step] * scale);
+// Queries [1, H, 1, D], one behind the other, times `scale`.
+std::vector<float> scaled(const Operand& queries, float scale) {
+  std::vector<float> all, copy;
+  all.reserve(queries.size());
+  for (int head = 0; head < queries.shape(1); ++head) {
+    const float* const from = row_of(queries, head, copy);
+    for (int i = 0; i < queries.shape(3); ++i) all.push_back(from[i] * scale);
+  }
+  return all;
+}
+
+struct Places {
+  Place queries, keys, values;
+};
+
+// The inputs are what queries, keys and values lie in, and sinks [H] if there are some.
+void attend(Operands inputs, const Places& places, float scale, float* out) {
+  const Operand queries = places.queries.in(inputs[0]), keys = places.keys.in(inputs[1]), values = places.values.in(inputs[2]);
+  std::vector<float> copy;
+  const float* const sinks = inputs.size() > 3 ? rows_of(inputs[3], copy) : nullptr;
+  RowAttention(queries, keys, values).run(scaled(queries, scale).data(), Heads(keys), Heads(values), sinks, out);
 }
 
 }  // namespace
@@ -95,26 +115,13 @@ array fast::scaled_dot_product_attention(const array& queries, const array& keys
   // A single row sees everything that there is.
   const bool is_masked = mask_arr.has_value() || (!mask_mode.empty() && mask_mode != "causal");
   if (is_ours(queries, s) && !is_masked && is_one_row(queries, keys, values, sinks)) {
-    const auto run = run_of(queries);
-    const Window of_keys = window_of(keys), of_values = window_of(values);
-    std::vector<array> inputs{run ? run->of : queries, of_keys.of, of_values.of};
+    const Part of_queries = part_of(queries), of_keys = part_of(keys), of_values = part_of(values);
+    std::vector<array> inputs{of_queries.of, of_keys.of, of_values.of};
     if (sinks) inputs.push_back(*sinks);
     Shape shape = queries.shape();
     shape.back() = values.shape(3);
-    const RowAttention attention{queries.shape(1), keys.shape(1), keys.shape(2), keys.shape(3), values.shape(3)};
-    const auto begin = run ? std::optional(run->begin) : std::nullopt;
-    const auto evaluation = [attention, scale, begin, keys = keys.shape(), values = values.shape(), first_key = of_keys.start, first_value = of_values.start](Inputs inputs, array& out) {
-      const array& queries = inputs[0];
-      std::vector<float> scaled, sinks;
-      scaled.reserve(static_cast<std::size_t>(attention.num_heads) * attention.size);
-      if (begin) {
-        append(scaled, queries.data<float>() + *begin, attention.num_heads * attention.size, 1, scale);
-      } else {
-        for (int head = 0; head < attention.num_heads; ++head)
-          append(scaled, queries.data<float>() + head * queries.strides(1), attention.size, queries.strides(3), scale);
-      }
-      if (inputs.size() > 3) append(sinks, inputs[3].data<float>(), attention.num_heads, inputs[3].strides(0), 1.0f);
-      attention.run(scaled.data(), Heads(inputs[1], first_key, keys), Heads(inputs[2], first_value, values), sinks.empty() ? nullptr : sinks.data(), out.data<float>());
+    const auto evaluation = [scale, places = Places{of_queries.place, of_keys.place, of_values.place}](Operands inputs, const Operand& out) {
+      attend(inputs, places, scale, out.data<float>());
     };
     return operation("ScaledDotProductAttention", std::move(shape), std::move(inputs), s, evaluation);
   }

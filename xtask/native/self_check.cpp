@@ -321,6 +321,6 @@ bool all_are_ours() {
 int main() {
   const bool right = products_are_right() && all_rows_are_alone() && products_of_halves_are_right() &&
                      packed_products_are_right() && functions_are_right() && edges_are_right() && rotations_are_right() &&
-                     attention_is_right() && gates_are_right() && steps_are_right() && moves_are_right() && all_are_ours();
+                     attention_is_right() && gates_are_right() && bare_norms_are_right() && steps_are_right() && moves_are_right() && all_are_ours();
   return right ? 0 : 1;
 }

@@ -27,14 +27,16 @@ inline std::size_t operations_of(const mlx::core::array& a) {
 template <class Made>
 std::pair<mlx::core::array, mlx::core::array> mix(const mlx::core::array& cache, const mlx::core::array& projected, const Made& made) {
   using namespace mlx::core;
-  constexpr int kQueries = 6, kKeys = 2, kSize = 64, kPlace = 20, kRoom = 32, kFirst = 3;
+  constexpr int kQueries = 6, kKeys = 2, kSize = 64, kPlace = 20, kFirst = 3;
   const array heads = made(reshape(made(multiply(projected, made(sigmoid(projected)))), {1, -1, 1, kSize}));
   const auto parts = split(heads, Shape{kQueries + kKeys}, 1);
   const auto rotated = split(made(fast::rope(made(parts[0]), kSize, false, 10000.0f, 1.0f, array(kPlace), std::nullopt)), Shape{kQueries}, 1);
   const array added = made(concatenate({made(rotated[1]), made(parts[1])}, 1));
   const array written = made(slice_update(cache, added, Shape{0, 0, kPlace, 0}, Shape{1, 2 * kKeys, kPlace + 1, kSize}, Shape(4, 1)));
-  const auto seen = [&](int begin) { return made(slice(made(slice(written, {0, begin, 0, 0}, {1, begin + kKeys, kPlace + 1, kSize})), {0, 0, kFirst, 0}, {1, kKeys, kPlace + 1, kSize})); };
-  static_assert(kPlace < kRoom);
+  const auto seen = [&](int begin) {
+    const array until_now = made(slice(written, {0, begin, 0, 0}, {1, begin + kKeys, kPlace + 1, kSize}));
+    return made(slice(until_now, {0, 0, kFirst, 0}, {1, kKeys, kPlace + 1, kSize}));
+  };
   return {written, fast::scaled_dot_product_attention(made(rotated[0]), seen(0), seen(kKeys), 0.3f)};
 }
 

@@ -177,6 +177,27 @@ bool gates_are_right() {
   return true;
 }
 
+// A norm without a weight is one operation, too.
+bool bare_norms_are_right() {
+  using namespace mlx::core;
+  for (bool has_gaps : {false, true})
+    for (int rows : {1, 5}) {
+      const array x = drawn({rows, 70}, has_gaps), norm = fast::rms_norm(x, std::nullopt, 0.5f);
+      if (norm.inputs().size() != 1 || norm.inputs()[0].id() != x.id()) {
+        std::printf("a norm without a weight is several operations\n");
+        return false;
+      }
+      const auto from = numbers_of(x), got = numbers_of(norm);
+      for (std::size_t row = 0; row < from.size(); row += 70) {
+        double squares = 0;
+        for (std::size_t i = row; i < row + 70; ++i) squares += static_cast<double>(from[i]) * from[i];
+        for (std::size_t i = row; i < row + 70; ++i)
+          if (!is_near("bare norm", from[i], got[i], from[i] / std::sqrt(squares / 70 + 0.5), 2e-6)) return false;
+      }
+    }
+  return true;
+}
+
 // A product of a single row takes in what makes the row and what is added, with the bits that these have one by one, and as one of several rows.
 // `multiply_with` multiplies a row with weights in so many arrays, and gives 70 numbers.
 template <class Multiply>

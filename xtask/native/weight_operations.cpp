@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mlx/ops.h"
+#include "moves.h"
 #include "operations.h"
 #include "weights.h"
 
@@ -39,22 +40,23 @@ array transposed_by_rows(const array& b, const StreamOrDevice& s) {
 // [.., k] times weights, which are the first inputs: `multiply(inputs, m, from, to)`.
 template <class Multiply>
 array product(const char* name, const array& x, int n, std::vector<array> inputs, const StreamOrDevice& s, Multiply multiply) {
-  // Reshaped, what an operation of ours makes has no gaps either.
-  const bool is_reshaped = is_pending(x, "Reshape") && pending(x.inputs()[0]) != nullptr;
-  const array rows = is_reshaped ? x.inputs()[0] : x;
-  const Operation* const maker = is_one_row(x) ? pending(rows, Kind::kOfRows) : nullptr;
+  const Part rows = part_of(x);
+  const Maker maker = is_one_row(x) && rows.of.size() == x.size() ? pending(rows.of, Kind::kOfRows) : nullptr;
   const std::size_t weights = inputs.size(), k = x.shape().back();
   if (maker == nullptr) {
-    inputs.push_back(rows);
+    inputs.push_back(rows.of);
   } else {
-    inputs.insert(inputs.end(), rows.inputs().begin(), rows.inputs().end());
+    inputs.insert(inputs.end(), rows.of.inputs().begin(), rows.of.inputs().end());
   }
-  const Evaluation evaluate = maker == nullptr ? nullptr : maker->evaluation();
-  return operation(name, with_last(x.shape(), n), std::move(inputs), s, [=, shape = rows.shape()](Inputs inputs, array& out) {
-    const Inputs of_rows = inputs.subspan(weights);
-    const array rows = evaluate ? made(evaluate, of_rows, shape) : of_rows[0];
-    std::vector<float> copy;
-    multiply(inputs, static_cast<int>(rows.size() / k), rows_of(rows, copy), out.data<float>());
+  return operation(name, with_last(x.shape(), n), std::move(inputs), s, [=, shape = rows.of.shape(), place = rows.place](Operands inputs, const Operand& out) {
+    const auto multiply_with = [&](const Operand& rows) {
+      std::vector<float> copy;
+      multiply(inputs, static_cast<int>(rows.size() / k), rows_of(rows, copy), out.data<float>());
+    };
+    if (maker == nullptr) return multiply_with(place.in(inputs[weights]));
+    const Room room(shape);
+    maker->evaluate(inputs.subspan(weights), room.operand());
+    multiply_with(room.operand());
   }, Kind::kProduct);
 }
 
@@ -62,7 +64,7 @@ array product(const char* name, const array& x, int n, std::vector<array> inputs
 array product_with_halves(const array& a, const array& b, const StreamOrDevice& s) {
   const int k = b.shape(0), n = b.shape(1);
   const bool is_bf16 = b.dtype() == bfloat16;
-  return product("Matmul", a, n, {transposed_by_rows(b, s)}, s, [=](Inputs inputs, int m, const float* from, float* to) {
+  return product("Matmul", a, n, {transposed_by_rows(b, s)}, s, [=](Operands inputs, int m, const float* from, float* to) {
     product_of_halves(m, from, {n, k, is_bf16, inputs[0].data<void>()}, to);
   });
 }
@@ -112,7 +114,7 @@ struct PackedArrays {
   // Makes a matrix of the stack from the inputs, which begin at `first`.
   auto matrix(int first) const {
     return [first, n = n(), k = k(), bits = bits, group = group, packing = packing, scale = scale,
-            biased = biases.has_value()](Inputs inputs, std::ptrdiff_t index) {
+            biased = biases.has_value()](Operands inputs, std::ptrdiff_t index) {
       const std::ptrdiff_t numbers = static_cast<std::ptrdiff_t>(n) * k * index, groups = numbers / group;
       const auto at = [&](int input) {
         return static_cast<const void*>(inputs[input].data<char>() + groups * static_cast<std::ptrdiff_t>(inputs[input].itemsize()));
@@ -148,7 +150,7 @@ std::size_t rows_at_a_time(bool sorted, int fixed) { return sorted ? std::numeri
 // Calls `multiply(matrix, m, from, to)` for each matrix of the stack, with the rows that it is to be multiplied with. At each of `size` places of the
 // result, `row(place)` says which row of x, and `matrix(place)` which matrix.
 template <class Row, class Matrix, class Multiply>
-void by_matrix(const array& x, std::ptrdiff_t size, const Row& row, const Matrix& matrix, const Stack& stack, float* out, const Multiply& multiply) {
+void by_matrix(const Operand& x, std::ptrdiff_t size, const Row& row, const Matrix& matrix, const Stack& stack, float* out, const Multiply& multiply) {
   const auto [count, n, k, most] = stack;
   std::vector<std::vector<std::ptrdiff_t>> places(count);
   for (std::ptrdiff_t place = 0; place < size; ++place) places.at(matrix(place)).push_back(place);
@@ -178,8 +180,8 @@ array product_with_chosen(const char* name, const array& x, const Chosen& chosen
   inputs.insert(inputs.end(), weights.begin(), weights.end());
   Shape shape = chosen.matrices.shape();
   shape.insert(shape.end(), {1, stack.n});
-  return operation(name, std::move(shape), std::move(inputs), s, [=](Inputs inputs, array& out) {
-    const auto chosen_by = [](const array& choice) { return [&choice](std::ptrdiff_t place) { return choice.data<std::uint32_t>()[place]; }; };
+  return operation(name, std::move(shape), std::move(inputs), s, [=](Operands inputs, const Operand& out) {
+    const auto chosen_by = [](const Operand& choice) { return [&choice](std::ptrdiff_t place) { return choice.data<std::uint32_t>()[place]; }; };
     by_matrix(inputs[0], static_cast<std::ptrdiff_t>(inputs[2].size()), chosen_by(inputs[1]), chosen_by(inputs[2]), stack, out.data<float>(),
               [&](int index, int m, const float* from, float* to) { multiply(inputs, index, m, from, to); });
   });
@@ -192,8 +194,8 @@ array product_with_each(const array& x, const PackedArrays& packed, const Stream
   std::vector<array> inputs = packed.inputs(s);
   inputs.push_back(x);
   return operation("QuantizedMatmul", with_last(x.shape(), stack.n), std::move(inputs), s,
-                   [=, matrix = packed.matrix(0)](Inputs inputs, array& out) {
-                     const array& x = inputs.back();
+                   [=, matrix = packed.matrix(0)](Operands inputs, const Operand& out) {
+                     const Operand& x = inputs.back();
                      const auto row = [](std::ptrdiff_t place) { return place; };
                      const auto of = [=](std::ptrdiff_t place) { return place / rows % stack.count; };
                      by_matrix(x, static_cast<std::ptrdiff_t>(x.size()) / stack.k, row, of, stack, out.data<float>(),
@@ -220,7 +222,7 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (is_ours(x, s) && transpose && packed && packed->fits(x.shape().back(), 2)) {
     return product("QuantizedMatmul", x, packed->n(), packed->inputs(s), s,
-                   [matrix = packed->matrix(0)](Inputs inputs, int m, const float* from, float* to) { packed_product(m, from, matrix(inputs, 0), to); });
+                   [matrix = packed->matrix(0)](Operands inputs, int m, const float* from, float* to) { packed_product(m, from, matrix(inputs, 0), to); });
   }
   if (is_ours(x, s) && transpose && packed && x.ndim() >= 3 && x.shape(-3) == w.shape(0) && packed->fits(x.shape().back(), 3)) {
     return product_with_each(x, *packed, s);
@@ -235,7 +237,7 @@ array gather_mm(array a, array b, std::optional<array> lhs_indices, std::optiona
     const bool is_bf16 = b.dtype() == bfloat16;
     const Chosen chosen = Chosen::of(a, lhs_indices, rhs_indices, stack.count, s);
     return product_with_chosen("GatherMM", a, chosen, {transposed_by_rows(b, s)}, stack, s,
-                               [=](Inputs inputs, int index, int m, const float* from, float* to) {
+                               [=](Operands inputs, int index, int m, const float* from, float* to) {
                                  const std::ptrdiff_t begin = static_cast<std::ptrdiff_t>(index) * stack.n * stack.k;
                                  product_of_halves(m, from, {stack.n, stack.k, is_bf16, inputs[kWeights].data<std::uint16_t>() + begin}, to);
                                });
@@ -253,7 +255,7 @@ array gather_qmm(const array& x, const array& w, const array& scales, const std:
     const Stack stack{w.shape(0), packed->n(), packed->k(), most};
     const Chosen chosen = Chosen::of(x, lhs_indices, rhs_indices, stack.count, s);
     return product_with_chosen("GatherQMM", x, chosen, packed->inputs(s), stack, s,
-                               [matrix = packed->matrix(kWeights)](Inputs inputs, int index, int m, const float* from, float* to) {
+                               [matrix = packed->matrix(kWeights)](Operands inputs, int index, int m, const float* from, float* to) {
                                  packed_product(m, from, matrix(inputs, index), to);
                                });
   }
@@ -266,7 +268,7 @@ array dequantize(const array& w, const array& scales, const std::optional<array>
   const auto packed = PackedArrays::of(w, scales, biases, group_size, bits, mode);
   if (packed && dtype == float32 && !global_scale && w.ndim() == 2 && to_stream(s).device == Device::cpu && packed->fits(packed->k(), 2)) {
     return operation("Dequantize", with_last(w.shape(), packed->k()), packed->inputs(s), s,
-                     [matrix = packed->matrix(0)](Inputs inputs, array& out) {
+                     [matrix = packed->matrix(0)](Operands inputs, const Operand& out) {
                        unpack(matrix(inputs, 0), out.data<float>());
                      });
   }

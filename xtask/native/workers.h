@@ -72,8 +72,8 @@ class Workers {
         idle = 0;
       } else {
         pause();
-        // There may be more threads than cores, and others have work.
-        if (idle % 256 == 0) std::this_thread::yield();
+        // There may be more threads than cores, and others have work: above all the one that hands over the next step.
+        if (idle % 8 == 0) std::this_thread::yield();
       }
     }
   }

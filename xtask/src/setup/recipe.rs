@@ -18,7 +18,7 @@ use crate::workspace;
 const VERSION: u32 = 1;
 
 /// The sources that stand beside mlx-c's, by file name.
-const HELPERS: [(&str, &str); 35] = [
+const HELPERS: [(&str, &str); 36] = [
     ("portability.h", include_str!("../../native/portability.h")),
     ("registers.h", include_str!("../../native/registers.h")),
     ("lanes.h", include_str!("../../native/lanes.h")),
@@ -43,6 +43,7 @@ const HELPERS: [(&str, &str); 35] = [
     ("packed.cpp", include_str!("../../native/packed.cpp")),
     ("pointwise.h", include_str!("../../native/pointwise.h")),
     ("pointwise.cpp", include_str!("../../native/pointwise.cpp")),
+    ("operands.h", include_str!("../../native/operands.h")),
     ("operations.h", include_str!("../../native/operations.h")),
     ("operations.cpp", include_str!("../../native/operations.cpp")),
     ("moves.h", include_str!("../../native/moves.h")),
