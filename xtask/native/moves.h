@@ -24,10 +24,10 @@ class Place {
 
   Operand in(const Operand& whole) const {
     float* data = whole.data<float>();
-    if (const auto* begin = std::get_if<std::ptrdiff_t>(&from_)) return Operand(data + *begin, shape_, strides_of(shape_), true);
+    if (const auto* begin = std::get_if<std::ptrdiff_t>(&from_)) return Operand(data + *begin, shape_, strides_of(shape_));
     const Shape& start = std::get<Shape>(from_);
     for (int axis = 0; axis < whole.ndim(); ++axis) data += start[axis] * whole.stride(axis);
-    return Operand(data, shape_, whole.strides(), whole.has_no_gaps() && shape_ == whole.shape());
+    return Operand(data, shape_, whole.strides());
   }
 
  private:

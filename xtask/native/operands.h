@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -11,16 +12,17 @@
 
 namespace mlx::core {
 
-// An array's numbers, which something else keeps. A second handle of the array would hold them longer than MLX expects, so that nothing were written in
-// place any more, and a handle of its own takes memory twice, for each input of each operation.
+// An array's numbers, which something else keeps. A second handle of the array would keep its memory in use, and MLX would not write in place any more;
+// a weak copy of it allocates twice, for each input of each operation.
 class Operand {
  public:
   explicit Operand(array a)
       : data_(a.data<char>()), shape_(a.shape()), strides_(a.strides()), size_(a.size()), item_(a.itemsize()), has_no_gaps_(a.flags().row_contiguous) {}
 
-  Operand(float* data, Shape shape, Strides strides, bool has_no_gaps)
-      : data_(data), shape_(std::move(shape)), strides_(std::move(strides)), size_(1), item_(sizeof(float)), has_no_gaps_(has_no_gaps) {
-    for (const auto length : shape_) size_ *= static_cast<std::size_t>(length);
+  Operand(float* data, Shape shape, Strides strides)
+      : data_(data), shape_(std::move(shape)), strides_(std::move(strides)), size_(1), item_(sizeof(float)), has_no_gaps_(true) {
+    for (std::size_t axis = shape_.size(); axis-- > 0; size_ *= static_cast<std::size_t>(shape_[axis]))
+      if (shape_[axis] != 1 && strides_[axis] != static_cast<std::int64_t>(size_)) has_no_gaps_ = false;
   }
 
   template <class Number>
@@ -85,13 +87,11 @@ inline const float* rows_of(const Operand& a, std::vector<float>& copy) {
 // Memory for numbers that are needed during an evaluation only.
 class Room {
  public:
-  explicit Room(const Shape& shape) : Room(shape, Operand(nullptr, shape, {}, true).size()) {}
+  explicit Room(const Shape& shape) : numbers_(new float[Operand(nullptr, shape, strides_of(shape)).size()]), operand_(numbers_.get(), shape, strides_of(shape)) {}
 
   const Operand& operand() const { return operand_; }
 
  private:
-  Room(const Shape& shape, std::size_t size) : numbers_(new float[size]), operand_(numbers_.get(), shape, strides_of(shape), true) {}
-
   std::unique_ptr<float[]> numbers_;
   Operand operand_;
 };

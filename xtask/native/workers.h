@@ -84,8 +84,8 @@ class Workers {
 #endif
   }
 
-  // One or two milliseconds: the next product of a step comes sooner. Waking a thread takes longer, above all on a virtual machine, whose host
-  // gives the processor away when it sleeps.
+  // About a millisecond if nothing else runs: the next product of a step comes sooner. Waking a thread takes longer, above all on a virtual machine,
+  // whose host gives the processor away when it sleeps.
   static constexpr int kSpins = 30000;
 
   std::mutex turn_;
