@@ -21,8 +21,9 @@ std::vector<Part> runs_of(const std::vector<array>& arrays, int axis, const Stre
     Shape shape = a.shape();
     if (shape.size() != first.size()) return {};
     shape[axis] = first[axis];
-    if (shape != first || !is_ours(a, s) || !run_of(a)) return {};
-    runs.push_back(part_of(a));
+    const auto run = shape == first && is_ours(a, s) ? run_of(a) : std::nullopt;
+    if (!run) return {};
+    runs.push_back(run->part(a.shape()));
   }
   return runs;
 }

@@ -59,9 +59,17 @@ inline std::pair<int, int> begin_of_part(const array& part) {
   return {axis, begin};
 }
 
-// What an operation of ours will make, and where all numbers of `a` begin in it, if they lie there one behind the other.
-inline std::optional<std::pair<array, std::ptrdiff_t>> run_of(const array& a) {
-  if (pending(a)) return std::pair{a, std::ptrdiff_t{0}};
+// Numbers one behind the other in what an operation of ours will make.
+struct Run {
+  array of;
+  std::ptrdiff_t begin = 0;
+
+  Part part(Shape shape) const { return {of, Place::run(std::move(shape), begin)}; }
+};
+
+// Where all numbers of `a` lie, if that is such a run.
+inline std::optional<Run> run_of(const array& a) {
+  if (pending(a)) return Run{a};
   const bool is_part = is_pending(a, "Split");
   if (!is_part && !is_pending(a, "Reshape")) return std::nullopt;
   auto run = run_of(a.inputs()[0]);
@@ -70,23 +78,28 @@ inline std::optional<std::pair<array, std::ptrdiff_t>> run_of(const array& a) {
   if (!are_ones(a.shape().begin(), a.shape().begin() + axis)) return std::nullopt;
   std::ptrdiff_t length = begin;
   for (int inner = axis + 1; inner < static_cast<int>(a.ndim()); ++inner) length *= a.shape(inner);
-  run->second += length;
+  run->begin += length;
   return run;
 }
 
 // What slices and parts were cut out of, and where they begin there.
-inline std::pair<array, Shape> window_of(const array& a) {
+struct Window {
+  array of;
+  Shape start;
+};
+
+inline Window window_of(const array& a) {
   if (is_pending(a, "Slice")) {
     const auto [start, stop, steps] = static_cast<const Slice&>(a.primitive()).state();
     if (are_ones(steps.begin(), steps.end())) {
-      auto window = window_of(a.inputs()[0]);
-      for (std::size_t axis = 0; axis < start.size(); ++axis) window.second[axis] += start[axis];
+      Window window = window_of(a.inputs()[0]);
+      for (std::size_t axis = 0; axis < start.size(); ++axis) window.start[axis] += start[axis];
       return window;
     }
   } else if (is_pending(a, "Split")) {
     const auto [axis, begin] = begin_of_part(a);
-    auto window = window_of(a.inputs()[0]);
-    if (axis < static_cast<int>(a.ndim())) window.second[axis] += begin;
+    Window window = window_of(a.inputs()[0]);
+    if (axis < static_cast<int>(a.ndim())) window.start[axis] += begin;
     return window;
   }
   return {a, Shape(a.ndim(), 0)};
@@ -94,7 +107,7 @@ inline std::pair<array, Shape> window_of(const array& a) {
 
 // Where an operation finds the numbers of `a`: in what it is a view of, if that is known, and otherwise in `a`.
 inline Part part_of(const array& a) {
-  if (auto run = run_of(a)) return {run->first, Place::run(a.shape(), run->second)};
+  if (const auto run = run_of(a)) return run->part(a.shape());
   auto [of, start] = window_of(a);
   return {std::move(of), Place::window(a.shape(), std::move(start))};
 }

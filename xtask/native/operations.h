@@ -71,8 +71,8 @@ class Operation : public UnaryPrimitive {
     auto task = [self = out.primitive_ptr(), operands = std::vector<Operand>(inputs.begin(), inputs.end()), out = Operand(out)] {
       static_cast<const Operation&>(*self).evaluation_(operands, out);
     };
-    // What MLX's encoder counts, the thread that hands over waits for, some dozens of operations behind: for the sake of memory, which short ones do
-    // not take. Each wait would stop the step's thread, too.
+    // While too many dispatches that the encoder counts are pending, MLX lets the thread that hands over wait, which bounds memory. Small results need
+    // no such bound, and each wait interrupts the step's thread, too.
     constexpr std::size_t kCounted = 1 << 18;
     if (out.nbytes() < kCounted) {
       scheduler::enqueue(stream(), std::move(task));

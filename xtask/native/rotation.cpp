@@ -96,19 +96,14 @@ std::vector<float> frequencies_of(int pairs, float base, const Operand* given) {
 // Rotates each row of heads [B, H, 1, D], wherever they lie, at its position.
 void rotate(const Operand& heads, const Angles& angles, bool traditional, float* out) {
   const int rows = heads.shape(0), count = heads.shape(1), size = heads.shape(3), pairs = static_cast<int>(angles.frequencies.size());
-  const std::ptrdiff_t step = heads.stride(3);
   // A block is worth handing to another thread from some microseconds on.
   constexpr std::ptrdiff_t kWorthSharing = 8192;
   const std::ptrdiff_t blocks = std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(heads.size()) / kWorthSharing, 1, std::min(rows, 64));
   in_parallel(static_cast<int>(blocks), [&](int block) {
-    std::vector<float> copy(size);
+    std::vector<float> copy;
     for (std::ptrdiff_t row = rows * block / blocks; row < rows * (block + 1) / blocks; ++row)
       for (int head = 0; head < count; ++head) {
-        const float* from = heads.data<float>() + row * heads.stride(0) + head * heads.stride(1);
-        if (step != 1) {
-          for (int i = 0; i < size; ++i) copy[i] = from[i * step];
-          from = copy.data();
-        }
+        const float* const from = row_of(heads, row * count + head, copy);
         for_this_cpu<Rotate>(from, out + (row * count + head) * size, pairs, size, traditional, &angles.cosines[row * pairs], &angles.sines[row * pairs]);
       }
   });

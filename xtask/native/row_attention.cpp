@@ -23,12 +23,7 @@ struct Heads {
 
   explicit Heads(const Operand& a) : data(a.data<float>()), by_head(a.stride(1)), by_position(a.stride(2)) {
     if (a.stride(3) == 1) return;
-    const int heads = a.shape(1), positions = a.shape(2), size = a.shape(3);
-    copy.reserve(a.size());
-    for (int head = 0; head < heads; ++head)
-      for (int position = 0; position < positions; ++position)
-        for (int i = 0; i < size; ++i) copy.push_back(data[head * by_head + position * by_position + i * a.stride(3)]);
-    data = copy.data(), by_head = static_cast<std::ptrdiff_t>(positions) * size, by_position = size;
+    data = rows_of(a, copy), by_position = a.shape(3), by_head = a.shape(2) * by_position;
   }
 
   Dense<float> of(int head) const { return {data + head * by_head, by_position}; }
