@@ -121,6 +121,9 @@ def topics(kit):
     yield from speculation(kit)
     yield from [weights(kit, name, size) for name, size in (("weights-150m", "150m"), ("weights-1b", "1b"))]
     yield throughput_in_4_bits(kit, large)
+    yield resident(kit, "150m", ["4 bits", "bf16"])
+    yield resident(kit, "1b", ["4 bits", "8 bits", "bf16"], named_only=True)
+    yield resident(kit, "8b-4bit", ["as written"], named_only=True, limit=16)
     yield from [ranks(kit, processes) for processes in (2, 4)]
     yield start(kit)
     yield served(kit, small)
@@ -221,6 +224,15 @@ def throughput_in_4_bits(kit, model):
     load = kit.converted(model, "4 bits", ROOT / "target/release/mlx-bench", "throughput", "{model}", "8,16")
     contestants = [Contestant("ours", load), Contestant("ours again", load)]
     return Topic("throughput-4-bits", "Many sequences at once, weights in 4 bits", contestants, turns=2)
+
+
+def resident(kit, size, kinds, named_only=False, limit=None):
+    """What a server holds beside its files, and how soon it answers; with a limit in GiB, within that."""
+    program = [kit.python, ROOT / "bench/resident.py", *(["--limit", limit] if limit else []), "{model}", "--"]
+    program += [ROOT / "target/release/mlx", "serve", "-m", "lm={model}", "--port", "{port}", "--preload"]
+    contestants = [Contestant(kind, kit.converted(kit.model(size), kind, *program)) for kind in kinds]
+    within = f", within {limit} GiB" if limit else ""
+    return Topic(f"resident-{size}", f"Memory beside the files, {size}{within}", contestants, turns=2, named_only=named_only)
 
 
 def ranks(kit, processes):

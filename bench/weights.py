@@ -1,5 +1,5 @@
 """Runs a command on a model with weights in a type: `weights.py MLX MODEL TYPE COMMAND WITH {model}`. The model is written if it is not there, and the
-conversion lies beside it."""
+conversion lies beside it. A model is used as it was written where the type is f32, or `as written`."""
 
 import pathlib
 import subprocess
@@ -15,7 +15,7 @@ def main():
     source = pathlib.Path(model)
     if not (source / "config.json").exists():
         subprocess.run([sys.executable, pathlib.Path(__file__).with_name("models.py"), source.parent, source.name], check=True)
-    folder = source if kind == "f32" else source.with_name(f"{source.name}-{kind.replace(' ', '-')}")
+    folder = source if kind in ("f32", "as written") else source.with_name(f"{source.name}-{kind.replace(' ', '-')}")
     if not (folder / "config.json").exists():
         subprocess.run([program, "convert", model, "--output", folder, "--force", *TYPES[kind]], check=True, stdout=sys.stderr)
     subprocess.run([part.replace("{model}", str(folder)) for part in command], check=True)

@@ -162,6 +162,12 @@ unsafe extern "C" fn read_at<T, F: FnOnce(&mut [u8]) -> Result<T>>(
     let file = unsafe { of::<T, F>(file) };
     let is_whole = offset == file.header.len() && offset + count == file.length;
     let Some(write) = file.fill.take().filter(|_| is_whole) else { return 0 };
+    if bytes.is_null() {
+        // MLX does not check what its allocator gives it.
+        let message = format!("there is no memory for an array of {count} bytes");
+        let _ = file.result.send(Err(Error::Array(message)));
+        return count;
+    }
     // SAFETY: MLX has allocated `count` bytes there, which nothing else uses, in a library that the compiler cannot look into: any byte
     // that is there is a `u8`.
     let bytes = unsafe { slice::from_raw_parts_mut(bytes.cast::<u8>(), count) };
@@ -216,5 +222,8 @@ mod tests {
         // The next one is not disturbed.
         assert!(filled(Dtype::F16, &[4], |_| Ok(())).is_ok());
         assert!(filled(Dtype::F16, &[4, 0], |_| Ok(())).is_err());
+        // Nor is it by one that no memory is large enough for.
+        assert!(filled(Dtype::U8, &[1 << 30, 1 << 18], |_| Ok(())).is_err());
+        assert!(filled(Dtype::F16, &[4], |_| Ok(())).is_ok());
     }
 }
