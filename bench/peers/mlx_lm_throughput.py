@@ -1,4 +1,4 @@
-"""mlx-lm's BatchGenerator on the load of bench/src/throughput.rs: `mlx_lm_throughput.py MODEL STREAMS,...`."""
+"""mlx-lm's BatchGenerator on the load of bench/src/throughput.rs: `mlx_lm_throughput.py MODEL STREAMS,... [PROMPT TOKENS]`."""
 
 import sys
 import time
@@ -11,10 +11,10 @@ from mlx_lm.generate import BatchGenerator
 PROMPT, TOKENS = 64, 128
 
 
-def run(model, vocabulary, sequences):
+def run(model, vocabulary, sequences, length, tokens):
     generator = BatchGenerator(model, stop_tokens=[])
     begin = time.perf_counter()
-    generator.insert([prompt(sequence, PROMPT, vocabulary) for sequence in range(sequences)], [TOKENS] * sequences)
+    generator.insert([prompt(sequence, length, vocabulary) for sequence in range(sequences)], [tokens] * sequences)
     count, first = 0, 0.0
     while responses := generator.next_generated():
         if not count:
@@ -22,18 +22,19 @@ def run(model, vocabulary, sequences):
             first_count = len(responses)
         count += len(responses)
     end = time.perf_counter()
-    assert count == sequences * TOKENS, count
+    assert count == sequences * tokens, count
     return count / (end - begin), (count - first_count) / (end - first)
 
 
 def main():
     model, _ = load(sys.argv[1])
     vocabulary = model.args.vocab_size
-    run(model, vocabulary, 1)
+    length, tokens = map(int, sys.argv[3:] or (PROMPT, TOKENS))
+    run(model, vocabulary, 1, length, tokens)
     figures = {}
     for sequences in map(int, sys.argv[2].split(",")):
         mx.reset_peak_memory()
-        whole, decode = run(model, vocabulary, sequences)
+        whole, decode = run(model, vocabulary, sequences, length, tokens)
         figures[f"{sequences} at once, tok/s"] = whole
         figures[f"{sequences} at once, tok/s after the prompts"] = decode
         figures[f"{sequences} at once, peak MB"] = mx.get_peak_memory() / 2**20

@@ -1,5 +1,5 @@
-//! Many requests at once: `throughput MODEL STREAMS,... [exact|sampling]`. Tokens per second of the whole run, prompts included, and of the
-//! part after every sequence had its first token; peak memory.
+//! Many requests at once: `throughput MODEL STREAMS,... [exact|sampling [PROMPT TOKENS]]`. Tokens per second of the whole run, prompts included, and
+//! of the part after every sequence had its first token; peak memory.
 
 use std::time::Instant;
 
@@ -10,19 +10,31 @@ use mlx_core::engine::{Engine, EngineOptions, Generation};
 use crate::figures::Figures;
 use crate::load::{argument, engine_options, engine_with, moments_of, numbers, submit};
 
-const PROMPT: usize = 64;
-const TOKENS: usize = 128;
+/// What each request has: tokens of the prompt, and of the answer.
+#[derive(Clone, Copy)]
+struct Load {
+    prompt: usize,
+    tokens: usize,
+}
+
+impl Load {
+    const DEFAULT: Self = Self { prompt: 64, tokens: 128 };
+}
 
 pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     let model: String = argument(arguments, 0, "MODEL")?;
     let exact = arguments.get(2).is_some_and(|mode| mode == "exact");
     let options = EngineOptions { exact, ..engine_options() };
+    let load = match arguments.len() {
+        ..=3 => Load::DEFAULT,
+        _ => Load { prompt: argument(arguments, 3, "PROMPT")?, tokens: argument(arguments, 4, "TOKENS")? },
+    };
     let engine = engine_with(&model, &options)?;
-    run(&engine, 1)?;
+    run(&engine, 1, load)?;
     let mut figures = Figures::default();
     for sequences in numbers(arguments, 1, "STREAMS")? {
         array::reset_peak_memory()?;
-        let (whole, decode) = run(&engine, sequences)?;
+        let (whole, decode) = run(&engine, sequences, load)?;
         figures.add(format!("{sequences} at once, tok/s"), whole);
         figures.add(format!("{sequences} at once, tok/s after the prompts"), decode);
         figures
@@ -31,11 +43,11 @@ pub(crate) fn measure(arguments: &[String]) -> Result<Figures> {
     Ok(figures)
 }
 
-fn run(engine: &Engine, sequences: usize) -> Result<(f64, f64)> {
+fn run(engine: &Engine, sequences: usize, load: Load) -> Result<(f64, f64)> {
     let begin = Instant::now();
-    let generations: Vec<Generation> =
-        (0..sequences).map(|sequence| submit(engine, sequence, PROMPT, TOKENS)).collect::<Result<_>>()?;
-    let clock = |generation| std::thread::spawn(move || moments_of(TOKENS, generation));
+    let request = |sequence| submit(engine, sequence, load.prompt, load.tokens);
+    let generations: Vec<Generation> = (0..sequences).map(request).collect::<Result<_>>()?;
+    let clock = |generation| std::thread::spawn(move || moments_of(load.tokens, generation));
     let threads: Vec<_> = generations.into_iter().map(clock).collect();
     let streams: Vec<Vec<Instant>> =
         threads.into_iter().map(|thread| thread.join().expect("a stream")).collect::<Result<_>>()?;
@@ -44,7 +56,7 @@ fn run(engine: &Engine, sequences: usize) -> Result<(f64, f64)> {
     let all_started = streams.iter().map(|stream| stream[0]).max().expect("a stream");
     let rate = |count: usize, begin: Instant| count as f64 / end.duration_since(begin).as_secs_f64();
     Ok((
-        rate(sequences * TOKENS, begin),
+        rate(sequences * load.tokens, begin),
         rate(times().filter(|&time| time > all_started).count(), all_started),
     ))
 }
