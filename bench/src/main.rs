@@ -27,7 +27,12 @@ mod together;
 use std::process::ExitCode;
 
 use figures::Figures;
+use mimalloc::MiMalloc;
 use mlx_core::{Error, Result};
+
+/// That of the programs (docs/decisions/0032-mimalloc.md).
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 type Measure = fn(&[String]) -> Result<Figures>;
 
