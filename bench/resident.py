@@ -36,11 +36,11 @@ def warmed(folder):
 
 def wait_until_ready(process, port):
     while process.poll() is None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection.request("GET", "/ready")
-            if connection.getresponse().status == 200:
-                return
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", "/ready")
+                if connection.getresponse().status == 200:
+                    return
         time.sleep(0.02)
     raise RuntimeError(f"the server ended with {process.returncode}")
 
