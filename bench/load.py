@@ -99,17 +99,19 @@ def server(command, port):
             process.terminate()
 
 
-def wait_for(process, port):
-    for _ in range(600):
+def wait_for(process, port, path="/v1/models"):
+    """Waits until the server answers there; at most five minutes."""
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with {process.returncode}")
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection.request("GET", "/v1/models")
-            if connection.getresponse().status == 200:
-                return
-        time.sleep(0.1)
-    raise RuntimeError("the server does not answer")
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection.request("GET", path)
+                if connection.getresponse().status == 200:
+                    return
+        time.sleep(0.02)
+    raise RuntimeError(f"the server does not answer {path}")
 
 
 def level(clients, process, arguments):

@@ -17,7 +17,7 @@ import resource
 import threading
 import time
 
-from load import chat, free_port, resident, server
+from load import chat, free_port, resident, server, wait_for
 
 TOKENS, STREAMS = 64, 4
 # What `load.resident` counts in, and what processes are said to have had at most.
@@ -32,17 +32,6 @@ def warmed(folder):
             while part := len(file.read(1 << 24)):
                 read += part
     return read
-
-
-def wait_until_ready(process, port):
-    while process.poll() is None:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                connection.request("GET", "/ready")
-                if connection.getresponse().status == 200:
-                    return
-        time.sleep(0.02)
-    raise RuntimeError(f"the server ended with {process.returncode}")
 
 
 def ask(port, text):
@@ -79,7 +68,7 @@ def main():
         resource.setrlimit(resource.RLIMIT_AS, (arguments.limit << 30, arguments.limit << 30))
     begin = time.perf_counter()
     with server(arguments.server, port) as process:
-        wait_until_ready(process, port)
+        wait_for(process, port, "/ready")
         ready, holds = time.perf_counter() - begin, resident(process) * MIB
         first, rate, _ = ask(port, "hello")
         together = several(port)
