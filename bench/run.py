@@ -61,11 +61,17 @@ def processor():
     return names[0] if names else platform.machine()
 
 
+def set_up():
+    """The command that MLX was set up with: that it is a plain build, or one for a GPU, belongs to every figure."""
+    written = (ROOT / "target/native/cargo.toml").read_text()
+    return written.split("`")[1]
+
+
 def versions():
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     others = {name: importlib.metadata.version(name) for name in PACKAGES}
     machine = f"{os.cpu_count()} cores of {processor()}, {platform.system()}"
-    return {"date": str(datetime.date.today()), "commit": commit, "machine": machine, "python": platform.python_version()} | others
+    return {"date": str(datetime.date.today()), "commit": commit, "machine": machine, "set-up": set_up(), "python": platform.python_version()} | others
 
 
 def write(topic, results, described):

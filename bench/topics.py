@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 import platform
-import shutil
 from collections.abc import Callable
 
 from turns import Contestant
@@ -273,15 +272,14 @@ def served(kit, model):
 
 
 def served_in_4_bits(kit, model):
-    """Many streams of packed weights, beside llama-server with as many slots where it is installed. MLX's own product of packed weights on a CPU takes more
-    than five minutes for eight prompts."""
+    """Many streams of packed weights, beside llama-server with as many slots. MLX's own product of packed weights on a CPU takes more than five minutes for
+    eight prompts."""
     clients = [kit.python, ROOT / "bench/load.py", "--clients", "8,16", "--"]
     mine = kit.converted(model, "4 bits", *clients, ROOT / "target/release/mlx-server", "-m", "lm={model}", "--port", "{port}", "--preload")
-    contestants = [Contestant("ours", mine), Contestant("ours again", mine)]
-    if llama_server := shutil.which("llama-server"):
-        slots = ["-np", "16", "-c", "16384", "-t", kit.threads, "-ctk", "f32", "-ctv", "f32"]
-        command = [*clients, llama_server, "-m", "{model}", "--port", "{port}", *slots]
-        contestants.append(Contestant("llama-server, Q4_0", [kit.python, PEERS / "gguf_files.py", model, "Q4_0", *command]))
+    slots = ["-np", "16", "-c", "16384", "-t", kit.threads, "-ctk", "f32", "-ctv", "f32"]
+    theirs = [*clients, "{llama-server}", "-m", "{model}", "--port", "{port}", *slots]
+    theirs = [kit.python, PEERS / "llama_server.py", ROOT / "target/bench", kit.python, PEERS / "gguf_files.py", model, "Q4_0", *theirs]
+    contestants = [Contestant("ours", mine), Contestant("ours again", mine), Contestant("llama-server, Q4_0", theirs)]
     return Topic("server-4-bits", "The server, weights in 4 bits", contestants, turns=2)
 
 

@@ -27,7 +27,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         build.args(["--package", package]);
     }
     ensure!(build.status()?.success(), "the programs do not build");
-    let status = Command::new(&python).arg(bench.join("run.py")).args(arguments).status()?;
+    let status = Command::new(&python)
+        .arg(bench.join("run.py"))
+        .args(arguments)
+        .envs(COMPILER.iter().copied())
+        .status()?;
     ensure!(status.success(), "not everything was measured");
     Ok(())
 }

@@ -1,0 +1,53 @@
+"""Runs a command on llama-server: `llama_server.py FOLDER COMMAND WITH {llama-server}`. Its source comes with llama-cpp-python, which leaves the program out,
+so the first time it is compiled into the folder."""
+
+import importlib.metadata
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+PACKAGE = "llama-cpp-python"
+VERSION = importlib.metadata.version(PACKAGE)
+# The build would download the server's page, and TLS needs a library of the system.
+OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", "-DLLAMA_BUILD_TESTS=OFF"]
+
+
+def run(*command):
+    subprocess.run(list(map(str, command)), check=True, stdout=sys.stderr)
+
+
+def source(folder):
+    """The folder of llama.cpp's source in the package that is installed here."""
+    run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE, "--dest", folder, f"{PACKAGE}=={VERSION}")
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        files.extractall(folder, filter="data")
+    (found,) = folder.glob("*/vendor/llama.cpp")
+    return found
+
+
+def build(program):
+    """Compiles all of it for this machine's processor, then puts the program in its place, so that half a build is never taken for one."""
+    work = program.with_name(f"{program.name}.build")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    tools = pathlib.Path(sys.executable).parent
+    run(tools / "cmake", "-S", source(work), "-B", work / "made", "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", "-DBUILD_SHARED_LIBS=OFF", *OPTIONS)
+    run(tools / "cmake", "--build", work / "made", "--target", "llama-server")
+    os.replace(work / "made/bin/llama-server", program)
+    shutil.rmtree(work)
+
+
+def main():
+    folder, *command = sys.argv[1:]
+    program = pathlib.Path(folder) / f"llama-server-{VERSION}"
+    if not program.exists():
+        build(program)
+    subprocess.run([part.replace("{llama-server}", str(program)) for part in command], check=True)
+
+
+if __name__ == "__main__":
+    main()
