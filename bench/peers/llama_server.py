@@ -7,7 +7,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 
 PACKAGE = "llama-cpp-python"
 VERSION = importlib.metadata.version(PACKAGE)
@@ -23,8 +22,7 @@ def source(folder):
     """The folder of llama.cpp's source in the package that is installed here."""
     run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE, "--dest", folder, f"{PACKAGE}=={VERSION}")
     (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as files:
-        files.extractall(folder, filter="data")
+    shutil.unpack_archive(archive, folder)
     (found,) = folder.glob("*/vendor/llama.cpp")
     return found
 
