@@ -27,6 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         build.args(["--package", package]);
     }
     ensure!(build.status()?.success(), "the programs do not build");
+    // A topic compiles llama.cpp's server.
     let status = Command::new(&python)
         .arg(bench.join("run.py"))
         .args(arguments)
