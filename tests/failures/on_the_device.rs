@@ -171,9 +171,9 @@ fn prompts_that_fail_together_are_repeated_one_by_one() {
     for backend in backends() {
         let prompts = [vec![30, 31], vec![40, 41, 42]];
         let expected = prompts.each_ref().map(|prompt| run(&engine(MODEL), prompt, &greedy(1)).ids());
-        // Prefill passes: the stream's, one over both prompts, the stream's again where it ran beside them, and one per prompt.
-        let twice: &[usize] = if backend.pipelined { &[1, 4] } else { &[1, 3] };
-        for (failing, fails_again) in [(&[1][..], false), (twice, true)] {
+        // Prefill passes after the stream's: one over both prompts, the stream's again where it ran beside them, and one per prompt.
+        let twice: &[usize] = if backend.pipelined { &[0, 3] } else { &[0, 2] };
+        for (failing, fails_again) in [(&[0][..], false), (twice, true)] {
             let (engine, step) = engine_with_failing_prompts(backend, failing, true);
             let [one, other] = read_beside_a_stream(&engine, &step, &prompts);
             assert_eq!((one.ids(), one.finished.reason.clone()), (expected[0].clone(), FinishReason::Length));
@@ -198,7 +198,7 @@ fn a_prompt_whose_last_pass_fails_is_not_shared() {
     for backend in backends() {
         let prompt = [40, 41, 42];
         let expected = run(&engine(MODEL), &prompt, &greedy(1)).ids();
-        let (engine, step) = engine_with_failing_prompts(backend, &[1], false);
+        let (engine, step) = engine_with_failing_prompts(backend, &[0], false);
         let [one, other] = read_beside_a_stream(&engine, &step, &[prompt.to_vec(), prompt.to_vec()]);
         if backend.pipelined {
             // A decode pass was on the device beside it, so both are computed again, alone.
@@ -222,8 +222,9 @@ fn read_beside_a_stream(engine: &Engine, step: &Barrier, prompts: &[Vec<u32>; 2]
     outcomes
 }
 
-/// An engine on which the logits of some prompts fail on the device, with `early` before any other work. Its tenth step waits twice, at
-/// the start and end of the concurrent work; the earlier steps are slow, which leaves time for two prompts between two of them.
+/// An engine on which the logits of some prompts after its first step fail on the device, with `early` before any other work. Its tenth
+/// step waits twice, at the start and end of the concurrent work. It has measured the time of so many prompts that two short ones fit
+/// between two steps, even if the machine stalled for a while.
 fn engine_with_failing_prompts(
     backend: Backend,
     failing: &'static [usize],
@@ -235,13 +236,13 @@ fn engine_with_failing_prompts(
     let fault = Arc::clone(&failed);
     let script = move |caches: &mut [&mut SequenceState]| {
         if caches[0].offset() > 0 {
-            let step = steps.fetch_add(1, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(if step < 10 { 10 } else { 0 }));
-            if step == 10 {
+            if steps.fetch_add(1, Ordering::Relaxed) == 10 {
                 waits.wait();
                 waits.wait();
             }
-        } else if failing.contains(&prompts.fetch_add(1, Ordering::Relaxed)) {
+        } else if steps.load(Ordering::Relaxed) > 0
+            && failing.contains(&prompts.fetch_add(1, Ordering::Relaxed))
+        {
             *failed.lock().expect("no panic") = Some(failing_array());
         }
         Ok(())
@@ -257,7 +258,11 @@ fn engine_with_failing_prompts(
         }
         None => Ok(logits),
     };
-    (twisted_on(backend, MODEL, script, twist), barrier)
+    let engine = twisted_on(backend, MODEL, script, twist);
+    for token in 50..66 {
+        run(&engine, &[token; 50], &greedy(1));
+    }
+    (engine, barrier)
 }
 
 #[test]
