@@ -222,9 +222,9 @@ fn read_beside_a_stream(engine: &Engine, step: &Barrier, prompts: &[Vec<u32>; 2]
     outcomes
 }
 
-/// An engine on which the logits of some prompts after its first step fail on the device, with `early` before any other work. Its tenth
-/// step waits twice, at the start and end of the concurrent work. It has measured the time of so many prompts that two short ones fit
-/// between two steps, even if the machine stalled for a while.
+/// An engine on which the logits of some prompts after its first step fail on the device, with `early` before any other work. The step
+/// after the first ten waits twice, at the start and end of the concurrent work. Enough prompts have been measured that two short ones fit
+/// between two steps, even if the machine stalled in one of them.
 fn engine_with_failing_prompts(
     backend: Backend,
     failing: &'static [usize],
