@@ -1,6 +1,7 @@
 //! The program as a user runs it: output, error messages and exit codes.
 
 mod asking;
+mod devices;
 mod mistakes;
 mod piped_chats;
 mod saved_prompts;
@@ -10,6 +11,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use mlx_core::backend::device_name;
+use mlx_tests::skipped::possible;
 use mlx_tests::{golden, model_copy, model_folder, piped};
 use serde_json::Value;
 
@@ -46,6 +49,11 @@ fn json(arguments: &[&str], input: &str) -> Value {
 fn ids(object: &Value) -> Vec<u64> {
     let tokens = object["tokens"].as_array().expect("a list");
     tokens.iter().map(|token| token["id"].as_u64().expect("an id")).collect()
+}
+
+/// Whether the program computes on a CPU, which some checks are about.
+fn is_cpu() -> bool {
+    possible(device_name().expect("a device") == "cpu", "a CPU as the device")
 }
 
 const GREEDY: [&str; 5] = ["--temperature", "0", "--max-tokens", "32", "--ignore-eos"];
@@ -209,7 +217,7 @@ fn inspect_describes_a_model_without_reading_its_weights() {
     assert_eq!(half["device_dtype"], "bf16");
     assert!(bytes(&["--dtype", "bfloat16"]) < bytes(&[]));
     assert_eq!(bytes(&["--dtype", "f32", "--keep-quantized"]), bytes(&[]));
-    if mlx_core::backend::device_name().expect("a device") == "cpu" {
+    if is_cpu() {
         assert!(bytes(&[]) < bytes(&["--dtype", "f32"]));
     }
     let text = stdout(&mlx(&["inspect", "-m", folder, "--memory-budget", "1KB"], ""));
@@ -228,7 +236,7 @@ fn quantized_weights_can_be_kept_and_dequantization_is_logged() {
     let packed = mlx(&arguments, "");
     assert!(unpacked.status.success() && packed.status.success(), "{}{}", stderr(&unpacked), stderr(&packed));
     assert_eq!(stdout(&unpacked), stdout(&packed));
-    if mlx_core::backend::device_name().expect("a device") == "cpu" {
+    if is_cpu() {
         let notes = stderr(&unpacked);
         assert!(notes.contains("keep_quantized") && notes.contains("memory="), "{notes}");
     }
@@ -254,7 +262,7 @@ fn the_float_type_can_be_chosen() {
         stderr(&refused)
     );
     assert_eq!(refused.status.code(), Some(2));
-    if mlx_core::backend::device_name().expect("a device") == "cpu" {
+    if is_cpu() {
         let refused =
             mlx(&["generate", "-m", &model("mixtral-f32"), "--raw", "-p", "The", "--dtype", "f16"], "");
         assert!(stderr(&refused).contains("--dtype cannot be f16"), "{}", stderr(&refused));

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use mlx_core::engine::{Pooling, RequestOptions, Task};
-use mlx_tests::golden;
 use mlx_tests::server::{Server, events};
+use mlx_tests::{device, exact_level, golden, model_folder};
 use serde_json::{Value, json};
 
 const SERVER: [&str; 1] = [env!("CARGO_BIN_EXE_mlx-server")];
@@ -47,6 +47,10 @@ fn a_streamed_answer_equals_the_complete_answer() {
 
 #[test]
 fn an_exact_request_says_so_and_others_do_not() {
+    let of_device = {
+        let _turn = device();
+        exact_level(&model_folder("llama-f32")).as_str()
+    };
     let server = Server::start(&SERVER, &[]);
     for path in ["/v1/chat/completions", "/v1/completions"] {
         let level = |exact: Value| {
@@ -64,7 +68,7 @@ fn an_exact_request_says_so_and_others_do_not() {
             answer.header("x-exactness").to_owned()
         };
         assert_eq!(level(Value::Null), "sampling-exact");
-        assert_eq!(level(json!(true)), "bit-exact");
+        assert_eq!(level(json!(true)), of_device);
         assert_eq!(level(json!(false)), "sampling-exact");
     }
     let wrong = server.post("/v1/completions", &json!({"prompt": "The waves", "speculate": "often"}));

@@ -7,10 +7,10 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use mlx_core::distributed::{Key, Parallel, WorkerEvent, Workers};
-use mlx_core::engine::{Engine, EngineOptions, Exactness, FinishReason, RequestOptions};
+use mlx_core::engine::{Engine, EngineOptions, FinishReason, RequestOptions};
 use mlx_tests::proxy::{Fault, Proxy};
 use mlx_tests::workers::{SILENCE, ThreadWorker, with_key_heads, with_layers, workers};
-use mlx_tests::{Dice, collect, copied, cpu, greedy, model_folder, run, tensors};
+use mlx_tests::{Dice, collect, copied, cpu, exact_level, greedy, model_folder, run, tensors};
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
@@ -135,7 +135,7 @@ fn results_are_bit_exact_after_a_machine_was_lost_during_the_check() {
     assert!(engine.outage().is_some(), "it is recorded before a client knows of it");
     proxy.set(Fault::None);
     wait_for(&engine);
-    assert_eq!(run(&engine, &prompts()[0], &exact).finished.exactness, Exactness::Bit);
+    assert_eq!(run(&engine, &prompts()[0], &exact).finished.exactness, exact_level(folder.path()));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use mlx_tests::{golden_folder, model_folder, piped};
+use mlx_tests::{device, exact_level, golden_folder, model_folder, piped};
 use serde_json::Value;
 
 fn mlx(arguments: &[&str], input: &str) -> Output {
@@ -260,10 +260,14 @@ fn doctor_describes_the_machine_and_fails_on_a_fault() {
     assert!(found["computes"] == true && found["broken"].as_array().is_some_and(Vec::is_empty), "{found}");
     assert!(found["gflops"]["f32"].as_f64().expect("a number") > 0.0);
     assert!(found["default_memory_budget"].as_u64().expect("a number") > 0);
-    if found["device"] == "cpu" {
-        assert!(found["model_exactness"] == "bit-exact" && found["exact_widths"][0] == 1, "{found}");
-        assert!(!found["slow"].as_array().expect("a list").is_empty());
-    }
+    let level = {
+        let _turn = device();
+        exact_level(&model_folder("llama-f32")).as_str()
+    };
+    assert_eq!(found["model_exactness"], level);
+    assert!(found["exact_widths"].as_array().expect("a list").contains(&8.into()), "{found}");
+    let is_slow = found["slow"].to_string().contains("everything runs on the CPU");
+    assert_eq!(is_slow, found["device"] == "cpu", "{found}");
     assert!(found["footprint_bytes"].as_u64() > Some(1 << 20), "{found}");
     let steps = found["steps"].as_array().expect("a list");
     assert!(steps.len() == 6 && steps.iter().all(|it| it["seconds"].as_f64() > Some(0.0)), "{found}");

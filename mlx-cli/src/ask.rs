@@ -6,6 +6,7 @@ use clap::Args;
 use mlx_core::chat::ChatSession;
 use mlx_core::engine::{EngineOptions, Engines, RequestOptions, TokenOutput};
 use mlx_guide as guide;
+use mlx_options::DeviceArgs;
 
 use crate::answer::{self, Show};
 use crate::exit_code::Failure;
@@ -29,10 +30,14 @@ pub(crate) struct AskArgs {
     /// The question, in plain English; without it, what is piped in
     #[arg(value_name = "QUESTION")]
     question: Vec<String>,
+
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &AskArgs) -> Result<(), Failure> {
+    args.device.choose()?;
     let missing =
         || Failure::usage("QUESTION", "is missing; ask as in: mlx ask 'how do I save a conversation?'");
     if args.question.is_empty() && stdin().is_terminal() {

@@ -9,6 +9,7 @@ use std::thread;
 use clap::Args;
 use mlx_core::chat::{ChatEvent, ChatSession, StreamEvent};
 use mlx_core::engine::{EngineOptions, Engines, Event, FinishReason, Finished};
+use mlx_options::DeviceArgs;
 use serde_json::{Value, json};
 
 use crate::completion::model_completer;
@@ -43,6 +44,9 @@ pub(crate) struct CompareArgs {
     system: Option<String>,
 
     #[command(flatten)]
+    device: DeviceArgs,
+
+    #[command(flatten)]
     options: RequestArgs,
 
     /// Print one JSON object instead of columns
@@ -58,6 +62,7 @@ enum Update {
 
 /// Runs the command.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    args.device.choose()?;
     let mut options = args.options.options(None);
     options.check()?;
     options.prompt_progress = false;

@@ -10,7 +10,7 @@ use mlx_core::convert::{ConvertOptions, Report, Rule, convert};
 use mlx_core::quantization::{Mode, QuantScheme};
 use mlx_core::size;
 use mlx_core::weights::FloatPolicy;
-use mlx_options::ByteSize;
+use mlx_options::{ByteSize, DeviceArgs};
 use safetensors::Dtype;
 
 use crate::exit_code::Failure;
@@ -30,6 +30,9 @@ Examples:
 pub(crate) struct ConvertArgs {
     #[command(flatten)]
     model: ModelName,
+
+    #[command(flatten)]
+    device: DeviceArgs,
 
     /// The folder to write
     #[arg(short, long, value_name = "FOLDER")]
@@ -73,6 +76,7 @@ pub(crate) struct ConvertArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
+    args.device.choose()?;
     let options = args.options()?;
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);

@@ -10,7 +10,7 @@ use mlx_core::hub::{self, Cache};
 use mlx_core::machine::{self, Blas, Machine, ProductRates};
 use mlx_core::{Error, Result, size};
 use mlx_guide as guide;
-use mlx_options::printable;
+use mlx_options::{DeviceArgs, printable};
 use serde_json::{Value, json};
 
 use crate::exit_code::Failure;
@@ -25,6 +25,9 @@ pub(crate) struct DoctorArgs {
     /// The same as a flag
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
+
+    #[command(flatten)]
+    device: DeviceArgs,
 
     /// Measure the model as well, the guide if none is named, for some minutes, and write everything to this file, for an issue
     #[arg(long, value_name = "FILE")]
@@ -84,6 +87,7 @@ struct Findings {
 
 /// Runs the command.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    args.device.choose()?;
     let found = Findings::gather(args)?;
     if let Some(file) = &args.report {
         let folder = folder_of(args.name().unwrap_or_else(|| Path::new(guide::NAME)))?;
@@ -153,7 +157,11 @@ impl Findings {
             slow.push("this program is a debug build; cargo build --release makes a faster one".to_owned());
         }
         if machine.device == "cpu" {
-            slow.push("no Metal GPU: everything runs on the CPU".to_owned());
+            slow.push(if machine.device_is_asked_for {
+                "everything runs on the CPU: --device or MLX_DEVICE says so".to_owned()
+            } else {
+                "no GPU that MLX can use: everything runs on the CPU".to_owned()
+            });
             for (what, rate, remedy) in [
                 (
                     "f32 with halves",

@@ -9,7 +9,7 @@ use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
 use mlx_core::size;
-use mlx_options::LoadArgs;
+use mlx_options::{DeviceArgs, LoadArgs};
 use serde_json::{Map, Value, json};
 
 use self::distributed::Divisions;
@@ -30,6 +30,9 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     load: LoadArgs,
 
+    #[command(flatten)]
+    device: DeviceArgs,
+
     /// Show what each of N machines like this one would hold of the model, and what a token would cost
     #[arg(long, value_name = "N")]
     ranks: Option<usize>,
@@ -41,6 +44,7 @@ pub(crate) struct InspectArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
+    args.device.choose()?;
     // As the other commands would run it.
     let mut options = EngineOptions::single();
     args.load.apply(&mut options);

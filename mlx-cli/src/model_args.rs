@@ -6,7 +6,9 @@ use clap::Args;
 use mlx_core::engine::{Engine, EngineOptions};
 use mlx_core::hub;
 use mlx_guide as guide;
-use mlx_options::{CacheArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs};
+use mlx_options::{
+    CacheArgs, DeviceArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs,
+};
 
 use crate::completion::model_completer;
 use crate::exit_code::Failure;
@@ -68,6 +70,9 @@ pub(crate) struct ModelArgs {
     pub(crate) adapter: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+
+    #[command(flatten)]
     pub(crate) exact: ExactArgs,
 
     #[command(flatten)]
@@ -107,8 +112,9 @@ impl ModelArgs {
         Ok(if self.adapter.is_some() { engine.with_adapter(0)? } else { engine })
     }
 
-    /// The options of an engine that runs one request at a time.
+    /// The options of an engine that runs one request at a time. It also chooses the device, so it comes before anything that computes.
     pub(crate) fn engine_options(&self, prefix_cache: &PrefixCacheArgs) -> Result<EngineOptions, Failure> {
+        self.device.choose()?;
         let cache = CacheArgs { prefix: prefix_cache.clone(), kv: self.kv_cache };
         cache.check().map_err(|(flag, why)| Failure::usage(flag, why))?;
         let mut options = EngineOptions::single();

@@ -1,6 +1,6 @@
 //! `mlx worker`: holds a part of a model for a server or a command on another machine.
 
-mod budget;
+mod machine_args;
 mod over_ssh;
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -13,7 +13,7 @@ use mlx_core::distributed::{Key, PORT, Parallel, Worker, WorkerEvent};
 use mlx_core::size;
 use mlx_options::printable;
 
-use budget::Budget;
+use machine_args::MachineArgs;
 
 use crate::exit_code::Failure;
 use crate::model_args::ModelName;
@@ -45,7 +45,7 @@ pub(crate) struct WorkerArgs {
     worker_key_file: Option<PathBuf>,
 
     #[command(flatten)]
-    budget: Budget,
+    machine: MachineArgs,
 
     /// Start a worker on each machine of this file but the first, over ssh; they end with this command
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
@@ -68,6 +68,7 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     if let Some(hostfile) = &args.hostfile {
         return over_ssh::run(args, hostfile);
     }
+    args.machine.device.choose()?;
     let key = args.worker_key_file.as_deref().map(read_key).transpose()?.unwrap_or_default();
     if args.worker_key_file.as_deref().is_some_and(is_input) {
         end_with_input();
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &WorkerArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--host", why));
     }
     let folder = args.model.folder()?;
-    let mut worker = Worker::new(&folder, key, args.budget.size.map(|size| size.0), None)?;
+    let mut worker = Worker::new(&folder, key, args.machine.memory_budget.map(|size| size.0), None)?;
     let place = format!("{}:{}", args.host, args.port);
     let cannot = |error: std::io::Error| Failure::usage("--port", format!("{place} cannot be used: {error}"));
     let listener = TcpListener::bind((args.host, args.port)).map_err(cannot)?;

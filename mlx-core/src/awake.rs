@@ -1,81 +1,219 @@
-//! Keeps a Mac from falling asleep while requests run. macOS has a program for that, which need not be linked with.
+//! Keeps a Mac from falling asleep while engines work: one program of the system for the whole process, which need not be linked with.
 
+use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// macOS' own program. Other systems have none at this place.
+/// The program of macOS. Other systems have none at this path.
 const CAFFEINATE: &str = "/usr/bin/caffeinate";
 
-/// For how long a call holds, and when it is renewed: before a Mac could fall asleep, which it does after a minute at the earliest.
-const HOLD: Duration = Duration::from_mins(2);
-const RENEW: Duration = Duration::from_mins(1);
+/// How long the program outlives the last work, so that requests in a row share it. A Mac falls asleep after a minute at the earliest.
+const LINGER: Duration = Duration::from_secs(5);
 
-/// Calls a program again and again while there is work.
+/// The program of this process.
+static SYSTEM: LazyLock<Arc<Keeper>> = LazyLock::new(|| {
+    // Against idle sleep only (-i), and no longer than this process lives (-w).
+    let words = [CAFFEINATE, "-i", "-w", &std::process::id().to_string()].map(str::to_owned);
+    let command = Path::new(CAFFEINATE).exists().then(|| words.to_vec());
+    Keeper::new(command, LINGER)
+});
+
+/// The hold of one engine on the program; it ends with this value.
 pub(crate) struct Awake {
-    /// The program and its arguments; `None` where nothing is to be called.
-    command: Option<(String, Vec<String>)>,
-    renew_at: Option<Instant>,
+    keeper: Arc<Keeper>,
+    is_held: bool,
 }
 
 impl Awake {
-    /// As this system does it.
+    /// Uses the program that all engines of this process share.
     pub(crate) fn system() -> Self {
-        // Against idle sleep alone (-i), for so long (-t), and no longer than this process lives (-w).
-        let (seconds, process) = (HOLD.as_secs().to_string(), std::process::id().to_string());
-        let arguments = ["-i", "-t", &seconds, "-w", &process].map(str::to_owned);
-        let is_there = Path::new(CAFFEINATE).exists();
-        Self::new(is_there.then(|| (CAFFEINATE.to_owned(), arguments.to_vec())))
+        Self::new(Arc::clone(&SYSTEM))
     }
 
-    fn new(command: Option<(String, Vec<String>)>) -> Self {
-        Self { command, renew_at: None }
+    fn new(keeper: Arc<Keeper>) -> Self {
+        Self { keeper, is_held: false }
     }
 
-    /// There is work now.
-    pub(crate) fn hold(&mut self, now: Instant) {
-        let Some((program, arguments)) = &self.command else { return };
-        if self.renew_at.is_some_and(|at| now < at) {
-            return;
+    /// The engine has work.
+    pub(crate) fn hold(&mut self) {
+        if !self.is_held {
+            self.is_held = true;
+            self.keeper.add();
         }
-        self.renew_at = Some(now + RENEW);
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Starting a program takes milliseconds, in which tokens could be drawn, and its end is to be waited for.
-        let wait = move || match command.status() {
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "sleep cannot be held off"),
-        };
-        thread::Builder::new().name("awake".into()).spawn(wait).ok();
     }
+
+    /// The engine has none.
+    pub(crate) fn release(&mut self) {
+        if self.is_held {
+            self.is_held = false;
+            self.keeper.remove();
+        }
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Runs the program while engines hold it, on a thread that the first of them starts.
+struct Keeper {
+    /// The program and its arguments; `None` where there is none.
+    command: Option<Vec<String>>,
+    linger: Duration,
+    holders: Mutex<Holders>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Holders {
+    count: usize,
+    has_thread: bool,
+}
+
+impl Keeper {
+    fn new(command: Option<Vec<String>>, linger: Duration) -> Arc<Self> {
+        Arc::new(Self { command, linger, holders: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn holders(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(self: &Arc<Self>) {
+        let mut holders = self.holders();
+        holders.count += 1;
+        if let (Some(command), false) = (self.command.clone(), holders.has_thread) {
+            let keeper = Arc::clone(self);
+            let run = move || keeper.run(&command);
+            holders.has_thread = thread::Builder::new().name("awake".into()).spawn(run).is_ok();
+        }
+        drop(holders);
+        self.changed.notify_all();
+    }
+
+    fn remove(&self) {
+        self.holders().count -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Starts the program when work begins and ends it when there was none for a while.
+    fn run(&self, command: &[String]) {
+        loop {
+            drop(self.wait_while(|holders| holders.count == 0));
+            let child = start(command);
+            self.wait_for_rest();
+            match child {
+                Ok(mut child) => drop(child.kill().and_then(|()| child.wait())),
+                Err(error) => tracing::debug!(%error, "sleep cannot be held off"),
+            }
+        }
+    }
+
+    fn wait_while(&self, condition: impl Fn(&Holders) -> bool) -> MutexGuard<'_, Holders> {
+        let wait = self.changed.wait_while(self.holders(), |holders| condition(holders));
+        wait.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no engine has had work for a while.
+    fn wait_for_rest(&self) {
+        loop {
+            let holders = self.wait_while(|holders| holders.count > 0);
+            let rest = self.changed.wait_timeout_while(holders, self.linger, |holders| holders.count == 0);
+            if rest.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+fn start(command: &[String]) -> io::Result<Child> {
+    let mut words = Command::new(&command[0]);
+    words.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+    use std::time::Instant;
+
     use super::*;
 
-    #[test]
-    fn the_program_is_called_while_there_is_work() {
-        let folder = tempfile::tempdir().expect("there is room");
-        let log = folder.path().join("log");
-        let script = format!("echo called >> '{}'", log.display());
-        let mut awake = Awake::new(Some(("/bin/sh".into(), vec!["-c".into(), script])));
-        let called = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
-        let start = Instant::now();
-        for (seconds, calls) in [(0, 1), (1, 1), (59, 1), (60, 2), (61, 2), (300, 3)] {
-            awake.hold(start + Duration::from_secs(seconds));
-            let patience = Instant::now() + Duration::from_secs(30);
-            while called() < calls && Instant::now() < patience {
-                thread::sleep(Duration::from_millis(5));
-            }
-            assert_eq!(called(), calls, "after {seconds} s");
+    /// A program that writes the number of its process into a file, in place of macOS' own.
+    fn fake(folder: &Path, linger: Duration) -> (PathBuf, Arc<Keeper>) {
+        let log = folder.join("log");
+        let script = format!("echo $$ >> '{}'; exec sleep 600", log.display());
+        let command = ["/bin/sh", "-c", &script].map(str::to_owned).to_vec();
+        (log, Keeper::new(Some(command), linger))
+    }
+
+    fn started(log: &Path) -> Vec<String> {
+        fs::read_to_string(log).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    fn runs(process: &str) -> bool {
+        let asked = Command::new("kill").args(["-0", process]).stderr(Stdio::null()).status();
+        asked.expect("kill runs").success()
+    }
+
+    fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let patience = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            assert!(Instant::now() < patience, "{what}");
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
     #[test]
+    fn engines_share_one_program_that_ends_with_the_last_work() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let (log, keeper) = fake(folder.path(), Duration::from_millis(20));
+        let mut engines: Vec<Awake> = (0..50).map(|_| Awake::new(Arc::clone(&keeper))).collect();
+        for engine in &mut engines {
+            engine.hold();
+            engine.hold();
+        }
+        wait_until("the program starts", || !started(&log).is_empty());
+        let last = engines.pop().expect("fifty");
+        engines[0].release();
+        drop(engines);
+        thread::sleep(Duration::from_millis(200));
+        let [process] = &started(&log)[..] else { panic!("{:?}", started(&log)) };
+        assert!(runs(process), "one engine has work");
+        drop(last);
+        wait_until("the program ends", || !runs(process));
+
+        let mut again = Awake::new(keeper);
+        again.hold();
+        wait_until("it starts again", || started(&log).len() == 2);
+        again.release();
+        wait_until("it ends again", || !runs(&started(&log)[1]));
+    }
+
+    #[test]
+    fn requests_in_a_row_share_a_program() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let (log, keeper) = fake(folder.path(), Duration::from_mins(10));
+        let mut engine = Awake::new(keeper);
+        for _ in 0..20 {
+            engine.hold();
+            wait_until("the program starts", || !started(&log).is_empty());
+            engine.release();
+        }
+        thread::sleep(Duration::from_millis(50));
+        let [process] = &started(&log)[..] else { panic!("{:?}", started(&log)) };
+        assert!(Command::new("kill").arg(process).status().expect("kill runs").success());
+    }
+
+    #[test]
     fn a_missing_program_is_no_fault() {
-        Awake::new(Some(("/nowhere/caffeinate".into(), Vec::new()))).hold(Instant::now());
-        Awake::new(None).hold(Instant::now());
+        for command in [None, Some(vec!["/nowhere/caffeinate".to_owned()])] {
+            Awake::new(Keeper::new(command, Duration::ZERO)).hold();
+        }
     }
 }

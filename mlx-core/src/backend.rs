@@ -1,9 +1,16 @@
-//! What the device does well: the choices that differ between a GPU and a CPU, as one value. Invariant: the only file that asks which
-//! kind of device there is.
+//! The device that models run on, and what it does well: the choices that differ between a GPU and a CPU, as one value. Invariant: the
+//! only file that asks which kind of device there is.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use mlx_rs::{Device, DeviceType};
+use serde::de::value::{Error as ValueError, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::macos;
 use crate::mlx_sys;
 use crate::stream_errors::report_to_waits_only;
 
@@ -82,8 +89,9 @@ impl Backend {
     /// What suits an NVIDIA GPU.
     pub const CUDA: Self = Self { fused_narrow_rope: false, broadcast_stacks: false, ..Self::GPU };
 
-    /// What suits the default device. The first call also starts MLX's scheduler.
+    /// What suits the default device. The first call chooses the device and starts MLX's scheduler.
     pub fn detect() -> Result<Self> {
+        chosen()?;
         report_to_waits_only()?;
         if !is_gpu()? {
             return Ok(Self::CPU);
@@ -92,7 +100,100 @@ impl Backend {
     }
 }
 
-/// What the default device is called in messages and reports.
+/// A kind of device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// The processor.
+    Cpu,
+    /// A GPU.
+    Gpu,
+}
+
+impl FromStr for DeviceKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::deserialize(StrDeserializer::<ValueError>::new(text))
+            .map_err(|_| "it must be cpu or gpu".to_owned())
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
+    }
+}
+
+/// The variable that chooses the device of processes without `--device`.
+pub const DEVICE: &str = "MLX_DEVICE";
+
+/// The device of this process, once it is chosen, and whether somebody asked for it.
+static CHOSEN: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
+
+/// Makes a device that of this process. Call it before anything computes: arrays and streams belong to the device that was the default
+/// when they were made.
+///
+/// # Errors
+/// There is no such device, or this process has computed on the other one.
+pub fn use_device(kind: DeviceKind) -> Result<()> {
+    let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    match *chosen {
+        Some((before, _)) if before != kind => Err(Error::option(
+            "device",
+            format!("is {kind}, but this process computes on the {before} already"),
+        )),
+        _ => {
+            set_default(kind).map_err(|why| Error::option("device", why))?;
+            *chosen = Some((kind, true));
+            Ok(())
+        }
+    }
+}
+
+/// Whether a flag or the variable names the device; otherwise it is the GPU if there is one.
+pub fn device_is_asked_for() -> Result<bool> {
+    Ok(chosen()?.1)
+}
+
+/// The device of this process. The first call chooses it, unless [`use_device`] did.
+fn chosen() -> Result<(DeviceKind, bool)> {
+    let mut chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = *chosen {
+        return Ok(known);
+    }
+    let now = match std::env::var_os(DEVICE) {
+        None => (default_kind()?, false),
+        Some(text) => {
+            let wrong = |why| Error::environment(DEVICE, why);
+            let text = text.to_string_lossy();
+            let kind = text.parse().map_err(|why| wrong(format!("is {text:?}; {why}")))?;
+            set_default(kind).map_err(wrong)?;
+            (kind, true)
+        }
+    };
+    Ok(*chosen.insert(now))
+}
+
+/// Makes a device MLX's default, or says why it cannot be.
+fn set_default(kind: DeviceKind) -> Result<(), String> {
+    let device = match kind {
+        DeviceKind::Cpu => Device::cpu(),
+        DeviceKind::Gpu if mlx_sys::has_gpu() => Device::gpu(),
+        DeviceKind::Gpu => return Err("is gpu, but MLX finds no GPU here; use cpu".to_owned()),
+    };
+    Device::set_default(&device);
+    Ok(())
+}
+
+fn default_kind() -> Result<DeviceKind> {
+    Ok(match Device::try_default()?.get_type()? {
+        DeviceType::Gpu => DeviceKind::Gpu,
+        DeviceType::Cpu => DeviceKind::Cpu,
+    })
+}
+
+/// The default device in messages and reports: `cpu` or `gpu`.
 pub fn device_name() -> Result<&'static str> {
     Ok(if is_gpu()? { "gpu" } else { "cpu" })
 }
@@ -119,12 +220,18 @@ pub(crate) fn gpu_memory() -> Result<Option<GpuMemory>> {
 /// The bytes that arrays may take unless options say otherwise: what the system recommends for a Mac's GPU, and MLX's own limit
 /// elsewhere.
 pub fn default_memory_budget() -> Result<u64> {
+    let memory = gpu_memory()?;
     let limit = mlx_rs::memory::memory_limit()? as u64;
-    Ok(match gpu_memory()? {
+    Ok(match memory {
         Some(memory) => memory.recommended.min(limit),
         None if is_gpu()? => limit / 3 * 2,
-        None => limit,
+        None => processor_budget(limit, macos::memory()),
     })
+}
+
+/// The budget on a CPU. MLX's limit there is four fifths of all memory, but on a Mac it is the GPU's, which is almost all of it.
+fn processor_budget(limit: u64, memory: Option<u64>) -> u64 {
+    memory.map_or(limit, |memory| limit.min(memory / 5 * 4))
 }
 
 /// Whether the GPU is NVIDIA's, whose architectures are called `sm_90` and the like.
@@ -133,5 +240,40 @@ fn is_cuda() -> Result<bool> {
 }
 
 fn is_gpu() -> Result<bool> {
-    Ok(matches!(Device::try_default()?.get_type()?, DeviceType::Gpu))
+    chosen()?;
+    Ok(default_kind()? == DeviceKind::Gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_or_refused() {
+        for kind in [DeviceKind::Cpu, DeviceKind::Gpu] {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert_eq!("cuda".parse::<DeviceKind>(), Err("it must be cpu or gpu".to_owned()));
+    }
+
+    #[test]
+    fn a_process_stays_on_its_device() {
+        let _turn = crate::device_lock::device();
+        let name = device_name().expect("a device");
+        let (own, other) = match name {
+            "gpu" => (DeviceKind::Gpu, DeviceKind::Cpu),
+            _ => (DeviceKind::Cpu, DeviceKind::Gpu),
+        };
+        use_device(own).expect("it is chosen already");
+        let refused = use_device(other).expect_err("arrays may be on the first").to_string();
+        assert_eq!(refused, format!("device: is {other}, but this process computes on the {own} already"));
+        assert_eq!(device_name().expect("a device"), name);
+    }
+
+    #[test]
+    fn the_system_keeps_a_fifth_of_the_memory() {
+        assert_eq!(processor_budget(70, Some(75)), 60);
+        assert_eq!(processor_budget(50, Some(75)), 50);
+        assert_eq!(processor_budget(70, None), 70);
+    }
 }

@@ -2,8 +2,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks the device until the guard is dropped.
+use crate::backend::Backend;
+
+/// Locks the device, which MLX_DEVICE may choose, until the guard is dropped.
 pub(crate) fn device() -> MutexGuard<'static, ()> {
     static DEVICE: Mutex<()> = Mutex::new(());
+    Backend::detect().expect("a device");
     DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -40,6 +40,7 @@ pub mod engine;
 mod error;
 mod folder;
 mod freed;
+mod hangup;
 pub mod hub;
 mod human_bytes;
 mod image;
@@ -69,4 +70,5 @@ pub use sampling::SamplingOptions;
 
 // For the front ends.
 pub use atomic_write::{keep_names, write_atomically};
+pub use hangup::ignores_hangup;
 pub use human_bytes::size;

@@ -20,6 +20,8 @@ use crate::{array, backend};
 pub struct Machine {
     /// `cpu` or `gpu`.
     pub device: &'static str,
+    /// Whether `--device` or MLX_DEVICE names the device.
+    pub device_is_asked_for: bool,
     /// The generation of a GPU, as `applegpu_g13s`, where it says so.
     pub architecture: Option<String>,
     /// The version of MLX.
@@ -85,6 +87,7 @@ impl Machine {
     pub fn look() -> Result<Self> {
         Ok(Self {
             device: backend::device_name()?,
+            device_is_asked_for: backend::device_is_asked_for()?,
             architecture: mlx_sys::device_text(c"architecture")?,
             mlx_version: mlx_version()?,
             blas: Blas::find(),
@@ -105,7 +108,7 @@ fn memory() -> Option<u64> {
     if let Ok(Some(shared)) = backend::gpu_memory() {
         return Some(shared.total);
     }
-    kilobytes("/proc/meminfo", "MemTotal:")
+    macos::memory().or_else(|| kilobytes("/proc/meminfo", "MemTotal:"))
 }
 
 /// The bytes behind a name in a file of sizes in kB.

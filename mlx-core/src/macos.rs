@@ -1,7 +1,13 @@
-//! What macOS alone says of this process and its memory. Invariant: beside mlx_sys.rs the only file of the project that holds unsafe code.
+//! What only macOS reports of this process and its memory. Invariant: it holds unsafe code, as mlx_sys.rs and hangup.rs do.
 
 #[cfg(target_os = "macos")]
-pub(crate) use self::calls::{footprint, pressure_level};
+pub(crate) use self::calls::{footprint, memory, pressure_level};
+
+/// The bytes of memory of this machine; `None` on other systems.
+#[cfg(not(target_os = "macos"))]
+pub(crate) fn memory() -> Option<u64> {
+    None
+}
 
 /// The bytes of this process as the system counts them; `None` on other systems.
 #[cfg(not(target_os = "macos"))]
@@ -18,6 +24,7 @@ pub(crate) fn pressure_level() -> Option<i32> {
 #[cfg(target_os = "macos")]
 #[expect(unsafe_code, reason = "libc has no safe interface")]
 mod calls {
+    use std::ffi::CStr;
     use std::mem;
     use std::ptr;
 
@@ -31,14 +38,30 @@ mod calls {
         (status == 0).then_some(usage.ri_phys_footprint)
     }
 
+    /// `hw.memsize`
+    pub(crate) fn memory() -> Option<u64> {
+        let mut bytes = 0_u64;
+        // SAFETY: macOS stores a number of 64 bits under this name.
+        unsafe { read(c"hw.memsize", &mut bytes) }.then_some(bytes)
+    }
+
     /// `kern.memorystatus_vm_pressure_level`
     pub(crate) fn pressure_level() -> Option<i32> {
         let mut level = 0_i32;
-        let mut size = mem::size_of_val(&level);
-        let name = c"kern.memorystatus_vm_pressure_level".as_ptr();
+        // SAFETY: macOS stores a number of 32 bits under this name.
+        unsafe { read(c"kern.memorystatus_vm_pressure_level", &mut level) }.then_some(level)
+    }
+
+    /// Reads a value of the system; returns whether it has one.
+    ///
+    /// # Safety
+    /// Any bytes that the system stores under the name must be a value of this type.
+    unsafe fn read<T>(name: &CStr, value: &mut T) -> bool {
+        let mut size = mem::size_of::<T>();
         // SAFETY: the name ends with a zero, and the place is ours and of the size that is given.
-        let status =
-            unsafe { libc::sysctlbyname(name, (&raw mut level).cast(), &raw mut size, ptr::null_mut(), 0) };
-        (status == 0).then_some(level)
+        let status = unsafe {
+            libc::sysctlbyname(name.as_ptr(), ptr::from_mut(value).cast(), &raw mut size, ptr::null_mut(), 0)
+        };
+        status == 0 && size == mem::size_of::<T>()
     }
 }

@@ -1,6 +1,6 @@
 //! The calls into MLX that mlx-rs 0.33 has no safe form of: its functions for packed weights always say "affine", and its writes into
-//! a part of an array reshape what they write, twice; arrays it only fills by copies; graphs it cannot show. Invariant: with its folder and
-//! macos.rs the only place of the project that holds unsafe code.
+//! a part of an array reshape what they write, twice; arrays it only fills by copies; graphs it cannot show. Invariant: with its folder,
+//! macos.rs and hangup.rs the only place of the project that holds unsafe code.
 #![expect(unsafe_code, reason = "mlx-sys has no safe interface")]
 
 mod filled;
@@ -9,12 +9,12 @@ use std::ffi::CStr;
 use std::sync::Once;
 
 use ::mlx_sys::{
-    mlx_array, mlx_array_new, mlx_dequantize, mlx_device_free, mlx_device_info, mlx_device_info_free,
-    mlx_device_info_get, mlx_device_info_get_size, mlx_device_info_get_string, mlx_device_info_new,
-    mlx_device_new, mlx_gather_qmm, mlx_get_default_device, mlx_optional_dtype, mlx_optional_int,
-    mlx_quantize, mlx_quantized_matmul, mlx_slice_update, mlx_slice_update_add, mlx_stream, mlx_string_data,
-    mlx_string_free, mlx_string_new, mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new,
-    mlx_vector_array_size, mlx_version,
+    mlx_array, mlx_array_new, mlx_dequantize, mlx_device_count, mlx_device_free, mlx_device_info,
+    mlx_device_info_free, mlx_device_info_get, mlx_device_info_get_size, mlx_device_info_get_string,
+    mlx_device_info_new, mlx_device_new, mlx_device_type__MLX_GPU, mlx_gather_qmm, mlx_get_default_device,
+    mlx_optional_dtype, mlx_optional_int, mlx_quantize, mlx_quantized_matmul, mlx_slice_update,
+    mlx_slice_update_add, mlx_stream, mlx_string_data, mlx_string_free, mlx_string_new,
+    mlx_vector_array_free, mlx_vector_array_get, mlx_vector_array_new, mlx_vector_array_size, mlx_version,
 };
 use mlx_rs::{Array, Dtype, Stream};
 
@@ -67,6 +67,14 @@ pub(crate) fn version() -> Result<String> {
     // SAFETY: the text has no other owner and is not used after this.
     unsafe { mlx_string_free(text) };
     found.ok_or_else(|| Error::Mlx("it does not say its version".to_owned()))
+}
+
+/// Whether MLX finds a GPU that it can use.
+pub(crate) fn has_gpu() -> bool {
+    let mut count = 0;
+    // SAFETY: the place is ours. Without a GPU the count is 0, not an error, so no handler of errors is needed.
+    let status = unsafe { mlx_device_count(&raw mut count, mlx_device_type__MLX_GPU) };
+    status == 0 && count > 0
 }
 
 /// A number that the default device says of itself under a key; `None` if it has no such number.

@@ -7,6 +7,7 @@ use mlx_core::engine::{EngineOptions, Pipeline, Speculate};
 use mlx_core::weights::FloatPolicy;
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceArgs;
 use crate::human_units::ByteSize;
 use crate::workers::WorkersArgs;
 
@@ -14,6 +15,10 @@ use crate::workers::WorkersArgs;
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineArgs {
+    /// The device, for the whole process.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub device: DeviceArgs,
     /// How results are computed.
     #[command(flatten)]
     #[serde(flatten)]
@@ -119,7 +124,8 @@ impl EngineArgs {
         self
     }
 
-    /// Puts what was given into the options of an engine, but for workers, which are [read](WorkersArgs::read).
+    /// Puts what was given into the options of an engine, but for the device, which a process [chooses](DeviceArgs::choose), and workers,
+    /// which are [read](WorkersArgs::read).
     pub fn apply(&self, options: &mut EngineOptions) {
         self.exact.apply(options);
         self.speculate.apply(options);
@@ -180,12 +186,15 @@ impl QueueArgs {
 
 #[cfg(test)]
 mod tests {
+    use mlx_core::backend::DeviceKind;
+
     use super::*;
 
     #[test]
     fn a_file_has_the_names_of_the_flags_and_no_others() {
-        let text = "exact = true\nspeculate = 'lookup'\nmemory-budget = '8GB'\nctx-size = 512\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
+        let text = "device = 'cpu'\nexact = true\nspeculate = 'lookup'\nmemory-budget = '8GB'\nctx-size = 512\ndtype = 'bf16'\nkeep-quantized = true\nmax-running = 4\nmax-waiting = 5\ntool-format = 'hermes'";
         let args: EngineArgs = toml::from_str(text).expect("every flag");
+        assert_eq!(args.device.device, Some(DeviceKind::Cpu));
         let mut options = EngineOptions::default();
         args.apply(&mut options);
         let expected = EngineOptions {

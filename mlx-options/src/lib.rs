@@ -3,6 +3,7 @@
 
 mod cache;
 mod describe;
+mod device;
 mod engine;
 mod human_units;
 mod log_filter;
@@ -11,6 +12,7 @@ mod workers;
 
 pub use cache::{CacheArgs, KvCacheArgs, PrefixCacheArgs};
 pub use describe::describe;
+pub use device::DeviceArgs;
 pub use engine::{EngineArgs, ExactArgs, LoadArgs, QueueArgs, SpeculateArgs};
 pub use human_units::{ByteSize, Seconds, rough_size};
 pub use log_filter::log_filter;

@@ -51,7 +51,7 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use mlx_core::text::GUARDED_THREAD;
-use mlx_options::log_filter;
+use mlx_options::{describe, log_filter};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
@@ -91,6 +91,7 @@ pub fn run(config: Config, args: &ServeArgs) -> Result<Option<String>, StartErro
         return Ok(Some(config.to_toml()));
     }
     start_log(args.log)?;
+    config.engine.device.choose().map_err(|error| StartError(describe(&error)))?;
     config.check_prompt_cache()?;
     let state = AppState::new(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -1,13 +1,13 @@
 //! The signals that end the server: the first drains, the second aborts.
 
-use std::process::{Command, Stdio};
-
+use mlx_core::ignores_hangup;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::StartError;
 use crate::state::Shutdown;
 
-/// Watches for SIGTERM, SIGINT, and SIGHUP of a terminal that closes.
+/// Watches for SIGTERM, SIGINT, and SIGHUP of a terminal that closes. A program that was started to outlive its terminal, as by nohup,
+/// ignores SIGHUP from the start, and continues to.
 pub(crate) fn watch(shutdown: &Shutdown) -> Result<(), StartError> {
     let listen = |kind| signal(kind).map_err(|error| StartError::about("signals", error));
     let mut terminate = listen(SignalKind::terminate())?;
@@ -32,14 +32,4 @@ async fn receive(signal: Option<&mut Signal>) {
         Some(signal) => drop(signal.recv().await),
         None => std::future::pending().await,
     }
-}
-
-/// Whether the program was started to outlive its terminal, as by nohup: then SIGHUP was ignored from the start, and stays so.
-fn ignores_hangup() -> bool {
-    let id = std::process::id().to_string();
-    let output = Command::new("ps").args(["-o", "ignored=", "-p", &id]).stderr(Stdio::null()).output();
-    let mask = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    let mask = mask.and_then(|mask| u128::from_str_radix(mask.trim(), 16).ok());
-    // SIGHUP is signal 1, the lowest bit.
-    mask.is_some_and(|mask| mask & 1 == 1)
 }

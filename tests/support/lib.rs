@@ -9,6 +9,7 @@ pub mod proxy;
 pub mod schemas;
 pub mod scripted;
 pub mod server;
+pub mod skipped;
 pub mod successors;
 pub mod tensors;
 pub mod validator;
@@ -18,9 +19,9 @@ pub mod workers;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mlx_core::backend::Backend;
+use mlx_core::backend::{Backend, device_name};
 use mlx_core::engine::{
-    Engine, EngineOptions, Event, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
+    Engine, EngineOptions, Event, Exactness, Finished, Generation, PromptToken, RequestOptions, TokenOutput,
 };
 use mlx_core::sampling::SamplingOptions;
 use mlx_core::text::Tokenizer;
@@ -97,6 +98,30 @@ pub fn copied(folder: &Path) -> tempfile::TempDir {
 /// When the checkpoint does not load.
 pub fn engine(name: &str) -> Engine {
     Engine::start(&model_folder(name), &EngineOptions::default(), |_, _| {}).expect("the fixture loads")
+}
+
+/// How far exact results of a model can be repeated on the device of this process. Bits are promised on Linux, where they were proven; another
+/// device is held to what it reports.
+///
+/// # Panics
+/// When the checkpoint does not load, or a CPU on Linux keeps no bits.
+pub fn exact_level(folder: &Path) -> Exactness {
+    let options = EngineOptions { exact: true, ..EngineOptions::single() };
+    let engine = Engine::start(folder, &options, |_, _| {}).expect("the fixture loads");
+    keeps_bits(&engine);
+    engine.exactness()
+}
+
+/// Whether exact results of this engine, whose requests are exact by default, have the same bits every time. Checks of bits are skipped where
+/// the device reports less.
+///
+/// # Panics
+/// When a CPU on Linux keeps no bits.
+pub fn keeps_bits(engine: &Engine) -> bool {
+    let keeps = engine.exactness() == Exactness::Bit;
+    let is_promised = std::env::consts::OS == "linux" && device_name().expect("a device") == "cpu";
+    assert!(keeps || !is_promised, "{}: no width keeps a row's bits", engine.spec().family);
+    skipped::possible(keeps, "a device that keeps a row's bits")
 }
 
 /// Options of a greedy request for `tokens` tokens that ignores end tokens.

@@ -7,9 +7,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use mlx_core::backend::DEVICE;
 use serde_json::Value;
 use ureq::Agent;
 
+use crate::skipped::needed;
 use crate::{model_copy, model_folder};
 
 /// A running server; it ends with the test.
@@ -79,8 +81,11 @@ impl Server {
     pub fn start_on(program: &[&str], folder: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program[0]);
         command.args(&program[1..]);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MLX_")) {
-            command.env_remove(name);
+        // Settings of the user do not count, but the device of the tests is that of the server.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("MLX_") && name != DEVICE {
+                command.env_remove(name);
+            }
         }
         let mut child = command
             .args(["--port", "0", "-m", &format!("tiny={}", folder.display())])
@@ -114,11 +119,13 @@ impl Server {
         &self.address
     }
 
-    /// The most memory that the program has had at once, in bytes, where the system says it (Linux).
+    /// The most memory that the program has had at once, in bytes. Checks of it are skipped without /proc.
     pub fn peak_memory(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        Some(peak.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok();
+        let status = needed(status, "/proc/PID/status")?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        needed(kilobytes, "VmHWM in /proc/PID/status").map(|kilobytes| kilobytes * 1024)
     }
 
     /// Sends a GET request.

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use crate::skipped::needed;
+
 /// A running `mlx worker`. It ends with this value.
 pub struct WorkerProcess {
     child: Child,
@@ -43,10 +45,12 @@ impl WorkerProcess {
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill runs").success());
     }
 
-    /// The bytes that it has read from files so far, where the system says.
+    /// The bytes that it has read from files so far. Checks of them are skipped without /proc.
     pub fn bytes_read(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+        let text = std::fs::read_to_string(format!("/proc/{}/io", self.child.id())).ok();
+        let text = needed(text, "/proc/PID/io")?;
+        let bytes = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+        needed(bytes.and_then(|bytes| bytes.parse().ok()), "rchar in /proc/PID/io")
     }
 }
 

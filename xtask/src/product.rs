@@ -1,6 +1,6 @@
 //! The product's own commands, after the native libraries have been built.
 
-use std::{os::unix::process::CommandExt, process::Command};
+use std::{collections::BTreeMap, fs, os::unix::process::CommandExt, process::Command};
 
 use anyhow::{Context, Result, ensure};
 
@@ -15,8 +15,8 @@ pub(crate) fn chat(arguments: &[String]) -> Result<()> {
     replace(command)
 }
 
-/// Runs the tests of this tool, then those of the product, so that the product's results come last. Arguments are for
-/// the product, whose tests then run alone.
+/// Runs the tests of this tool, then those of the product, and says which checks this machine could not make. Arguments are for the product,
+/// whose tests then run alone.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     setup::run()?;
     if arguments.is_empty() {
@@ -24,9 +24,27 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
         own.args(["test", "--quiet", "--profile", "xtask", "--package", "xtask"]);
         ensure!(own.status()?.success(), "the tests of xtask fail");
     }
+    let list = workspace::root()?.join("target/skipped-checks");
+    fs::write(&list, "")?;
     let mut command = cargo_at_root()?;
-    command.arg("test").args(arguments);
-    replace(command)
+    command.arg("test").args(arguments).env(SKIPPED, &list);
+    let status = command.status().context("cargo does not start")?;
+    print!("{}", summary(&fs::read_to_string(&list)?));
+    ensure!(status.success(), "the tests fail");
+    Ok(())
+}
+
+/// The variable with the file in which tests list the checks that they skip.
+const SKIPPED: &str = "MLX_SKIPPED_CHECKS";
+
+/// The number of skipped checks, and how many lack each thing that they need.
+fn summary(list: &str) -> String {
+    let mut needs = BTreeMap::<&str, usize>::new();
+    for (_, need) in list.lines().filter_map(|line| line.split_once(": needs ")) {
+        *needs.entry(need).or_default() += 1;
+    }
+    let lines: String = needs.iter().map(|(need, count)| format!("  {count} need {need}\n")).collect();
+    format!("\nchecks that were skipped: {}\n{lines}", needs.values().sum::<usize>())
 }
 
 fn cargo_at_root() -> Result<Command> {
@@ -38,4 +56,17 @@ fn cargo_at_root() -> Result<Command> {
 /// Replaces this process by the other program, which gets the terminal, the signals and the exit code.
 fn replace(mut command: Command) -> Result<()> {
     Err(command.exec()).context("cargo does not start")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_checks_are_counted_by_what_they_need() {
+        let list =
+            "skipped: a: needs /proc/PID/io\nskipped: b::c: needs /proc/PID/io\nskipped: d: needs a GPU\n";
+        assert_eq!(summary(list), "\nchecks that were skipped: 3\n  2 need /proc/PID/io\n  1 need a GPU\n");
+        assert_eq!(summary(""), "\nchecks that were skipped: 0\n");
+    }
 }

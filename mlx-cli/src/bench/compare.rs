@@ -8,7 +8,9 @@ use std::time::Instant;
 use clap::Args;
 use mlx_core::Error;
 use mlx_core::engine::Speculate;
-use mlx_options::{ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs};
+use mlx_options::{
+    DeviceArgs, ExactArgs, KvCacheArgs, LoadArgs, PrefixCacheArgs, SpeculateArgs, WorkersArgs,
+};
 use serde_json::{Value, json};
 
 use super::measure::{Spread, prompt};
@@ -82,7 +84,8 @@ fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
     }
     let file = |given: &Option<PathBuf>| given.clone().map(OsString::from);
     // All fields are named, so that one that is added has to be passed on, too. What --verbose says is not shown.
-    let ModelArgs { name: _, verbose: _, adapter, exact, speculate, load, kv_cache, workers } = model;
+    let ModelArgs { name: _, verbose: _, adapter, device, exact, speculate, load, kv_cache, workers } = model;
+    let DeviceArgs { device } = *device;
     let ExactArgs { exact } = *exact;
     let SpeculateArgs { speculate, draft_model } = speculate;
     let LoadArgs { memory_budget, ctx_size, dtype, pipeline, keep_quantized } = *load;
@@ -90,6 +93,7 @@ fn flags(model: &ModelArgs) -> Vec<(&'static str, OsString)> {
     let WorkersArgs { hostfile, parallel, worker_key_file, worker_timeout } = workers;
     let all = [
         ("--adapter", file(adapter)),
+        ("--device", text(device)),
         ("--exact", text(exact)),
         ("--speculate", text(Some(speculate.unwrap_or(Speculate::Off)))),
         ("--draft-model", file(draft_model)),

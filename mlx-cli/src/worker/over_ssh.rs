@@ -92,9 +92,7 @@ fn command(args: &WorkerArgs, model: &str, host: &Host, key_file: &str) -> Vec<S
     let start = [&args.remote_mlx, "worker", "-m", model, "--host", &ip, "--port", &port];
     words.extend(start.map(str::to_owned));
     words.extend(["--worker-key-file".to_owned(), key_file.to_owned()]);
-    if let Some(budget) = args.budget.flag() {
-        words.extend(["--memory-budget".to_owned(), budget.0.to_string()]);
-    }
+    words.extend(args.machine.flags.iter().cloned());
     words
 }
 

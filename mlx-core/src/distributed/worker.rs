@@ -96,7 +96,8 @@ impl Worker {
         backend: Option<Backend>,
     ) -> Result<Self> {
         expect_folder(folder)?;
-        let backend = backend.map_or_else(Backend::detect, Ok)?;
+        let detected = Backend::detect()?;
+        let backend = backend.unwrap_or(detected);
         let budget = memory_budget.map_or_else(default_memory_budget, Ok)?;
         array::limit_freed_memory(freed(budget))?;
         let wired = Wired::hold(budget - freed(budget));

@@ -146,6 +146,7 @@ impl EngineLoop {
         if !self.sequences.is_empty() {
             return messages.try_recv();
         }
+        self.awake.release();
         while self.prefixes.save_next(false) {
             match messages.recv_timeout(SHORT_WAIT) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -158,7 +159,7 @@ impl EngineLoop {
 
     /// One step. Nothing is pending on the device when it begins and when it ends but what ran ahead.
     fn step(&mut self) {
-        self.awake.hold(Instant::now());
+        self.awake.hold();
         self.relieve();
         self.end_cancelled();
         self.prefixes.receive(&mut self.sequences, &self.device, None);

@@ -119,7 +119,9 @@ impl EngineOptions {
 
     /// What models are computed with.
     pub(super) fn backend(&self) -> Result<Backend> {
-        let backend = self.backend.map_or_else(Backend::detect, Ok)?;
+        // Asked for in any case: it chooses the device.
+        let detected = Backend::detect()?;
+        let backend = self.backend.unwrap_or(detected);
         Ok(Backend { runs_ahead: backend.runs_ahead && self.pipeline == Pipeline::Auto, ..backend })
     }
 }

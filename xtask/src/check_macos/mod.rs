@@ -1,4 +1,4 @@
-//! `cargo xtask check-macos`: what can be said of macOS on Linux. The whole workspace is type-checked, and mlx-c is compiled and linked with
+//! `cargo xtask check-macos`: a check for macOS on Linux. The whole workspace is type-checked, and mlx-c is compiled and linked with
 //! MLX's package for Macs by the code that does so on a Mac; what comes out is read.
 
 mod library;
@@ -14,11 +14,11 @@ use crate::{python, setup, workspace};
 
 const TARGET: &str = "aarch64-apple-darwin";
 
-/// Checks all packages with the bindings of this machine's set-up, which have the same functions. With `may_skip`, a machine without Rust's
-/// library for macOS skips it and says so.
+/// Checks all packages with the bindings of this machine's set-up, which have the same functions. A Mac skips it, and so does a machine without
+/// Rust's library for macOS if it may; both say so.
 pub(crate) fn run(may_skip: bool) -> Result<()> {
-    if may_skip && !is_installed() {
-        println!("skipped the check for macOS: `rustup target add {TARGET}` would make it run");
+    if let Some(why) = skipped(&setup::host()?, may_skip, is_installed) {
+        println!("skipped the check for macOS: {why}");
         return Ok(());
     }
     setup::run()?;
@@ -42,6 +42,17 @@ pub(crate) fn run(may_skip: bool) -> Result<()> {
     Ok(())
 }
 
+/// Why there is nothing to check on this host, if so. A Mac compiles for itself, with Apple's SDK, in all other steps of the gate.
+fn skipped(host: &str, may_skip: bool, is_installed: impl FnOnce() -> bool) -> Option<String> {
+    if host == TARGET {
+        Some("this is a Mac, which builds and tests everything for itself".to_owned())
+    } else if may_skip && !is_installed() {
+        Some(format!("`rustup target add {TARGET}` would make it run"))
+    } else {
+        None
+    }
+}
+
 fn is_installed() -> bool {
     let installed = output(Command::new("rustup").args(["target", "list", "--installed"]), "");
     installed.is_ok_and(|targets| targets.lines().any(|it| it == TARGET))
@@ -54,4 +65,23 @@ fn config_text(root: &Path) -> Result<String> {
     let bindings = text.lines().find(|line| line.starts_with("rustc-env"));
     let bindings = bindings.with_context(|| format!("{} names no bindings", path.display()))?;
     Ok(format!("[target.{TARGET}.mlx]\nrustc-link-lib = []\n{bindings}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_has_nothing_to_check_for_itself() {
+        let linux = "x86_64-unknown-linux-gnu";
+        for (host, may_skip, is_installed, skips) in [
+            (TARGET, true, true, true),
+            (TARGET, false, true, true),
+            (linux, true, true, false),
+            (linux, true, false, true),
+            (linux, false, false, false),
+        ] {
+            assert_eq!(skipped(host, may_skip, || is_installed).is_some(), skips, "{host}, {may_skip}");
+        }
+    }
 }

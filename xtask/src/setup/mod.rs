@@ -42,6 +42,11 @@ pub(crate) fn leave_to_mlx_sys() -> Result<()> {
     from_source::run()
 }
 
+/// The target triple of this machine.
+pub(crate) fn host() -> Result<String> {
+    registry::host()
+}
+
 /// Where the native libraries are, and for what.
 pub(crate) struct Native {
     pub(crate) host: String,

@@ -1,0 +1,55 @@
+//! The flags of a worker that depend on its machine, and where they come from: a variable is for this machine, a flag is for all workers that
+//! are started.
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use mlx_options::{ByteSize, DeviceArgs};
+
+/// What was given.
+#[derive(Debug, Clone)]
+pub(super) struct MachineArgs {
+    /// By the flag, or else by the variable.
+    pub(super) memory_budget: Option<ByteSize>,
+    /// By the flag, or else by the variable.
+    pub(super) device: DeviceArgs,
+    /// The flags that were given, as words of a command line.
+    pub(super) flags: Vec<String>,
+}
+
+#[derive(Args)]
+struct Given {
+    /// Memory for weights and caches, as in 8GB; with --hostfile that of each worker, and only as a flag [default: a share of the
+    /// machine's memory]
+    #[arg(long, value_name = "SIZE", env = "MLX_MEMORY_BUDGET")]
+    memory_budget: Option<ByteSize>,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+impl FromArgMatches for MachineArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let Given { memory_budget, device } = Given::from_arg_matches(matches)?;
+        let is_flag = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let budget = memory_budget.filter(|_| is_flag("memory_budget"));
+        let kind = device.device.filter(|_| is_flag("device"));
+        let budget = budget.map(|size| ["--memory-budget".to_owned(), size.0.to_string()]);
+        let kind = kind.map(|kind| ["--device".to_owned(), kind.to_string()]);
+        Ok(Self { memory_budget, device, flags: budget.into_iter().chain(kind).flatten().collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for MachineArgs {
+    fn augment_args(command: Command) -> Command {
+        Given::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Given::augment_args_for_update(command)
+    }
+}

@@ -1,0 +1,31 @@
+//! Checks that cannot be made on this machine. Each is shown and counted, so that a run does not pass for more than it was.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// The variable with the file that `cargo xtask test` counts skipped checks in.
+const LIST: &str = "MLX_SKIPPED_CHECKS";
+
+/// The value that a check needs. Without it the check is skipped.
+pub fn needed<T>(value: Option<T>, needs: &str) -> Option<T> {
+    if value.is_none() {
+        skip(needs);
+    }
+    value
+}
+
+/// Whether a check can be made. Otherwise it is skipped.
+pub fn possible(is_possible: bool, needs: &str) -> bool {
+    needed(is_possible.then_some(()), needs).is_some()
+}
+
+/// Writes past the capture of tests that pass, which `eprintln!` does not.
+fn skip(needs: &str) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: needs {needs}\n", thread.name().unwrap_or("a test"));
+    std::io::stderr().write_all(line.as_bytes()).ok();
+    if let Some(path) = std::env::var_os(LIST) {
+        let list = OpenOptions::new().create(true).append(true).open(path);
+        list.and_then(|mut list| list.write_all(line.as_bytes())).ok();
+    }
+}
