@@ -116,7 +116,7 @@ fn a_machine_that_ssh_does_not_reach_is_named_and_commands_can_be_printed() {
 }
 
 #[test]
-fn printed_commands_have_whole_paths_and_the_budget_of_the_flag_alone() {
+fn printed_commands_have_whole_paths_and_only_what_flags_set() {
     let folder = model_copy("llama-f32");
     let print = |more: &[&str]| {
         let mut command = over_ssh(folder.path(), &[("one", 7)], &[more, &["--print-commands"]].concat());
@@ -132,7 +132,9 @@ fn printed_commands_have_whole_paths_and_the_budget_of_the_flag_alone() {
     );
     assert!(!text.contains("--memory-budget"), "{text}");
     let (text, _) = print(&["--memory-budget", "1GB"]);
-    assert!(text.contains("--memory-budget 1000000000\n"), "{text}");
+    assert!(text.contains("--memory-budget 1000000000\n") && !text.contains("--device"), "{text}");
+    let (text, _) = print(&["--device", "cpu"]);
+    assert!(text.contains("--device cpu\n") && !text.contains("--memory-budget"), "{text}");
     let (text, error) = print(&["--worker-key-file", "-"]);
     assert!(text.is_empty() && error.contains("--worker-key-file is -"), "{error}");
 }

@@ -78,12 +78,13 @@ pub fn model_copy(name: &str) -> tempfile::TempDir {
     copied(&model_folder(name))
 }
 
-/// A copy of the files of a folder.
+/// A copy of the files of a folder, by the path that programs find it under: a Mac's folder for temporary files lies behind a link.
 ///
 /// # Panics
 /// When they cannot be copied.
 pub fn copied(folder: &Path) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().expect("a temporary folder");
+    let whole = std::env::temp_dir().canonicalize().expect("the system has one");
+    let copy = tempfile::tempdir_in(whole).expect("a temporary folder");
     for entry in std::fs::read_dir(folder).expect("the fixture is in the repository") {
         let path = entry.expect("the folder can be listed").path();
         let name = path.file_name().expect("a file has a name");
