@@ -128,7 +128,7 @@ impl fmt::Display for DeviceKind {
 /// The variable that chooses the device of processes without `--device`.
 pub const DEVICE: &str = "MLX_DEVICE";
 
-/// The device of this process, once it is chosen, and whether somebody asked for it.
+/// The device of this process, once it is chosen, and whether a flag or the variable names it.
 static CHOSEN: Mutex<Option<(DeviceKind, bool)>> = Mutex::new(None);
 
 /// Makes a device that of this process. Call it before anything computes: arrays and streams belong to the device that was the default
