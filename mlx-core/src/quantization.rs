@@ -54,6 +54,13 @@ impl QuantizationConfig {
         Ok(config)
     }
 
+    /// Puts `prefix` before the names of modules that satisfy `lacks`.
+    pub(crate) fn add_prefix(&mut self, prefix: &str, lacks: impl Fn(&str) -> bool) {
+        let full = |name: String| if lacks(&name) { format!("{prefix}{name}") } else { name };
+        let modules = std::mem::take(&mut self.modules).into_iter();
+        self.modules = modules.map(|(name, scheme)| (full(name), scheme)).collect();
+    }
+
     /// Whether no module is quantized.
     pub fn is_empty(&self) -> bool {
         self.default.is_none() && self.modules.is_empty()

@@ -1,6 +1,7 @@
 //! Loads the weights of a model folder, one tensor at a time, in the type that the device will hold.
 
 mod adapted;
+mod base_names;
 pub(crate) mod checkpoint;
 mod cut;
 mod floats;
@@ -75,7 +76,11 @@ impl<'a> Weights<'a> {
         policy: WeightPolicy,
         progress: Progress<'a>,
     ) -> Result<Self> {
-        let checkpoint = Checkpoint::open(folder)?;
+        let (mut checkpoint, mut quantization) = (Checkpoint::open(folder)?, quantization);
+        if let Some((prefix, lacks)) = base_names::missing_prefix(checkpoint.entries()) {
+            checkpoint.add_prefix(prefix, &lacks);
+            quantization.add_prefix(prefix, &lacks);
+        }
         let tally = Tally::new(&checkpoint, policy.floats);
         let dtype = array::float_dtype(tally.dtype).unwrap_or(Dtype::Float32);
         let mut hash = Xxh3::new();
@@ -134,6 +139,11 @@ impl<'a> Weights<'a> {
     /// Whether the tensor `name` has not been taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.checkpoint.has(&self.in_files(name))
+    }
+
+    /// Returns true if the index names the tensor `name`, which may be in no shard.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.checkpoint.is_named(&self.in_files(name))
     }
 
     /// Whether a name in the files has this part.
@@ -214,6 +224,8 @@ impl<'a> Weights<'a> {
         if let Some(shared) = self.shared {
             shared.put(TOTALS, &self.tally);
         }
+        // What neither the index nor the architecture names is no part of the model.
+        self.checkpoint.skip_unnamed();
         let Some((name, entry)) = self.checkpoint.entries().iter().next() else {
             self.tally.log(self.policy);
             return Ok(self.tally);

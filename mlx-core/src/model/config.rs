@@ -86,6 +86,10 @@ impl DecoderConfig {
             self.head.tie_word_embeddings =
                 weights.are_equal("lm_head.weight", "model.embed_tokens.weight")?;
         }
+        let has_head = weights.has("lm_head.weight") || weights.is_named("lm_head.weight");
+        if !self.head.tie_word_embeddings && !has_head {
+            (self.head.is_missing, self.head.tie_word_embeddings) = (true, true);
+        }
         if self.head.tie_word_embeddings {
             for part in ["weight", "scales", "biases"] {
                 weights.skip(&format!("lm_head.{part}"));

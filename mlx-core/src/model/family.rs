@@ -120,9 +120,22 @@ pub fn read(fields: &Fields) -> Result<(String, DecoderConfig)> {
             fields.error("model_type", format_args!("{family:?} is not supported; supported are {known}"))
         );
     };
+    expect_causal(fields)?;
+    if let Some(text) = fields.section("text_config")? {
+        expect_causal(&text)?;
+    }
     let config = read(fields)?;
     check(fields, &config)?;
     Ok((family.to_owned(), config))
+}
+
+/// Refuses a model whose tokens see those after them: published models for vectors are made so from decoders.
+fn expect_causal(fields: &Fields) -> Result<()> {
+    if fields.is_false("is_causal") {
+        return Err(fields
+            .error("is_causal", "is false, which is not supported: every token would see the whole text"));
+    }
+    Ok(())
 }
 
 /// Relations between keys that no family may break.

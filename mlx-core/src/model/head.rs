@@ -12,6 +12,9 @@ use crate::error::Result;
 pub struct HeadConfig {
     /// Whether the head is the embedding.
     pub tie_word_embeddings: bool,
+    /// True if the files have no head, as those of many models that make vectors. The embedding replaces it, and no text is
+    /// generated.
+    pub is_missing: bool,
     /// Whether a head of its own has a bias.
     pub bias: bool,
     /// The factor of logits.
@@ -55,6 +58,7 @@ mod tests {
         let _turn = crate::device_lock::device();
         let head = HeadConfig {
             tie_word_embeddings: true,
+            is_missing: false,
             bias: false,
             scale: Some(LogitScale::Over(6.0)),
             softcap: None,

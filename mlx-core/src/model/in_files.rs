@@ -18,6 +18,8 @@ pub(crate) struct InFiles {
     pub(crate) checkpoint: Checkpoint,
     /// The tensors of the tower, by the names that mlx-vlm gives them; none if it has no tower that can be loaded here.
     pub(crate) tower: BTreeMap<String, Entry>,
+    /// The modules of the embedding and of the head, by their names in the files; one or both of them may be in no file.
+    pub(crate) tables: [String; 2],
     /// The other parts, which nothing here takes.
     pub(crate) unused: BTreeSet<&'static str>,
 }
@@ -35,6 +37,7 @@ impl InFiles {
             unused.extend(weights.entries().keys().filter_map(|name| tensors::part_beside(name)));
         }
         config.prepare(&mut weights)?;
-        Ok(Self { family, config, checkpoint: weights.into_checkpoint(), tower, unused })
+        let tables = ["model.embed_tokens", "lm_head"].map(|module| weights.in_files(module));
+        Ok(Self { family, config, tables, checkpoint: weights.into_checkpoint(), tower, unused })
     }
 }

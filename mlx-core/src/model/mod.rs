@@ -154,6 +154,8 @@ pub struct ModelSpec {
     pub num_layers: usize,
     /// The width of the residual stream, and of embeddings.
     pub hidden_size: usize,
+    /// False if its files have no head: it makes vectors of texts and generates none.
+    pub has_head: bool,
     /// The float type that the model computes in: `f32`, `f16` or `bf16`.
     pub dtype: &'static str,
     /// Parameters read from the files.
@@ -196,6 +198,7 @@ impl ModelSpec {
             context_length: config.max_position_embeddings,
             num_layers: config.layers.len(),
             hidden_size: config.hidden_size,
+            has_head: !config.head.is_missing,
             dtype: tally.label(),
             parameters: tally.parameters,
             weight_bytes: tally.device_bytes,

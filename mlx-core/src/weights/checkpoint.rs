@@ -12,7 +12,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::cut::Cut;
-use super::index::{INDEX, Index, shard_paths};
+use super::index::{Index, shard_paths};
 use super::source::{self, BlockHash, Source, TensorFile};
 use crate::error::{Error, Result};
 use crate::mlx_sys::filled;
@@ -60,18 +60,19 @@ impl Entry {
 pub(crate) struct Checkpoint {
     shards: Vec<Arc<TensorFile>>,
     entries: BTreeMap<String, Entry>,
+    /// The index, if there is one.
+    index: Option<Index>,
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names. Reads headers only.
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names or that are numbered. Reads headers only.
+    ///
+    /// Tensors are where the headers say. The index may name others: only those that the model needs must exist.
     pub(super) fn open(folder: &Path) -> Result<Self> {
         let (paths, index) = shard_paths(folder)?;
-        let mut checkpoint = Self::default();
+        let mut checkpoint = Self { index, ..Self::default() };
         for path in paths {
             checkpoint.add_shard(path)?;
-        }
-        if let Some(index) = index {
-            checkpoint.check_index(&index)?;
         }
         Ok(checkpoint)
     }
@@ -119,6 +120,18 @@ impl Checkpoint {
         self.entries.contains_key(name)
     }
 
+    /// Returns true if the index names the tensor `name`, which may be in no shard.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.index.as_ref().is_some_and(|index| index.weight_map.contains_key(name))
+    }
+
+    /// Drops the tensors that are in the shards and not in the index.
+    pub(super) fn skip_unnamed(&mut self) {
+        if let Some(index) = &self.index {
+            self.entries.retain(|name, _| index.weight_map.contains_key(name));
+        }
+    }
+
     /// The tensors that have not been taken yet.
     pub(crate) fn entries(&self) -> &BTreeMap<String, Entry> {
         &self.entries
@@ -131,22 +144,39 @@ impl Checkpoint {
 
     /// Takes the tensor `name`, which must have exactly `shape`.
     pub(crate) fn take(&mut self, name: &str, shape: &[usize], reason: &str) -> Result<Entry> {
-        let entry = self.entries.remove(name).ok_or_else(|| {
-            Error::file(self.main_file(), format!("tensor {name} is missing, expected shape {shape:?}"))
-        })?;
+        let entry = self.entries.remove(name).ok_or_else(|| self.missing(name, shape))?;
         if entry.shape != shape {
             let message = format!("tensor {name} has shape {:?}, {reason} needs {shape:?}", entry.shape);
             return Err(self.error(&entry, message));
         }
-        if shape.iter().product::<usize>() > i32::MAX as usize {
-            return Err(self.error(&entry, format!("tensor {name} has more than 2147483647 elements")));
+        if let Some(side) = shape.iter().find(|side| **side > i32::MAX as usize) {
+            let message = format!("tensor {name} has a side of {side}; the largest is 2147483647");
+            return Err(self.error(&entry, message));
         }
         Ok(entry)
+    }
+
+    /// An error about a tensor that no shard has.
+    fn missing(&self, name: &str, shape: &[usize]) -> Error {
+        let named = self.index.as_ref().and_then(|index| index.weight_map.get(name));
+        let hint = named.map_or_else(String::new, |file| format!("; the index says that {file} has it"));
+        Error::file(self.main_file(), format!("tensor {name} is missing, expected shape {shape:?}{hint}"))
     }
 
     /// Puts an entry in place of one of the same name.
     pub(super) fn replace(&mut self, name: &str, entry: Entry) {
         self.entries.insert(name.to_owned(), entry);
+    }
+
+    /// Puts `prefix` before the names that satisfy `lacks`, in the index, too.
+    pub(super) fn add_prefix(&mut self, prefix: &str, lacks: impl Fn(&str) -> bool) {
+        let full = |name: String| if lacks(&name) { format!("{prefix}{name}") } else { name };
+        let entries = std::mem::take(&mut self.entries).into_iter();
+        self.entries = entries.map(|(name, entry)| (full(name), entry)).collect();
+        if let Some(index) = &mut self.index {
+            let map = std::mem::take(&mut index.weight_map).into_iter();
+            index.weight_map = map.map(|(name, file)| (full(name), file)).collect();
+        }
     }
 
     /// Renames a tensor if it is there.
@@ -223,15 +253,14 @@ impl Checkpoint {
         Error::file(&self.shards[entry.file].path, message)
     }
 
-    /// The file to name in an error about a missing tensor: the only file, or the index.
+    /// The file to name in an error about a missing tensor: the only file, the index, or else the folder.
     pub(crate) fn main_file(&self) -> PathBuf {
-        match self.shards.as_slice() {
-            [only] => only.path.clone(),
-            shards => shards
-                .first()
-                .and_then(|shard| shard.path.parent())
-                .map(|folder| folder.join(INDEX))
-                .unwrap_or_default(),
+        match (&self.index, self.shards.as_slice()) {
+            (Some(index), _) => index.path.clone(),
+            (None, [only]) => only.path.clone(),
+            (None, shards) => {
+                shards.first().and_then(|shard| shard.path.parent()).unwrap_or(Path::new("")).to_path_buf()
+            }
         }
     }
 
@@ -248,19 +277,6 @@ impl Checkpoint {
         }
         self.shards.push(Arc::new(TensorFile { path, file }));
         Ok(())
-    }
-
-    fn check_index(&self, index: &Index) -> Result<()> {
-        for (name, file) in &index.weight_map {
-            let shard = self.entries.get(name).map(|entry| &self.shards[entry.file].path);
-            if shard.and_then(|path| path.file_name()) != Some(file.as_ref()) {
-                return Err(Error::file(&index.path, format!("weight_map.{name} is not in {file}")));
-            }
-        }
-        match self.entries.keys().find(|name| !index.weight_map.contains_key(*name)) {
-            Some(name) => Err(Error::file(&index.path, format!("weight_map has no entry for tensor {name}"))),
-            None => Ok(()),
-        }
     }
 }
 
@@ -337,5 +353,28 @@ mod tests {
         };
         let cut = [rows(6, 2), rows(103, 1), rows(18, 2), rows(109, 1)].into_iter().flatten().collect();
         assert_eq!(joined(&[half(&gate), half(&up)]), (vec![2, 3, 3], cut));
+    }
+
+    /// Shapes are i32 on the device, each side of them; their product is not. The file is sparse.
+    #[test]
+    fn a_tensor_may_have_more_elements_than_an_i32_counts() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(SINGLE);
+        let shape = [262_144, 8_960];
+        let size = 2 * (shape[0] * shape[1]) as u64;
+        let header = format!(r#"{{"table":{{"dtype":"BF16","shape":{shape:?},"data_offsets":[0,{size}]}}}}"#);
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.bytes());
+        std::fs::write(&path, &bytes).expect("it is written");
+        let file = File::options().write(true).open(&path).expect("it is there");
+        file.set_len(bytes.len() as u64 + size).expect("it is sparse");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7, 9], bytes.len() as u64 + size - 2)
+            .expect("writes");
+        let mut checkpoint = Checkpoint::open(folder.path()).expect("a checkpoint");
+        let entry = checkpoint.take("table", &shape, "the test").expect("its sides fit");
+        let end = entry.length;
+        assert_eq!(checkpoint.read_part(&entry, end - 4..end).expect("it is there"), [0, 0, 7, 9]);
+        let last = entry.part(end - 2 * shape[1]..end);
+        assert_eq!(checkpoint.read_part(&last, 2 * shape[1] - 1..2 * shape[1]).expect("it is there"), [9]);
     }
 }

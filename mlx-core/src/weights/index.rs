@@ -50,20 +50,69 @@ impl Index {
 
 /// The names of the weight files of the model in `folder`, whether or not they exist.
 pub fn files(folder: &Path) -> Result<Vec<String>> {
-    let index = Index::read(folder)?;
-    Ok(index.map_or_else(|| vec![SINGLE.to_owned()], |index| index.files().into_iter().cloned().collect()))
+    if let Some(index) = Index::read(folder)? {
+        return Ok(index.files().into_iter().cloned().collect());
+    }
+    let numbered = if folder.join(SINGLE).is_file() { Vec::new() } else { numbered(folder)? };
+    Ok(if numbered.is_empty() { vec![SINGLE.to_owned()] } else { numbered })
 }
 
+/// The weight files of the model in `folder`, and its index. Files that only the index has are absent.
 pub(super) fn shard_paths(folder: &Path) -> Result<(Vec<PathBuf>, Option<Index>)> {
-    let Some(index) = Index::read(folder)? else {
-        let single = folder.join(SINGLE);
-        if single.is_file() {
-            return Ok((vec![single], None));
+    let single = folder.join(SINGLE);
+    if let Some(index) = Index::read(folder)? {
+        let paths = index.files().into_iter().map(|file| folder.join(file));
+        let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+        if !paths.is_empty() {
+            return Ok((paths, Some(index)));
         }
+        // An index of files that were merged into one since.
+        if !single.is_file() {
+            let first = index.files().into_iter().next().map_or("", String::as_str);
+            let message = format!("names {first}, which is not in this folder, nor are its other files");
+            return Err(Error::file(&index.path, message));
+        }
+    }
+    if single.is_file() {
+        return Ok((vec![single], None));
+    }
+    let numbered = numbered(folder)?;
+    if numbered.is_empty() {
         return Err(Error::file(folder, format!("{MISSING}{}", others(folder))));
-    };
-    let paths = index.files().into_iter().map(|file| folder.join(file)).collect();
-    Ok((paths, Some(index)))
+    }
+    Ok((numbered.into_iter().map(|file| folder.join(file)).collect(), None))
+}
+
+/// The files of a folder without an index whose names count them, as in `model-00001-of-00002.safetensors`: all of them, or none.
+fn numbered(folder: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(folder).map_err(|source| Error::io(folder, source))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut counted: Vec<(String, usize, usize)> =
+        names.filter_map(|name| count_in(&name).map(|(index, count)| (name, index, count))).collect();
+    counted.sort();
+    let Some((first, _, count)) = counted.first().cloned() else { return Ok(Vec::new()) };
+    if let Some(absent) = (1..=count).find(|index| !counted.iter().any(|it| (it.1, it.2) == (*index, count)))
+    {
+        let message = format!("has {first}, but not file {absent} of {count}; is the download complete?");
+        return Err(Error::file(folder, message));
+    }
+    if let Some((other, ..)) = counted.iter().find(|it| it.2 != count || stem(&it.0) != stem(&first)) {
+        let message = format!("has {first} and {other}, of two sets of files; {INDEX} would choose one");
+        return Err(Error::file(folder, message));
+    }
+    Ok(counted.into_iter().map(|(name, ..)| name).collect())
+}
+
+/// The name of a numbered file without its numbers.
+fn stem(name: &str) -> &str {
+    name.rsplit_once("-of-").and_then(|(start, _)| start.rsplit_once('-')).map_or(name, |(stem, _)| stem)
+}
+
+/// The number of a file and the count of all, if its name is that of a numbered weights file.
+fn count_in(name: &str) -> Option<(usize, usize)> {
+    let (start, count) = name.strip_suffix(".safetensors")?.rsplit_once("-of-")?;
+    let (_, index) = start.rsplit_once('-')?;
+    Some((index.parse().ok()?, count.parse().ok()?))
 }
 
 /// A hint that names a weights file in an unsupported format, if the folder has one.

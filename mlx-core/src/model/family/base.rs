@@ -126,6 +126,7 @@ pub(super) fn read(fields: &Fields, defaults: &Defaults) -> Result<DecoderConfig
         head: HeadConfig {
             // Unless config.json says otherwise, the checkpoint tells: a head of its own makes itself known.
             tie_word_embeddings: flag(fields, "tie_word_embeddings", true)?,
+            is_missing: false,
             bias: false,
             scale: None,
             softcap: None,

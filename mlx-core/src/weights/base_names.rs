@@ -1,0 +1,35 @@
+//! Names in files of a model without its head. transformers saves such a model, as most that make vectors are, without the first part of
+//! its tensors' names. Invariant: pure.
+
+use std::collections::BTreeMap;
+
+use super::checkpoint::Entry;
+
+/// Tensors that only such files have, and the part that their names lack.
+const TELLS: [(&str, &str); 6] = [
+    ("embed_tokens.weight", "model."),
+    ("tok_embeddings.weight", "model."),
+    ("word_embeddings.weight", "model."),
+    ("wte.weight", "transformer."),
+    ("embeddings.weight", "backbone."),
+    ("language_model.embed_tokens.weight", "model."),
+];
+
+/// First parts of names that are complete.
+const COMPLETE: [&str; 3] = ["lm_head", "output", "mtp"];
+
+/// The part of a larger model that reads and writes text.
+const TEXT: &str = "language_model.";
+
+/// The part that names of these tensors lack, and the names that lack it.
+pub(super) fn missing_prefix(
+    entries: &BTreeMap<String, Entry>,
+) -> Option<(&'static str, impl Fn(&str) -> bool + use<>)> {
+    let (tells, prefix) = TELLS.into_iter().find(|(tells, _)| entries.contains_key(*tells))?;
+    let is_nested = tells.starts_with(TEXT);
+    let is_complete = move |name: &str| {
+        name.starts_with(prefix) || COMPLETE.contains(&name.split('.').next().unwrap_or_default())
+    };
+    let lacks = move |name: &str| if is_nested { name.starts_with(TEXT) } else { !is_complete(name) };
+    Some((prefix, lacks))
+}
