@@ -42,6 +42,8 @@ pub(crate) struct DoctorArgs {
 struct ModelFindings {
     exactness: &'static str,
     widths: Vec<StepWidth>,
+    /// Faults of optional files.
+    warnings: Vec<String>,
 }
 
 /// What stands in front of a line.
@@ -122,8 +124,9 @@ impl Findings {
             let options = EngineOptions { exact: true, ..EngineOptions::default() };
             let engine = Engine::start(&folder, &options, terminal::load_bar())?;
             let exactness = engine.exactness().as_str();
+            let warnings = engine.folder().warnings.texts().to_vec();
             drop(engine);
-            Ok(ModelFindings { exactness, widths: step_widths(&folder, &options)? })
+            Ok(ModelFindings { exactness, widths: step_widths(&folder, &options)?, warnings })
         };
         Ok(Self {
             machine: Machine::look()?,
@@ -239,6 +242,7 @@ impl Findings {
         lines.push((Mark::Good, "exactness", self.exactness()));
         if let Some(Ok(model)) = &self.model {
             lines.push((Mark::Good, "model", format!("loads, {}", model.exactness)));
+            lines.extend(model.warnings.iter().map(|text| (Mark::Slow, "warning", text.clone())));
             let names = std::iter::once("steps").chain(std::iter::repeat(""));
             lines.extend(names.zip(model.steps()).map(|(what, text)| (Mark::None, what, text)));
         }
@@ -289,6 +293,7 @@ impl Findings {
             "exact_widths": widths,
             "model_exactness": model.as_ref().and_then(|model| Some(model.as_ref().ok()?.exactness)),
             "steps": model.as_ref().and_then(|model| Some(steps(&model.as_ref().ok()?.widths))),
+            "model_warnings": model.as_ref().and_then(|model| Some(&model.as_ref().ok()?.warnings)),
             "hub_cache": hub,
             "slow": self.slow(),
             "broken": self.broken(),

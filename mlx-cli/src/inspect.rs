@@ -9,7 +9,7 @@ use mlx_core::adapter::{AdapterKind, AdapterSummary};
 use mlx_core::engine::EngineOptions;
 use mlx_core::inspect::{EXAMPLE, Inspection, VisionSummary, inspect};
 use mlx_core::size;
-use mlx_options::{DeviceArgs, LoadArgs};
+use mlx_options::{DeviceArgs, LoadArgs, printable};
 use serde_json::{Map, Value, json};
 
 use self::distributed::Divisions;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
 
 /// The object that `--json` prints. Scripts rely on it: fields may be added, never changed.
 fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
-    let Inspection { spec, kinds, adapters, vision, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, device, room } = found;
     let adapter = |adapter: &AdapterSummary| {
         json!({
             "type": adapter.config.kind.as_str(),
@@ -100,6 +100,8 @@ fn to_json(found: &Inspection, division: Option<&Divisions>) -> Value {
         "adapters": adapters.iter().map(adapter).collect::<Vec<_>>(),
         "file_bytes": spec.file_bytes,
         "vision": seen,
+        "head": spec.has_head,
+        "warnings": warnings.texts(),
         "device": device,
         "device_dtype": spec.dtype,
         "device_bytes": spec.weight_bytes,
@@ -140,7 +142,7 @@ fn about_pictures(vision: &Result<VisionSummary, String>) -> String {
 }
 
 fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
-    let Inspection { spec, kinds, adapters, vision, device, room } = found;
+    let Inspection { spec, kinds, adapters, vision, warnings, device, room } = found;
     let mut lines = vec![
         ("family", spec.family.clone()),
         ("parameters", count(spec.parameters)),
@@ -160,6 +162,10 @@ fn to_text(found: &Inspection, division: Option<&Divisions>) -> String {
     }
     lines.extend(adapters.iter().map(|adapter| ("adapter", about_adapter(adapter, spec.dtype))));
     lines.extend(vision.as_ref().map(|vision| ("pictures", about_pictures(vision))));
+    if !spec.has_head {
+        lines.push(("head", "none: the model makes vectors of texts and generates none".to_owned()));
+    }
+    lines.extend(warnings.texts().iter().map(|warning| ("warning", printable(warning).into_owned())));
     lines.extend([
         ("in files", size(spec.file_bytes)),
         (

@@ -11,9 +11,20 @@ const MAX_SIZE: u64 = 1 << 30;
 /// The largest JSON file of a model folder, except tokenizer.json, which has a reader of its own.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
+/// The bytes of a config file, unless it is too large for one.
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
+    let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
+    if size > MAX_FILE_BYTES {
+        let message = format!("has {size} bytes, too many for a config file; the limit is {MAX_FILE_BYTES}");
+        return Err(Error::file(path, message));
+    }
+    std::fs::read(path).map_err(|source| Error::io(path, source))
+}
+
 /// The JSON object that a file of a model folder holds. Python writes `Infinity` and `NaN`, which JSON does not have: here they are what
 /// transformers writes for them, `{"__float__": "Infinity"}`.
 pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>> {
+    expect_utf8_json(path, bytes)?;
     let parsed = serde_json::from_slice(bytes).or_else(|error| match tagged(bytes) {
         Some(tagged) => serde_json::from_slice(&tagged).map_err(|_| error),
         None => Err(error),
@@ -22,6 +33,18 @@ pub(crate) fn object(path: &Path, bytes: &[u8]) -> Result<Map<String, Value>> {
         Value::Object(map) => Ok(map),
         _ => Err(Error::file(path, "is not a JSON object")),
     }
+}
+
+/// Refuses a file that is empty, or begins with the mark of an encoding, which JSON does not have: an error about its first character would
+/// not help.
+pub(crate) fn expect_utf8_json(path: &Path, bytes: &[u8]) -> Result<()> {
+    let message = match bytes {
+        [] => "is empty; it must hold JSON",
+        [0xef, 0xbb, 0xbf, ..] => "begins with a byte order mark; save it as UTF-8 without one",
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is in UTF-16; save it as UTF-8 without a byte order mark",
+        _ => return Ok(()),
+    };
+    Err(Error::file(path, message))
 }
 
 /// The same text with Python's names of numbers outside strings replaced by objects; `None` if there are none.
@@ -55,15 +78,7 @@ pub struct Fields {
 impl Fields {
     /// Reads the file at `path`, which must hold one JSON object.
     pub fn read(path: &Path) -> Result<Self> {
-        let size = std::fs::metadata(path).map_err(|source| Error::io(path, source))?.len();
-        if size > MAX_FILE_BYTES {
-            return Err(Error::file(
-                path,
-                format!("has {size} bytes, too many for a config file; the limit is {MAX_FILE_BYTES}"),
-            ));
-        }
-        let bytes = std::fs::read(path).map_err(|source| Error::io(path, source))?;
-        Ok(Self::of(path, object(path, &bytes)?))
+        Ok(Self::of(path, object(path, &bytes(path)?)?))
     }
 
     /// The fields of an object from this file.

@@ -7,12 +7,13 @@ use crate::backend;
 use crate::distributed::{self, Parallel, Plan};
 use crate::engine::{EngineOptions, MemoryFit, Speculate};
 use crate::error::Result;
-use crate::folder::expect_folder;
+use crate::folder::{ModelFolder, expect_folder};
 use crate::hub;
 use crate::image::Image;
 use crate::model::{self, ModelSpec, VisionFootprint};
 use crate::processor::Processor;
 use crate::text::Tokenizer;
+use crate::warnings::Warnings;
 use crate::weights::Kinds;
 
 /// A model folder, described without loading it.
@@ -26,6 +27,8 @@ pub struct Inspection {
     pub adapters: Vec<AdapterSummary>,
     /// Its vision tower, or why it cannot be given pictures; `None` if it has none.
     pub vision: Option<Result<VisionSummary, String>>,
+    /// Faults of optional files, or why the tokenizer or the chat template cannot be used.
+    pub warnings: Warnings,
     /// The device it would run on.
     pub device: &'static str,
     /// How much would fit into memory beside the weights.
@@ -84,7 +87,12 @@ pub fn inspect(folder: &Path, options: &EngineOptions) -> Result<Inspection> {
         Ok(Some(tower)) => Some(VisionSummary::of(folder, tower)),
         Err(error) => Some(Err(error.to_string())),
     };
-    Ok(Inspection { spec, kinds, adapters, vision, device: backend::device_name()?, room })
+    let mut warnings = Warnings::default();
+    let opened = ModelFolder::open(folder).map(|opened| Some(opened.warnings));
+    if let Some(found) = warnings.or_default(opened, "the model does not run") {
+        warnings = found;
+    }
+    Ok(Inspection { spec, kinds, adapters, vision, warnings, device: backend::device_name()?, room })
 }
 
 impl VisionSummary {

@@ -7,6 +7,7 @@ use tokenizers::AddedToken;
 
 use crate::config::Fields;
 use crate::error::{Error, Result};
+use crate::warnings::Warnings;
 
 /// The keys that name a special token, in transformers' order.
 const NAMES: [&str; 7] =
@@ -30,16 +31,27 @@ pub(super) struct TokenizerConfig {
     pub(super) add_eos: Option<bool>,
     /// The raw `chat_template`: a string or a list of names and templates.
     pub(super) chat_template: Option<Value>,
+    /// Faults of `special_tokens_map.json` where it is not needed.
+    pub(super) warnings: Warnings,
 }
 
 impl TokenizerConfig {
-    /// Reads both files; a folder with neither gives an empty configuration.
+    /// Reads both files; a folder with neither gives an empty configuration. A folder with `added_tokens_decoder` can do without
+    /// `special_tokens_map.json`; for others it names the tokens of prompts.
     pub(super) fn load(folder: &Path) -> Result<Self> {
-        let read = |name: &str| -> Result<Fields> {
-            let path = folder.join(name);
-            Ok(Fields::read_optional(&path)?.unwrap_or_else(|| Fields::of(&path, Map::new())))
+        let path = |name: &str| folder.join(name);
+        let read = |path: &Path| -> Result<Fields> {
+            Ok(Fields::read_optional(path)?.unwrap_or_else(|| Fields::of(path, Map::new())))
         };
-        Self::from_fields(&read("tokenizer_config.json")?, &read("special_tokens_map.json")?)
+        let config = read(&path("tokenizer_config.json"))?;
+        let map_path = path("special_tokens_map.json");
+        let both = read(&map_path).and_then(|map| Self::from_fields(&config, &map));
+        if both.is_ok() || !config.has("added_tokens_decoder") {
+            return both;
+        }
+        let mut alone = Self::from_fields(&config, &Fields::of(&map_path, Map::new()))?;
+        alone.warnings.or_default(both.map(drop), "the file is not used");
+        Ok(alone)
     }
 
     fn from_fields(config: &Fields, map: &Fields) -> Result<Self> {
@@ -87,6 +99,7 @@ impl TokenizerConfig {
             add_bos: config.optional_flag("add_bos_token")?,
             add_eos: config.optional_flag("add_eos_token")?,
             chat_template: config.get("chat_template").cloned(),
+            warnings: Warnings::default(),
         })
     }
 

@@ -15,7 +15,9 @@ use super::pipeline::Pipeline;
 use super::size_bound::SizeBound;
 use super::token_bytes::token_bytes;
 use super::token_index::TokenIndex;
+use crate::config::expect_utf8_json;
 use crate::error::{Error, Result};
+use crate::warnings::Warnings;
 
 /// Longer texts are refused where the tokenizer has a step that cannot be done piece by piece.
 const LONGEST_WHOLE: usize = 1 << 20;
@@ -34,6 +36,7 @@ struct Shared {
     inner: Inner,
     chain: Chain,
     special_tokens: Map<String, Value>,
+    warnings: Warnings,
     /// How texts are encoded; without it the tokenizers crate does all of it at once.
     pipeline: Option<Pipeline>,
     /// The special tokens around every text; without them the tokenizers crate adds what tokenizer.json says.
@@ -54,6 +57,7 @@ impl Tokenizer {
             Err(error) => return Err(Error::io(path, error)),
         };
         let config = TokenizerConfig::load(folder)?;
+        expect_utf8_json(&path, &bytes)?;
         // tokenizers panics on some broken files, so check the syntax first and guard the rest.
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes)
             .map_err(|error| Error::file(&path, format!("is not valid JSON: {error}")))?;
@@ -78,8 +82,14 @@ impl Tokenizer {
         let id = |token: Option<String>| token.and_then(|token| inner.token_to_id(&token));
         let frame = frame(&inner, [(config.add_bos, id(bos)), (config.add_eos, id(eos))])?;
         let (chain, size, pipeline) = (Chain::new(&inner), SizeBound::new(&inner), Pipeline::new(&inner));
-        let (special_tokens, index) = (config.special_tokens, OnceLock::new());
-        Ok(Self { shared: Arc::new(Shared { inner, chain, special_tokens, pipeline, frame, size, index }) })
+        let (special_tokens, warnings, index) = (config.special_tokens, config.warnings, OnceLock::new());
+        let shared = Shared { inner, chain, special_tokens, warnings, pipeline, frame, size, index };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Faults of optional files.
+    pub(crate) fn warnings(&self) -> &Warnings {
+        &self.shared.warnings
     }
 
     /// Encodes `text`; `add_special_tokens` adds the special tokens that the model expects around a text, such as BOS.
