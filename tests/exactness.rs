@@ -80,6 +80,7 @@ pub(super) fn request(dice: &mut Dice, engine: &Engine) -> Request {
         constraint: None,
         is_message: false,
         prompt_progress: dice.below(2) == 0,
+        unpooled: 0,
     };
     Request { prompt, options }
 }

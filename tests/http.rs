@@ -6,7 +6,8 @@ mod http_models;
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
-use mlx_core::engine::{Pooling, RequestOptions, Task};
+use mlx_core::engine::{RequestOptions, Task};
+use mlx_core::sentence_transformers::Pooling;
 use mlx_tests::server::{Server, events};
 use mlx_tests::{device, exact_level, golden, model_folder};
 use serde_json::{Value, json};

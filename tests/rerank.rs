@@ -1,4 +1,4 @@
-//! Documents ranked over HTTP, and the pooling that a model of embeddings was trained for.
+//! Documents ranked over HTTP.
 
 use std::path::Path;
 
@@ -129,54 +129,5 @@ fn what_cannot_be_ranked_is_refused_by_its_field() {
             "{}",
             refused.body
         );
-    }
-}
-
-/// The vectors of a model are those of its own pooling, where the request has none.
-#[test]
-fn the_pooling_of_a_model_is_its_own() {
-    let set = |mean: bool, last: bool| {
-        json!({"pooling_mode_mean_tokens": mean, "pooling_mode_lasttoken": last}).to_string()
-    };
-    // An embedding model's tokenizer ends each text with a special token.
-    let ends = json!({
-        "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [2], "tokens": ["<|endoftext|>"]}},
-    });
-    for (ending, file, pooling) in [
-        (false, None, "mean"),
-        (true, None, "last"),
-        (true, Some(set(true, false)), "mean"),
-        (false, Some(set(false, true)), "last"),
-    ] {
-        let folder = model_copy("llama-f32");
-        if ending {
-            edit(&folder.path().join("tokenizer.json"), |tokenizer| {
-                tokenizer["post_processor"] = ends.clone();
-            });
-        }
-        if let Some(text) = &file {
-            std::fs::create_dir(folder.path().join("1_Pooling")).expect("a folder");
-            std::fs::write(folder.path().join("1_Pooling/config.json"), text).expect("it can be written");
-        }
-        let server = Server::start_on(&SERVER, folder.path(), &["--exact"]);
-        let vector =
-            |request: Value| server.post("/v1/embeddings", &request).body["data"][0]["embedding"].clone();
-        let own = vector(json!({"input": "The keeper"}));
-        let other = if pooling == "mean" { "last" } else { "mean" };
-        assert!(own.is_array());
-        assert_eq!(own, vector(json!({"input": "The keeper", "pooling": pooling})), "{ending} {file:?}");
-        assert_ne!(own, vector(json!({"input": "The keeper", "pooling": other})), "{ending} {file:?}");
-        let ollama = server.post("/api/embed", &json!({"input": "The keeper"})).body;
-        assert_eq!(ollama["embeddings"][0], own, "{ending} {file:?}");
-        // A text that does not fit is cut, as Ollama does, unless that is refused.
-        let long = "The keeper of the light. ".repeat(80);
-        let cut = server.post("/api/embed", &json!({"input": long, "truncate": true}));
-        assert_eq!((cut.status, &cut.body["prompt_eval_count"]), (200, &json!(256)), "{}", cut.body);
-        let longer = server.post("/api/embed", &json!({"input": long + "More."})).body;
-        assert_eq!(cut.body["embeddings"], longer["embeddings"]);
-        let whole = json!({"input": "The keeper of the light. ".repeat(80), "truncate": false});
-        assert_eq!(server.post("/api/embed", &whole).status, 400);
     }
 }

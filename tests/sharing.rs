@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx_core::backend::Backend;
-use mlx_core::engine::{Engine, Generation, Pooling, RequestOptions, Task};
+use mlx_core::engine::{Engine, Generation, RequestOptions, Task};
+use mlx_core::sentence_transformers::Pooling;
 use mlx_tests::scripted::scripted_on;
 use mlx_tests::{Outcome, collect, device, engine, golden, greedy, run};
 

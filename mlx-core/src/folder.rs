@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::hub;
 use crate::processor::{NoImages, Processor};
 use crate::sampling::{SamplingOptions, TokenTable};
+use crate::sentence_transformers::TextEmbedding;
 use crate::text::{ChatTemplate, Tokenizer};
+use crate::warnings::Warnings;
 
 /// The tokenizer, chat template and defaults of a Hugging Face folder.
 pub struct ModelFolder {
@@ -31,6 +33,10 @@ pub struct ModelFolder {
     pub end_tokens: Vec<u32>,
     /// The texts of tokens, for the sampler.
     pub token_table: TokenTable,
+    /// The steps from a text to its vector, or the reason that there are none.
+    embedding: Result<TextEmbedding, String>,
+    /// Faults of optional files.
+    pub warnings: Warnings,
 }
 
 impl ModelFolder {
@@ -38,21 +44,28 @@ impl ModelFolder {
     pub fn open(path: &Path) -> Result<Self> {
         expect_folder(path)?;
         let config = Fields::read(&path.join("config.json"))?;
-        let generation = Fields::read_optional(&path.join("generation_config.json"))?;
+        let mut warnings = Warnings::default();
+        let generation = Fields::read_optional(&path.join("generation_config.json"));
+        let generation = warnings.or_default(generation, "the file is not used");
         let tokenizer = Tokenizer::load(path)?;
-        let sampling = generation.as_ref().map_or(Ok(SamplingOptions::default()), SamplingOptions::read)?;
-        let end_tokens = end_tokens(&config, generation.as_ref(), &tokenizer)?;
+        warnings.extend(tokenizer.warnings());
+        let sampling = generation.as_ref().map(|fields| SamplingOptions::read(fields, &mut warnings));
+        let ends = generation.as_ref().map_or_else(|| Ok(Vec::new()), |it| it.token_ids("eos_token_id"));
+        let ends = warnings.or_default(ends, "its end tokens are not used");
+        let end_tokens = end_tokens(&config, ends, &tokenizer)?;
         let template = ChatTemplate::load(path)?;
         Ok(Self {
             path: path.to_path_buf(),
             format: OutputFormat::detect(template.as_ref(), &tokenizer),
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             images: Processor::load(path, &tokenizer),
+            embedding: TextEmbedding::read(path, &tokenizer).map_err(|error| error.to_string()),
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,
-            sampling,
+            sampling: sampling.unwrap_or_default(),
             end_tokens,
+            warnings,
         })
     }
 
@@ -65,6 +78,14 @@ impl ModelFolder {
         }
         self.tools = ToolSupport::detect(self.template.as_ref(), &self.tokenizer, Some(name));
         Ok(())
+    }
+
+    /// Returns the steps from a text to its vector.
+    ///
+    /// # Errors
+    /// When a file of sentence-transformers is damaged or asks for something that is not supported; the error names file and key.
+    pub fn embedding(&self) -> Result<&TextEmbedding> {
+        self.embedding.as_ref().map_err(|why| Error::request("model", format!("makes no vectors: {why}")))
     }
 
     /// The model's name for people: its name on the hub if it is in the hub's cache, or else the folder's last name.
@@ -92,13 +113,11 @@ fn token_table(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<TokenTable> 
     Ok(TokenTable { text: Arc::new(move |id| tokenizer.token_bytes(id)), protected })
 }
 
-/// The end-of-sequence tokens of all three files: checkpoints often name the end of a turn in one of them and the end of the text in
-/// another.
-fn end_tokens(config: &Fields, generation: Option<&Fields>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+/// The end-of-sequence tokens of all three files, of which these are in `generation_config.json`: checkpoints often name the end of a turn
+/// in one of them and the end of the text in another.
+fn end_tokens(config: &Fields, generation: Vec<u32>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     let mut tokens = config.token_ids("eos_token_id")?;
-    if let Some(generation) = generation {
-        tokens.extend(generation.token_ids("eos_token_id")?);
-    }
+    tokens.extend(generation);
     tokens.extend(tokenizer.eos_id());
     tokens.sort_unstable();
     tokens.dedup();

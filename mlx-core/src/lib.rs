@@ -54,8 +54,10 @@ pub mod model;
 mod processor;
 pub mod quantization;
 pub mod sampling;
+pub mod sentence_transformers;
 mod stream_errors;
 pub mod text;
+mod warnings;
 pub mod weights;
 mod wired;
 
@@ -67,6 +69,7 @@ pub use image::{Image, Pixels};
 pub use mlx_sys::set_mlx_defaults;
 pub use processor::{NoImages, Processor};
 pub use sampling::SamplingOptions;
+pub use warnings::Warnings;
 
 // For the front ends.
 pub use atomic_write::{keep_names, write_atomically};

@@ -1,13 +1,17 @@
 //! From a request for vectors that was read to the vectors.
 
+use std::borrow::Cow;
+
 use futures_util::future::try_join_all;
 use mlx_core::chat::OutputParser;
-use mlx_core::engine::{Client, Pooling, RequestOptions, Task};
+use mlx_core::engine::{Client, RequestOptions, Task};
+use mlx_core::sentence_transformers::TextEmbedding;
 
 use crate::error::ApiError;
 use crate::generation::Choice;
 use crate::models::Lease;
-use crate::prepare;
+use crate::prepare::{self, TokenLimit};
+use crate::protocol::openai::completion::Prompt;
 use crate::protocol::openai::embedding::{
     EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Encoding, Vector,
 };
@@ -16,9 +20,11 @@ use crate::work::Turn;
 
 /// Running generations that give vectors.
 pub(crate) struct Embeddings {
-    model: String,
-    /// How many numbers of each vector are kept.
+    state: AppState,
+    lease: Lease,
+    /// The numbers of each vector that are sent.
     dimensions: usize,
+    normalize: bool,
     choices: Vec<Choice>,
     /// How far they can be repeated.
     pub(crate) exactness: &'static str,
@@ -41,49 +47,79 @@ pub(crate) fn start(
     client: Client,
     turn: &Turn,
 ) -> Result<Embeddings, ApiError> {
-    let hidden = lease.engine.spec().hidden_size;
-    let dimensions = request.dimensions.unwrap_or(hidden);
-    if dimensions > hidden {
-        let message = format!("is {dimensions}; the model's vectors have {hidden} numbers");
+    let folder = lease.engine.folder();
+    let embedding = folder.embedding()?;
+    let width = embedding.dimensions(lease.engine.spec().hidden_size);
+    let dimensions = request.dimensions.unwrap_or(width);
+    if dimensions > width {
+        let message = format!("is {dimensions}; the model's vectors have {width} numbers");
         return Err(ApiError::field("dimensions", message));
     }
-    let options = RequestOptions {
-        task: Task::Embed(match request.pooling {
-            Some(pooling) => pooling,
-            None => Pooling::of(lease.engine.folder())?,
-        }),
-        priority: request.priority,
-        client,
-        ..RequestOptions::default()
-    };
-    let one = |input| {
-        let read = if request.truncate { prepare::first_ids } else { prepare::ids };
-        let ids = read(lease, input, turn);
-        lease.engine.request(ids?, &options).map_err(ApiError::from)
+    let prompt = embedding.prompts.text(&request.prompt)?;
+    let unpooled = embedding.unpooled(prompt, &folder.tokenizer)?;
+    let limit = token_limit(lease, embedding);
+    let one = |input: &Prompt| {
+        let input = prompted(embedding, prompt, input);
+        let read = if request.truncate { prepare::first_ids } else { prepare::ids_within };
+        let options = RequestOptions {
+            task: Task::Embed(request.pooling.unwrap_or(embedding.pooling)),
+            unpooled: if matches!(*input, Prompt::Text(_)) { unpooled } else { 0 },
+            priority: request.priority,
+            client,
+            ..RequestOptions::default()
+        };
+        lease.engine.request(read(lease, &input, &limit, turn)?, &options).map_err(ApiError::from)
     };
     let blame = |error: ApiError| error.renamed("prompt", "input");
     let requests = request.inputs.iter().map(one).collect::<Result<_, _>>().map_err(blame)?;
     let choices = Choice::submit_all(requests, &OutputParser::plain(), state, lease)?;
+    let normalize = request.normalize.unwrap_or(embedding.normalizes);
     let exactness = lease.engine.exactness().as_str();
-    Ok(Embeddings { model: lease.name.clone(), dimensions, choices, exactness })
+    let (state, lease) = (state.clone(), lease.clone());
+    Ok(Embeddings { state, lease, dimensions, normalize, choices, exactness })
+}
+
+/// The tokens that a text may have: as many as the model's files of sentence-transformers allow, and the context holds.
+fn token_limit(lease: &Lease, embedding: &TextEmbedding) -> TokenLimit {
+    let context = TokenLimit::context(lease);
+    match embedding.limit() {
+        Some((tokens, source)) if tokens < context.tokens => {
+            TokenLimit { tokens, message: format!("{source} allows {tokens}") }
+        }
+        _ => context,
+    }
+}
+
+/// An input as the model reads it. Token ids are what they are: no prompt is put before them.
+fn prompted<'a>(embedding: &TextEmbedding, prompt: &str, input: &'a Prompt) -> Cow<'a, Prompt> {
+    match input {
+        Prompt::Text(text) => Cow::Owned(Prompt::Text(embedding.prompted(prompt, text))),
+        Prompt::Ids(_) => Cow::Borrowed(input),
+    }
 }
 
 impl Embeddings {
     /// Waits for all of them.
     pub(crate) async fn list(self, encoding: Encoding) -> Result<EmbeddingList, ApiError> {
-        let Self { model, dimensions, choices, .. } = self;
-        let mut usage = EmbeddingUsage::default();
-        let mut data = Vec::new();
-        for (index, (raw, tokens)) in
-            try_join_all(choices.into_iter().map(Choice::vector)).await?.into_iter().enumerate()
-        {
-            let embedding = Vector::new(&raw, dimensions, encoding).ok_or_else(|| {
-                ApiError::failed(format!("the vector of text {index} is zero, which has no direction"))
-            })?;
-            usage.prompt_tokens += tokens.prompt_tokens;
-            usage.total_tokens += tokens.prompt_tokens;
-            data.push(EmbeddingObject { object: "embedding", index, embedding });
-        }
+        let Self { state, lease, dimensions, normalize, choices, .. } = self;
+        let pooled = try_join_all(choices.into_iter().map(Choice::vector)).await?;
+        let model = lease.name.clone();
+        let finish = move |turn: &Turn| {
+            let (mut usage, mut data) = (EmbeddingUsage::default(), Vec::new());
+            for (index, (pooled, tokens)) in pooled.into_iter().enumerate() {
+                turn.pause()?;
+                let vector = lease.engine.folder().embedding()?.finish(pooled)?;
+                let embedding = Vector::new(&vector, dimensions, normalize, encoding).ok_or_else(|| {
+                    ApiError::failed(format!("the vector of text {index} is zero, which has no direction"))
+                })?;
+                usage.prompt_tokens += tokens.prompt_tokens;
+                usage.total_tokens += tokens.prompt_tokens;
+                data.push(EmbeddingObject { object: "embedding", index, embedding });
+            }
+            Ok((data, usage))
+        };
+        // Short work, until it takes long.
+        let (data, usage) = state.host.run(0, finish).await?;
         Ok(EmbeddingList { object: "list", data, model, usage })
     }
 }

@@ -67,45 +67,75 @@ pub(crate) fn completion(
     start(state, lease, &request.job, prompts, &OutputParser::plain())
 }
 
+/// The most tokens of a text.
+pub(crate) struct TokenLimit {
+    pub(crate) tokens: usize,
+    /// The reason, for an error.
+    pub(crate) message: String,
+}
+
+impl TokenLimit {
+    /// The model's context.
+    pub(crate) fn context(lease: &Lease) -> Self {
+        let tokens = lease.engine.spec().context_length;
+        Self { tokens, message: format!("the model's context holds {tokens}") }
+    }
+}
+
 /// The tokens of a text, with the special tokens that the model expects around it. More than the context holds are refused.
 pub(crate) fn ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
-    let context = lease.engine.spec().context_length;
+    ids_within(lease, prompt, &TokenLimit::context(lease), turn)
+}
+
+/// Like [`ids`] with another limit.
+pub(crate) fn ids_within(
+    lease: &Lease,
+    prompt: &Prompt,
+    limit: &TokenLimit,
+    turn: &Turn,
+) -> Result<Vec<u32>, ApiError> {
+    let most = limit.tokens;
     let too_long = |least: &str, count: usize| {
-        let message = format!("has {least}{count} tokens; the model's context holds {context}");
-        ApiError::from(Error::context_length("prompt", count, context, message))
+        let message = format!("has {least}{count} tokens; {}", limit.message);
+        ApiError::from(Error::context_length("prompt", count, most, message))
     };
     match prompt {
         Prompt::Text(text) => {
-            let limit = EncodeLimit { tokens: context, pause: &|| turn.pause() };
+            let limit = EncodeLimit { tokens: most, pause: &|| turn.pause() };
             match lease.engine.folder().tokenizer.encode_within(text, true, &limit)? {
                 Encoded::Whole(ids) => Ok(ids),
                 Encoded::AtLeast(fewest) => Err(too_long("at least ", fewest)),
             }
         }
-        Prompt::Ids(ids) if ids.len() > context => Err(too_long("", ids.len())),
+        Prompt::Ids(ids) if ids.len() > most => Err(too_long("", ids.len())),
         Prompt::Ids(ids) => Ok(ids.clone()),
     }
 }
 
-/// The same, without the end of a text that the context does not hold. The special tokens around it stay.
-pub(crate) fn first_ids(lease: &Lease, prompt: &Prompt, turn: &Turn) -> Result<Vec<u32>, ApiError> {
-    let context = lease.engine.spec().context_length;
+/// Like [`ids_within`], but cuts the end of a text that is beyond the limit. The special tokens around it stay.
+pub(crate) fn first_ids(
+    lease: &Lease,
+    prompt: &Prompt,
+    limit: &TokenLimit,
+    turn: &Turn,
+) -> Result<Vec<u32>, ApiError> {
+    let most = limit.tokens;
     let tokenizer = &lease.engine.folder().tokenizer;
     let text = match prompt {
         Prompt::Text(text) => text,
-        Prompt::Ids(ids) => return Ok(ids[..ids.len().min(context)].to_vec()),
+        Prompt::Ids(ids) => return Ok(ids[..ids.len().min(most)].to_vec()),
     };
     // A long text need not be read as a whole; few tokens have more than some letters.
-    let mut length = text.len().min(16 * (context + 1));
+    let mut length = text.len().min(16 * (most + 1));
     loop {
         length = text.ceil_char_boundary(length);
         let limit = EncodeLimit { tokens: usize::MAX, pause: &|| turn.pause() };
         let ids = tokenizer.encode_within(&text[..length], true, &limit)?.whole()?;
-        if length == text.len() && ids.len() <= context {
+        if length == text.len() && ids.len() <= most {
             return Ok(ids);
         }
-        if ids.len() > context {
-            return Ok(cut(ids, &tokenizer.encode("", true)?, context));
+        if ids.len() > most {
+            return Ok(cut(ids, &tokenizer.encode("", true)?, most));
         }
         length = text.len().min(2 * length);
     }

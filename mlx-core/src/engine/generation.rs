@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use super::canceller::Canceller;
+use super::event::{Event, FinishReason, Finished};
 use super::options::Exactness;
-use super::request::{Event, FinishReason, Finished};
 use super::usage::{Timings, Usage};
 use crate::error::Result;
 

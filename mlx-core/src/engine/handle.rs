@@ -110,6 +110,9 @@ impl Engine {
         load: impl FnOnce() -> Result<Loaded> + Send + 'static,
     ) -> Result<Self> {
         let mut folder = ModelFolder::open(folder)?;
+        for warning in folder.warnings.texts() {
+            tracing::warn!("{warning}");
+        }
         if let Some(format) = &options.tool_format {
             folder.set_tool_format(format)?;
         }

@@ -1,18 +1,17 @@
-//! What a front end asks of the engine and what it gets back.
+//! What a front end asks of the engine.
 
 use std::sync::Arc;
 
 use super::constraint::{Compiled, ConstraintSpec, Grammars, Target, check as check_constraint};
 use super::options::{Client, Exactness, Priority};
-use super::output::embedding::Pooling;
 use super::pictures::Pictures;
 use super::speculate::Speculate;
-use super::usage::{Timings, Usage};
 use crate::error::{Error, Result};
 use crate::folder::ModelFolder;
 use crate::image::Pixels;
 use crate::model::ModelSpec;
-use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams, TokenLogprob};
+use crate::sampling::{MAX_TOP_LOGPROBS, SamplingOptions, SamplingParams};
+use crate::sentence_transformers::Pooling;
 use crate::text::Detokenizer;
 
 /// The most stop strings a request may bring.
@@ -71,6 +70,8 @@ pub struct RequestOptions {
     pub is_message: bool,
     /// Report how far the prompt was read.
     pub prompt_progress: bool,
+    /// The first tokens of the prompt that its vector leaves out.
+    pub unpooled: usize,
 }
 
 impl RequestOptions {
@@ -110,7 +111,8 @@ pub struct GenerationRequest {
     pub(super) open_ended: bool,
     pub(super) logprobs: Option<usize>,
     pub(super) prompt_logprobs: Option<usize>,
-    pub(super) embed: Option<Pooling>,
+    /// The pooling of its vector, and the first token that is pooled.
+    pub(super) embed: Option<(Pooling, usize)>,
     pub(super) priority: Priority,
     pub(super) client: Client,
     /// How far its result can be repeated, as far as is known before it runs.
@@ -148,8 +150,13 @@ impl GenerationRequest {
         let (max_tokens, prompt_logprobs, embed) = match options.task {
             Task::Generate => (options.max_tokens, options.prompt_logprobs, None),
             Task::Score => (Some(0), options.prompt_logprobs.or(Some(0)), None),
-            Task::Embed(pooling) => (Some(0), options.prompt_logprobs, Some(pooling)),
+            Task::Embed(pooling) => (Some(0), options.prompt_logprobs, Some((pooling, options.unpooled))),
         };
+        if !spec.has_head && (embed.is_none() || prompt_logprobs.is_some()) {
+            let message =
+                "has no head (lm_head.weight) in its files; it makes vectors of texts and generates none";
+            return Err(Error::request("model", message));
+        }
         check_prompt(&prompt, max_tokens, options.slide, spec)?;
         options.check_form()?;
         let pictures = Pictures::of(&prompt, &options.images, options.slide.is_some(), folder)?;
@@ -294,102 +301,5 @@ fn check_bias(bias: &[(u32, f32)], spec: &ModelSpec) -> Result<()> {
             "logit_bias",
             format!("names token {id}; the model's ids end at {}", spec.vocab_size - 1),
         )),
-    }
-}
-
-/// What a generation reports, in order: how far the prompt was read, prompt tokens and the embedding if it was asked to, tokens, then one `Done`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// `read` of the `total` tokens of the prompt were read, those from a cache included; the rest is to come.
-    PromptProgress {
-        /// Tokens that were read.
-        read: usize,
-        /// Tokens of the prompt.
-        total: usize,
-    },
-    /// A token of the prompt was scored.
-    Prompt(PromptToken),
-    /// The prompt as a vector, not normalized.
-    Embedding(Vec<f32>),
-    /// A token was accepted.
-    Token(TokenOutput),
-    /// The generation has ended; nothing follows.
-    Done(Finished),
-}
-
-impl Event {
-    /// The text that this event adds to the answer; empty for events of the prompt.
-    pub fn delta(&self) -> &str {
-        match self {
-            Self::Token(token) => &token.delta,
-            Self::Done(finished) => &finished.delta,
-            Self::PromptProgress { .. } | Self::Prompt(_) | Self::Embedding(_) => "",
-        }
-    }
-}
-
-/// One token of the prompt.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PromptToken {
-    /// The token.
-    pub id: u32,
-    /// The text this token made certain.
-    pub text: String,
-    /// Its log-probability after the tokens before it; the first token has none.
-    pub logprob: Option<TokenLogprob>,
-}
-
-/// One accepted token.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenOutput {
-    /// The token.
-    pub id: u32,
-    /// The text this token made certain; empty while a character is incomplete. It may go beyond a stop string.
-    pub text: String,
-    /// The text that may be shown now: without a stop string or what could become one.
-    pub delta: String,
-    /// Its log-probability and those of the likeliest tokens, when asked for.
-    pub logprob: Option<TokenLogprob>,
-}
-
-/// How a generation ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finished {
-    /// Why.
-    pub reason: FinishReason,
-    /// The last of the text, which was held back until it was certain.
-    pub delta: String,
-    /// Tokens in and out.
-    pub usage: Usage,
-    /// Where the time went.
-    pub timings: Timings,
-    /// How far this result can be repeated.
-    pub exactness: Exactness,
-}
-
-/// Why a generation ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FinishReason {
-    /// The model ended its text.
-    EndToken,
-    /// This stop string came.
-    StopString(String),
-    /// The token limit or the end of the context was reached.
-    Length,
-    /// The caller cancelled it, or dropped the generation.
-    Cancelled,
-    /// It failed, and this is why. The tokens before it are good.
-    Error(String),
-}
-
-impl FinishReason {
-    /// The name in OpenAI's terms, and ours where they have none.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::EndToken | Self::StopString(_) => "stop",
-            Self::Length => "length",
-            Self::Cancelled => "cancelled",
-            Self::Error(_) => "error",
-        }
     }
 }

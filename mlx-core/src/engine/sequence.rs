@@ -10,11 +10,12 @@ use async_channel::Sender;
 use super::canceller::Canceller;
 use super::checkpoint_plan::CheckpointPlan;
 use super::constraint::follower;
+use super::event::{Event, FinishReason};
 use super::output::OutputText;
 use super::output::embedding::Embedding;
 use super::output::prompt_score::PromptScore;
 use super::pictures::Pictures;
-use super::request::{Event, FinishReason, GenerationRequest, Limits};
+use super::request::{GenerationRequest, Limits};
 use super::run::draft_state::DraftState;
 use super::run::guess_rate::GuessRate;
 use super::run::hidden_rows::HiddenRows;
@@ -201,7 +202,7 @@ impl Sequence {
             limits: request.limits,
             reader: PromptReader {
                 score: request.prompt_logprobs.map(score),
-                embedding: request.embed.map(Embedding::new),
+                embedding: request.embed.map(|(pooling, first)| Embedding::new(pooling, first)),
             },
             outlet,
             reservation,

@@ -298,7 +298,7 @@ fn add_adapters(
             return Err(StartError::about("--adapter", why));
         }
         adapted.push(own);
-        folders.push(hub::resolve(Path::new(place)).map_err(fail)?);
+        folders.push(hub::resolve_adapter(Path::new(place)).map_err(fail)?);
     }
     let with_adapters = EngineOptions { adapters: folders.clone(), ..options.clone() };
     // What is wrong with an adapter is said now. What is wrong with the model is said when it is loaded.

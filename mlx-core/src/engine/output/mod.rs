@@ -7,8 +7,8 @@ mod text;
 
 pub(super) use text::{OutputText, Piece};
 
+use super::event::{Event, FinishReason, Finished, TokenOutput};
 use super::options::Exactness;
-use super::request::{Event, FinishReason, Finished, TokenOutput};
 use super::sequence::Sequence;
 use crate::sampling::Draw;
 

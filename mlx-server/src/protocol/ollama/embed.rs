@@ -1,6 +1,7 @@
 //! The request of `POST /api/embed` and its answer.
 
 use mlx_core::engine::Priority;
+use mlx_core::sentence_transformers::PromptChoice;
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Schema};
@@ -57,6 +58,9 @@ impl OllamaEmbedRequest {
             dimensions: given.dimensions,
             truncate: given.truncate.unwrap_or(true),
             pooling: None,
+            prompt: PromptChoice::Default,
+            // As Ollama's are.
+            normalize: Some(true),
             priority: Priority::Normal,
             user: None,
         }))

@@ -2,7 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use mlx_core::engine::{Pooling, Priority};
+use mlx_core::engine::Priority;
+use mlx_core::sentence_transformers::{Pooling, PromptChoice, normalized};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::openapi::{RefOr, Schema};
@@ -26,12 +27,25 @@ field_group! {
         /// `float`, a list of numbers, or `base64`, their bytes (f32, little-endian).
         #[schema(pattern = "^(float|base64)$", example = "base64")]
         pub(crate) encoding_format: String,
-        /// Keep this many of the first numbers and scale the rest of the vector to length 1 again.
+        /// Keep this many of the first numbers of each vector.
         #[schema(minimum = 1, example = 8)]
         pub(crate) dimensions: usize,
-        /// Which hidden states become the vector: the `mean` of all, or the `last` one. Without it, the one that the model was trained for.
-        #[schema(pattern = "^(mean|last)$", example = "last")]
+        /// The hidden states that become the vector: the `mean` of all, the `last` one, or the first one (`cls`). Without it, those that the
+        /// model was trained for.
+        #[schema(pattern = "^(mean|last|cls)$", example = "last")]
         pub(crate) pooling: String,
+        /// The name of one of the model's prompts, which is put before each text. Without it, the model's default prompt, if it has one.
+        #[schema(example = "query")]
+        pub(crate) prompt_name: String,
+        /// `query` or `document`: the model's prompt for such texts, or else its default prompt.
+        #[schema(pattern = "^(query|document)$", example = "query")]
+        pub(crate) input_type: String,
+        /// Scale vectors to length 1. Without it, they are scaled unless the model's modules.json has no such step.
+        #[schema(example = true)]
+        pub(crate) normalize: bool,
+        /// Cut a text that is too long at its end. Without it such a text is refused.
+        #[schema(example = true)]
+        pub(crate) truncate: bool,
         /// The priority in the queue: low, normal or high.
         #[schema(pattern = "^(low|normal|high)$", example = "high")]
         pub(crate) priority: String,
@@ -65,6 +79,10 @@ pub(crate) struct EmbeddingRequest {
     pub(crate) truncate: bool,
     /// Which hidden states become the vector; without it those that the model was trained for.
     pub(crate) pooling: Option<Pooling>,
+    /// The prompt before each text.
+    pub(crate) prompt: PromptChoice,
+    /// True to scale vectors to length 1; without it, the model's files decide.
+    pub(crate) normalize: Option<bool>,
     /// The priority in the queue.
     pub(crate) priority: Priority,
     /// The end user.
@@ -85,7 +103,18 @@ impl EmbeddingRequest {
             None => None,
             Some("mean") => Some(Pooling::Mean),
             Some("last") => Some(Pooling::Last),
-            Some(_) => return Err(ApiError::field("pooling", "must be mean or last")),
+            Some("cls") => Some(Pooling::Cls),
+            Some(_) => return Err(ApiError::field("pooling", "must be mean, last or cls")),
+        };
+        let prompt = match (given.prompt_name, given.input_type.as_deref()) {
+            (Some(_), Some(_)) => {
+                return Err(ApiError::field("input_type", "contradicts prompt_name; give only one of them"));
+            }
+            (Some(name), None) => PromptChoice::Named(name),
+            (None, None) => PromptChoice::Default,
+            (None, Some("query")) => PromptChoice::Query,
+            (None, Some("document")) => PromptChoice::Document,
+            (None, Some(_)) => return Err(ApiError::field("input_type", "must be query or document")),
         };
         if given.dimensions == Some(0) {
             return Err(ApiError::field("dimensions", "is 0; it must be at least 1"));
@@ -95,8 +124,10 @@ impl EmbeddingRequest {
             model: given.model,
             encoding,
             dimensions: given.dimensions,
-            truncate: false,
+            truncate: given.truncate.unwrap_or(false),
             pooling,
+            prompt,
+            normalize: given.normalize,
             priority: priority(given.priority.as_deref())?,
             user: given.user,
         })
@@ -135,7 +166,7 @@ pub(crate) struct EmbeddingObject {
     pub(crate) embedding: Vector,
 }
 
-/// A vector of length 1.
+/// The vector of a text.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Vector {
@@ -155,18 +186,14 @@ pub(crate) struct EmbeddingUsage {
 }
 
 impl Vector {
-    /// The first `dimensions` numbers of `raw`, scaled to length 1. None if they are all zero and have no direction.
-    pub(crate) fn new(raw: &[f32], dimensions: usize, encoding: Encoding) -> Option<Self> {
-        let kept = &raw[..dimensions.min(raw.len())];
-        let length = kept.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
-        if length <= 0.0 {
-            return None;
-        }
-        let scaled: Vec<f32> = kept.iter().map(|value| (f64::from(*value) / length) as f32).collect();
+    /// The first `dimensions` numbers of `raw`, scaled to length 1 if `normalize`. None if they are to be scaled, and are all zero.
+    pub(crate) fn new(raw: &[f32], dimensions: usize, normalize: bool, encoding: Encoding) -> Option<Self> {
+        let first = &raw[..dimensions.min(raw.len())];
+        let numbers = if normalize { normalized(first)? } else { first.to_vec() };
         Some(match encoding {
-            Encoding::Float => Self::Float(scaled),
+            Encoding::Float => Self::Float(numbers),
             Encoding::Base64 => {
-                let bytes: Vec<u8> = scaled.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let bytes: Vec<u8> = numbers.iter().flat_map(|value| value.to_le_bytes()).collect();
                 Self::Base64(STANDARD.encode(bytes))
             }
         })
@@ -178,15 +205,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_have_length_one_in_every_form() {
+    fn vectors_have_length_one_in_every_form_if_they_are_normalized() {
         let raw = [3.0, -4.0, 12.0];
-        assert_eq!(Vector::new(&raw, 2, Encoding::Float), Some(Vector::Float(vec![0.6, -0.8])));
-        let Some(Vector::Float(whole)) = Vector::new(&raw, 3, Encoding::Float) else { panic!("a vector") };
+        assert_eq!(Vector::new(&raw, 2, true, Encoding::Float), Some(Vector::Float(vec![0.6, -0.8])));
+        let Some(Vector::Float(whole)) = Vector::new(&raw, 3, true, Encoding::Float) else {
+            panic!("a vector")
+        };
         assert!((whole.iter().map(|value| value * value).sum::<f32>() - 1.0).abs() < 1e-6);
         // 1.0 is 0x3f80_0000.
-        assert_eq!(Vector::new(&[7.0], 1, Encoding::Base64), Some(Vector::Base64("AACAPw==".into())));
-        assert_eq!(Vector::new(&[0.0, 0.0, 1.0], 2, Encoding::Float), None);
-        let tiny = Vector::new(&[1e-30, 0.0], 2, Encoding::Float);
+        assert_eq!(Vector::new(&[7.0], 1, true, Encoding::Base64), Some(Vector::Base64("AACAPw==".into())));
+        assert_eq!(Vector::new(&[0.0, 0.0, 1.0], 2, true, Encoding::Float), None);
+        let tiny = Vector::new(&[1e-30, 0.0], 2, true, Encoding::Float);
+        assert_eq!(Vector::new(&raw, 2, false, Encoding::Float), Some(Vector::Float(vec![3.0, -4.0])));
         assert_eq!(tiny, Some(Vector::Float(vec![1.0, 0.0])), "squares do not vanish");
     }
 }

@@ -1,0 +1,134 @@
+//! Vectors of texts as sentence-transformers computes them: its modules, prompts and limits. What cannot be applied is refused by the name of
+//! the file and the key.
+
+mod dense;
+mod modules;
+mod pooling;
+mod prompts;
+mod transformer;
+
+use std::path::Path;
+
+pub use pooling::Pooling;
+pub use prompts::{PromptChoice, Prompts};
+
+use self::dense::Dense;
+use self::modules::{Kind, Module};
+use self::transformer::Transformer;
+use crate::error::{Error, Result};
+use crate::text::Tokenizer;
+
+/// The folder of the pooling module where there is no modules.json.
+const POOLING: &str = "1_Pooling";
+
+/// A step after pooling.
+#[derive(Debug, Clone)]
+enum Step {
+    Dense(Dense),
+    Normalize,
+}
+
+/// The way from the hidden states of a text to its vector.
+#[derive(Debug, Clone)]
+pub struct TextEmbedding {
+    /// The hidden states that become the vector.
+    pub pooling: Pooling,
+    /// True to pool the tokens of a prompt before a text, too.
+    pub include_prompt: bool,
+    /// The prompts by name.
+    pub prompts: Prompts,
+    /// True if vectors have length 1 unless a request asks for others.
+    pub normalizes: bool,
+    transformer: Transformer,
+    steps: Vec<Step>,
+}
+
+impl TextEmbedding {
+    /// Reads the files of the model in `folder`. A folder without modules.json gives vectors of length 1 from its pooling, if it names one:
+    /// or else from the last state, if the tokenizer ends every text with a special token, as those of embedding models with causal
+    /// attention do; otherwise from the mean.
+    pub(crate) fn read(folder: &Path, tokenizer: &Tokenizer) -> Result<Self> {
+        let prompts = Prompts::read(folder)?;
+        let Some(modules) = modules::read(folder)? else {
+            let path = folder.join(POOLING).join("config.json");
+            let named = if path.exists() { Some(pooling::read(&path)?) } else { None };
+            let (pooling, include_prompt) =
+                named.map_or_else(|| Ok((usual(tokenizer)?, true)), Ok::<_, Error>)?;
+            let transformer = Transformer::default();
+            return Ok(Self {
+                pooling,
+                include_prompt,
+                prompts,
+                normalizes: true,
+                transformer,
+                steps: Vec::new(),
+            });
+        };
+        let (mut pooling, mut steps) = (None, Vec::new());
+        for Module { kind, path } in &modules {
+            let path = folder.join(path);
+            match kind {
+                Kind::Transformer | Kind::Dropout => {}
+                Kind::Pooling => pooling = Some(pooling::read(&path.join("config.json"))?),
+                Kind::Dense => steps.push(Step::Dense(Dense::open(&path)?)),
+                Kind::Normalize => steps.push(Step::Normalize),
+            }
+        }
+        let (pooling, include_prompt) =
+            pooling.ok_or_else(|| Error::file(folder.join(modules::FILE), "names no Pooling"))?;
+        let normalizes = matches!(steps.last(), Some(Step::Normalize));
+        let transformer = Transformer::read(folder)?;
+        Ok(Self { pooling, include_prompt, prompts, normalizes, transformer, steps })
+    }
+
+    /// Numbers of a vector, where the model's width is `hidden`.
+    pub fn dimensions(&self, hidden: usize) -> usize {
+        let last = self.steps.iter().rev().find_map(|step| match step {
+            Step::Dense(dense) => Some(dense.outputs),
+            Step::Normalize => None,
+        });
+        last.unwrap_or(hidden)
+    }
+
+    /// The most tokens of a text, and the file and the key that say so; `None` if only the context bounds it.
+    pub fn limit(&self) -> Option<(usize, &str)> {
+        self.transformer.limit.as_ref().map(|(tokens, source)| (*tokens, source.as_str()))
+    }
+
+    /// A text as the model reads it, after a prompt.
+    pub fn prompted(&self, prompt: &str, text: &str) -> String {
+        let whole = format!("{prompt}{text}");
+        if self.transformer.lowercases { whole.to_lowercase() } else { whole }
+    }
+
+    /// The tokens at the beginning of a text that are not pooled, since they are those of its prompt.
+    pub fn unpooled(&self, prompt: &str, tokenizer: &Tokenizer) -> Result<usize> {
+        if self.include_prompt || prompt.is_empty() {
+            return Ok(0);
+        }
+        let ids = tokenizer.encode(&self.prompted(prompt, ""), true)?;
+        let ends = ids.last().is_some_and(|id| tokenizer.is_special(*id));
+        Ok(ids.len() - usize::from(ends))
+    }
+
+    /// The vector of a text from its pooled hidden states.
+    pub fn finish(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
+        self.steps.iter().try_fold(pooled, |vector, step| match step {
+            Step::Dense(dense) => dense.forward(&vector),
+            // A vector without a direction stays as it is.
+            Step::Normalize => Ok(normalized(&vector).unwrap_or(vector)),
+        })
+    }
+}
+
+/// The vector at length 1; `None` if all numbers are zero and it has no direction.
+pub fn normalized(vector: &[f32]) -> Option<Vec<f32>> {
+    let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+    (length > 0.0).then(|| vector.iter().map(|value| (f64::from(*value) / length) as f32).collect())
+}
+
+/// The pooling of a model without files about it.
+fn usual(tokenizer: &Tokenizer) -> Result<Pooling> {
+    let last = tokenizer.encode("a", true)?.last().copied();
+    Ok(if last.is_some_and(|id| tokenizer.is_special(id)) { Pooling::Last } else { Pooling::Mean })
+}

@@ -1,0 +1,76 @@
+//! `config_sentence_transformers.json`: texts that are put before others.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::config::Fields;
+use crate::error::{Error, Result};
+
+const FILE: &str = "config_sentence_transformers.json";
+
+/// The names of the prompt for a document, in the order in which they are tried.
+const FOR_DOCUMENTS: [&str; 3] = ["document", "passage", "corpus"];
+
+/// The prompt that a request chooses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PromptChoice {
+    /// The model's default, if it has one.
+    #[default]
+    Default,
+    /// The prompt of this name, which the model must have.
+    Named(String),
+    /// The prompt for queries, or else the default.
+    Query,
+    /// The prompt for documents, or else the default.
+    Document,
+}
+
+/// The prompts of a model, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prompts {
+    texts: BTreeMap<String, String>,
+    /// The name of one of them.
+    default: Option<String>,
+}
+
+impl Prompts {
+    /// Reads the file of the model in `folder`, if it has one.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let Some(fields) = Fields::read_optional(&folder.join(FILE))? else { return Ok(Self::default()) };
+        if let Some(other) = fields.optional_text("model_type")?.filter(|kind| *kind != "SentenceTransformer")
+        {
+            let message = format!("is {other:?}; supported is SentenceTransformer");
+            return Err(fields.error("model_type", message));
+        }
+        let mut texts = BTreeMap::new();
+        if let Some(section) = fields.section("prompts")? {
+            for name in section.keys() {
+                let text = section.optional_text(name)?.unwrap_or_default();
+                texts.insert(name.to_owned(), text.to_owned());
+            }
+        }
+        let default = fields.optional_text("default_prompt_name")?.map(str::to_owned);
+        if let Some(name) = default.as_ref().filter(|name| !texts.contains_key(*name)) {
+            return Err(
+                fields.error("default_prompt_name", format!("is {name:?}, which prompts does not have"))
+            );
+        }
+        Ok(Self { texts, default })
+    }
+
+    /// The text of the prompt that a request chooses; empty if there is none.
+    pub fn text(&self, choice: &PromptChoice) -> Result<&str> {
+        let prompt = |name: &str| self.texts.get(name).map(String::as_str);
+        let default = || self.default.as_deref().and_then(prompt).unwrap_or_default();
+        Ok(match choice {
+            PromptChoice::Default => default(),
+            PromptChoice::Query => prompt("query").unwrap_or_else(default),
+            PromptChoice::Document => FOR_DOCUMENTS.into_iter().find_map(prompt).unwrap_or_else(default),
+            PromptChoice::Named(name) => prompt(name).ok_or_else(|| {
+                let known: Vec<&str> = self.texts.keys().map(String::as_str).collect();
+                let has = if known.is_empty() { "no prompts".to_owned() } else { known.join(", ") };
+                Error::request("prompt_name", format!("is {name:?}; the model has {has}"))
+            })?,
+        })
+    }
+}

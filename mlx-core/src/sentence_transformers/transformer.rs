@@ -1,0 +1,81 @@
+//! The config of the first module: the longest text, and what is done to texts.
+
+use std::path::Path;
+
+use crate::config::Fields;
+use crate::error::Result;
+
+/// Names of the file, after the architectures that it was written for.
+const FILES: [&str; 7] = [
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
+
+/// Keys that change vectors and are not supported, unless they are absent or empty.
+const UNSUPPORTED: [&str; 4] = ["processing_kwargs", "query_expansion", "query_length", "document_length"];
+
+/// The settings of the first module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Transformer {
+    /// The most tokens of a text, and the file and the key that say so.
+    pub(super) limit: Option<(usize, String)>,
+    /// True to turn texts to lower case.
+    pub(super) lowercases: bool,
+}
+
+impl Transformer {
+    /// Reads the file of the model in `folder`, and the limit of its tokenizer where that file has none.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = FILES.iter().map(|file| folder.join(file)).find(|path| path.exists());
+        let own = path.map(|path| Fields::read(&path)).transpose()?;
+        let (mut limit, mut lowercases) = (None, false);
+        if let Some(fields) = &own {
+            expect_supported(fields)?;
+            lowercases = fields.optional_flag("do_lower_case")?.unwrap_or(false);
+            limit = limit_of(fields, "max_seq_length")?;
+            for key in ["processor_kwargs", "tokenizer_args"] {
+                if let Some(section) = fields.section(key)? {
+                    limit = limit_of(&section, "model_max_length")?.or(limit);
+                }
+            }
+        }
+        if limit.is_none()
+            && let Some(fields) = Fields::read_optional(&folder.join("tokenizer_config.json"))?
+        {
+            // transformers writes 10^30 for no limit.
+            limit = limit_of(&fields, "model_max_length").unwrap_or_default();
+        }
+        Ok(Self { limit, lowercases })
+    }
+}
+
+fn limit_of(fields: &Fields, key: &str) -> Result<Option<(usize, String)>> {
+    Ok(fields.optional_size(key)?.map(|tokens| (tokens, fields.place(key))))
+}
+
+/// Refuses what would change a vector and is not applied here.
+fn expect_supported(fields: &Fields) -> Result<()> {
+    let is_empty =
+        |key: &str| fields.section(key).is_ok_and(|it| it.is_none_or(|it| it.keys().next().is_none()));
+    if let Some(key) = UNSUPPORTED.into_iter().find(|key| fields.has(key) && !is_empty(key)) {
+        return Err(fields.error(key, "is set, which is not supported"));
+    }
+    for (key, usual) in
+        [("transformer_task", "feature-extraction"), ("module_output_name", "token_embeddings")]
+    {
+        if let Some(other) = fields.optional_text(key)?.filter(|value| *value != usual) {
+            return Err(fields.error(key, format!("is {other:?}; supported is {usual}")));
+        }
+    }
+    match fields.section("modality_config")? {
+        Some(modalities) if !modalities.has("text") => {
+            Err(fields.error("modality_config", "has no text; only plain texts are supported"))
+        }
+        _ => Ok(()),
+    }
+}
