@@ -130,5 +130,5 @@ impl ModelArgs {
 
 /// The folders of the adapter that was given.
 pub(crate) fn adapters(given: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
-    Ok(given.map(hub::resolve).transpose()?.into_iter().collect())
+    Ok(given.map(hub::resolve_adapter).transpose()?.into_iter().collect())
 }

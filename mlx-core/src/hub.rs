@@ -19,12 +19,9 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 
 /// Resolves a model, given as a folder or as `ORG/NAME[@REVISION]`, to its folder. An existing folder takes precedence over a name.
-/// The folder of an adapter is taken, too.
 pub fn resolve(given: &Path) -> Result<PathBuf> {
     if given.is_dir() {
-        let describes = |file| given.join(file).exists();
-        let is_model = describes("config.json") || describes("adapter_config.json");
-        return if is_model {
+        return if given.join("config.json").exists() {
             Ok(given.to_path_buf())
         } else {
             Err(Error::file(given, without_config(given)))
@@ -37,8 +34,19 @@ pub fn resolve(given: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Resolves an adapter, given like a model, to its folder.
+pub fn resolve_adapter(given: &Path) -> Result<PathBuf> {
+    if !given.is_dir() {
+        return resolve(given);
+    }
+    if given.join(ADAPTER).exists() { Ok(given.to_path_buf()) } else { Err(Error::file(given, NO_ADAPTER)) }
+}
+
 /// Why a folder without the file that describes a model cannot be used.
 fn without_config(folder: &Path) -> &'static str {
+    if folder.join(ADAPTER).exists() {
+        return IS_ADAPTER;
+    }
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     if files.map(|file| file.path()).any(|file| is_gguf(&file)) { GGUF } else { NO_CONFIG }
 }
@@ -49,6 +57,11 @@ fn is_gguf(file: &Path) -> bool {
 
 const GGUF: &str =
     "GGUF is not supported; look for the same model in safetensors, for example in mlx-community";
+/// The file that describes an adapter.
+const ADAPTER: &str = "adapter_config.json";
+const NO_ADAPTER: &str = "has no adapter_config.json; an adapter's folder holds adapter_config.json and adapters.safetensors (mlx-lm) or adapter_model.safetensors (PEFT)";
+const IS_ADAPTER: &str =
+    "is an adapter; name the model that it was trained for, and give this folder with --adapter";
 const NO_CONFIG: &str =
     "has no config.json; a model folder holds config.json, tokenizer.json and .safetensors files";
 
