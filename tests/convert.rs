@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use mlx_core::array;
 use mlx_core::backend::Backend;
 use mlx_core::config::Fields;
-use mlx_core::convert::{ConvertOptions, Report, convert};
+use mlx_core::convert::{ConvertOptions, EmbeddingBits, Quality, Report, convert};
 use mlx_core::model;
 use mlx_core::quantization::QuantizedMatrix;
 use mlx_core::quantization::{Mode, QuantScheme, QuantizationConfig};
@@ -63,6 +63,7 @@ pub(crate) fn options(case: &Value) -> ConvertOptions {
     ConvertOptions {
         scheme: quantizes.then_some(packing),
         rules: rules.map(|rule| rule.as_str().expect("a text").parse().expect("a rule")).collect(),
+        embedding_bits: EmbeddingBits::Same,
         adapter: None,
         dtype: case["dtype"].as_str().map(|name| if name == "float16" { Dtype::F16 } else { Dtype::BF16 }),
         shard_bytes: SHARDS,
@@ -304,4 +305,86 @@ fn a_quantized_model_can_be_cast_and_split() {
     assert_eq!(fields.optional_text("torch_dtype").expect("a text"), Some("bfloat16"));
     model::load(target.path(), WeightPolicy::for_device(false).expect("a device"), &mut |_, _| {})
         .expect("it loads");
+}
+
+/// Fewer bits of the embedding cost a small model much quality; mlx-lm's bytes are an option away.
+#[test]
+fn the_embedding_and_the_head_of_a_small_model_have_8_bits_unless_told() {
+    let _turn = device();
+    let golden = recorded();
+    let four =
+        ConvertOptions { embedding_bits: EmbeddingBits::Usual, ..options(&json!({"bits": 4, "group": 32})) };
+    let bits = |target: &Path, module: &str| quantization(target).of(module, true).expect("quantized").bits;
+    for (source, tables) in
+        [("llama", &["model.embed_tokens", "lm_head"][..]), ("llama-tied", &["model.embed_tokens"])]
+    {
+        let source = made_up(&golden["sources"][source]);
+        let target = source.path().join("usual");
+        let report = run(source.path(), &target, &four).expect("it converts");
+        assert_eq!(report.embedding.map(|scheme| (scheme.bits, scheme.group_size)), Some((8, 32)));
+        assert_eq!(bits(&target, "model.layers.0.mlp.down_proj"), 4);
+        assert!(tables.iter().all(|table| bits(&target, table) == 8));
+        model::load(&target, WeightPolicy::for_device(false).expect("a device"), &mut |_, _| {})
+            .expect("it loads");
+        for (name, changed, expected) in [
+            ("six", ConvertOptions { embedding_bits: EmbeddingBits::Bits(6), ..four.clone() }, 6),
+            ("same", ConvertOptions { embedding_bits: EmbeddingBits::Same, ..four.clone() }, 4),
+            ("rule", ConvertOptions { rules: vec!["*=4".parse().expect("a rule")], ..four.clone() }, 4),
+        ] {
+            let target = source.path().join(name);
+            let report = run(source.path(), &target, &changed).expect("it converts");
+            assert!(tables.iter().all(|table| bits(&target, table) == expected), "{name}");
+            assert_eq!(report.embedding.is_some(), name == "six", "{name}");
+        }
+    }
+}
+
+/// The line that a conversion ends with: nothing lost without quantization, something in 2 bits.
+#[test]
+fn the_loss_of_a_conversion_is_measured() {
+    let _turn = device();
+    let target = tempfile::tempdir().expect("a temporary folder");
+    let source = model_folder("llama-f32");
+    let measure = |name: &str, case: Value| {
+        let target = target.path().join(name);
+        run(&source, &target, &options(&case)).expect("it converts");
+        Quality::measure(&source, None, &target).expect("both run here")
+    };
+    let same = measure("same", json!({}));
+    assert!(same.tokens == 256 && same.before > 2.0 && same.loss() == 0.0, "{same:?}");
+    let two = measure("two", json!({"bits": 2, "group": 32}));
+    assert!(two.before.to_bits() == same.before.to_bits() && two.loss().abs() > 1e-3, "{two:?}");
+}
+
+/// Files of sentence-transformers and chat templates in subfolders stay with the model.
+#[test]
+fn small_files_in_folders_are_copied() {
+    let _turn = device();
+    let source = made_up(&recorded()["sources"]["llama"]);
+    let kept = [
+        "modules.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "preprocessor_config.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+        "additional_chat_templates/tools.jinja",
+    ];
+    let left = ["onnx/model.onnx", "onnx/config.json", "2_Dense/pytorch_model.bin", ".cache/x.json"];
+    for file in kept.iter().chain(&left) {
+        let path = source.path().join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+        fs::write(path, file).expect("it can be written");
+    }
+    let target = tempfile::tempdir().expect("a temporary folder");
+    for (name, force) in [("new", false), ("new", true)] {
+        let target = target.path().join(name);
+        run(source.path(), &target, &ConvertOptions { force, ..options(&json!({"bits": 4})) })
+            .expect("it converts");
+        for file in kept {
+            assert_eq!(fs::read_to_string(target.join(file)).expect("it was copied"), file);
+        }
+        assert!(!left.iter().any(|file| target.join(file).exists()));
+    }
 }

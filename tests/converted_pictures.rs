@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use mlx_core::array::host;
-use mlx_core::convert::ConvertOptions;
+use mlx_core::convert::{ConvertOptions, EmbeddingBits};
 use mlx_core::engine::EngineOptions;
 use mlx_core::model::Vision;
 use mlx_core::quantization::{Mode, QuantScheme};
@@ -24,6 +24,7 @@ use crate::convert::{SHARDS, TOWERS, read, run};
 const PLAIN: ConvertOptions = ConvertOptions {
     scheme: None,
     rules: Vec::new(),
+    embedding_bits: EmbeddingBits::Same,
     adapter: None,
     dtype: None,
     shard_bytes: SHARDS,

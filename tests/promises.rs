@@ -4,6 +4,7 @@
 mod adapters;
 mod agents;
 mod ahead;
+mod base_models;
 mod batch_draw;
 mod borrowing;
 mod cancelled_prompts;
@@ -29,6 +30,7 @@ mod machine_faults;
 mod memory;
 mod mixture_configs;
 mod mtp;
+mod optional_files;
 mod packing;
 mod picture_chats;
 mod picture_company;

@@ -93,6 +93,13 @@ fn an_adapter_goes_through_every_command() {
     assert!(bench.is_object(), "{bench}");
     let (code, message) = failure(&["generate", "-m", &source, "-p", "a", "--adapter", &source]);
     assert!(code == 1 && message.contains("has no adapter_config.json"), "{code}: {message}");
+    let empty = tempfile::tempdir().expect("a temporary folder");
+    let empty = empty.path().to_str().expect("utf-8");
+    let (code, message) = failure(&["generate", "-m", &source, "-p", "a", "--adapter", empty]);
+    assert!(code == 1 && message.contains("has no adapter_config.json"), "{code}: {message}");
+    let lora = golden_folder().join("adapters/lora");
+    let (code, message) = failure(&["generate", "-m", lora.to_str().expect("utf-8"), "-p", "a"]);
+    assert!(code == 1 && message.contains("is an adapter"), "{code}: {message}");
 }
 
 /// Kimi's tower cannot be used here: the command's output names it.
@@ -113,6 +120,7 @@ fn a_converted_model_generates() {
     let target = target.to_str().expect("utf-8");
     let report = output(&["convert", &source, "-o", target, "--bits", "4", "--dtype", "bf16"], "");
     assert!(report.contains("2 matrices quantized") && report.contains("not quantized"), "{report}");
+    assert!(report.contains("\nquality: perplexity ") && report.contains(" on 256 tokens"), "{report}");
     let generated =
         output(&["generate", "-m", target, "-p", "Waves", "--max-tokens", "4", "--temperature", "0"], "");
     assert!(!generated.trim().is_empty());

@@ -7,6 +7,7 @@ mod multipliers;
 mod options;
 mod output;
 mod plan;
+mod quality;
 mod rule;
 mod settings;
 mod shards;
@@ -20,7 +21,8 @@ use std::path::Path;
 use safetensors::Dtype;
 use serde_json::Value;
 
-pub use options::ConvertOptions;
+pub use options::{ConvertOptions, EmbeddingBits};
+pub use quality::Quality;
 pub use rule::Rule;
 
 use crate::adapter::{Adapter, Change, Factor};
@@ -29,7 +31,7 @@ use crate::config::{self, Fields};
 use crate::error::{Error, Result};
 use crate::folder::expect_folder;
 use crate::model::InFiles;
-use crate::quantization::{QuantizationConfig, QuantizedMatrix};
+use crate::quantization::{QuantScheme, QuantizationConfig, QuantizedMatrix};
 use crate::weights::{Checkpoint, Entry, FloatPolicy, WeightPolicy};
 use multipliers::Multipliers;
 use output::Output;
@@ -48,6 +50,8 @@ pub struct Report {
     pub skipped: Vec<String>,
     /// Parts of the model that were left out, such as `audio_tower`, because nothing here can use them.
     pub left_out: Vec<String>,
+    /// The scheme of the embedding and the head, if it differs from that of the other matrices and no rule asked for it.
+    pub embedding: Option<QuantScheme>,
     /// Weight files written.
     pub shards: usize,
     /// Parameters before quantization.
@@ -71,12 +75,13 @@ pub fn convert(
 ) -> Result<Option<Report>> {
     expect_folder(source)?;
     let config = read_config(source, options)?;
-    let Planned { mut checkpoint, adapter, units, unused } = planned(source, options)?;
+    let Planned { mut checkpoint, adapter, units, embedding, unused } = planned(source, options)?;
     let config = settings::changed(config, &units, options.scheme, options.dtype, &unused);
     let report = Report {
         quantized: units.iter().filter(|unit| unit.scheme.is_some()).count(),
         skipped: skipped(&units, options),
         left_out: unused.into_iter().map(str::to_owned).collect(),
+        embedding,
         shards: 0,
         parameters: units.iter().map(Unit::numbers).sum(),
         bytes_before: units.iter().map(Unit::bytes_before).sum(),
@@ -105,6 +110,8 @@ struct Planned {
     /// What changes its tensors, if something does.
     adapter: Option<Adapter>,
     units: Vec<Unit>,
+    /// See [`Report::embedding`].
+    embedding: Option<QuantScheme>,
     /// Parts that are left out.
     unused: BTreeSet<&'static str>,
 }
@@ -112,7 +119,7 @@ struct Planned {
 fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
     // Nothing is loaded, so the policy for the device does not matter.
     let policy = WeightPolicy::for_device(true)?.with_floats(Some(FloatPolicy::Checkpoint));
-    let InFiles { family, config, mut checkpoint, tower, unused } = InFiles::read(source, policy)?;
+    let InFiles { family, config, mut checkpoint, tower, tables, unused } = InFiles::read(source, policy)?;
     let mut adapter = options.adapter.as_deref().map(Adapter::open).transpose()?;
     if let Some(adapter) = &mut adapter {
         adapter.check_layers(config.layers.len())?;
@@ -126,8 +133,9 @@ fn planned(source: &Path, options: &ConvertOptions) -> Result<Planned> {
         adapter.expect_taken()?;
     }
     units.extend(tower::plan(tower, options));
-    plan::quantize(&mut units, &checkpoint, &family, options)?;
-    Ok(Planned { checkpoint, adapter, units, unused })
+    let tables = tables.map(|table| plan::module_name(&table, (&family, &config)));
+    let embedding = plan::quantize(&mut units, &checkpoint, (&family, &tables), options)?;
+    Ok(Planned { checkpoint, adapter, units, embedding, unused })
 }
 
 /// Refuses empty tensors.

@@ -11,9 +11,7 @@ use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::error::{Error, Result};
-
-/// The folder of additional chat templates.
-const TEMPLATES: &str = "additional_chat_templates";
+use crate::hub;
 
 /// Extensions of weight files, which are not copied.
 const WEIGHTS: [&str; 9] = ["safetensors", "bin", "pth", "pt", "gguf", "npz", "h5", "msgpack", "onnx"];
@@ -69,7 +67,8 @@ impl Output {
         }
     }
 
-    /// Copies the other files of `source`: tokenizer, templates, generation defaults, licenses.
+    /// Copies the other files of `source`: tokenizer, templates, generation defaults, licenses; and those in folders that change an answer,
+    /// such as the modules of sentence-transformers with their weights.
     pub(super) fn copy_other_files(&self, source: &Path) -> Result<()> {
         for path in files(source).map_err(|error| Error::io(source, error))? {
             let name = text(&path);
@@ -79,18 +78,24 @@ impl Output {
                 self.copy(&path, &name)?;
             }
         }
-        self.copy_templates(&source.join(TEMPLATES))
-    }
-
-    /// Copies the folder of additional templates, if there is one.
-    fn copy_templates(&self, source: &Path) -> Result<()> {
-        let Ok(paths) = files(source) else { return Ok(()) };
-        let folder = self.temporary.join(TEMPLATES);
-        fs::create_dir_all(&folder).map_err(|error| Error::io(&folder, error))?;
-        for path in paths {
-            self.copy(&path, &format!("{TEMPLATES}/{}", text(&path)))?;
+        for folder in folders(source).map_err(|error| Error::io(source, error))? {
+            self.copy_folder(&folder)?;
         }
         Ok(())
+    }
+
+    /// Copies the files of a folder that change an answer.
+    fn copy_folder(&self, source: &Path) -> Result<()> {
+        let name = text(source);
+        let paths = files(source).map_err(|error| Error::io(source, error))?;
+        let paths: Vec<PathBuf> =
+            paths.into_iter().filter(|path| hub::described(&format!("{name}/{}", text(path)))).collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let folder = self.temporary.join(&name);
+        fs::create_dir(&folder).map_err(|error| Error::io(&folder, error))?;
+        paths.iter().try_for_each(|path| self.copy(path, &format!("{name}/{}", text(path))))
     }
 
     /// Writes a JSON file in the format of Python's `json` with an indent of 4.
@@ -122,8 +127,8 @@ impl Output {
             return fs::rename(&self.temporary, &self.target).map_err(|error| Error::io(&self.target, error));
         }
         move_files(&self.temporary, &self.target)?;
-        let templates = self.temporary.join(TEMPLATES);
-        if templates.exists() { move_files(&templates, &self.target.join(TEMPLATES)) } else { Ok(()) }
+        let folders = folders(&self.temporary).map_err(|error| Error::io(&self.temporary, error))?;
+        folders.iter().try_for_each(|folder| move_files(folder, &self.target.join(text(folder))))
     }
 }
 
@@ -145,9 +150,18 @@ impl Drop for Output {
 }
 
 /// The files directly in `folder`, sorted by name.
-fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let paths: std::io::Result<Vec<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
-    let mut paths: Vec<PathBuf> = paths?.into_iter().filter(|path| path.is_file()).collect();
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    entries(folder, Path::is_file)
+}
+
+/// The folders directly in `folder`, sorted by name.
+fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    entries(folder, Path::is_dir)
+}
+
+fn entries(folder: &Path, is_wanted: fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
+    let paths: io::Result<Vec<PathBuf>> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
+    let mut paths: Vec<PathBuf> = paths?.into_iter().filter(|path| is_wanted(path)).collect();
     paths.sort();
     Ok(paths)
 }

@@ -153,16 +153,30 @@ pub(super) fn plan(
     Ok(units)
 }
 
-/// Sorts the units of `checkpoint`, a model of this family, and chooses how each is quantized.
+/// The name that mlx-lm gives a module, by its name in the files of a model of this family with this prepared config.
+pub(super) fn module_name(module: &str, (family, config): (&str, &DecoderConfig)) -> String {
+    let name = Adaptation::new(family, config).name(&format!("{module}.weight"));
+    name.strip_suffix(".weight").unwrap_or(&name).to_owned()
+}
+
+/// Sorts the units of `checkpoint`, a model of this family with this embedding and this head, and chooses how each is quantized. Returns
+/// the scheme of these two, if it differs from that of the other matrices.
 pub(super) fn quantize(
     units: &mut [Unit],
     checkpoint: &Checkpoint,
-    family: &str,
+    (family, tables): (&str, &[String; 2]),
     options: &ConvertOptions,
-) -> Result<()> {
+) -> Result<Option<QuantScheme>> {
     units.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut of_tables = None;
     if let Some(default) = options.scheme {
-        Quantizer { default, rules: &options.rules, family_rules: Rule::of_family(family) }.assign(units)?;
+        let parameters = units.iter().filter(|unit| !unit.of_tower).map(Unit::numbers).sum();
+        let embedding = options.embedding_bits.scheme(parameters, default);
+        let family_rules = Rule::of_family(family);
+        let quantizer = Quantizer { default, rules: &options.rules, family_rules, tables, embedding };
+        quantizer.assign(units)?;
+        let is_table = |unit: &Unit| tables.contains(&unit.name) && unit.scheme == Some(embedding);
+        of_tables = Some(embedding).filter(|it| *it != default && units.iter().any(is_table));
         if units.iter().all(|unit| unit.scheme.is_none()) {
             let message = format!(
                 "no matrix of this model has rows that are a multiple of the group size of {default}"
@@ -170,7 +184,7 @@ pub(super) fn quantize(
             return Err(Error::file(checkpoint.main_file(), message));
         }
     }
-    Ok(())
+    Ok(of_tables)
 }
 
 /// A tensor that is only cast.
@@ -212,6 +226,9 @@ struct Quantizer<'a> {
     rules: &'a [Rule],
     /// The rules that mlx-lm applies to this family by default.
     family_rules: Vec<Rule>,
+    /// The modules of the embedding and the head, and their scheme.
+    tables: &'a [String; 2],
+    embedding: QuantScheme,
 }
 
 impl Quantizer<'_> {
@@ -266,9 +283,11 @@ impl Quantizer<'_> {
         if of_family == Some(None) {
             return Ok(None);
         }
-        Ok(of_family
-            .flatten()
+        let of_table = self.tables.iter().any(|table| table == module).then_some(self.embedding);
+        Ok(of_table
+            .filter(|scheme| *scheme != self.default)
             .into_iter()
+            .chain(of_family.flatten())
             .chain([self.default])
             .find(|scheme| scheme.words(inputs).is_some()))
     }

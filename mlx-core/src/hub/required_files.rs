@@ -25,7 +25,17 @@ pub fn described(file: &str) -> bool {
     if let Some(template) = file.strip_prefix("additional_chat_templates/") {
         return !template.contains('/') && ends_in(template, "jinja");
     }
+    if let Some((folder, name)) = file.split_once('/')
+        && is_module(folder)
+    {
+        return name == "config.json" || name == "model.safetensors";
+    }
     BY_NAME.contains(&file) || (!file.contains('/') && file.starts_with("tokenizer") && ends_in(file, "json"))
+}
+
+/// Returns true for the folder of a module of sentence-transformers, such as `2_Dense`.
+fn is_module(folder: &str) -> bool {
+    folder.split_once('_').is_some_and(|(number, _)| number.parse::<u8>().is_ok())
 }
 
 fn ends_in(file: &str, extension: &str) -> bool {
