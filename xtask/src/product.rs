@@ -43,8 +43,9 @@ fn summary(list: &str) -> String {
     for (_, need) in list.lines().filter_map(|line| line.split_once(": needs ")) {
         *needs.entry(need).or_default() += 1;
     }
-    let lines: String = needs.iter().map(|(need, count)| format!("  {count} need {need}\n")).collect();
-    format!("\nchecks that were skipped: {}\n{lines}", needs.values().sum::<usize>())
+    let total = format!("\nchecks that were skipped: {}\n", needs.values().sum::<usize>());
+    let lines = needs.iter().map(|(need, count)| format!("  {count} need {need}\n"));
+    std::iter::once(total).chain(lines).collect::<Vec<_>>().concat()
 }
 
 fn cargo_at_root() -> Result<Command> {
