@@ -6,50 +6,54 @@ use mlx_rs::Array;
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{concatenate, zeros_dtype};
 
+use super::measure::measure;
 use crate::array::slice_axis;
 use crate::error::Result;
 use crate::mlx_sys::slice_update;
 
 /// `[1, 2 H, room, D]`, keys before values: one write a step instead of two. A clone is a second handle of the same memory.
 #[derive(Clone)]
-pub(super) struct Buffer(Array);
+pub(super) struct Buffer {
+    array: Array,
+    bytes: usize,
+}
 
 impl Buffer {
     /// An empty one with `room` places for positions like those of `added`, `[1, 2 H, T, D]`.
     pub(super) fn new(added: &Array, room: usize) -> Result<Self> {
         let shape = [added.dim(0), added.dim(1), room as i32, added.dim(3)];
-        Ok(Self(zeros_dtype(&shape, added.dtype())?))
+        Ok(Self::from_array(zeros_dtype(&shape, added.dtype())?))
     }
 
     /// What is in `array`, of that shape.
     pub(super) fn from_array(array: Array) -> Self {
-        Self(array)
+        Self { bytes: measure([&array]), array }
     }
 
     /// How many positions there are places for.
     pub(super) fn room(&self) -> usize {
-        self.0.dim(2) as usize
+        self.array.dim(2) as usize
     }
 
     /// Writes `[1, 2 H, T, D]` from `place` on. Nothing may hold a view of the buffer, or it is copied.
     pub(super) fn write(&mut self, place: usize, added: &Array) -> Result<()> {
         let [one, heads, count, size] = [0, 1, 2, 3].map(|axis| added.dim(axis));
         let place = place as i32;
-        self.0 = slice_update(&self.0, added, [0, 0, place, 0], [one, heads, place + count, size])?;
+        self.array = slice_update(&self.array, added, [0, 0, place, 0], [one, heads, place + count, size])?;
         Ok(())
     }
 
     /// The keys and the values, `[1, H, length, D]` each, of these places.
     pub(super) fn view(&self, places: Range<usize>) -> Result<(Array, Array)> {
-        let (heads, places) = (self.0.dim(1) / 2, places.start as i32..places.end as i32);
-        let keys = self.0.try_index((.., 0..heads, places.clone()))?;
-        let values = self.0.try_index((.., heads..2 * heads, places))?;
+        let (heads, places) = (self.array.dim(1) / 2, places.start as i32..places.end as i32);
+        let keys = self.array.try_index((.., 0..heads, places.clone()))?;
+        let values = self.array.try_index((.., heads..2 * heads, places))?;
         Ok((keys, values))
     }
 
     /// Both together, `[1, 2 H, length, D]`.
     pub(super) fn part(&self, places: Range<usize>) -> Result<Array> {
-        slice_axis(&self.0, 2, places.start as i32, places.end as i32)
+        slice_axis(&self.array, 2, places.start as i32, places.end as i32)
     }
 
     /// What is in `kept` at the beginning of a new buffer with `room` places, at least as many.
@@ -57,14 +61,19 @@ impl Buffer {
         let spare = room.saturating_sub(kept.len()) as i32;
         let kept = self.part(kept)?;
         if spare == 0 {
-            return Ok(Self(kept.contiguous()?));
+            return Ok(Self::from_array(kept.contiguous()?));
         }
-        let shape = [self.0.dim(0), self.0.dim(1), spare, self.0.dim(3)];
-        let fresh = zeros_dtype(&shape, self.0.dtype())?;
-        Ok(Self(concatenate(&[kept, fresh], 2)?))
+        let shape = [self.array.dim(0), self.array.dim(1), spare, self.array.dim(3)];
+        let fresh = zeros_dtype(&shape, self.array.dtype())?;
+        Ok(Self::from_array(concatenate(&[kept, fresh], 2)?))
     }
 
     pub(super) fn array(&self) -> &Array {
-        &self.0
+        &self.array
+    }
+
+    /// Its bytes on the device, all places included.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 }

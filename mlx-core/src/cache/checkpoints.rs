@@ -18,35 +18,37 @@ const MOST: usize = 32;
 pub(super) struct Checkpoint {
     pub(super) length: usize,
     pub(super) layers: Vec<LayerCheckpoint>,
+    /// The bytes of its layers.
+    bytes: usize,
     /// Whether it stays until memory is short, wherever it is.
     marked: bool,
 }
 
-impl Checkpoint {
-    fn bytes(&self) -> usize {
-        self.layers.iter().map(LayerCheckpoint::bytes).sum()
-    }
-}
-
-/// Checkpoints by rising length.
+/// Checkpoints by rising length, with the sum of their bytes.
 #[derive(Default)]
-pub(super) struct Checkpoints(Vec<Checkpoint>);
+pub(super) struct Checkpoints {
+    all: Vec<Checkpoint>,
+    bytes: usize,
+}
 
 impl Checkpoints {
     /// Adds one behind all others; one that is at the same length stays, and is marked if this one is. Drops one that is neither
     /// among the newest nor marked nor far behind the one before it.
     pub(super) fn push(&mut self, length: usize, layers: Vec<LayerCheckpoint>, marked: bool) {
-        match self.0.last_mut().filter(|last| last.length == length) {
-            Some(last) => last.marked |= marked,
-            None => self.0.push(Checkpoint { length, layers, marked }),
+        if let Some(last) = self.all.last_mut().filter(|last| last.length == length) {
+            last.marked |= marked;
+        } else {
+            let bytes = layers.iter().map(LayerCheckpoint::bytes).sum();
+            self.bytes += bytes;
+            self.all.push(Checkpoint { length, layers, bytes, marked });
         }
-        if let Some(place) = self.0.len().checked_sub(NEWEST + 1) {
-            let before = place.checked_sub(1).map_or(0, |before| self.0[before].length);
-            if !self.0[place].marked && self.0[place].length - before < SPACING {
-                self.0.remove(place);
+        if let Some(place) = self.all.len().checked_sub(NEWEST + 1) {
+            let before = place.checked_sub(1).map_or(0, |before| self.all[before].length);
+            if !self.all[place].marked && self.all[place].length - before < SPACING {
+                self.remove(place);
             }
         }
-        if self.0.len() > MOST {
+        if self.all.len() > MOST {
             self.thin();
         }
     }
@@ -54,47 +56,56 @@ impl Checkpoints {
     /// Drops the checkpoint whose loss makes the smallest gap, but for the newest. Returns its length and bytes.
     pub(super) fn thin(&mut self) -> Option<(usize, usize)> {
         let gap = |place: usize| {
-            let before = place.checked_sub(1).map_or(0, |before| self.0[before].length);
-            self.0[place + 1].length - before
+            let before = place.checked_sub(1).map_or(0, |before| self.all[before].length);
+            self.all[place + 1].length - before
         };
-        let place = (0..self.0.len().checked_sub(1)?).min_by_key(|&place| gap(place))?;
-        let gone = self.0.remove(place);
-        Some((gone.length, gone.bytes()))
+        let place = (0..self.all.len().checked_sub(1)?).min_by_key(|&place| gap(place))?;
+        let gone = self.remove(place);
+        Some((gone.length, gone.bytes))
+    }
+
+    fn remove(&mut self, place: usize) -> Checkpoint {
+        let gone = self.all.remove(place);
+        self.bytes -= gone.bytes;
+        gone
     }
 
     /// Drops all of them.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     /// Drops those behind `length`.
     pub(super) fn cut(&mut self, length: usize) {
-        self.0.retain(|checkpoint| checkpoint.length <= length);
+        while self.all.last().is_some_and(|last| last.length > length) {
+            self.remove(self.all.len() - 1);
+        }
     }
 
     /// The last one at or before `length`.
     pub(super) fn last_until(&self, length: usize) -> Option<&Checkpoint> {
-        self.0.iter().rfind(|checkpoint| checkpoint.length <= length)
+        self.all.iter().rfind(|checkpoint| checkpoint.length <= length)
     }
 
     /// The same ones up to `length`, as handles.
     pub(super) fn until(&self, length: usize) -> Self {
-        let copy =
-            |it: &Checkpoint| Checkpoint { length: it.length, layers: it.layers.clone(), marked: false };
-        Self(self.0.iter().filter(|it| it.length <= length).map(copy).collect())
+        let copy = |it: &Checkpoint| Checkpoint { layers: it.layers.clone(), marked: false, ..*it };
+        let all: Vec<Checkpoint> = self.all.iter().filter(|it| it.length <= length).map(copy).collect();
+        Self { bytes: all.iter().map(|it| it.bytes).sum(), all }
     }
 
     /// Their lengths.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.0.iter().map(|checkpoint| checkpoint.length)
+        self.all.iter().map(|checkpoint| checkpoint.length)
     }
 
+    /// Their bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.0.iter().map(Checkpoint::bytes).sum()
+        self.bytes
     }
 
     pub(super) fn arrays(&self) -> impl Iterator<Item = Array> {
-        self.0.iter().flat_map(|it| &it.layers).flat_map(LayerCheckpoint::arrays)
+        self.all.iter().flat_map(|it| &it.layers).flat_map(LayerCheckpoint::arrays)
     }
 }
 

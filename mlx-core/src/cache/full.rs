@@ -163,8 +163,8 @@ impl FullCache {
     pub(super) fn bytes(&self) -> usize {
         match &self.storage {
             None => 0,
-            Some(Storage::Own(buffer)) => buffer.array().nbytes(),
-            Some(Storage::Slot(slot)) => slot.bytes(),
+            Some(Storage::Own(buffer)) => buffer.bytes(),
+            Some(Storage::Slot(slot)) => slot.bytes,
         }
     }
 }

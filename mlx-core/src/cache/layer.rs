@@ -227,7 +227,8 @@ impl LayerState {
         match self {
             Self::Full(cache) => cache.bytes(),
             Self::Latent(cache) => cache.positions().bytes(),
-            Self::Sliding(_) | Self::Quantized(_) => self.arrays().iter().map(Array::nbytes).sum(),
+            Self::Sliding(cache) => cache.bytes(),
+            Self::Quantized(cache) => cache.bytes(),
             Self::Recurrent(state) => state.bytes(),
         }
     }
@@ -243,7 +244,7 @@ impl LayerCheckpoint {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Length => 0,
-            Self::Sliding(cache) => cache.array().map_or(0, Array::nbytes),
+            Self::Sliding(cache) => cache.bytes(),
             Self::Recurrent(state) => state.bytes(),
         }
     }

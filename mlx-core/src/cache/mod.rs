@@ -8,6 +8,7 @@ mod export;
 mod full;
 mod latent;
 mod layer;
+mod measure;
 mod pool;
 mod prefix;
 mod quantized;
@@ -19,10 +20,14 @@ mod slot;
 mod variant;
 
 pub use capacity::capacity;
-pub(crate) use disk::{BLOCK, Block, DiskCache, Saved, Snapshot, Tier};
+pub(crate) use disk::{BLOCK, Block, DiskCache, Missing, Part, Saved, Snapshot, Tier};
 pub use disk::{DiskOptions, SavedPrefix, list_saved, remove_all_saved, remove_saved};
+#[cfg(test)]
+pub(crate) use disk::{Storage, hashed_blocks};
 pub use layer::{LayerState, layer_capacity};
 pub(crate) use pool::{Bucket, append_rows};
+#[cfg(test)]
+pub(crate) use prefix::visited_tokens;
 pub(crate) use prefix::{Clock, Found, Hit, Kept, PrefixTree};
 pub(crate) use quantized::GROUP;
 pub(crate) use recurrent::RecurrentState;

@@ -10,6 +10,7 @@ use mlx_rs::ops::concatenate;
 use super::capacity::capacity;
 use super::full::FullCache;
 use super::layer::LayerState;
+use super::measure::measure;
 use super::slot::{Pool, Slot};
 use crate::array::slice_axis;
 use crate::error::Result;
@@ -93,9 +94,11 @@ fn new_pool(members: &mut [&mut FullCache], room: usize, added: &Array) -> Resul
     let like = slice_axis(added, 0, 0, 1)?;
     let parts: Vec<Array> =
         members.iter().map(|member| member.with_room(room, &like)).collect::<Result<_>>()?;
-    let pool = Arc::new(Mutex::new(concatenate(&parts, 0)?));
+    let array = concatenate(&parts, 0)?;
+    let bytes = measure([&array]) / members.len();
+    let pool = Arc::new(Mutex::new(array));
     for (index, member) in members.iter_mut().enumerate() {
-        member.put(Slot { pool: Arc::clone(&pool), index });
+        member.put(Slot { pool: Arc::clone(&pool), index, bytes });
     }
     Ok(pool)
 }

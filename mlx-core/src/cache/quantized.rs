@@ -6,6 +6,7 @@ use mlx_rs::ops::indexing::TryIndexMutOp;
 use mlx_rs::ops::{concatenate, dequantize, quantize, zeros_dtype};
 
 use super::capacity::capacity;
+use super::measure::measure;
 use crate::array::slice_axis;
 use crate::error::Result;
 
@@ -16,6 +17,7 @@ pub(crate) const GROUP: usize = 64;
 pub struct QuantizedCache {
     bits: i32,
     buffers: Option<[Array; 3]>,
+    bytes: usize,
     length: usize,
     /// `[2 H, D]` of what was added.
     shape: [i32; 2],
@@ -23,7 +25,7 @@ pub struct QuantizedCache {
 
 impl QuantizedCache {
     pub(super) fn new(bits: u8) -> Self {
-        Self { bits: i32::from(bits), buffers: None, length: 0, shape: [0; 2] }
+        Self { bits: i32::from(bits), buffers: None, bytes: 0, length: 0, shape: [0; 2] }
     }
 
     /// Appends `[1, 2 H, T, D]`, keys before values, and gives all keys and all values, `[1, H, length, D]` each.
@@ -34,7 +36,11 @@ impl QuantizedCache {
         let old = self.buffers.take();
         let mut buffers = match old {
             Some(old) if end <= old[0].dim(1) as usize => old,
-            old => with_room(old.as_ref(), &parts, start, end)?,
+            old => {
+                let buffers = with_room(old.as_ref(), &parts, start, end)?;
+                self.bytes = measure(&buffers);
+                buffers
+            }
         };
         for (buffer, part) in buffers.iter_mut().zip(&parts) {
             buffer.try_index_mut((.., start as i32..end as i32), part)?;
@@ -81,7 +87,8 @@ impl QuantizedCache {
             Some(buffers) if length > 0 => Some(with_room(Some(buffers), buffers, length, length)?),
             _ => None,
         };
-        Ok(Self { bits: self.bits, buffers, length, shape: self.shape })
+        let bytes = measure(buffers.iter().flatten());
+        Ok(Self { bits: self.bits, buffers, bytes, length, shape: self.shape })
     }
 
     /// Removes `dropped` positions behind the first `kept`; the keys behind them are rotated to their new positions.
@@ -111,6 +118,11 @@ impl QuantizedCache {
 
     pub(super) fn len(&self) -> usize {
         self.length
+    }
+
+    /// Its bytes on the device, all places included.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn arrays(&self) -> Option<&[Array; 3]> {

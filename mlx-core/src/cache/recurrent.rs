@@ -2,11 +2,15 @@
 
 use mlx_rs::Array;
 
+use super::measure::measure;
+
 /// The state of a recurrent layer. Its arrays never change: an update puts others in their place, so a clone is a checkpoint.
 #[derive(Clone, Default)]
 pub struct RecurrentState {
     window: Option<Array>,
     memory: Option<Array>,
+    /// The bytes of both arrays: those of the first, since all have the same size.
+    bytes: usize,
     length: usize,
     /// The states before each update since it is [traced](Self::trace).
     trail: Option<Vec<Self>>,
@@ -15,7 +19,9 @@ pub struct RecurrentState {
 impl RecurrentState {
     /// From what [`arrays`](Self::arrays) gave at this length.
     pub(super) fn from_arrays(mut arrays: impl Iterator<Item = Array>, length: usize) -> Self {
-        Self { window: arrays.next(), memory: arrays.next(), length, trail: None }
+        let (window, memory) = (arrays.next(), arrays.next());
+        let bytes = measure(window.iter().chain(&memory));
+        Self { window, memory, bytes, length, trail: None }
     }
 
     /// The rows before the next one, `[rows, channels]`; nothing before the first.
@@ -33,6 +39,9 @@ impl RecurrentState {
         if let Some(mut trail) = self.trail.take() {
             trail.push(self.clone());
             self.trail = Some(trail);
+        }
+        if self.window.is_none() {
+            self.bytes = measure([&window].into_iter().chain(&memory));
         }
         (self.window, self.memory) = (Some(window), memory);
         self.length += count;
@@ -65,6 +74,6 @@ impl RecurrentState {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.arrays().map(Array::nbytes).sum()
+        self.bytes
     }
 }

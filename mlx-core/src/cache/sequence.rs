@@ -295,3 +295,6 @@ impl SequenceState {
         self.layers.iter().flat_map(LayerState::arrays).chain(self.checkpoints.arrays()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,10 @@ impl SlidingCache {
         self.length
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, Buffer::bytes)
+    }
+
     pub(super) fn array(&self) -> Option<&Array> {
         self.buffer.as_ref().map(Buffer::array)
     }

@@ -15,6 +15,8 @@ pub(super) type Pool = Arc<Mutex<Array>>;
 pub(super) struct Slot {
     pub(super) pool: Pool,
     pub(super) index: usize,
+    /// Its share of the pool's bytes.
+    pub(super) bytes: usize,
 }
 
 impl Slot {
@@ -27,10 +29,5 @@ impl Slot {
     pub(super) fn buffer(&self) -> Result<Buffer> {
         let index = self.index as i32;
         Ok(Buffer::from_array(slice_axis(&self.pool_array(), 0, index, index + 1)?))
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        let pool = self.pool_array();
-        pool.nbytes() / pool.dim(0) as usize
     }
 }

@@ -1,0 +1,135 @@
+//! The bytes of a state are what its arrays take, after any changes, and no step asks MLX for them.
+
+use mlx_rs::ops::zeros_dtype;
+use mlx_rs::{Array, Dtype};
+use proptest::prelude::*;
+
+use super::super::measure::measured;
+use super::*;
+
+impl SequenceState {
+    /// One of a layer that keeps so many positions, of one number each.
+    pub(crate) fn of_zeros(length: usize) -> Self {
+        let mut layer = LayerState::new(None);
+        let rows = zeros_dtype(&[1, 2, length as i32, 1], Dtype::Float32).expect("it has a shape");
+        layer.append(&rows).expect("there is room");
+        let state = Self::new(vec![layer], Variant::default());
+        state.eval().expect("it is computed");
+        state
+    }
+}
+
+/// Positions of a layer with two heads.
+fn rows(count: usize) -> Array {
+    zeros_dtype(&[1, 4, count as i32, 32], Dtype::Float32).expect("it has a shape")
+}
+
+/// A state with a layer of each kind.
+fn state() -> SequenceState {
+    let layers = [
+        LayerState::new(None),
+        LayerState::new(Some(5)),
+        LayerState::new(None).quantized(8),
+        LayerState::recurrent(),
+        LayerState::latent(24),
+    ];
+    SequenceState::new(layers.into(), Variant::default())
+}
+
+fn extend(state: &mut SequenceState, count: usize) {
+    for layer in &mut state.layers {
+        match layer {
+            LayerState::Recurrent(state) => {
+                let window = zeros_dtype(&[3, 16], Dtype::Float16).expect("it has a shape");
+                let memory = zeros_dtype(&[2, 8, 8], Dtype::Float32).expect("it has a shape");
+                state.replace(window, Some(memory), count);
+            }
+            LayerState::Latent(latents) => drop(latents.append(&rows(count)).expect("there is room")),
+            layer => drop(layer.append(&rows(count)).expect("there is room")),
+        }
+    }
+}
+
+/// The bytes of the layers and of the checkpoints, array by array.
+fn walked(state: &SequenceState) -> (usize, usize) {
+    let layers = state.layers.iter().flat_map(LayerState::arrays).map(|array| array.nbytes());
+    (layers.sum(), state.checkpoints.arrays().map(|array| array.nbytes()).sum())
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Extend(usize),
+    Checkpoint(bool),
+    Thin,
+    Drop,
+    Rollback(usize),
+    Fork(usize),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        6 => (1..90usize).prop_map(Change::Extend),
+        4 => any::<bool>().prop_map(Change::Checkpoint),
+        1 => Just(Change::Thin),
+        1 => Just(Change::Drop),
+        3 => (0..500usize).prop_map(Change::Rollback),
+        2 => (0..500usize).prop_map(Change::Fork),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn the_sums_are_what_a_walk_finds(changes in proptest::collection::vec(change(), 1..30)) {
+        let _turn = crate::device_lock::device();
+        let mut state = state();
+        for change in changes {
+            match change {
+                Change::Extend(count) => extend(&mut state, count),
+                Change::Checkpoint(marked) => state.checkpoint(marked).expect("it is taken"),
+                Change::Thin => drop(state.thin()),
+                Change::Drop => assert!(state.drop_checkpoints() < usize::MAX),
+                Change::Rollback(length) => assert_ne!(
+                    state.rollback(length.min(state.offset())),
+                    Rollback::Earlier(usize::MAX)
+                ),
+                Change::Fork(length) => {
+                    let length = state.nearest(length);
+                    if let Some(fork) = state.fork(length).expect("it is copied") {
+                        state = fork;
+                    }
+                }
+            }
+            prop_assert_eq!((state.bytes(), state.checkpoint_bytes()), walked(&state));
+        }
+    }
+}
+
+/// Sizes are measured when arrays are made: by no step whose rows fit, however often it adds them up.
+#[test]
+fn accounting_asks_for_no_sizes() {
+    const STEPS: usize = 200;
+    let _turn = crate::device_lock::device();
+    let mut states: Vec<SequenceState> = (0..32).map(|_| state()).collect();
+    for state in &mut states {
+        for _ in 0..8 {
+            extend(state, 40);
+            state.checkpoint(true).expect("it is taken");
+        }
+    }
+    let before = measured();
+    let (mut layers, mut checkpoints) = (0, 0);
+    for _ in 0..STEPS {
+        for state in &mut states {
+            extend(state, 1);
+        }
+        layers = states.iter().map(SequenceState::bytes).sum();
+        for _ in 0..5 {
+            checkpoints = states.iter().map(SequenceState::checkpoint_bytes).sum();
+        }
+    }
+    assert!(layers > 0 && checkpoints > 0);
+    // A full buffer moves to a larger one, and a full window to its beginning: once in 64 positions at most.
+    let moves = states.len() * states[0].layers.len() * (STEPS / 64 + 1);
+    assert!(measured() - before <= moves, "{} sizes were measured", measured() - before);
+}
