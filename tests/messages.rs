@@ -328,3 +328,27 @@ fn where_a_prompt_left_a_kept_one_is_said() {
     let (at, kept) = miss(&ask("Sunday", &["And then?"]));
     assert!(at < 40 && kept > at + 64, "{at} of {kept}");
 }
+
+/// With keys a client finds what it has sent itself, and nothing of what others have sent.
+#[test]
+fn a_client_does_not_see_where_it_leaves_the_prompt_of_another_one() {
+    let (one, other) = ("the-key-of-one-client", "the-key-of-another-one");
+    let keys = ["--api-key", one, "--api-key", other];
+    let text = "The keeper of the lighthouse writes down every tide and the wind. ".repeat(3);
+    for (more, is_shared) in [(&[][..], false), (&["--share-prefixes"][..], true)] {
+        let server = Server::start(&SERVER, &[&keys[..], more].concat());
+        let ask = |key: &str, end: &str| {
+            let message = json!({"role": "user", "content": format!("{text}{end}")});
+            let request = json!({"model": "tiny", "max_tokens": 1, "messages": [message]});
+            let reply = server.post_as(key, PATH, &request);
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            let cached = reply.body["usage"]["cache_read_input_tokens"].as_u64().expect("a count");
+            (cached > 64, reply.find("x-prefix-miss").is_some())
+        };
+        let guess = "Nobody answers; then all of them do, and none of it can be read from here.";
+        assert_eq!(ask(one, guess), (false, false), "it is the first");
+        assert_eq!(ask(other, "Somebody else"), (is_shared, is_shared));
+        assert_eq!(ask(other, guess), (true, !is_shared), "its own, up to where the two part");
+        assert_eq!(ask(one, "Once more"), (true, true), "its own");
+    }
+}

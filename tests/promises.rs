@@ -9,6 +9,7 @@ mod batch_draw;
 mod borrowing;
 mod cancelled_prompts;
 mod choices;
+mod clients_apart;
 mod constraints;
 mod convert;
 mod converted;

@@ -21,6 +21,10 @@ pub struct CacheArgs {
     #[command(flatten)]
     #[serde(flatten)]
     pub kv: KvCacheArgs,
+    /// Let clients reuse each other's prefixes, features of images and answers, and so find out what others have sent [default: true without API keys, else false]
+    #[arg(help_heading = "Cache", long, env = "MLX_SHARE_PREFIXES", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    #[serde(rename = "share-prefixes")]
+    pub share_prefixes: Option<bool>,
 }
 
 /// How much of past prompts and answers is kept, and where.
@@ -57,7 +61,7 @@ pub struct KvCacheArgs {
 impl CacheArgs {
     /// Puts what was given into the options of an engine.
     pub fn apply(&self, options: &mut EngineOptions) {
-        let Self { prefix, kv } = self;
+        let Self { prefix, kv, share_prefixes } = self;
         let disk = |folder: &PathBuf| {
             let mut disk = DiskOptions::new(folder.clone());
             disk.most_bytes = prefix.prompt_cache_size.map_or(disk.most_bytes, |size| size.0);
@@ -67,11 +71,12 @@ impl CacheArgs {
         options.prompt_cache = prefix.prompt_cache_dir.as_ref().map(disk);
         options.prefix_cache = prefix.prefix_cache.map(|size| size.0);
         options.kv_bits = kv.kv_bits;
+        options.share_prefixes = share_prefixes.unwrap_or(options.share_prefixes);
     }
 
     /// The flag that has a value of no use, and why.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let Self { prefix, kv } = self;
+        let Self { prefix, kv, .. } = self;
         if !matches!(kv.kv_bits, None | Some(4 | 8)) {
             return Err(("--kv-bits", "must be 4 or 8"));
         }
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_file_has_the_names_of_the_flags_and_no_others() {
-        let text = "prefix-cache = '1GB'\nprompt-cache-dir = 'a'\nprompt-cache-size = 2000\nprompt-cache-writes = 3000";
+        let text = "prefix-cache = '1GB'\nprompt-cache-dir = 'a'\nprompt-cache-size = 2000\nprompt-cache-writes = 3000\nshare-prefixes = false";
         let args: CacheArgs = toml::from_str(text).expect("every flag of the prefix cache");
         assert_eq!(args.check(), Ok(()));
         let mut options = EngineOptions::default();
@@ -110,6 +115,7 @@ mod tests {
         let disk = options.prompt_cache.expect("a folder");
         assert_eq!((disk.most_bytes, disk.hourly_writes), (2000, 3000));
         assert_eq!((options.prefix_cache, options.kv_bits), (Some(1_000_000_000), None));
+        assert!(!options.share_prefixes);
         let wrong = toml::from_str::<CacheArgs>("kv-bit = 4").expect_err("a typing error");
         assert!(wrong.message().contains("kv-bit"), "{wrong}");
     }

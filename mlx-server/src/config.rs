@@ -138,7 +138,9 @@ impl Config {
 
     /// The options of the engines.
     pub fn engine_options(&self) -> EngineOptions {
-        let mut options = EngineOptions::default();
+        // Keys tell clients apart, who then need not trust each other.
+        let share_prefixes = self.network.api_key.is_empty();
+        let mut options = EngineOptions { share_prefixes, ..EngineOptions::default() };
         self.engine.apply(&mut options);
         self.cache.apply(&mut options);
         options
@@ -263,6 +265,7 @@ mod tests {
         assert_eq!(config.limits.keep_alive, Seconds(3.0));
         assert_eq!(config.engine.exact.exact, Some(false));
         assert_eq!(config.engine.load.memory_budget, Some(ByteSize(1000)));
+        assert!(!config.engine_options().share_prefixes, "it has a key");
         assert_eq!(config.limits.shutdown_timeout, Seconds(30.0));
     }
 

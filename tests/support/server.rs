@@ -144,6 +144,15 @@ impl Server {
         read(self.agent.post(self.url(path)).send(request.to_string()))
     }
 
+    /// Sends a POST request of a client with this API key.
+    ///
+    /// # Panics
+    /// When it goes wrong.
+    pub fn post_as(&self, key: &str, path: &str, request: &Value) -> Reply {
+        let request = self.agent.post(self.url(path)).header("x-api-key", key).send(request.to_string());
+        read(request)
+    }
+
     /// The chunks of a streamed answer.
     ///
     /// # Panics

@@ -6,16 +6,27 @@ mod file;
 mod folder;
 mod quota;
 mod snapshot;
+mod storage;
+mod survey;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 pub(crate) use block::Block;
 pub(crate) use file::{BLOCK, Layer, Place};
 pub(crate) use snapshot::Snapshot;
+pub(crate) use survey::{Missing, Part};
 
+#[cfg(test)]
+pub(crate) use file::hashed_blocks;
 use file::{Damage, Key};
+use storage::LocalDisk;
+pub(crate) use storage::Storage;
+use survey::Survey;
 use writer::{Content, Writer};
 
 use crate::error::{Error, Result};
@@ -38,9 +49,11 @@ impl DiskOptions {
     }
 }
 
-/// How the states of a prefix were computed. The tiers of a model are separate files.
+/// Which states may stand in for each other: those of one owner that were computed in one way. Each tier has files of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tier {
+    /// The client whose texts they are; `None` where all clients share them.
+    pub(crate) owner: Option<u64>,
     /// The adapter that they went through, by its place among those of the engine from 1; 0 for none.
     pub(crate) adapter: usize,
     /// Whether with shapes that always give the same bits, as complete chunks of prompts; else with any batch shapes, as prompts and
@@ -52,8 +65,8 @@ impl Tier {
     /// The names of an adapter's tiers, in the order of their places.
     pub(crate) const NAMES: [&str; 2] = ["Ordinary", "Exact"];
 
-    /// The place of a tier among those of all adapters.
-    pub(crate) fn place(self) -> usize {
+    /// The index of its fingerprint among those of all adapters.
+    fn place(self) -> usize {
         Self::NAMES.len() * self.adapter + usize::from(self.exact)
     }
 }
@@ -61,14 +74,15 @@ impl Tier {
 /// The saved prefixes of one model.
 pub(crate) struct DiskCache {
     folder: PathBuf,
-    /// The keys of the model's tiers, by their places.
+    /// The keys of the model's tiers without an owner, by their places.
     roots: Vec<Key>,
+    storage: Arc<dyn Storage>,
     writer: Writer,
 }
 
 /// The saved blocks of a text.
 pub(crate) struct Saved {
-    tier: Tier,
+    root: Key,
     keys: Vec<Key>,
 }
 
@@ -80,49 +94,59 @@ impl Saved {
 }
 
 impl DiskCache {
-    /// The prefixes of the model with these fingerprints, one for each [`Tier`], by their places.
+    /// The prefixes of the model with these fingerprints, two for each adapter, by the places of their tiers.
     pub(crate) fn open(options: DiskOptions, fingerprints: Vec<u128>) -> Result<Self> {
-        let folder = options.folder.clone();
-        let roots: Vec<Key> = fingerprints.into_iter().map(Key::root).collect();
-        for root in &roots {
-            let own = folder.join(root.to_string());
+        let own = |fingerprint: &u128| options.folder.join(Key::root(*fingerprint).to_string());
+        for own in fingerprints.iter().map(own) {
             std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
         }
-        // Removes the leftovers of a crash.
-        folder::list(&folder)?;
-        let writer = Writer::start(options).map_err(|error| Error::io(&folder, error))?;
-        Ok(Self { folder, roots, writer })
+        Self::open_on(options, fingerprints, Arc::new(LocalDisk))
     }
 
+    /// Like [`open`](Self::open), with files that `storage` reads and writes.
+    pub(crate) fn open_on(
+        options: DiskOptions,
+        fingerprints: Vec<u128>,
+        storage: Arc<dyn Storage>,
+    ) -> Result<Self> {
+        let (folder, roots) = (options.folder.clone(), fingerprints.into_iter().map(Key::root).collect());
+        let writer =
+            Writer::start(options, Arc::clone(&storage)).map_err(|error| Error::io(&folder, error))?;
+        Ok(Self { folder, roots, storage, writer })
+    }
+
+    /// The key of a tier: that of its fingerprint, salted with its owner.
     fn root(&self, tier: Tier) -> Key {
-        self.roots[tier.place()]
+        let root = self.roots[tier.place()];
+        tier.owner.map_or(root, |owner| root.then(&[owner as u32, (owner >> 32) as u32]))
     }
 
-    fn state_path(&self, tier: Tier, key: Key) -> PathBuf {
-        folder::state_path_of(&self.folder, self.root(tier), key)
+    fn path(&self, root: Key, key: Key) -> PathBuf {
+        folder::path_of(&self.folder, root, key)
     }
 
-    fn path(&self, tier: Tier, key: Key) -> PathBuf {
-        folder::path_of(&self.folder, self.root(tier), key)
+    fn state_path(&self, root: Key, key: Key) -> PathBuf {
+        folder::state_path_of(&self.folder, root, key)
     }
 
-    /// The longest prefix of `tokens` that is saved in a tier.
+    /// The longest prefix of `tokens` that is saved in a tier. Waits for the disk.
     pub(crate) fn find(&self, tier: Tier, tokens: &[u32]) -> Saved {
-        let chain = self.root(tier).chain(tokens);
-        Saved { tier, keys: chain.into_iter().take_while(|key| self.path(tier, *key).exists()).collect() }
+        let root = self.root(tier);
+        let is_saved = |key: &Key| self.storage.exists(&self.path(root, *key));
+        Saved { root, keys: root.chain(tokens).into_iter().take_while(is_saved).collect() }
     }
 
     /// Reads the first `positions` of what was found for `tokens`, up to the first damaged file. Also returns the number of damaged files,
-    /// which are removed.
+    /// which are removed. Waits for the disk.
     pub(crate) fn load(&self, saved: &Saved, tokens: &[u32], positions: usize) -> (Vec<Block>, usize) {
         let (runs, _) = tokens.as_chunks::<BLOCK>();
-        let (mut blocks, mut parent) = (Vec::new(), self.root(saved.tier));
+        let (mut blocks, mut parent) = (Vec::new(), saved.root);
         let count = positions.div_ceil(BLOCK);
         for (index, (key, run)) in saved.keys.iter().zip(runs).take(count).enumerate() {
-            let path = self.path(saved.tier, *key);
+            let path = self.path(saved.root, *key);
             let place = Place { parent, start: index * BLOCK, tokens: run.to_vec() };
             // It may have been removed since it was found.
-            let Ok(bytes) = std::fs::read(&path) else { return (blocks, 0) };
+            let Ok(bytes) = self.storage.read(&path) else { return (blocks, 0) };
             match Block::read(&bytes, &place) {
                 Ok(block) => blocks.push(block),
                 Err(Damage(why)) => {
@@ -133,19 +157,20 @@ impl DiskCache {
             }
             parent = *key;
         }
-        self.writer.touch(saved.keys.iter().take(count).map(|key| self.path(saved.tier, *key)).collect());
+        self.writer.touch(saved.keys.iter().take(count).map(|key| self.path(saved.root, *key)).collect());
         (blocks, 0)
     }
 
-    /// The end of the last of the first `positions` that were found behind which a checkpoint is saved; 0 if there is none.
+    /// The end of the last of the first `positions` that were found behind which a checkpoint is saved; 0 if there is none. Waits for the
+    /// disk.
     pub(crate) fn last_state(&self, saved: &Saved, positions: usize) -> usize {
-        let has = |key: &Key| self.state_path(saved.tier, *key).exists();
+        let has = |key: &Key| self.storage.exists(&self.state_path(saved.root, *key));
         let keys = &saved.keys[..saved.keys.len().min(positions / BLOCK)];
         keys.iter().rposition(has).map_or(0, |block| (block + 1) * BLOCK)
     }
 
     /// Reads the checkpoint behind the first `positions` of what was found for `tokens`; `Err` with the number of damaged files, which
-    /// are removed.
+    /// are removed. Waits for the disk.
     pub(crate) fn load_state(
         &self,
         saved: &Saved,
@@ -154,12 +179,12 @@ impl DiskCache {
     ) -> Result<Snapshot, usize> {
         let blocks = positions / BLOCK;
         let key = *saved.keys.get(blocks.wrapping_sub(1)).ok_or(0usize)?;
-        let parent = blocks.checked_sub(2).map_or(self.root(saved.tier), |before| saved.keys[before]);
+        let parent = blocks.checked_sub(2).map_or(saved.root, |before| saved.keys[before]);
         let place =
             Place { parent, start: positions - BLOCK, tokens: tokens[positions - BLOCK..positions].to_vec() };
-        let path = self.state_path(saved.tier, key);
+        let path = self.state_path(saved.root, key);
         // It may have been removed since it was found.
-        let bytes = std::fs::read(&path).map_err(|_| 0usize)?;
+        let bytes = self.storage.read(&path).map_err(|_| 0usize)?;
         let read = Snapshot::read(&bytes, &place).map_err(|Damage(why)| {
             tracing::warn!(path = %path.display(), why, "a saved checkpoint is damaged or foreign; it was removed");
             folder::remove(&path).ok();
@@ -169,40 +194,43 @@ impl DiskCache {
         Ok(read)
     }
 
-    /// Whether the checkpoint behind the last block of `tokens` is saved.
-    pub(crate) fn has_state(&self, tier: Tier, tokens: &[u32]) -> bool {
-        self.root(tier).chain(tokens).last().is_some_and(|key| self.state_path(tier, *key).exists())
+    /// Asks the writer which blocks of `tokens` are not saved, and which of the checkpoints at the lengths `states`.
+    pub(crate) fn survey(&self, tier: Tier, tokens: Arc<[u32]>, states: Vec<usize>) -> Receiver<Missing> {
+        let folder = self.folder.clone();
+        self.writer.survey(Survey { folder, root: self.root(tier), tokens, states })
     }
 
-    /// Saves a checkpoint behind `tokens`, whose length is a multiple of a block; false if nothing can be saved any more.
-    pub(crate) fn save_state(&self, tier: Tier, tokens: &[u32], layers: Vec<Vec<Layer>>) -> bool {
-        let place = self.last_place(tier, tokens);
-        let path = self.state_path(tier, place.parent.then(&place.tokens));
-        self.writer.write(path, Content::Snapshot(Snapshot { place, layers }))
+    /// Queues the layers of a missing block. Never waits; [`has_room`](Self::has_room) says when to stop for a while.
+    pub(crate) fn save(&self, missing: &Missing, end: usize, layers: Vec<Layer>) {
+        let (key, place) = missing.place(end);
+        self.writer.write(self.path(missing.root(), key), Content::Block(Block { place, layers }));
     }
 
-    /// The place of the last block of `tokens`, whose length is a multiple of a block.
-    fn last_place(&self, tier: Tier, tokens: &[u32]) -> Place {
-        let start = tokens.len().saturating_sub(BLOCK);
-        let parent = self.root(tier).chain(&tokens[..start]).last().copied().unwrap_or(self.root(tier));
-        Place { parent, start, tokens: tokens[start..].to_vec() }
+    /// Queues a missing checkpoint, like [`save`](Self::save).
+    pub(crate) fn save_state(&self, missing: &Missing, end: usize, layers: Vec<Vec<Layer>>) {
+        let (key, place) = missing.place(end);
+        self.writer
+            .write(self.state_path(missing.root(), key), Content::Snapshot(Snapshot { place, layers }));
     }
 
-    /// Whether the last block of `tokens` is saved.
-    pub(crate) fn has(&self, tier: Tier, tokens: &[u32]) -> bool {
-        self.root(tier).chain(tokens).last().is_some_and(|key| self.path(tier, *key).exists())
-    }
-
-    /// Whether a block can be saved without waiting for the disk.
+    /// Whether the writer's queue has room.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.has_room()
     }
 
-    /// Saves the layers of the last block of `tokens`, whose length is a multiple of a block; false if nothing can be saved any more.
-    pub(crate) fn save(&self, tier: Tier, tokens: &[u32], layers: Vec<Layer>) -> bool {
-        let place = self.last_place(tier, tokens);
-        let path = self.path(tier, place.parent.then(&place.tokens));
-        self.writer.write(path, Content::Block(Block { place, layers }))
+    /// Waits until the writer's queue has room; false if the disk finishes nothing for `patience`.
+    pub(crate) fn wait_for_room(&self, patience: Duration) -> bool {
+        self.writer.wait_for_room(patience)
+    }
+
+    /// Waits until the writer has done all that is queued; false if the disk finishes nothing for `patience`.
+    pub(crate) fn wait_until_idle(&self, patience: Duration) -> bool {
+        self.writer.wait_until_idle(patience)
+    }
+
+    /// Writes what is queued, and ends the writer. A disk that finishes nothing for `patience` is left alone.
+    pub(crate) fn close(&self, patience: Duration) {
+        self.writer.close(patience);
     }
 }
 

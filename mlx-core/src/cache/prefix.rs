@@ -2,10 +2,14 @@
 //! value. Invariant: pure; it sees ids, lengths and bytes, and values are opaque.
 
 mod stops;
+mod walk;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+#[cfg(test)]
+pub(crate) use walk::visited_tokens;
 
 /// The root is never freed.
 const ROOT: usize = 0;
@@ -195,11 +199,12 @@ impl<T> PrefixTree<T> {
         (entry.id == hit.id).then_some(&entry.kept.value)
     }
 
-    /// A value whose tokens start with `tokens`. Does not count as a use.
-    pub(crate) fn peek(&self, tokens: &[u32]) -> Option<&T> {
+    /// An entry whose tokens start with `tokens`. Does not count as a use.
+    pub(crate) fn locate(&self, tokens: &[u32]) -> Option<Hit> {
         let (place, _) = self.walk(tokens);
-        let entry = self.nodes[self.cuttable_below(place.node)].entry.as_ref();
-        entry.filter(|_| place.depth == tokens.len()).map(|entry| &entry.kept.value)
+        let node = self.cuttable_below(place.node);
+        let entry = self.nodes[node].entry.as_ref().filter(|_| place.depth == tokens.len())?;
+        Some(Hit { node, id: entry.id, length: tokens.len() })
     }
 
     /// Inserts a value for `tokens`. Returns the values that become redundant: shorter entries that it can be truncated to, or itself if an
@@ -235,24 +240,6 @@ impl<T> PrefixTree<T> {
     pub(crate) fn pop_stale(&mut self) -> Option<T> {
         let is_stale = self.oldest_use().is_some_and(|used| used + STALE_AFTER < self.clock.now());
         is_stale.then(|| self.pop_oldest()).flatten()
-    }
-
-    /// Follows `tokens` as far as possible; also returns the nodes and tokens visited.
-    fn walk(&self, tokens: &[u32]) -> (Place, usize) {
-        let (mut place, mut looked_at) = (Place { node: ROOT, depth: 0 }, 0);
-        loop {
-            looked_at += 1;
-            let next = tokens.get(place.depth);
-            let child = next.and_then(|token| self.nodes[place.node].children.get(token));
-            let Some(&node) = child else { return (place, looked_at) };
-            let edge = &self.nodes[node].edge;
-            let pairs = edge.iter().zip(&tokens[place.depth..]);
-            let common = pairs.inspect(|_| looked_at += 1).take_while(|(one, other)| one == other).count();
-            place = Place { node, depth: place.depth + common };
-            if common < edge.len() {
-                return (place, looked_at);
-            }
-        }
     }
 
     fn differs(&self, place: &Place, prompt: &[u32]) -> Option<(u32, usize)> {

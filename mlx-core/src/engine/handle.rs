@@ -54,6 +54,7 @@ pub(super) struct Shared {
     exact: bool,
     /// Where drafts of requests that do not say come from.
     speculate: Speculate,
+    share_prefixes: bool,
     /// The model that drafts, if there is one.
     drafter: Option<ModelDrafter>,
     capacity: Capacity,
@@ -123,7 +124,7 @@ impl Engine {
         let (for_engine, gauges_of_engine) = (Arc::clone(&folder), Arc::clone(&gauges));
         let options = options.clone();
         let (max_waiting, exact) = (options.max_waiting.max(1), options.exact);
-        let speculate = options.speculate;
+        let (speculate, share_prefixes) = (options.speculate, options.share_prefixes);
         // The model is loaded on the thread that will run it: MLX's streams belong to threads.
         let start = move |options: &EngineOptions| {
             let mut loaded = load()?;
@@ -182,6 +183,7 @@ impl Engine {
             exact_levels,
             exact,
             speculate,
+            share_prefixes,
             drafter,
             capacity,
             no_vision,
@@ -246,9 +248,10 @@ impl Engine {
             return Ok(*level);
         }
         let (reply, level) = channel();
-        let stopped = || Error::EngineStopped("its thread has ended".into());
-        self.messages()?.send(Message::ExactLevel(self.adapter, reply)).map_err(|_| stopped())?;
-        let level = level.recv().map_err(|_| stopped())??;
+        let stopped = |_| Error::EngineStopped("its thread has ended".into());
+        self.messages()?.send(Message::ExactLevel(self.adapter, reply)).map_err(stopped)?;
+        let lost = |_| Error::Internal("the check of exact decode steps did not end".into());
+        let level = level.recv().map_err(lost)??;
         Ok(*known.get_or_init(|| level))
     }
 
@@ -288,6 +291,7 @@ impl Engine {
         }
         let mut request = GenerationRequest::new(prompt, options, folder, self.spec(), grammars)?;
         request.limits.adapter = self.adapter;
+        request.limits.owner = (!self.shared.share_prefixes).then_some(options.client.0);
         request.limits.exact = options.exact.unwrap_or(self.shared.exact);
         request.limits.speculate = options.speculate.unwrap_or(self.shared.speculate);
         let missing = match request.limits.speculate {
@@ -310,7 +314,7 @@ impl Engine {
     /// Puts a request of this engine in the queue. [`Error::Busy`]: the queue is full.
     pub fn submit(&self, request: GenerationRequest) -> Result<Generation> {
         let mut generations = self.submit_all(vec![request])?;
-        generations.pop().ok_or_else(|| Error::EngineStopped("it returned no generation".into()))
+        generations.pop().ok_or_else(|| Error::Internal("one request became no generation".into()))
     }
 
     /// Puts the sequences of one client's request in the queue, where they take one place: all of them or, with an error, none. They start

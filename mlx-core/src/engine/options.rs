@@ -18,6 +18,7 @@ use crate::weights::{FloatPolicy, WeightPolicy};
 
 /// The options of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "options that do not depend on each other")]
 pub struct EngineOptions {
     /// The default of requests that do not set `exact`: bit-exact, whatever runs beside them, where the device allows it.
     pub exact: bool,
@@ -35,6 +36,10 @@ pub struct EngineOptions {
     pub prefix_cache: Option<u64>,
     /// Where prefixes are saved for later runs of the program. `None`: nowhere.
     pub prompt_cache: Option<DiskOptions>,
+    /// Let every request reuse what was kept of any client's: prefixes in memory and on disk, prompts in flight, features of pictures, and
+    /// answers that drafts are taken from. Otherwise a request reuses its own [`Client`]'s only, and no client can find out by the time
+    /// of an answer or by its counts what another one has sent.
+    pub share_prefixes: bool,
     /// The code paths of the model. `None`: those of the device.
     pub backend: Option<Backend>,
     /// Whether decode steps may begin before the tokens of the ones before are drawn.
@@ -74,6 +79,7 @@ impl Default for EngineOptions {
             keep_quantized: false,
             prefix_cache: None,
             prompt_cache: None,
+            share_prefixes: true,
             backend: None,
             pipeline: Pipeline::Auto,
             kv_bits: None,
@@ -187,7 +193,7 @@ pub enum Priority {
     High,
 }
 
-/// The client of a request. Running sequences are shared between clients first, then between the requests of each. Programs with one client leave the
-/// default.
+/// The client of a request. Running sequences are shared between clients first, then between the requests of each. Without
+/// [`EngineOptions::share_prefixes`] clients do not reuse what was kept of each other. Programs with one client leave the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client(pub u64);

@@ -135,6 +135,8 @@ pub(super) struct Limits {
     pub(super) speculate: Speculate,
     /// The adapter, by its place among those of the engine from 1; 0 for none.
     pub(super) adapter: usize,
+    /// The client that alone may reuse what is kept of it; `None` where all clients share that.
+    pub(super) owner: Option<u64>,
     pub(super) prompt_progress: bool,
 }
 
@@ -185,6 +187,7 @@ impl GenerationRequest {
                 exact: options.exact.unwrap_or(false),
                 speculate: options.speculate.unwrap_or_default(),
                 adapter: 0,
+                owner: None,
                 prompt_progress: options.prompt_progress,
             },
             open_ended: max_tokens.is_none(),

@@ -1,6 +1,7 @@
 //! The sequences of the engine: their tokens, what follows the tokens and, while they run, their states.
 
 mod pictures;
+mod sequences;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,60 +32,7 @@ use crate::model::{Hidden, Model, Pass};
 use crate::sampling::{Sampler, Scratch, TokenHistory};
 use crate::text::StopMatcher;
 
-/// All sequences that run or wait, by the order in which they came.
-#[derive(Default)]
-pub(super) struct Sequences(BTreeMap<u64, Sequence>);
-
-impl Sequences {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn insert(&mut self, id: u64, sequence: Sequence) {
-        self.0.insert(id, sequence);
-    }
-
-    /// The sequence with an id that a plan named.
-    pub(super) fn get(&self, id: u64) -> &Sequence {
-        self.0.get(&id).expect("plans name sequences that exist")
-    }
-
-    /// The sequence with an id that a plan named.
-    pub(super) fn get_mut(&mut self, id: u64) -> &mut Sequence {
-        self.0.get_mut(&id).expect("plans name sequences that exist")
-    }
-
-    /// A sequence that may have ended.
-    pub(super) fn find(&self, id: u64) -> Option<&Sequence> {
-        self.0.get(&id)
-    }
-
-    /// The same.
-    pub(super) fn find_mut(&mut self, id: u64) -> Option<&mut Sequence> {
-        self.0.get_mut(&id)
-    }
-
-    pub(super) fn remove(&mut self, id: u64) -> Sequence {
-        self.0.remove(&id).expect("a sequence ends once")
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Sequence)> {
-        self.0.iter().map(|(&id, sequence)| (id, sequence))
-    }
-
-    /// All of them.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
-        self.0.values_mut()
-    }
-
-    /// The sequences with these ids, which rise, and all of which exist.
-    pub(super) fn several_mut<'a>(&'a mut self, ids: &'a [u64]) -> Vec<&'a mut Sequence> {
-        let chosen = self.0.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
-        let chosen: Vec<_> = chosen.map(|(_, sequence)| sequence).collect();
-        assert_eq!(chosen.len(), ids.len(), "plans name sequences that exist");
-        chosen
-    }
-}
+pub(super) use self::sequences::Sequences;
 
 /// A request that the engine works on.
 pub(super) struct Sequence {
@@ -104,6 +52,8 @@ pub(super) struct Sequence {
     pub(super) run: Option<Run>,
     /// A pass that it was part of failed: it runs alone until its next token, which shows whose fault it was.
     pub(super) quarantined: bool,
+    /// Its generated tokens that were emitted.
+    pub(super) emitted: usize,
     /// Why it ends, once its last token is drawn.
     pub(super) ended: Option<FinishReason>,
     /// Where its prompt left a kept text.
@@ -209,6 +159,7 @@ impl Sequence {
             checkpoints: CheckpointPlan::default(),
             run: None,
             quarantined: false,
+            emitted: 0,
             ended: None,
             miss: None,
             drafts: None,
@@ -233,10 +184,15 @@ impl Sequence {
         self.limits.adapter
     }
 
+    /// The tier of its owner's exact states, or of the others.
+    pub(super) fn tier(&self, exact: bool) -> Tier {
+        Tier { owner: self.limits.owner, adapter: self.adapter(), exact }
+    }
+
     /// The tiers of states that it may take over.
     pub(super) fn readable_tiers(&self) -> Vec<Tier> {
-        let tier = |exact| Tier { adapter: self.adapter(), exact };
-        if self.exact() { vec![tier(true)] } else { vec![tier(false), tier(true)] }
+        let tiers = [false, true].map(|exact| self.tier(exact));
+        if self.exact() { tiers[1..].to_vec() } else { tiers.to_vec() }
     }
 
     /// Starts it with a state, or with what it waits for before it computes.

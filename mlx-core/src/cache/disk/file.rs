@@ -24,6 +24,8 @@ impl Key {
 
     /// The key of a block of `tokens` that follows this one.
     pub(crate) fn then(self, tokens: &[u32]) -> Self {
+        #[cfg(test)]
+        HASHED.with(|hashed| hashed.set(hashed.get() + 1));
         let mut hash = Xxh3::new();
         hash.update(&self.0.to_le_bytes());
         for token in tokens {
@@ -41,6 +43,17 @@ impl Key {
         };
         blocks.iter().scan(self, next).collect()
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static HASHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// The blocks that this thread has hashed.
+#[cfg(test)]
+pub(crate) fn hashed_blocks() -> usize {
+    HASHED.with(std::cell::Cell::get)
 }
 
 impl fmt::Display for Key {

@@ -1,9 +1,8 @@
-//! The thread that writes blocks, so that the engine does not wait for the disk.
+//! The thread that writes blocks and looks for those that are missing, so that the engine never waits for the disk.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,16 +10,17 @@ use super::block::Block;
 use super::file::Damage;
 use super::quota::Quota;
 use super::snapshot::Snapshot;
+use super::storage::Storage;
+use super::survey::{Missing, Survey};
 use super::{DiskOptions, folder};
-use crate::atomic_write::write_atomically;
 use crate::error::Result;
 
-/// The capacity of the queue.
+/// The orders that wait at most, but for one or two that two threads queue at once.
 const QUEUE: usize = 4;
 /// The number of blocks after which the folder is measured again, since other programs may write to it.
 const RECOUNT: usize = 32;
 
-/// What a file holds.
+/// The content of a file.
 pub(super) enum Content {
     Block(Block),
     Snapshot(Snapshot),
@@ -37,37 +37,81 @@ impl Content {
 
 enum Order {
     Write(PathBuf, Content),
+    /// Finds the files of a text that are missing.
+    Survey(Survey, Sender<Missing>),
     /// Marks these files as used. The first blocks, which all others need, become the most recent.
     Touch(Vec<PathBuf>),
 }
 
-/// The queue to the writer. Dropping it waits until all queued blocks are written.
+/// The queue to the writer.
 pub(super) struct Writer {
-    orders: Option<SyncSender<Order>>,
-    /// Queued orders.
-    waiting: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
+    orders: Mutex<Option<Sender<Order>>>,
+    waiting: Arc<Waiting>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Orders that are not carried out yet, and a signal for each that is.
+#[derive(Default)]
+struct Waiting {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Waiting {
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until fewer than `most` wait; false if none is carried out for `patience`.
+    fn wait_until_below(&self, most: usize, patience: Duration) -> bool {
+        let mut count = self.count();
+        while *count >= most {
+            let before = *count;
+            let waited = self.fewer.wait_timeout_while(count, patience, |count| *count >= before);
+            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if *count >= before {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 impl Writer {
-    pub(super) fn start(options: DiskOptions) -> std::io::Result<Self> {
-        let (orders, queue) = sync_channel(QUEUE);
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let disk = Disk::new(options, Arc::clone(&waiting));
+    pub(super) fn start(options: DiskOptions, storage: Arc<dyn Storage>) -> std::io::Result<Self> {
+        let (orders, queue) = channel();
+        let waiting = Arc::new(Waiting::default());
+        let disk = Disk::new(options, storage, Arc::clone(&waiting));
         let work = move || disk.work(&queue);
         let thread = std::thread::Builder::new().name("prompt-cache".into()).spawn(work)?;
-        Ok(Self { orders: Some(orders), waiting, thread: Some(thread) })
+        Ok(Self { orders: Mutex::new(Some(orders)), waiting, thread: Mutex::new(Some(thread)) })
     }
 
     /// Whether the queue has space.
     pub(super) fn has_room(&self) -> bool {
-        let gone = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        gone || self.waiting.load(Ordering::Relaxed) < QUEUE
+        *self.waiting.count() < QUEUE
     }
 
-    /// Queues a file, waiting for space if needed; false if the writer has stopped.
-    pub(super) fn write(&self, path: PathBuf, content: Content) -> bool {
-        self.order(Order::Write(path, content))
+    /// Waits until the queue has space; false if nothing is carried out for `patience`.
+    pub(super) fn wait_for_room(&self, patience: Duration) -> bool {
+        self.waiting.wait_until_below(QUEUE, patience)
+    }
+
+    /// Waits until nothing is queued; false if nothing is carried out for `patience`.
+    pub(super) fn wait_until_idle(&self, patience: Duration) -> bool {
+        self.waiting.wait_until_below(1, patience)
+    }
+
+    /// Queues a file.
+    pub(super) fn write(&self, path: PathBuf, content: Content) {
+        self.order(Order::Write(path, content));
+    }
+
+    /// Queues a search for the missing files of a text; the reply says nothing if the writer has ended.
+    pub(super) fn survey(&self, survey: Survey) -> Receiver<Missing> {
+        let (reply, missing) = channel();
+        self.order(Order::Survey(survey, reply));
+        missing
     }
 
     pub(super) fn touch(&self, paths: Vec<PathBuf>) {
@@ -77,24 +121,31 @@ impl Writer {
         }
     }
 
-    fn order(&self, order: Order) -> bool {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok())
+    fn order(&self, order: Order) {
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(orders) = orders.as_ref() {
+            *self.waiting.count() += 1;
+            // The thread ends when this sender does.
+            orders.send(order).ok();
+        }
     }
-}
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        if let Some(thread) = self.thread.take() {
+    /// Ends the thread once it has carried out all orders. Where it carries out none for `patience`, it is left behind.
+    pub(super) fn close(&self, patience: Duration) {
+        drop(self.orders.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        if self.waiting.wait_until_below(1, patience) {
             thread.join().ok();
+        } else {
+            tracing::warn!("the folder of saved prefixes does not respond; the last prefixes are not saved");
         }
     }
 }
 
 struct Disk {
     options: DiskOptions,
-    waiting: Arc<AtomicUsize>,
+    storage: Arc<dyn Storage>,
+    waiting: Arc<Waiting>,
     quota: Quota,
     begin: Instant,
     /// Bytes in the folder, as far as is known.
@@ -103,19 +154,25 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(options: DiskOptions, waiting: Arc<AtomicUsize>) -> Self {
+    fn new(options: DiskOptions, storage: Arc<dyn Storage>, waiting: Arc<Waiting>) -> Self {
         let quota = Quota::new(options.hourly_writes);
-        Self { options, waiting, quota, begin: Instant::now(), total: 0, written: 0 }
+        Self { options, storage, waiting, quota, begin: Instant::now(), total: 0, written: 0 }
     }
 
     fn work(mut self, queue: &Receiver<Order>) {
+        // Removes the leftovers of a crash.
+        if let Err(error) = folder::list(&self.options.folder) {
+            tracing::warn!(%error, "the folder of saved prefixes cannot be read");
+        }
         while let Ok(order) = queue.recv() {
             match order {
                 Order::Write(path, content) => {
                     if let Err(error) = self.write(&path, &content) {
-                        tracing::warn!(%error, "saving a part of a prefix failed");
+                        tracing::warn!(%error, "saving a block of a prefix failed");
                     }
                 }
+                // The text may have been given up since.
+                Order::Survey(survey, reply) => drop(reply.send(survey.carry_out(&*self.storage))),
                 Order::Touch(paths) => {
                     let now = SystemTime::now();
                     for (place, path) in paths.iter().enumerate() {
@@ -124,12 +181,13 @@ impl Disk {
                     }
                 }
             }
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            *self.waiting.count() -= 1;
+            self.waiting.fewer.notify_all();
         }
     }
 
     fn write(&mut self, path: &Path, content: &Content) -> Result<()> {
-        if path.exists() {
+        if self.storage.exists(path) {
             return Ok(());
         }
         let bytes = content.bytes().map_err(|Damage(message)| crate::Error::file(path, message))?;
@@ -144,7 +202,7 @@ impl Disk {
             self.total = folder::shrink_to(&self.options.folder, aim)?;
         }
         self.written += 1;
-        write_atomically(path, &bytes)?;
+        self.storage.write(path, &bytes)?;
         self.total += size;
         Ok(())
     }

@@ -142,7 +142,7 @@ proptest! {
                         None => prop_assert!(found.common == prompt.len() || nexts.next().is_none()),
                     }
                     let covers = |it: &(Vec<u32>, Kept<u64>)| it.0.starts_with(&prompt);
-                    match tree.peek(&prompt) {
+                    match tree.locate(&prompt).and_then(|hit| tree.get(&hit)) {
                         Some(value) => prop_assert!(naive.0.iter().any(|it| covers(it) && it.1.value == *value)),
                         None => prop_assert!(!naive.0.iter().any(covers)),
                     }
@@ -221,7 +221,7 @@ fn an_entry_that_is_not_used_leaves_and_one_that_is_used_stays() {
             assert!(tree.find(&[2, 2, 7], |length| length).hit.is_some());
         }
     }
-    assert!(tree.peek(&[1, 1]).is_none() && tree.peek(&[2, 2]).is_some());
+    assert!(tree.locate(&[1, 1]).is_none() && tree.locate(&[2, 2]).is_some());
     assert!((2..=STALE_AFTER as usize + 1).contains(&tree.len()), "{}", tree.len());
     assert_eq!(tree.bytes(), tree.len() as u64);
 }

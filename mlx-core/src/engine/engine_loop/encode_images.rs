@@ -12,8 +12,10 @@ impl EngineLoop {
     pub(super) fn encode_images(&mut self, plan: &mut StepPlan) {
         let mut failed = Vec::new();
         for chunk in plan.prefill.iter().flat_map(|prefill| &prefill.chunks) {
-            for (picture, image) in self.sequences.get(chunk.id).pictures_to_see(&chunk.range) {
-                match self.features(&image) {
+            let sequence = self.sequences.get(chunk.id);
+            let owner = sequence.limits.owner;
+            for (picture, image) in sequence.pictures_to_see(&chunk.range) {
+                match self.features(owner, &image) {
                     Ok(features) => {
                         self.sequences.get_mut(chunk.id).running().features.insert(picture, features);
                     }
@@ -33,14 +35,14 @@ impl EngineLoop {
         }
     }
 
-    /// The features of a picture, kept or computed now.
-    fn features(&mut self, image: &Pixels) -> Result<Hidden> {
-        if let Some(features) = self.encoder_cache.kept(image) {
+    /// The features of a picture, from its owner's cached ones or computed now.
+    fn features(&mut self, owner: Option<u64>, image: &Pixels) -> Result<Hidden> {
+        if let Some(features) = self.encoder_cache.kept(owner, image) {
             return Ok(features);
         }
         // A device error must not be taken for one of other work.
         self.drop_ahead();
-        self.encoder_cache.encode(image)
+        self.encoder_cache.encode(owner, image)
     }
 
     /// Bytes that prefixes may take: neither reserved, nor taken by features of pictures, for which less important ones give way.

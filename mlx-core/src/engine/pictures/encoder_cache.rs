@@ -25,7 +25,8 @@ pub(in crate::engine) struct EncoderCache {
     numbered: VecDeque<Hash>,
     /// The next number; `None` when all were given.
     next: Option<u32>,
-    features: LeastRecentlyUsed<Hash, Hidden>,
+    /// By owner, since the time of an answer shows whether they were there.
+    features: LeastRecentlyUsed<(Option<u64>, Hash), Hidden>,
 }
 
 impl EncoderCache {
@@ -57,24 +58,29 @@ impl EncoderCache {
         Some(number)
     }
 
-    /// The features of a picture, if they are kept.
-    pub(in crate::engine) fn kept(&mut self, image: &Pixels) -> Option<Hidden> {
-        self.features.get(image.hash()).cloned()
+    /// The features of an owner's picture, if they are cached.
+    pub(in crate::engine) fn kept(&mut self, owner: Option<u64>, image: &Pixels) -> Option<Hidden> {
+        self.features.get(&(owner, *image.hash())).cloned()
     }
 
-    /// Computes the features of a picture, and keeps them. Nothing may be pending on the device.
-    pub(in crate::engine) fn encode(&mut self, image: &Pixels) -> Result<Hidden> {
-        let missing = || Error::EngineStopped("a picture was accepted without a tower".into());
+    /// Computes the features of an owner's picture, and caches them. Nothing may be pending on the device.
+    pub(in crate::engine) fn encode(&mut self, owner: Option<u64>, image: &Pixels) -> Result<Hidden> {
+        let missing = || Error::Internal("an image was accepted without a vision tower".into());
         let vision = self.vision.as_ref().ok_or_else(missing)?;
         let features = Hidden::new(vision.features(image)?);
         features.wait()?;
-        self.features.insert(*image.hash(), features.clone(), vision.footprint().features(image));
+        self.features.insert((owner, *image.hash()), features.clone(), vision.footprint().features(image));
         Ok(features)
     }
 
     /// Bytes of the features that are kept.
     pub(in crate::engine) fn bytes(&self) -> u64 {
         self.features.bytes()
+    }
+
+    /// Drops all features.
+    pub(in crate::engine) fn clear(&mut self) {
+        self.features = LeastRecentlyUsed::default();
     }
 
     /// Drops the features that were used longest ago until they take no more than their share of `free` bytes.

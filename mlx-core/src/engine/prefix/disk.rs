@@ -1,25 +1,27 @@
-//! Prefixes on disk: read by a thread of their own, so that a slow disk stalls no stream, and saved block by block between steps.
+//! Prefixes on disk: a thread reads them, another one writes them and looks for what is missing. Invariant: the engine's thread never
+//! waits for the disk, except for what is still to be saved when the engine ends.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::store::PrefixStore;
-use crate::cache::{BLOCK, Block, DiskCache, Saved, Snapshot, Tier, Variant};
+use super::store::{Known, PrefixStore};
+use crate::cache::{BLOCK, Block, DiskCache, Missing, Part, Saved, SequenceState, Snapshot, Tier, Variant};
 use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 
-/// How long a sequence waits for its prefix before it computes the prompt itself.
+/// How long a sequence waits for its prefix before it computes the prompt itself, and how long an engine that ends waits for a disk that
+/// finishes nothing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most texts that wait to be saved. Their tokens have no reservation, and a disk may stall for ever.
 const MOST_PENDING: usize = 64;
-
-/// Blocks that are looked up at once in search of the next one to save.
-const SKIPPED: usize = 64;
 
 /// The saved prefixes of a model, the thread that reads them, and what is still to be saved.
 pub(super) struct DiskPrefixes {
@@ -29,16 +31,27 @@ pub(super) struct DiskPrefixes {
     requests: Option<Sender<Request>>,
     restored: Receiver<Restored>,
     reader: Option<JoinHandle<()>>,
+    /// When the requests were sent that have no reply, the oldest first.
+    unanswered: VecDeque<Instant>,
+    patience: Duration,
 }
 
 /// A text that is being saved.
 struct Pending {
     tier: Tier,
-    tokens: Vec<u32>,
-    /// Where its next block ends.
-    end: usize,
-    /// Whether that block is saved, and what is left is the checkpoint behind it.
-    is_block_saved: bool,
+    tokens: Arc<[u32]>,
+    progress: Progress,
+    /// The state in memory that it is saved from.
+    source: Option<Known>,
+}
+
+/// How far the saving of a text has come.
+enum Progress {
+    /// Its checkpoints are at these lengths.
+    Queued(Vec<usize>),
+    /// The writer looks for what is missing.
+    Asked(Receiver<Missing>),
+    Saving(Missing),
 }
 
 /// A prompt in search of its prefix.
@@ -69,8 +82,8 @@ pub(super) struct Restored {
 }
 
 impl DiskPrefixes {
-    /// Starts the reader.
-    pub(super) fn start(cache: DiskCache) -> Result<Self> {
+    /// Starts the reader. A disk that gives no sign of life for `patience` is not waited for.
+    pub(super) fn start(cache: DiskCache, patience: Duration) -> Result<Self> {
         let cache = Arc::new(cache);
         let (requests, queue) = channel::<Request>();
         let (replies, restored) = channel();
@@ -85,96 +98,150 @@ impl DiskPrefixes {
         let thread = std::thread::Builder::new().name("prefix-reader".into()).spawn(work);
         let reader = thread
             .map_err(|error| Error::EngineStopped(format!("the prefix reader could not start: {error}")))?;
-        let (requests, reader) = (Some(requests), Some(reader));
-        Ok(Self { cache, pending: VecDeque::new(), requests, restored, reader })
+        Ok(Self {
+            cache,
+            pending: VecDeque::new(),
+            requests: Some(requests),
+            restored,
+            reader: Some(reader),
+            unanswered: VecDeque::new(),
+            patience,
+        })
     }
 
-    /// Asks for the prefix of a prompt; [`DiskPrefixes::restored`] gives the reply.
-    pub(super) fn request(&self, request: Request) -> bool {
+    /// Asks for the prefix of a prompt; [`DiskPrefixes::restored`] gives the reply. False if there is nothing to wait for.
+    pub(super) fn request(&mut self, request: Request) -> bool {
+        // A disk that does not answer costs the first requests their patience, and no others anything.
+        let is_away = self.unanswered.front().is_some_and(|sent| sent.elapsed() > self.patience);
         // A prompt of one block or less cannot reuse a whole one.
-        request.prompt.len() > BLOCK.max(request.known)
-            && self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok())
+        let is_sent = !is_away
+            && request.prompt.len() > BLOCK.max(request.known)
+            && self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok());
+        if is_sent {
+            self.unanswered.push_back(Instant::now());
+        }
+        is_sent
     }
 
     /// The replies that have come, or the next one if it comes within `wait`.
-    pub(super) fn restored(&self, wait: Option<Duration>) -> Vec<Restored> {
+    pub(super) fn restored(&mut self, wait: Option<Duration>) -> Vec<Restored> {
         let first = wait.and_then(|wait| self.restored.recv_timeout(wait).ok());
-        first.into_iter().chain(self.restored.try_iter()).collect()
+        let replies: Vec<Restored> = first.into_iter().chain(self.restored.try_iter()).collect();
+        // They come in the order of the requests.
+        self.unanswered.drain(..replies.len().min(self.unanswered.len()));
+        replies
     }
 
-    /// Queues a text to be saved, as far as it is not.
-    pub(super) fn queue(&mut self, tier: Tier, tokens: &[u32]) {
+    /// Queues a text to be saved, as far as it is not, with its checkpoints at the lengths `states`.
+    pub(super) fn queue(&mut self, tier: Tier, tokens: &[u32], states: Vec<usize>) {
         if tokens.len() >= BLOCK {
             if self.pending.len() == MOST_PENDING {
                 // The oldest is the likeliest to have left the memory that it would be saved from.
                 self.pending.pop_front();
             }
-            self.pending.push_back(Pending {
-                tier,
-                tokens: tokens.to_vec(),
-                end: BLOCK,
-                is_block_saved: false,
-            });
+            let progress = Progress::Queued(states);
+            self.pending.push_back(Pending { tier, tokens: tokens.into(), progress, source: None });
         }
     }
 
-    /// Saves the next pending block; with `wait`, waits until the writer has room for it. Returns whether more is pending. Nothing else
-    /// may be pending on the device.
-    pub(super) fn save_next(&mut self, store: &PrefixStore, wait: bool) -> bool {
+    /// Queues the next block of a pending text for the writer, if it has room. Returns whether more is pending. Nothing else may be
+    /// pending on the device.
+    pub(super) fn save_next(&mut self, store: &PrefixStore) -> bool {
         let Some(text) = self.pending.front_mut() else { return false };
-        if !wait && !self.cache.has_room() {
+        if !self.cache.has_room() {
             return true;
         }
-        let goes_on = save(&self.cache, store, text).unwrap_or_else(|error| {
+        let goes_on = text.advance(&self.cache, store).unwrap_or_else(|error| {
             tracing::warn!(%error, "a prefix could not be saved");
             false
         });
-        if !goes_on || text.end > text.tokens.len() {
+        if !goes_on {
             self.pending.pop_front();
         }
         !self.pending.is_empty()
     }
+
+    /// Saves all pending texts. Gives up where the disk finishes nothing for as long as it is waited for.
+    pub(super) fn save_all(&mut self, store: &PrefixStore) {
+        while self.cache.wait_for_room(self.patience) {
+            if let Some(Progress::Asked(_)) = self.pending.front().map(|text| &text.progress)
+                && !self.cache.wait_until_idle(self.patience)
+            {
+                return;
+            }
+            if !self.save_next(store) {
+                return;
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Does the next thing that never waits; false if the text is saved, or cannot be saved any further.
+    fn advance(&mut self, cache: &DiskCache, store: &PrefixStore) -> Result<bool> {
+        match &mut self.progress {
+            Progress::Queued(states) => {
+                let states = std::mem::take(states);
+                self.progress = Progress::Asked(cache.survey(self.tier, Arc::clone(&self.tokens), states));
+            }
+            Progress::Asked(reply) => match reply.try_recv() {
+                Ok(missing) => self.progress = Progress::Saving(missing),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(false),
+            },
+            Progress::Saving(_) => return self.save(cache, store),
+        }
+        Ok(true)
+    }
+
+    /// Queues the next missing block or checkpoint.
+    fn save(&mut self, cache: &DiskCache, store: &PrefixStore) -> Result<bool> {
+        let Progress::Saving(missing) = &mut self.progress else { return Ok(true) };
+        while let Some(part) = missing.take_next() {
+            let (Part::Block(end) | Part::State(end)) = part;
+            // It may have been evicted, or a longer text have taken its place: then the tree is searched once more.
+            let is_there = |known: &Known| store.get(*known).is_some();
+            self.source =
+                self.source.filter(is_there).or_else(|| store.locate(self.tier, &self.tokens[..end]));
+            let Some(state) = self.source.and_then(|known| saved_from(store, known)) else {
+                return Ok(false);
+            };
+            match part {
+                Part::Block(_) => {
+                    let Some(layers) = state.export(end - BLOCK..end)? else { return Ok(false) };
+                    cache.save(missing, end, layers);
+                }
+                Part::State(_) => match state.export_checkpoint(end)? {
+                    Some(layers) => cache.save_state(missing, end, layers),
+                    None => continue,
+                },
+            }
+            return Ok(!missing.is_empty());
+        }
+        Ok(false)
+    }
+}
+
+/// A state that is still in memory, if states of its kind are saved.
+fn saved_from(store: &PrefixStore, known: Known) -> Option<&SequenceState> {
+    store.get(known).filter(|state| state.variant() == Variant::default())
 }
 
 impl Drop for DiskPrefixes {
     fn drop(&mut self) {
-        // The reader shares the cache, whose last owner waits for the writer: that must be this thread.
         drop(self.requests.take());
+        self.cache.close(self.patience);
         if let Some(reader) = self.reader.take() {
-            reader.join().ok();
+            let begun = Instant::now();
+            while !reader.is_finished() && begun.elapsed() < self.patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // One that still waits for its disk is left behind.
+            if reader.is_finished() {
+                reader.join().ok();
+            }
         }
     }
-}
-
-/// Saves the next block of a text that is not saved yet, or the next checkpoint, and moves behind it; false if the text cannot be saved
-/// any further.
-fn save(cache: &DiskCache, store: &PrefixStore, text: &mut Pending) -> Result<bool> {
-    for _ in 0..SKIPPED {
-        let end = text.end;
-        let (Some(prefix), is_block) = (text.tokens.get(..end), !text.is_block_saved) else {
-            return Ok(true);
-        };
-        text.is_block_saved = is_block;
-        text.end += if is_block { 0 } else { BLOCK };
-        let is_there =
-            if is_block { cache.has(text.tier, prefix) } else { cache.has_state(text.tier, prefix) };
-        if is_there {
-            continue;
-        }
-        // It may have been evicted from memory.
-        let state = store.peek(text.tier, prefix).filter(|state| state.variant() == Variant::default());
-        let Some(state) = state else { return Ok(false) };
-        if is_block {
-            let Some(layers) = state.export(end - BLOCK..end)? else { return Ok(false) };
-            return Ok(cache.save(text.tier, prefix, layers));
-        }
-        if state.needs_checkpoints()
-            && let Some(layers) = state.export_checkpoint(end)?
-        {
-            return Ok(cache.save_state(text.tier, prefix, layers));
-        }
-    }
-    Ok(true)
 }
 
 /// Reads the longest prefix of a prompt, from the tier that has more of it.

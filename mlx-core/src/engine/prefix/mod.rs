@@ -17,7 +17,7 @@ use super::schedule::capacity::Capacity;
 use super::schedule::plan::StepPlan;
 use super::sequence::{Run, Sequence, Sequences, Wait};
 use super::stats::Gauges;
-use crate::cache::{DiskCache, Rollback, SequenceState, Tier, Variant};
+use crate::cache::{DiskCache, Rollback, SequenceState, Variant};
 use crate::error::Result;
 use crate::folder::ModelFolder;
 
@@ -34,17 +34,16 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    /// For at most `limit` bytes in memory, and those on disk, of sequences through so many adapters, or none.
+    /// For at most `limit` bytes in memory, and those on disk.
     pub(super) fn new(
         limit: u64,
-        adapters: usize,
         capacity: &Capacity,
         disk: Option<DiskCache>,
         folder: Arc<ModelFolder>,
         gauges: Arc<Gauges>,
     ) -> Result<Self> {
-        let disk = disk.map(DiskPrefixes::start).transpose()?;
-        let store = PrefixStore::new(limit, adapters, Arc::clone(&gauges));
+        let disk = disk.map(|cache| DiskPrefixes::start(cache, PATIENCE)).transpose()?;
+        let store = PrefixStore::new(limit, Arc::clone(&gauges));
         Ok(Self { store, checkpoint_size: capacity.checkpoint_bytes(), disk, folder, gauges })
     }
 
@@ -126,8 +125,8 @@ impl Prefixes {
         }
     }
 
-    fn asks_disk(&self, id: u64, sequence: &Sequence, known: usize, device: &Device) -> bool {
-        let Some(disk) = &self.disk else { return false };
+    fn asks_disk(&mut self, id: u64, sequence: &Sequence, known: usize, device: &Device) -> bool {
+        let Some(disk) = &mut self.disk else { return false };
         // Only states of the default variant are saved.
         if sequence.reader.is_on() || device.variant(sequence.history.len()) != Variant::default() {
             return false;
@@ -150,7 +149,7 @@ impl Prefixes {
     /// Gives sequences the prefixes that were read for them; waits up to `wait` for the first. A sequence that has waited for too long, or
     /// whose prefix is not on disk, goes on with what memory has. Nothing may be pending on the device.
     pub(super) fn receive(&mut self, sequences: &mut Sequences, device: &Device, wait: Option<Duration>) {
-        let Some(disk) = &self.disk else { return };
+        let Some(disk) = &mut self.disk else { return };
         let mut done: Vec<u64> = Vec::new();
         for restored in disk.restored(wait) {
             Gauges::add(&self.gauges.damaged_blocks, restored.damaged);
@@ -209,7 +208,7 @@ impl Prefixes {
             return;
         }
         // Decode steps compute other bits than the chunks of a prompt do.
-        let tier = Tier { adapter: sequence.adapter(), exact: sequence.exact() };
+        let tier = sequence.tier(sequence.exact());
         let length = if tier.exact { sequence.history.prompt_length() } else { sequence.history.len() };
         sequence.rollback(length, device);
         let Some(Run { mut state, .. }) = sequence.run.take() else { return };
@@ -228,10 +227,12 @@ impl Prefixes {
         }
         match store::compact(state, copy) {
             Ok(Some(state)) => {
-                self.store.insert(tier, &keys, state);
-                if let Some(disk) = &mut self.disk {
-                    disk.queue(tier, sequence.before_pictures(length));
+                if let Some(disk) = self.disk.as_mut().filter(|_| state.variant() == Variant::default()) {
+                    let needed = state.needs_checkpoints();
+                    let states = state.checkpoints().chain([length]).filter(|_| needed).collect();
+                    disk.queue(tier, sequence.before_pictures(length), states);
                 }
+                self.store.insert(tier, &keys, state);
             }
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "a prefix could not be kept"),
@@ -245,9 +246,15 @@ impl Prefixes {
         free.saturating_sub(checkpoints::bytes(sequences))
     }
 
-    /// Saves the next block of a prefix to disk; with `wait`, waits for the disk. Returns whether more is to be saved. Nothing may be
-    /// pending on the device.
-    pub(super) fn save_next(&mut self, wait: bool) -> bool {
-        self.disk.as_mut().is_some_and(|disk| disk.save_next(&self.store, wait))
+    /// Queues the next block of a prefix for the disk. Returns whether more is to be saved. Nothing may be pending on the device.
+    pub(super) fn save_next(&mut self) -> bool {
+        self.disk.as_mut().is_some_and(|disk| disk.save_next(&self.store))
+    }
+
+    /// Saves all that is to be saved, and waits for the disk as long as it works. Nothing may be pending on the device.
+    pub(super) fn save_all(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.save_all(&self.store);
+        }
     }
 }

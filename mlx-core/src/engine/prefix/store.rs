@@ -1,5 +1,6 @@
-//! The prefixes in memory: one tree for each tier, within a limit of bytes.
+//! The prefixes in memory: one tree for each tier, which has one owner or is shared, within one limit of bytes for all.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use super::miss::PrefixMiss;
@@ -14,8 +15,10 @@ const LEAST_KEPT: usize = 64;
 
 /// The prefixes that are kept, and how much they may take.
 pub(super) struct PrefixStore {
-    /// By the places of tiers.
-    trees: Vec<PrefixTree<SequenceState>>,
+    /// Those that are not empty.
+    trees: BTreeMap<Tier, PrefixTree<SequenceState>>,
+    /// Common to all trees, so that what was used longest ago leaves first, whosever it is.
+    clock: Clock,
     limit: u64,
     gauges: Arc<Gauges>,
 }
@@ -51,12 +54,9 @@ impl Lookup<'_> {
 }
 
 impl PrefixStore {
-    /// For at most `limit` bytes of states that went through so many adapters, or none.
-    pub(super) fn new(limit: u64, adapters: usize, gauges: Arc<Gauges>) -> Self {
-        let clock = Clock::default();
-        let last = Tier { adapter: adapters, exact: true };
-        let trees = (0..=last.place()).map(|_| PrefixTree::new(clock.clone())).collect();
-        Self { trees, limit, gauges }
+    /// For at most `limit` bytes of states.
+    pub(super) fn new(limit: u64, gauges: Arc<Gauges>) -> Self {
+        Self { trees: BTreeMap::new(), clock: Clock::default(), limit, gauges }
     }
 
     /// Whether anything is kept at all.
@@ -70,18 +70,19 @@ impl PrefixStore {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.trees.iter().map(PrefixTree::bytes).sum()
+        self.trees.values().map(PrefixTree::bytes).sum()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.trees.iter().map(PrefixTree::len).sum()
+        self.trees.values().map(PrefixTree::len).sum()
     }
 
     /// The longest prefix that a prompt can reuse, and where it leaves a known text. Counts as a use.
     pub(super) fn find(&mut self, lookup: &Lookup) -> (Option<Known>, Option<Found>) {
         let (mut known, mut miss): (Option<Known>, Option<Found>) = (None, None);
         for &tier in &lookup.tiers {
-            let found = self.trees[tier.place()].find(lookup.prompt, |common| lookup.allowed(common));
+            let Some(tree) = self.trees.get_mut(&tier) else { continue };
+            let found = tree.find(lookup.prompt, |common| lookup.allowed(common));
             if miss.is_none_or(|miss| found.common > miss.common) {
                 miss = Some(found);
             }
@@ -93,10 +94,9 @@ impl PrefixStore {
 
     /// A copy of a known prefix, if it is still there and `fits` accepts its state. Nothing may be pending on the device.
     pub(super) fn copy(&self, known: Known, fits: impl Fn(&SequenceState) -> bool) -> Option<SequenceState> {
-        let Known { tier, hit } = known;
-        let state = self.trees[tier.place()].get(&hit).filter(|state| fits(state))?;
+        let state = self.get(known).filter(|state| fits(state))?;
         let copy = || -> Result<Option<SequenceState>> {
-            let copy = state.fork(hit.length)?;
+            let copy = state.fork(known.length())?;
             copy.as_ref().map_or(Ok(()), SequenceState::eval)?;
             Ok(copy)
         };
@@ -148,20 +148,17 @@ impl PrefixStore {
 
     /// Drops all prefixes.
     pub(super) fn clear(&mut self) {
-        for tree in &mut self.trees {
-            while tree.pop_oldest().is_some() {}
-        }
+        self.trees = BTreeMap::new();
     }
 
     /// Checkpoints of the prefix that was used longest ago go first, then the prefix itself.
     fn shrink_to(&mut self, bytes: u64) {
         while self.bytes() > bytes {
-            let oldest =
-                self.trees.iter_mut().filter(|tree| tree.len() > 0).min_by_key(|tree| tree.oldest_use());
-            let Some(tree) = oldest else { return };
+            let Some(tree) = self.trees.values_mut().min_by_key(|tree| tree.oldest_use()) else { return };
             if !tree.thin_oldest(|state| state.thin().map(|(length, bytes)| (length, bytes as u64))) {
                 tree.pop_oldest();
                 Gauges::add(&self.gauges.prefix_evictions, 1);
+                self.trees.retain(|_, tree| tree.len() > 0);
             }
         }
     }
@@ -183,16 +180,23 @@ impl PrefixStore {
             stops: state.checkpoints().collect(),
             value: state,
         };
-        self.trees[tier.place()].insert(tokens, kept);
-        for tree in &mut self.trees {
+        let new = || PrefixTree::new(self.clock.clone());
+        self.trees.entry(tier).or_insert_with(new).insert(tokens, kept);
+        for tree in self.trees.values_mut() {
             let evicted = std::iter::from_fn(|| tree.pop_stale()).count();
             Gauges::add(&self.gauges.prefix_evictions, evicted);
         }
+        self.trees.retain(|_, tree| tree.len() > 0);
     }
 
-    /// A state whose tokens begin with `tokens`.
-    pub(super) fn peek(&self, tier: Tier, tokens: &[u32]) -> Option<&SequenceState> {
-        self.trees[tier.place()].peek(tokens)
+    /// A state whose tokens begin with `tokens`, for [`get`](Self::get). Does not count as a use.
+    pub(super) fn locate(&self, tier: Tier, tokens: &[u32]) -> Option<Known> {
+        self.trees.get(&tier)?.locate(tokens).map(|hit| Known { tier, hit })
+    }
+
+    /// A state that was found, if it is still there.
+    pub(super) fn get(&self, known: Known) -> Option<&SequenceState> {
+        self.trees.get(&known.tier)?.get(&known.hit)
     }
 }
 

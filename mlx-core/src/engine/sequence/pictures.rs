@@ -32,7 +32,7 @@ impl Sequence {
     ) -> Result<Vec<(Hidden, Vec<usize>)>> {
         let rows = self.pictures.within(chunk).into_iter().map(|part| {
             let features = self.run.as_ref().and_then(|run| run.features.get(&part.picture));
-            let unseen = || Error::EngineStopped("a picture was not seen before its rows".into());
+            let unseen = || Error::Internal("an image was not encoded before its rows".into());
             let rows = features.ok_or_else(unseen)?.rows(part.rows)?;
             Ok((rows, part.places.iter().map(|place| place - chunk.start).collect()))
         });

@@ -1,5 +1,7 @@
 //! Drafts from recent answers: what followed where another answer of this engine looked like the end of a text.
 
+use std::collections::BTreeMap;
+
 use super::ngrams::Ngrams;
 
 /// The most tokens that are kept: about 1.3 MB with their index.
@@ -8,16 +10,51 @@ const MOST: usize = 1 << 15;
 /// No token; it stands between two answers.
 const BREAK: u32 = u32::MAX;
 
-/// The bytes that [`Answers`] takes at most.
+/// The bytes that [`RecentAnswers`] takes at most.
 pub(in crate::engine) const ANSWERS_BYTES: u64 = 48 * MOST as u64;
 
-/// The newest answers, up to a number of tokens.
+/// The newest answers of each owner. An owner's are proposed to that owner only: the speed of an answer shows which drafts were right.
 #[derive(Debug, Default)]
-pub(super) struct Answers(Ngrams);
+pub(super) struct RecentAnswers {
+    by_owner: BTreeMap<Option<u64>, Answers>,
+    /// The owners that have answers, in the order of their newest one.
+    order: Vec<Option<u64>>,
+}
+
+impl RecentAnswers {
+    /// Adds an answer. When there are too many of all owners, those of the owner without a new one for the longest time go.
+    pub(super) fn add(&mut self, owner: Option<u64>, answer: &[u32]) {
+        self.by_owner.entry(owner).or_default().add(answer);
+        self.order.retain(|it| *it != owner);
+        self.order.push(owner);
+        while self.order.len() > 1 && self.tokens() > MOST {
+            self.by_owner.remove(&self.order.remove(0));
+        }
+    }
+
+    /// Proposes up to `most` tokens behind the end of an owner's `text`; returns how many tokens of its end were found.
+    pub(super) fn propose(
+        &self,
+        owner: Option<u64>,
+        text: &[u32],
+        most: usize,
+        draft: &mut Vec<u32>,
+    ) -> usize {
+        self.by_owner.get(&owner).map_or(0, |answers| answers.propose(text, most, draft))
+    }
+
+    fn tokens(&self) -> usize {
+        self.by_owner.values().map(|answers| answers.0.tokens().len()).sum()
+    }
+}
+
+/// The newest answers of one owner, up to a number of tokens.
+#[derive(Debug, Default)]
+struct Answers(Ngrams);
 
 impl Answers {
     /// Adds an answer. When there are too many, the older half goes.
-    pub(super) fn add(&mut self, answer: &[u32]) {
+    fn add(&mut self, answer: &[u32]) {
         let answer = &answer[answer.len().saturating_sub(MOST / 2 - 1)..];
         if self.0.tokens().len() + answer.len() >= MOST {
             let newer = self.0.tokens()[self.0.tokens().len() - MOST / 2..].to_vec();
@@ -29,7 +66,7 @@ impl Answers {
     }
 
     /// Proposes up to `most` tokens behind the end of `text`; returns how many tokens of its end were found.
-    pub(super) fn propose(&self, text: &[u32], most: usize, draft: &mut Vec<u32>) -> usize {
+    fn propose(&self, text: &[u32], most: usize, draft: &mut Vec<u32>) -> usize {
         let Some(found) = self.0.match_of(text) else { return 0 };
         let after = self.0.tokens()[found.next..].iter().take(most).take_while(|&&token| token != BREAK);
         draft.extend(after);
@@ -60,5 +97,26 @@ mod tests {
         );
         answers.add(&vec![7; 3 * MOST]);
         assert!(answers.0.tokens().len() <= MOST, "one long answer");
+    }
+
+    #[test]
+    fn owners_see_their_own_answers_and_share_one_limit() {
+        let mut recent = RecentAnswers::default();
+        let (one, other) = (Some(1), Some(2));
+        recent.add(one, &[1, 2, 3, 4, 5]);
+        let mut draft = Vec::new();
+        for stranger in [other, None] {
+            assert_eq!((recent.propose(stranger, &[1, 2, 3], 8, &mut draft), draft.len()), (0, 0));
+        }
+        assert_eq!((recent.propose(one, &[1, 2, 3], 8, &mut draft), draft), (3, vec![4, 5]));
+        for owner in 2..200 {
+            let answer: Vec<u32> = (0..1000).map(|place| owner * 1000 + place).collect();
+            recent.add(Some(u64::from(owner)), &answer);
+            assert!(recent.tokens() <= MOST && recent.by_owner.len() == recent.order.len(), "bounded");
+        }
+        let mut draft = Vec::new();
+        assert_eq!(recent.propose(one, &[1, 2, 3], 8, &mut draft), 0, "the oldest owner's are gone");
+        let newest = [199_000, 199_001, 199_002];
+        assert_eq!((recent.propose(Some(199), &newest, 1, &mut draft), draft), (3, vec![199_003]));
     }
 }

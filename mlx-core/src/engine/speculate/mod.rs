@@ -14,7 +14,7 @@ use serde::de::value::{Error as ValueError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::answers::ANSWERS_BYTES;
-use self::answers::Answers;
+use self::answers::RecentAnswers;
 use self::lookup::Lookup;
 use super::schedule::speculation::{DraftKind, DraftView};
 use crate::folder::ModelFolder;
@@ -111,7 +111,7 @@ impl ModelDrafter {
 
 /// The drafters that sequences share.
 pub(super) struct Drafters {
-    answers: Answers,
+    answers: RecentAnswers,
     custom: Option<CustomDrafter>,
     /// The model that drafts, if there is one.
     model: Option<ModelDrafter>,
@@ -128,11 +128,15 @@ impl Drafters {
         always: bool,
         folder: Arc<ModelFolder>,
     ) -> Self {
-        Self { answers: Answers::default(), custom, model, always, folder }
+        Self { answers: RecentAnswers::default(), custom, model, always, folder }
     }
 
-    /// What drafts for a sequence; `None` if nothing does.
-    pub(super) fn for_sequence(&self, speculate: Speculate) -> Option<Box<SequenceDrafts>> {
+    /// What drafts for a sequence of an owner; `None` if nothing does.
+    pub(super) fn for_sequence(
+        &self,
+        owner: Option<u64>,
+        speculate: Speculate,
+    ) -> Option<Box<SequenceDrafts>> {
         let (own, kind): (Option<Box<dyn Drafter>>, _) = match (&self.custom, speculate) {
             (_, Speculate::Off) => return None,
             (Some(custom), _) => (Some((custom.0)()), CUSTOM),
@@ -146,15 +150,21 @@ impl Drafters {
             kind,
             always: self.always,
             speculate,
+            owner,
             model: self.model.filter(|model| model.is_meant(speculate)),
             draft: Draft::default(),
             counts: DraftCounts::default(),
         }))
     }
 
-    /// Keeps an answer for later drafts.
-    pub(super) fn learn(&mut self, answer: &[u32]) {
-        self.answers.add(answer);
+    /// Drops all answers.
+    pub(super) fn clear(&mut self) {
+        self.answers = RecentAnswers::default();
+    }
+
+    /// Keeps an answer for later drafts of the same owner.
+    pub(super) fn learn(&mut self, owner: Option<u64>, answer: &[u32]) {
+        self.answers.add(owner, answer);
     }
 }
 
@@ -193,6 +203,8 @@ pub(super) struct SequenceDrafts {
     always: bool,
     /// Which other sources there are.
     speculate: Speculate,
+    /// The client whose answers may be proposed; `None` for those that all share.
+    owner: Option<u64>,
     /// The model that may draft.
     pub(super) model: Option<ModelDrafter>,
     pub(super) draft: Draft,
@@ -211,7 +223,7 @@ impl SequenceDrafts {
         let mut source = self.kind;
         if matches!(self.speculate, Speculate::Auto | Speculate::Suffix) {
             let mut other = Vec::new();
-            let found = shared.answers.propose(history.tokens(), most, &mut other);
+            let found = shared.answers.propose(self.owner, history.tokens(), most, &mut other);
             if found > length && !other.is_empty() {
                 (self.draft.tokens, length, source) = (other, found, ANSWERS);
             }

@@ -1,0 +1,167 @@
+//! Saving costs the engine's thread no hashes, no look-ups and one walk of the tree, and a disk that does not answer stalls nobody.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex};
+use std::thread::ThreadId;
+
+use super::*;
+use crate::cache::{DiskOptions, Storage, hashed_blocks, visited_tokens};
+use crate::engine::stats::Gauges;
+
+const TIER: Tier = Tier { owner: None, adapter: 0, exact: false };
+
+/// Files in memory. It counts calls, and answers none while it is away.
+#[derive(Default)]
+struct FakeDisk {
+    files: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
+    calls: Mutex<Vec<(&'static str, ThreadId)>>,
+    is_away: Mutex<bool>,
+    is_back: Condvar,
+}
+
+impl FakeDisk {
+    fn count(&self, call: &'static str) {
+        self.calls.lock().expect("no panic").push((call, std::thread::current().id()));
+        let away = self.is_away.lock().expect("no panic");
+        drop(self.is_back.wait_while(away, |away| *away).expect("no panic"));
+    }
+
+    /// How often this was called, by the threads of the disk.
+    fn calls(&self, call: &str) -> usize {
+        let calls = self.calls.lock().expect("no panic");
+        let own = std::thread::current().id();
+        assert!(calls.iter().all(|(_, thread)| *thread != own), "the engine's thread went to the disk");
+        calls.iter().filter(|(name, _)| *name == call).count()
+    }
+
+    fn set_away(&self, away: bool) {
+        *self.is_away.lock().expect("no panic") = away;
+        self.is_back.notify_all();
+    }
+}
+
+impl Storage for FakeDisk {
+    fn exists(&self, path: &Path) -> bool {
+        self.count("exists");
+        self.files.lock().expect("no panic").contains_key(path)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.count("read");
+        self.files.lock().expect("no panic").get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        self.count("write");
+        self.files.lock().expect("no panic").insert(path.to_owned(), bytes.to_vec());
+        Ok(())
+    }
+}
+
+struct Bench {
+    disk: Arc<FakeDisk>,
+    store: PrefixStore,
+    prefixes: DiskPrefixes,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(patience: Duration) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let disk = Arc::new(FakeDisk::default());
+        let options = DiskOptions::new(folder.path().to_owned());
+        let storage: Arc<dyn Storage> = Arc::<FakeDisk>::clone(&disk);
+        let cache = DiskCache::open_on(options, vec![1, 2], storage).expect("it opens");
+        let prefixes = DiskPrefixes::start(cache, patience).expect("it starts");
+        Self { disk, store: PrefixStore::new(1 << 30, Arc::<Gauges>::default()), prefixes, _folder: folder }
+    }
+
+    /// Keeps a state of these tokens, and queues it to be saved.
+    fn keep(&mut self, tokens: &[u32]) {
+        self.store.insert(TIER, tokens, SequenceState::of_zeros(tokens.len()));
+        self.prefixes.queue(TIER, tokens, Vec::new());
+    }
+
+    fn save(&mut self) {
+        while self.prefixes.save_next(&self.store) {
+            std::thread::yield_now();
+        }
+        assert!(self.prefixes.cache.wait_until_idle(Duration::from_mins(1)), "the disk works");
+    }
+
+    /// Waits for the next reply of the reader.
+    fn restored(&mut self) -> Restored {
+        loop {
+            if let Some(restored) = self.prefixes.restored(Some(Duration::from_millis(1))).pop() {
+                return restored;
+            }
+        }
+    }
+}
+
+fn request(prompt: &[u32]) -> Request {
+    let (prompt, tiers) = (prompt.to_vec(), vec![TIER]);
+    Request { id: 1, prompt, tiers, exact: None, known: 0, checkpoints: false }
+}
+
+#[test]
+fn saving_is_linear_and_costs_the_engine_nothing_but_copies() {
+    const BLOCKS: usize = 1000;
+    let _turn = crate::device_lock::device();
+    let mut bench = Bench::new(PATIENCE);
+    let mut text: Vec<u32> = (0..(BLOCKS * BLOCK) as u32).collect();
+    bench.keep(&text);
+    let (hashed, visited) = (hashed_blocks(), visited_tokens());
+    bench.save();
+    assert_eq!(bench.disk.calls("write"), BLOCKS);
+    // A look for each block, and another one before it is written.
+    assert_eq!(bench.disk.calls("exists"), 2 * BLOCKS);
+    assert!(visited_tokens() - visited <= 2 * text.len(), "the tree is walked once");
+    // The next turn of the chat.
+    text.extend([7; BLOCK]);
+    bench.keep(&text);
+    let visited = visited_tokens();
+    bench.save();
+    assert_eq!((bench.disk.calls("write"), bench.disk.calls("read")), (BLOCKS + 1, 0));
+    assert_eq!(bench.disk.calls("exists"), 2 * BLOCKS + (BLOCKS + 1) + 1);
+    assert!(visited_tokens() - visited <= 2 * text.len(), "the tree is walked once");
+    assert_eq!(hashed_blocks(), hashed, "other threads hash");
+    assert!(bench.prefixes.request(request(&text)));
+    assert_eq!(bench.restored().length, text.len() - 1, "what was saved comes back");
+}
+
+/// The disk answers nothing: the engine goes on and ends, and only the first requests wait, for as long as a disk may take. If its thread
+/// ever waited for the disk, this test would not end.
+#[test]
+fn a_disk_that_is_away_stalls_nobody() {
+    let _turn = crate::device_lock::device();
+    let patience = Duration::from_millis(50);
+    let mut bench = Bench::new(patience);
+    let disk = Arc::clone(&bench.disk);
+    disk.set_away(true);
+    let text: Vec<u32> = (0..(8 * BLOCK) as u32).collect();
+    assert!(bench.prefixes.request(request(&text)), "nobody knows yet");
+    for salt in 0..100 {
+        bench.keep(&[&[salt], &text[..]].concat());
+        assert!(bench.prefixes.save_next(&bench.store));
+    }
+    assert_eq!(bench.prefixes.pending.len(), MOST_PENDING);
+    std::thread::sleep(2 * patience);
+    assert!(bench.prefixes.restored(None).is_empty());
+    for _ in 0..100 {
+        assert!(!bench.prefixes.request(request(&text)), "no other request waits for it");
+    }
+    // It answers again, and is asked again.
+    disk.set_away(false);
+    assert!(bench.restored().blocks.is_empty());
+    assert!(bench.prefixes.request(request(&text)));
+    bench.restored();
+    disk.set_away(true);
+    assert!(bench.prefixes.request(request(&text)));
+    bench.prefixes.save_all(&bench.store);
+    drop(bench);
+    // Its threads end with it.
+    disk.set_away(false);
+}

@@ -1,0 +1,65 @@
+//! The sequences of an engine, by id.
+
+use std::collections::BTreeMap;
+
+use super::Sequence;
+
+/// All sequences that run or wait, by the order in which they came.
+#[derive(Default)]
+pub(in crate::engine) struct Sequences(BTreeMap<u64, Sequence>);
+
+impl Sequences {
+    pub(in crate::engine) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(in crate::engine) fn insert(&mut self, id: u64, sequence: Sequence) {
+        self.0.insert(id, sequence);
+    }
+
+    /// The sequence with an id that a plan named.
+    pub(in crate::engine) fn get(&self, id: u64) -> &Sequence {
+        self.0.get(&id).expect("plans name sequences that exist")
+    }
+
+    /// The sequence with an id that a plan named.
+    pub(in crate::engine) fn get_mut(&mut self, id: u64) -> &mut Sequence {
+        self.0.get_mut(&id).expect("plans name sequences that exist")
+    }
+
+    /// A sequence that may have ended.
+    pub(in crate::engine) fn find(&self, id: u64) -> Option<&Sequence> {
+        self.0.get(&id)
+    }
+
+    /// The same.
+    pub(in crate::engine) fn find_mut(&mut self, id: u64) -> Option<&mut Sequence> {
+        self.0.get_mut(&id)
+    }
+
+    pub(in crate::engine) fn remove(&mut self, id: u64) -> Sequence {
+        self.0.remove(&id).expect("a sequence ends once")
+    }
+
+    /// The ids of those that run.
+    pub(in crate::engine) fn running(&self) -> Vec<u64> {
+        self.iter().filter(|(_, sequence)| sequence.run.is_some()).map(|(id, _)| id).collect()
+    }
+
+    pub(in crate::engine) fn iter(&self) -> impl Iterator<Item = (u64, &Sequence)> {
+        self.0.iter().map(|(&id, sequence)| (id, sequence))
+    }
+
+    /// All of them.
+    pub(in crate::engine) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.0.values_mut()
+    }
+
+    /// The sequences with these ids, which rise, and all of which exist.
+    pub(in crate::engine) fn several_mut<'a>(&'a mut self, ids: &'a [u64]) -> Vec<&'a mut Sequence> {
+        let chosen = self.0.iter_mut().filter(|(id, _)| ids.binary_search(id).is_ok());
+        let chosen: Vec<_> = chosen.map(|(_, sequence)| sequence).collect();
+        assert_eq!(chosen.len(), ids.len(), "plans name sequences that exist");
+        chosen
+    }
+}
