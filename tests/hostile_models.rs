@@ -148,31 +148,71 @@ fn broken() -> Vec<TempDir> {
     folders
 }
 
-/// Sends a liar everything that reaches its files; `tiny` is asked after each.
-fn ask(server: &Server, model: &str, about: &str) {
+/// A request of a kind, and a check of an answer to it.
+type Question = (&'static str, Value, fn(&Value) -> bool);
+
+fn questions() -> Vec<Question> {
     let user = json!([{"role": "user", "content": "The \u{1b}[31m waves eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee!"}]);
-    let text = "The waves eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee!";
-    for (path, request) in [
-        ("/v1/completions", json!({"prompt": text, "max_tokens": 4, "logprobs": 2, "echo": true, "n": 2})),
+    let text = "The waves eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee!";
+    vec![
+        (
+            "/v1/completions",
+            json!({"prompt": text, "max_tokens": 4, "logprobs": 2, "echo": true, "n": 2}),
+            |body| is_answer(body, 2, |choice| choice["text"].is_string()),
+        ),
         (
             "/v1/completions",
             json!({"prompt": [1, 5, 319], "max_tokens": 4, "stop": "e", "dry_multiplier": 1}),
+            |body| is_answer(body, 1, |choice| choice["text"].is_string()),
         ),
-        ("/v1/chat/completions", json!({"messages": user, "max_tokens": 4})),
-        ("/v1/chat/render", json!({"messages": user})),
-        ("/tokenize", json!({"content": text, "with_pieces": true, "add_special": true})),
-        ("/detokenize", json!({"tokens": [0, 4, 5, 319], "skip_special": true})),
-    ] {
-        let mut request = request;
+        ("/v1/chat/completions", json!({"messages": user, "max_tokens": 4}), |body| {
+            is_answer(body, 1, |choice| choice["message"]["content"].is_string())
+        }),
+        ("/v1/chat/render", json!({"messages": user}), |body| body["prompt"].is_string()),
+        ("/tokenize", json!({"content": text, "with_pieces": true, "add_special": true}), |body| {
+            body["tokens"].as_array().is_some_and(|tokens| tokens.iter().all(|token| token["id"].is_u64()))
+        }),
+        ("/detokenize", json!({"tokens": [0, 4, 5, 319], "skip_special": true}), |body| {
+            body["content"].is_string()
+        }),
+    ]
+}
+
+/// Whether a body has so many whole choices of at most four tokens each.
+fn is_answer(body: &Value, count: usize, is_choice: fn(&Value) -> bool) -> bool {
+    let has_ended = |choice: &Value| ["stop", "length"].iter().any(|end| choice["finish_reason"] == *end);
+    let choices = body["choices"].as_array().is_some_and(|choices| {
+        choices.len() == count && choices.iter().all(|choice| is_choice(choice) && has_ended(choice))
+    });
+    choices && body["usage"]["completion_tokens"].as_u64().is_some_and(|tokens| tokens <= 4 * count as u64)
+}
+
+/// Sends a liar everything that reaches its files, and after each the honest model what it has answered before. An answer is whole, and an
+/// error has a status and a name and shows nothing of this machine.
+fn ask(server: &Server, model: &str, about: &str, honest: &Value) {
+    for (path, mut request, is_whole) in questions() {
         request["model"] = json!(model);
         let begin = Instant::now();
         let reply = server.post(path, &request);
-        let is_error = reply.body["error"]["message"].is_string() && reply.status >= 400;
-        assert!(reply.status == 200 || is_error, "{about}: {path}: {} {}", reply.status, reply.body);
+        let (status, error) = (reply.status, &reply.body["error"]);
+        let message = error["message"].as_str().unwrap_or_default();
+        let is_error = [400, 500, 503].contains(&status)
+            && error["code"].is_string()
+            && !message.is_empty()
+            && !message.contains(&*std::env::temp_dir().to_string_lossy());
+        let is_good = if status == 200 { is_whole(&reply.body) } else { is_error };
+        assert!(is_good, "{about}: {path}: {status} {}", reply.body);
         assert!(begin.elapsed() < PATIENCE, "{about}: {path} took {:?}", begin.elapsed());
     }
-    let honest = server.post("/v1/completions", &json!({"prompt": "The", "max_tokens": 1, "model": "tiny"}));
-    assert_eq!(honest.status, 200, "after {about}: {}", honest.body);
+    assert_eq!(&ask_honest(server), honest, "after {about}");
+}
+
+/// What the model without a lie says.
+fn ask_honest(server: &Server) -> Value {
+    let request = json!({"prompt": "The", "max_tokens": 8, "temperature": 0, "model": "tiny"});
+    let reply = server.post("/v1/completions", &request);
+    assert!(reply.status == 200 && is_answer(&reply.body, 1, |it| it["text"].is_string()), "{}", reply.body);
+    reply.body["choices"].clone()
 }
 
 fn serve(folders: &[TempDir]) -> Server {
@@ -196,10 +236,11 @@ fn models_that_lie_hurt_nobody_else() {
     let lies = lies();
     let folders: Vec<TempDir> = lies.iter().map(liar).collect();
     let server = serve(&folders);
+    let honest = ask_honest(&server);
     for (index, (file, pointer, value)) in lies.iter().enumerate() {
         let mut about = format!("{file}{pointer} {value}");
         about.truncate((0..=100).rev().find(|end| about.is_char_boundary(*end)).unwrap_or(0));
-        ask(&server, &format!("liar{index}"), &about);
+        ask(&server, &format!("liar{index}"), &about, &honest);
     }
     assert_plain(&server.log());
 }
@@ -208,8 +249,9 @@ fn models_that_lie_hurt_nobody_else() {
 fn files_that_are_broken_hurt_nobody_else() {
     let folders = broken();
     let server = serve(&folders);
+    let honest = ask_honest(&server);
     for index in 0..folders.len() {
-        ask(&server, &format!("liar{index}"), &format!("broken file {index}"));
+        ask(&server, &format!("liar{index}"), &format!("broken file {index}"), &honest);
     }
     assert_plain(&server.log());
 }
@@ -221,8 +263,9 @@ fn models_with_random_values_hurt_nobody_else() {
     let folders: Vec<(TempDir, String)> = (0..40).map(|_| random(&mut dice)).collect();
     let (folders, about): (Vec<TempDir>, Vec<String>) = folders.into_iter().unzip();
     let server = serve(&folders);
+    let honest = ask_honest(&server);
     for (index, about) in about.iter().enumerate() {
-        ask(&server, &format!("liar{index}"), about);
+        ask(&server, &format!("liar{index}"), about, &honest);
     }
     assert_plain(&server.log());
 }

@@ -14,8 +14,12 @@ use mlx_tests::{Dice, collect, copied, cpu, exact_level, greedy, model_folder, r
 
 const FAULTS: [Fault; 4] = [Fault::Cut, Fault::Stall, Fault::Slow, Fault::Garbage];
 
-/// Within this time every stream ends, and a machine that is back is found.
-const SOON: Duration = Duration::from_secs(20);
+/// A machine that falls silent is given up after `SILENCE`. Every stream that it has a part in ends within this time, of which two thirds
+/// are for a busy computer.
+const ENDS: Duration = SILENCE.saturating_mul(3);
+
+/// Within this time a machine that is back is found, and what loads is loaded.
+const SOON: Duration = SILENCE.saturating_mul(5);
 
 fn options(addresses: &[SocketAddr]) -> EngineOptions {
     EngineOptions { workers: Some(workers(addresses)), ..EngineOptions::default() }
@@ -96,7 +100,9 @@ fn endure(folder: &Path, parallel: Parallel, count: usize) {
                 }
             }
         }
-        assert!(begun.elapsed() < SOON, "round {round} took {:?}", begun.elapsed());
+        // A slow connection is not a silent one: its streams take what they take.
+        let is_in_time = fault == Fault::Slow || begun.elapsed() < ENDS;
+        assert!(is_in_time, "round {round}, {fault:?}: {:?}", begun.elapsed());
         proxy.set(Fault::None);
         // What was cut or stalled is noticed within a second or two, if it was not in the middle of an answer.
         std::thread::sleep(if fault == Fault::Slow {
