@@ -1,6 +1,7 @@
 //! Failures: a fault in one request ends that request with an error, never with "stop", and no other request.
 
 mod on_the_device;
+mod panics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -124,27 +125,6 @@ fn a_prompt_that_fails_ends_alone() {
     let outcomes: Vec<Outcome> = prompts().iter().map(|prompt| run(&engine, prompt, &greedy(5))).collect();
     assert!(message(&outcomes[0]).contains("no such luck"));
     assert!(outcomes[1..].iter().all(|outcome| outcome.finished.reason == FinishReason::Length));
-}
-
-#[test]
-fn a_panic_ends_every_stream_with_an_error_and_the_engine_is_not_ready() {
-    let _turn = device();
-    let passes = AtomicUsize::new(0);
-    let engine = scripted(MODEL, move |_| {
-        assert!(passes.fetch_add(1, Ordering::Relaxed) < 20, "this panic is part of the test");
-        Ok(())
-    });
-    assert!(engine.is_ready());
-    let running: Vec<Generation> =
-        prompts().iter().map(|prompt| submit(&engine, prompt, &greedy(60))).collect();
-    for generation in running {
-        assert!(message(&collect(generation)).contains("the engine has stopped"));
-    }
-    while engine.is_ready() {
-        std::thread::yield_now();
-    }
-    let request = engine.request(vec![1], &greedy(1)).expect("valid");
-    assert!(matches!(engine.submit(request), Err(Error::EngineStopped(_))));
 }
 
 #[test]

@@ -345,9 +345,9 @@ fn a_client_does_not_see_where_it_leaves_the_prompt_of_another_one() {
             let cached = reply.body["usage"]["cache_read_input_tokens"].as_u64().expect("a count");
             (cached > 64, reply.find("x-prefix-miss").is_some())
         };
-        let guess = "Nobody answers; then all of them do, and none of it can be read from here.";
+        let guess = "No light answers; then all of them do, and none of it can be read from here.";
         assert_eq!(ask(one, guess), (false, false), "it is the first");
-        assert_eq!(ask(other, "Somebody else"), (is_shared, is_shared));
+        assert_eq!(ask(other, "Another one"), (is_shared, is_shared));
         assert_eq!(ask(other, guess), (true, !is_shared), "its own, up to where the two part");
         assert_eq!(ask(one, "Once more"), (true, true), "its own");
     }

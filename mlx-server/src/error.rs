@@ -264,6 +264,8 @@ mod tests {
         assert_eq!(blind.status().as_u16(), 503);
         assert!(!blind.response().error.message.contains("/models"));
         assert_eq!(ApiError::from(Error::Mlx("x".into())).status().as_u16(), 500);
+        let internal = ApiError::from(Error::Internal("x".into()));
+        assert_eq!((internal.status().as_u16(), internal.response().error.kind), (500, "server_error"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl DiskOptions {
     }
 }
 
-/// Which states may stand in for each other: those of one owner that were computed in one way. Each tier has files of its own.
+/// A kind of states that may stand in for each other: those of one owner that were computed in one way. Each tier has files of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Tier {
     /// The client whose texts they are; `None` where all clients share them.
@@ -213,7 +213,7 @@ impl DiskCache {
             .write(self.state_path(missing.root(), key), Content::Snapshot(Snapshot { place, layers }));
     }
 
-    /// Whether the writer's queue has room.
+    /// True if the writer's queue has room.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.has_room()
     }

@@ -14,7 +14,7 @@ pub(super) fn measure<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> usize 
     arrays.into_iter().map(Array::nbytes).sum()
 }
 
-/// How often this thread has measured.
+/// The number of measurements on this thread.
 #[cfg(test)]
 pub(super) fn measured() -> usize {
     MEASURED.with(std::cell::Cell::get)

@@ -5,15 +5,20 @@ mod attend;
 mod encode_images;
 mod ends;
 mod figures;
+mod panic_guard;
+mod panics;
 mod propose;
 mod queue;
 mod relief;
+mod turn;
 mod verify;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use self::panic_guard::PanicGuard;
 use self::queue::Queue;
 pub(super) use self::queue::Submission;
 use super::constraint::prepare;
@@ -67,10 +72,11 @@ pub(super) struct EngineLoop {
     /// The first layers of the next step.
     ahead: Option<Ahead>,
     /// Tokens that were accepted and are to be emitted.
-    accepted: Vec<Accepted>,
+    accepted: VecDeque<Accepted>,
     /// Sequences that have ended and whose states may be kept.
     retired: Vec<Sequence>,
     scratch: Scratch,
+    panics: PanicGuard,
     pressure: PressureWatch,
     awake: Awake,
     gauges: Arc<Gauges>,
@@ -90,10 +96,8 @@ impl EngineLoop {
     ) -> Result<Self> {
         let limit = options.prefix_cache.unwrap_or(capacity.shared() / 4);
         let scheduler = Scheduler::new(options.max_running, capacity.shared(), device.shapes());
-        let adapters = options.adapters.len();
         let pressure = options.memory_pressure.clone().unwrap_or_else(PressureSource::system);
-        let prefixes =
-            Prefixes::new(limit, adapters, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
+        let prefixes = Prefixes::new(limit, &capacity, disk, Arc::clone(&folder), Arc::clone(&gauges))?;
         let (custom, model) = (options.drafter.clone(), draft_model.as_ref().map(DraftModel::kind));
         let drafters = Drafters::new(custom, model, options.always_draft, Arc::clone(&folder));
         let mut engine = Self {
@@ -108,9 +112,10 @@ impl EngineLoop {
             draft_model,
             encoder_cache,
             ahead: None,
-            accepted: Vec::new(),
+            accepted: VecDeque::new(),
             retired: Vec::new(),
             scratch: Scratch::default(),
+            panics: PanicGuard::default(),
             pressure: PressureWatch::new(pressure, Instant::now()),
             awake: Awake::system(),
             gauges,
@@ -119,42 +124,6 @@ impl EngineLoop {
         };
         engine.record_memory();
         Ok(engine)
-    }
-
-    /// Works until every handle is gone.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
-        loop {
-            match self.next_message(messages) {
-                Ok(Message::Submit(sequences)) => self.queue(sequences),
-                Ok(Message::ExactLevel(adapter, reply)) => {
-                    let level = self.device.check_exactness(adapter);
-                    self.record_outage();
-                    // The client may be gone; that is not an error.
-                    reply.send(level).ok();
-                }
-                Err(TryRecvError::Empty) if self.attend(false) => self.step(),
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => break,
-            }
-        }
-        self.drop_ahead();
-        while self.prefixes.save_next(true) {}
-    }
-
-    /// The next message; an idle engine waits for it, and saves prefixes meanwhile.
-    fn next_message(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
-        if !self.sequences.is_empty() {
-            return messages.try_recv();
-        }
-        self.awake.release();
-        while self.prefixes.save_next(false) {
-            match messages.recv_timeout(SHORT_WAIT) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
-                Ok(message) => return Ok(message),
-            }
-        }
-        self.idle(messages)
     }
 
     /// One step. Nothing is pending on the device when it begins and when it ends but what ran ahead.
@@ -168,6 +137,7 @@ impl EngineLoop {
         self.propose();
         let mut plan = self.scheduler.plan(&self.views());
         tracing::trace!(?plan, "step");
+        self.panics.begin_pass(plan.ids());
         if plan.is_empty() {
             // All that runs waits for the disk.
             self.prefixes.receive(&mut self.sequences, &self.device, Some(SHORT_WAIT));
@@ -202,8 +172,9 @@ impl EngineLoop {
             self.emit();
         }
         self.retire();
-        self.prefixes.save_next(false);
+        self.prefixes.save_next();
         self.record_memory();
+        self.panics.end_pass();
     }
 
     /// Computes what the draws of this step need besides logits.
@@ -324,7 +295,7 @@ impl EngineLoop {
             Ok(draw) => {
                 let sequence = self.sequences.get_mut(id);
                 sequence.quarantined = false;
-                self.accepted.push(accept(id, sequence, draw));
+                self.accepted.push_back(accept(id, sequence, draw));
                 let length = sequence.history.len();
                 self.device.renew_variant(&mut sequence.running().state, length);
             }
@@ -337,7 +308,10 @@ impl EngineLoop {
         let PrefillPass { chunks, pass, logits } = done;
         let (mut rows, mut row) = (Vec::new(), 0);
         for chunk in chunks {
-            if self.end_chunk(chunk, pass) {
+            self.panics.alone = Some(chunk.id);
+            let draws = self.end_chunk(chunk, pass);
+            self.panics.alone = None;
+            if draws {
                 let ids = self.sequences.share_whole_prompt(chunk.id, &self.device);
                 rows.extend(ids.into_iter().chain([chunk.id]).map(|id| (id, row)));
             }

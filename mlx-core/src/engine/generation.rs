@@ -11,7 +11,7 @@ use super::canceller::Canceller;
 use super::event::{Event, FinishReason, Finished};
 use super::options::Exactness;
 use super::usage::{Timings, Usage};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The events of one request, as an iterator that blocks until the next one; [`Event::Done`] is the last. Dropping it cancels the
 /// request within a step.
@@ -66,9 +66,10 @@ impl Generation {
         }
     }
 
-    /// An engine that dies closes the channel: the events then end with an error, never in silence.
+    /// An engine that ends, or loses a request in a panic, closes the channel: the events then end with an error, never in silence.
     fn received(&mut self, event: Option<Event>) -> Event {
-        let event = event.unwrap_or_else(|| Event::Done(self.stopped("the engine has stopped")));
+        let lost = || Error::Internal("the engine has stopped or lost the request".into()).to_string();
+        let event = event.unwrap_or_else(|| Event::Done(self.stopped(&lost())));
         self.done = matches!(event, Event::Done(_));
         event
     }

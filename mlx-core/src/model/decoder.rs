@@ -119,15 +119,17 @@ impl Decoder {
 
     /// What is around the layers.
     fn ends(&self) -> Result<&Ends> {
-        self.ends
-            .as_ref()
-            .ok_or_else(|| Error::request("input", "is for the machine that has the first layer"))
+        self.ends.as_ref().ok_or_else(|| {
+            Error::Internal("the machine without the first layer was given the input of a pass".into())
+        })
     }
 
     /// A pass over hidden states that other layers computed. It goes on behind the first `layer` layers of this decoder.
     pub(crate) fn resume(&self, batch: Batch, layer: usize) -> Result<Pass> {
         let Input::Embeddings(rows) = batch.input() else {
-            return Err(Error::request("input", "must be hidden states in the middle of a pass"));
+            return Err(Error::Internal(
+                "a pass that goes on in the middle was given no hidden states".into(),
+            ));
         };
         let hidden = rows.as_dtype(self.dtype)?;
         Ok(Pass { batch, rotary: Vec::new(), per_layer_inputs: None, deep: Vec::new(), hidden, layer })

@@ -84,7 +84,7 @@ impl Ends {
             }
             Input::Behind { tokens, hidden } => match &self.fusion {
                 Some(fusion) => (fusion.forward(&self.embedded(tokens)?, hidden)?, None),
-                None => return Err(Error::request("hidden", "is read by heads that draft alone")),
+                None => return Err(Error::Internal("hidden states are for heads that draft".into())),
             },
             Input::Embeddings(_) if self.per_layer_inputs.is_some() => {
                 let message = format!(

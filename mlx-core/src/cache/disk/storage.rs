@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// A disk, which may be slow or away: each call may wait for ever.
 pub(crate) trait Storage: Send + Sync {
-    /// Whether there is a file.
+    /// True if there is a file.
     fn exists(&self, path: &Path) -> bool;
 
     /// The bytes of a file.

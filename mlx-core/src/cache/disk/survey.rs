@@ -69,7 +69,7 @@ impl Missing {
         self.parts.pop_front()
     }
 
-    /// Whether all parts were taken.
+    /// True if all parts were taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

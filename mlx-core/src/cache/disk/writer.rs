@@ -87,7 +87,7 @@ impl Writer {
         Ok(Self { orders: Mutex::new(Some(orders)), waiting, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Whether the queue has space.
+    /// True if the queue has space.
     pub(super) fn has_room(&self) -> bool {
         *self.waiting.count() < QUEUE
     }

@@ -98,7 +98,7 @@ impl<P: Place> Constraint for Follower<P> {
                 Ok(())
             }
             Some(Err(why)) => Err(Error::Sampling(format!("the constraint cannot go on: {why}"))),
-            None => Err(Error::Sampling("the constraint was not computed".into())),
+            None => Err(Error::Internal("the mask of a constraint was not computed".into())),
         }
     }
 }

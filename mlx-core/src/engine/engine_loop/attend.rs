@@ -31,7 +31,7 @@ impl EngineLoop {
     }
 
     /// Ends all sequences, those that wait too, and drops all states.
-    fn give_up(&mut self, message: &str) {
+    pub(super) fn give_up(&mut self, message: &str) {
         self.ahead = None;
         // What was drawn was drawn from whole passes.
         self.emit();

@@ -8,15 +8,17 @@ use crate::engine::request::FinishReason;
 impl EngineLoop {
     /// Emits the accepted tokens, and ends the sequences whose last token it was.
     pub(super) fn emit(&mut self) {
-        for accepted in std::mem::take(&mut self.accepted) {
+        while let Some(accepted) = self.accepted.pop_front() {
             let id = accepted.id;
             // It may have failed or been cancelled since.
             if self.sequences.find(id).is_none() {
                 continue;
             }
+            self.panics.alone = Some(id);
             if let Some(reason) = emit(self.sequences.get_mut(id), accepted) {
                 self.end(id, reason);
             }
+            self.panics.alone = None;
         }
     }
 
@@ -52,7 +54,7 @@ impl EngineLoop {
         finish(&mut sequence, reason, exactness);
         if !failed {
             if sequence.drafts.is_some() {
-                self.drafters.learn(sequence.history.generated());
+                self.drafters.learn(sequence.limits.owner, sequence.history.generated());
             }
             self.retired.push(sequence);
         }

@@ -18,15 +18,19 @@ impl EngineLoop {
         let most = self.most_drafted();
         for &(id, most) in &most {
             let Sequence { drafts: Some(drafts), history, .. } = self.sequences.get_mut(id) else { continue };
+            self.panics.alone = Some(id);
             drafts.propose(history, most, &self.drafters);
         }
+        self.panics.alone = None;
         self.draft_by_model(&most);
         for &(id, most) in &most {
             let Sequence { drafts: Some(drafts), history, sampler, .. } = self.sequences.get_mut(id) else {
                 continue;
             };
+            self.panics.alone = Some(id);
             drafts.finish(history, sampler.constraint_mut(), most, self.device.vocabulary(), &self.drafters);
         }
+        self.panics.alone = None;
     }
 
     /// How many tokens may be drafted for each of the sequences that have drafts.

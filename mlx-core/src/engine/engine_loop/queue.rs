@@ -2,6 +2,7 @@
 //! one after it lines up, behind what has come meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::EngineLoop;
@@ -21,17 +22,31 @@ pub(in crate::engine) struct Submission {
 #[derive(Default)]
 pub(super) struct Queue(BTreeMap<u64, Rest>);
 
-/// The sequences of a request behind the one that waits in the scheduler.
+/// The sequences of a request behind the one that waits in the scheduler. While it exists, the request counts as waiting.
 struct Rest {
     /// The request, by the id of its first sequence.
     request: u64,
     sequences: VecDeque<Submission>,
+    gauges: Arc<Gauges>,
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let tokens = self.sequences.iter().map(|it| it.request.weight()).sum();
+        self.gauges.waiting_tokens.fetch_sub(tokens, Ordering::Relaxed);
+        self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Queue {
     /// The number of requests.
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// The ids of the sequences behind which others wait.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.0.keys().copied().collect()
     }
 
     /// How many sequences will start until the shortest request has started all of its own, if all requests take turns.
@@ -45,7 +60,8 @@ impl Queue {
 impl EngineLoop {
     /// Queues a request.
     pub(super) fn queue(&mut self, sequences: Vec<Submission>) {
-        self.line_up(Rest { request: self.last_id + 1, sequences: sequences.into() });
+        let gauges = Arc::clone(&self.gauges);
+        self.line_up(Rest { request: self.last_id + 1, sequences: sequences.into(), gauges });
     }
 
     /// Lines up the sequence behind `id`, which has started or ended; false if there is none.
@@ -63,7 +79,7 @@ impl EngineLoop {
             let (client, priority, exact) = (request.client, request.priority, request.limits.exact);
             let adapter = request.limits.adapter;
             let reservation = self.capacity.initial_reservation(&request);
-            let drafts = self.drafters.for_sequence(request.limits.speculate);
+            let drafts = self.drafters.for_sequence(request.limits.owner, request.limits.speculate);
             let mut sequence = Sequence::new(request, outlet, reservation, &self.folder);
             sequence.number_pictures(|image| self.encoder_cache.number(image));
             sequence.drafts = drafts;
@@ -84,7 +100,6 @@ impl EngineLoop {
             self.queue.0.insert(self.last_id, rest);
             return true;
         }
-        self.gauges.waiting.fetch_sub(1, Ordering::Relaxed);
         false
     }
 }

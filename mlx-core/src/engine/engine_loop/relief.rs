@@ -1,30 +1,11 @@
 //! What the loop does while the system is short of memory: what is kept for later requests goes, and what runs goes on.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
-use super::attend::LOOK;
-use super::{EngineLoop, Message};
+use super::EngineLoop;
 use crate::array;
 
 impl EngineLoop {
-    /// Waits for a message, asks for the memory pressure meanwhile, and looks after machines that hold layers.
-    pub(super) fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
-        let is_divided = self.device.is_divided();
-        while self.pressure.is_on || is_divided {
-            let wait = if is_divided { LOOK } else { self.pressure.interval() };
-            match messages.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => {
-                    self.attend(true);
-                    self.relieve();
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
-                Ok(message) => return Ok(message),
-            }
-        }
-        messages.recv().map_err(TryRecvError::from)
-    }
-
     /// Drops all prefixes and features of pictures in memory, those checkpoints of running sequences that only later prompts need, and freed
     /// buffers, if the system is short of memory. Nothing may be pending on the device but what ran ahead.
     pub(super) fn relieve(&mut self) {

@@ -25,7 +25,9 @@ impl EngineLoop {
         for ((id, first), rows) in firsts.into_iter().zip(&pass.rows) {
             // It may have failed.
             if self.sequences.find(id).is_some_and(|it| it.drafts.is_some()) {
+                self.panics.alone = Some(id);
                 self.verify(id, first, rows - 1, &pass.logits);
+                self.panics.alone = None;
             }
         }
     }
@@ -93,7 +95,7 @@ impl EngineLoop {
         match Sampler::draw(logits, &mut [DrawRequest { row, sampler, history }], scratch).as_deref_mut() {
             Ok([Ok(draw)]) => {
                 let draw = draw.clone();
-                accepted.push(accept(id, sequence, draw));
+                accepted.push_back(accept(id, sequence, draw));
                 true
             }
             // A step of its own meets the same error, after the tokens before it are emitted.

@@ -61,6 +61,7 @@ pub(super) fn emit(sequence: &mut Sequence, mut accepted: Accepted) -> Option<Fi
     if sequence.outlet.sink.try_send(Event::Token(output)).is_err() {
         return Some(FinishReason::Cancelled);
     }
+    sequence.emitted += 1;
     ended
 }
 

@@ -16,7 +16,7 @@ use crate::engine::schedule::chunks::Chunks;
 use crate::engine::schedule::undivided::Undivided;
 use crate::error::{Error, Result};
 
-/// How long a sequence waits for its prefix before it computes the prompt itself, and how long an engine that ends waits for a disk that
+/// The time that a sequence waits for its prefix before it computes the prompt itself, and that an engine which ends waits for a disk that
 /// finishes nothing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -45,7 +45,7 @@ struct Pending {
     source: Option<Known>,
 }
 
-/// How far the saving of a text has come.
+/// The progress of saving a text.
 enum Progress {
     /// Its checkpoints are at these lengths.
     Queued(Vec<usize>),

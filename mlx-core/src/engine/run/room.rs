@@ -24,7 +24,9 @@ pub(in crate::engine) fn of_models(
 
 /// What models that share their weights take together: those of the first, and what each of the others has beside them.
 fn spec_of(models: &[Box<dyn Model>]) -> Result<ModelSpec> {
-    let [base, adapted @ ..] = models else { return Err(Error::EngineStopped("there is no model".into())) };
+    let [base, adapted @ ..] = models else {
+        return Err(Error::Internal("an engine was started without a model".into()));
+    };
     let base = base.spec();
     let mut spec = adapted.last().map_or(base, |model| model.spec()).clone();
     let beside: u64 = adapted.iter().map(|model| model.spec().adapter_bytes(base)).sum();

@@ -107,6 +107,11 @@ impl Admission {
         self.running.len()
     }
 
+    /// All sequences that wait or run.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.waiting.iter().chain(&self.running).map(|entry| entry.id).collect()
+    }
+
     /// Queues a sequence that came at `now` and needs `bytes` to start; alone, it must fit.
     pub(super) fn submit(&mut self, id: u64, ticket: Ticket, bytes: u64, now: Duration) {
         self.wait(Entry { id, ticket, due: now + handicap(ticket.priority), bytes });

@@ -66,6 +66,11 @@ impl Scheduler {
         self.admission.running()
     }
 
+    /// All sequences that wait or run.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.admission.ids()
+    }
+
     /// Sets the most rows of exact decode passes, once they are known.
     pub(super) fn set_exact_rows(&mut self, rows: usize) {
         self.shapes.exact_rows = rows;

@@ -1,5 +1,6 @@
 //! The plan of a step, and what the planner sees of the sequences. Invariant: plain data; ids, lengths and bytes, never an array.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::speculation::DraftView;
@@ -31,6 +32,13 @@ impl StepPlan {
     /// Whether there is nothing to compute.
     pub(in crate::engine) fn is_empty(&self) -> bool {
         self.decode.is_empty() && self.prefill.is_empty()
+    }
+
+    /// The sequences that it computes anything of.
+    pub(in crate::engine) fn ids(&self) -> Vec<u64> {
+        let chunks = self.prefill.iter().flat_map(|prefill| &prefill.chunks).map(|chunk| chunk.id);
+        let ids: BTreeSet<u64> = self.decode.iter().copied().chain(chunks).collect();
+        ids.into_iter().collect()
     }
 
     /// How many tokens of a sequence's draft are verified.

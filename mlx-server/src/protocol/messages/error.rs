@@ -101,6 +101,7 @@ mod tests {
             (ApiError::no_model("a", &[]), 404, "not_found_error"),
             (ApiError::busy("full", 3), 429, "rate_limit_error"),
             (ApiError::failed("x"), 500, "api_error"),
+            (Error::Internal("x".into()).into(), 500, "api_error"),
             (ApiError::shutting_down(), 529, "overloaded_error"),
             (Error::EngineStopped("x".into()).into(), 529, "overloaded_error"),
             (Error::context_length("messages", 9, 5, "have 9; 5 fit").into(), 400, "invalid_request_error"),

@@ -1,4 +1,4 @@
-//! Saving costs the engine's thread no hashes, no look-ups and one walk of the tree, and a disk that does not answer stalls nobody.
+//! Saving costs the engine's thread no hashes, no look-ups and one walk of the tree, and a disk that does not answer stalls no request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ impl FakeDisk {
         drop(self.is_back.wait_while(away, |away| *away).expect("no panic"));
     }
 
-    /// How often this was called, by the threads of the disk.
+    /// The number of these calls, by the threads of the disk.
     fn calls(&self, call: &str) -> usize {
         let calls = self.calls.lock().expect("no panic");
         let own = std::thread::current().id();
@@ -142,7 +142,7 @@ fn a_disk_that_is_away_stalls_nobody() {
     let disk = Arc::clone(&bench.disk);
     disk.set_away(true);
     let text: Vec<u32> = (0..(8 * BLOCK) as u32).collect();
-    assert!(bench.prefixes.request(request(&text)), "nobody knows yet");
+    assert!(bench.prefixes.request(request(&text)), "it is not known yet");
     for salt in 0..100 {
         bench.keep(&[&[salt], &text[..]].concat());
         assert!(bench.prefixes.save_next(&bench.store));

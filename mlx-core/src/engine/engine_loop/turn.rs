@@ -1,0 +1,74 @@
+//! The turns of the loop: a message, a step, or a wait for either. A panic in one ends neither the loop nor the requests that it does not
+//! concern.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+
+use super::attend::LOOK;
+use super::{EngineLoop, Message, SHORT_WAIT};
+
+impl EngineLoop {
+    /// Works until every handle is gone, or until nothing but panics comes of it.
+    pub(in crate::engine) fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| self.turn(messages))) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(panic) if self.survive(&*panic) => {}
+                Err(_) => return,
+            }
+        }
+        self.drop_ahead();
+        self.prefixes.save_all();
+    }
+
+    /// One message or one step; false if every handle is gone.
+    fn turn(&mut self, messages: &Receiver<Message>) -> bool {
+        match self.next_message(messages) {
+            Ok(Message::Submit(sequences)) => self.queue(sequences),
+            Ok(Message::ExactLevel(adapter, reply)) => {
+                let level = self.device.check_exactness(adapter);
+                self.record_outage();
+                // The client may be gone; that is not an error.
+                reply.send(level).ok();
+            }
+            Err(TryRecvError::Empty) if self.attend(false) => self.step(),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return false,
+        }
+        true
+    }
+
+    /// The next message; an idle engine waits for it, and saves prefixes meanwhile.
+    fn next_message(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
+        if !self.sequences.is_empty() {
+            return messages.try_recv();
+        }
+        self.awake.release();
+        while self.prefixes.save_next() {
+            match messages.recv_timeout(SHORT_WAIT) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
+                Ok(message) => return Ok(message),
+            }
+        }
+        self.idle(messages)
+    }
+
+    /// Waits for a message, asks for the memory pressure meanwhile, and looks after machines that hold layers.
+    fn idle(&mut self, messages: &Receiver<Message>) -> Result<Message, TryRecvError> {
+        let is_divided = self.device.is_divided();
+        while self.pressure.is_on || is_divided {
+            let wait = if is_divided { LOOK } else { self.pressure.interval() };
+            match messages.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {
+                    self.attend(true);
+                    self.relieve();
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
+                Ok(message) => return Ok(message),
+            }
+        }
+        messages.recv().map_err(TryRecvError::from)
+    }
+}
