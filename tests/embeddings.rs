@@ -229,6 +229,8 @@ fn what_cannot_be_applied_is_refused_by_name() {
         let opened = ModelFolder::open(folder.path()).expect("texts can be read");
         let refused = opened.embedding().map(drop).expect_err("it is refused").to_string();
         assert!(words.iter().all(|word| refused.contains(word)), "{files}: {refused}");
+        let warned = opened.warnings.texts().concat();
+        assert!(words.iter().all(|word| warned.contains(word)), "{files}: {warned}");
     }
     let folder = model_copy("llama-f32");
     edit(&folder.path().join("config.json"), |config| config["is_causal"] = json!(false));

@@ -54,12 +54,16 @@ impl ModelFolder {
         let ends = warnings.or_default(ends, "its end tokens are not used");
         let end_tokens = end_tokens(&config, ends, &tokenizer)?;
         let template = ChatTemplate::load(path)?;
+        let embedding = TextEmbedding::read(path, &tokenizer).map_err(|error| error.to_string());
+        if let Err(why) = &embedding {
+            warnings.push(format!("{why}; requests for vectors are refused"));
+        }
         Ok(Self {
             path: path.to_path_buf(),
             format: OutputFormat::detect(template.as_ref(), &tokenizer),
             tools: ToolSupport::detect(template.as_ref(), &tokenizer, None),
             images: Processor::load(path, &tokenizer),
-            embedding: TextEmbedding::read(path, &tokenizer).map_err(|error| error.to_string()),
+            embedding,
             template,
             token_table: token_table(&tokenizer, &end_tokens)?,
             tokenizer,

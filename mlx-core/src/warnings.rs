@@ -10,9 +10,14 @@ impl Warnings {
     /// The value, or its default and a warning: the error and this consequence.
     pub(crate) fn or_default<T: Default>(&mut self, result: Result<T>, consequence: &str) -> T {
         result.unwrap_or_else(|error| {
-            self.0.push(format!("{error}; {consequence}"));
+            self.push(format!("{error}; {consequence}"));
             T::default()
         })
+    }
+
+    /// Adds a warning.
+    pub(crate) fn push(&mut self, text: String) {
+        self.0.push(text);
     }
 
     /// Adds other warnings.

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::EngineLoop;
-use crate::engine::request::FinishReason;
+use crate::engine::event::FinishReason;
 
 /// How often an idle engine looks whether the machines are there.
 pub(super) const LOOK: Duration = Duration::from_secs(1);

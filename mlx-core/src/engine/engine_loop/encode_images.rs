@@ -1,7 +1,7 @@
 //! The part of the loop that encodes pictures, before the rows behind them are computed.
 
 use super::EngineLoop;
-use crate::engine::request::FinishReason;
+use crate::engine::event::FinishReason;
 use crate::engine::schedule::plan::StepPlan;
 use crate::error::Result;
 use crate::image::Pixels;

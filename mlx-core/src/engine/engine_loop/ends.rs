@@ -1,9 +1,9 @@
 //! The part of the loop that emits tokens and ends sequences.
 
 use super::EngineLoop;
+use crate::engine::event::FinishReason;
 use crate::engine::output::{emit, finish};
 use crate::engine::prefix::Prefixes;
-use crate::engine::request::FinishReason;
 
 impl EngineLoop {
     /// Emits the accepted tokens, and ends the sequences whose last token it was.

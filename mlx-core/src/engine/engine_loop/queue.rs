@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::EngineLoop;
+use crate::engine::event::FinishReason;
 use crate::engine::output::finish;
-use crate::engine::request::{FinishReason, GenerationRequest};
+use crate::engine::request::GenerationRequest;
 use crate::engine::schedule::Ticket;
 use crate::engine::sequence::{Outlet, Sequence};
 use crate::engine::stats::Gauges;

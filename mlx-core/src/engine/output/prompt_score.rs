@@ -6,7 +6,7 @@ use async_channel::Sender;
 use mlx_rs::Array;
 
 use crate::array::{Rows, slice_axis};
-use crate::engine::request::{Event, PromptToken};
+use crate::engine::event::{Event, PromptToken};
 use crate::error::Result;
 use crate::model::Model;
 use crate::sampling::{Scratch, TokenLogprob, score};
