@@ -5,7 +5,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::EngineLoop;
-use crate::engine::request::FinishReason;
+use crate::engine::event::FinishReason;
 use crate::engine::sequence::Sequence;
 use crate::error::Error;
 use crate::sampling::Scratch;
