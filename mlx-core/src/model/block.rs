@@ -120,7 +120,7 @@ impl Block {
         self.added(middle, &fed, self.post_feedforward_norm.as_ref())
     }
 
-    /// `stream` with `part` added, after its norm and times the residual_multiplier.
+    /// `stream` with `part` added, after its norm and times `residual_multiplier`.
     fn added(&self, stream: &Array, part: &Array, norm: Option<&Norm>) -> Result<Array> {
         let part = normalized(norm, part)?;
         Ok(match self.residual_multiplier {

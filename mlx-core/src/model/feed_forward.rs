@@ -23,7 +23,7 @@ pub enum FeedForwardInput {
 /// The shape of a feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedForwardConfig {
-    /// The intermediate_size width.
+    /// The number of values between the projections.
     pub intermediate_size: usize,
     /// Whether the projections have biases.
     pub bias: bool,

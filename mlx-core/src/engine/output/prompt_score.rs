@@ -15,7 +15,7 @@ use crate::text::Detokenizer;
 /// Rows that get logits at once: a vocabulary's width times this is all the memory that scoring takes.
 const ROWS: usize = 32;
 
-/// AttentionWeights a prompt as its positions are computed.
+/// Scores the tokens of a prompt while its positions are computed.
 pub(in crate::engine) struct PromptScore {
     /// Alternatives to report with each token.
     top: usize,

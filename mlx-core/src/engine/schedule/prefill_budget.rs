@@ -9,8 +9,8 @@ const LEAST: f64 = 0.002;
 /// How much of a step's time a long prompt may take before the next step.
 const SHARE: f64 = 0.5;
 
-/// Prompts whose remaining takes at most this many steps' time, all together, are finished in one go: their first tokens come sooner, and
-/// the steps that follow have more rows.
+/// Prompts are finished in one pass if their remainders take at most this many steps' time together. Their first tokens come
+/// sooner, and the following steps have more rows.
 const BURST: f64 = 6.0;
 
 /// How fast old measurements fade.
