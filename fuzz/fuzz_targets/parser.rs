@@ -94,7 +94,8 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     let text = String::from_utf8_lossy(text);
     let format = FORMATS.get(usize::from(*kind) % (FORMATS.len() + 1));
     let output = format.map_or_else(OutputFormat::plain, OutputFormat::of_calls);
-    let prompt = if format.is_some_and(|format| format.name() == "gpt-oss") { "<|start|>assistant" } else { "" };
+    let has_headers = format.is_some_and(|format| ["gpt-oss", "muse-glimmer"].contains(&format.name()));
+    let prompt = if has_headers { "<|start|>assistant" } else { "" };
     let mut parser = OutputParser::new(&output, prompt);
     if let Some(format) = format {
         parser = parser.with_calls(format, TOOLS.clone(), prompt);
@@ -108,7 +109,10 @@ fuzz_target!(init: watch_panics(), |data: &[u8]| {
     assert_eq!(whole, cut, "{:?}", format.map(CallFormat::name));
     // Tags of thoughts and headers of channels are no text.
     let has_marks = text.contains("hink") || text.contains("THINK") || text.contains("<|") || text.contains("|>");
-    let has_marks = has_marks || ["thought", "reasoning", "inner_", ">>>all"].iter().any(|word| text.contains(word));
+    let words = ["thought", "reasoning", "inner_", ">>>all", "FINAL RESPONSE"];
+    let has_marks = has_marks || words.iter().any(|word| text.contains(word));
+    // What ends a turn is no text at the end.
+    let has_marks = has_marks || text.trim_end().ends_with(['>', ']', '[']);
     if whole.calls.is_empty() && whole.reasoning.is_empty() && !has_marks {
         assert_eq!(letters(&whole.text), letters(&text), "{:?}", format.map(CallFormat::name));
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mlx_core::chat::{
-    CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools, calls_of_template, without_end,
+    CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools, calls_of_template,
 };
 use mlx_core::text::ChatTemplate;
 use mlx_core::{Error, ModelFolder, hub};
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ParseArgs) -> Result<(), Failure> {
         parser = parser.with_calls(&calls, tools, &args.prompt_end);
     }
     let written = read_text(None, None, "standard input")?;
-    let message = message(parser.read(without_end(&written)));
+    let message = message(parser.read(&written));
     terminal::show(&format!("{message}\n"))
 }
 

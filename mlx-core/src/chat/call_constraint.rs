@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::format::{CHANNELS, CallFormat, in_constraint};
+use super::format::{CallFormat, in_constraint};
 use super::tool::{Tool, ToolChoice, Tools};
 use super::tool_support::ToolSupport;
 use crate::engine::{ConstraintSpec, Grammar, Scope};
@@ -63,7 +63,7 @@ fn may_call(
     tokenizer: &Tokenizer,
 ) -> Result<ConstraintSpec> {
     if let Some(schema) = answer {
-        if format.name() == CHANNELS {
+        if format.is_on_channels() {
             return Err(Error::request(
                 "tools",
                 "cannot be offered beside a schema of the answer on this model",
@@ -148,7 +148,7 @@ mod tests {
         let some: Map<String, Value> = object(json!({"city": "Brest 'a' <b>\nc", "exact": true}));
         let all = object(json!({"city": "x", "days": 3, "exact": false}));
         for format in CallFormat::all() {
-            let is_parallel = !format.syntax().family.only_first && format.name() != CHANNELS;
+            let is_parallel = !format.syntax().family.only_first && !format.is_on_channels();
             for is_strict in [true, false] {
                 let tools = tools(is_strict);
                 let listed: Vec<&Tool> = tools.list().iter().collect();

@@ -25,24 +25,36 @@ pub(super) use writer::{WrittenCall, spaced_json};
 
 use crate::text::{ChatTemplate, Tokenizer};
 use pattern::Compiler;
-use tables::{HARMONY, THOUGHT_TAGS, TURN_ENDS, ThoughtRow};
-
-/// The name of the format of calls on channels.
-pub(super) const CHANNELS: &str = "gpt-oss";
+use tables::{CHANNEL_ROWS, ChannelRow, THOUGHT_TAGS, TURN_ENDS, ThoughtRow};
 
 /// The format of a model's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputFormat(Arc<Kind>);
 
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// All text is the answer.
-    #[default]
-    Plain,
-    /// Tags around thoughts.
-    Tags(ThoughtTags),
-    /// Messages on named channels, as gpt-oss writes them.
+    /// An answer, with thoughts between tags before it.
+    Answer(AnswerFormat),
+    /// Messages on named channels or to named recipients, as gpt-oss writes them.
     Channels(Channels),
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self::Answer(AnswerFormat::default())
+    }
+}
+
+/// The markers of an answer. Without any, all text is the answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AnswerFormat {
+    pub(super) thoughts: Option<ThoughtTags>,
+    /// Markers around the answer that belong to no part of it.
+    pub(super) silent: Vec<Pattern>,
+    /// Texts that end a turn.
+    pub(super) ends: Vec<Pattern>,
+    /// The special tokens among all of them.
+    specials: Vec<u32>,
 }
 
 /// The tags around a thought.
@@ -52,8 +64,6 @@ pub(super) struct ThoughtTags {
     /// A word after the opening tag that is no part of the thought; often empty.
     pub(super) label: &'static str,
     pub(super) close: Marker,
-    /// The special tokens among them.
-    specials: Vec<u32>,
 }
 
 /// A piece of text with a meaning of its own. A special token never appears in the text, and a text that reads like it is only
@@ -67,13 +77,17 @@ pub(super) struct Marker {
 /// The markers of channels.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Channels {
+    row: &'static ChannelRow,
     pub(super) start: Pattern,
-    pub(super) channel: Pattern,
-    pub(super) constrain: Pattern,
+    pub(super) channel: Option<Pattern>,
+    pub(super) constrain: Option<Pattern>,
     pub(super) message: Pattern,
-    /// What ends a message.
+    /// The ends of a message; the first one ends a thought.
     pub(super) ends: Vec<Pattern>,
-    /// The special tokens among them.
+    /// The headers of a thought and of the answer, after the role.
+    thought: Pattern,
+    answer: Pattern,
+    /// The special tokens among all of them.
     specials: Vec<u32>,
 }
 
@@ -85,85 +99,110 @@ impl OutputFormat {
 
     /// The format of the model with this template and vocabulary.
     pub(crate) fn detect(template: Option<&ChatTemplate>, tokenizer: &Tokenizer) -> Self {
-        if Channels::are_in(tokenizer) {
-            return Self::of_channels(Some(tokenizer));
+        let has_channels = |row: &&ChannelRow| {
+            row.are_in(tokenizer)
+                && (row.channel.is_some() || template.is_some_and(|template| row.are_mentioned(template)))
+        };
+        if let Some(row) = CHANNEL_ROWS.iter().find(has_channels) {
+            return Self::of_channels(row, Some(tokenizer));
         }
-        let of_template =
-            || template.and_then(|template| THOUGHT_TAGS.iter().find(|row| template.mentions(row.sign)));
         let of_vocabulary = || {
             let has = |tag: &str| tokenizer.id(tag).is_some();
             THOUGHT_TAGS.iter().find(|row| has(row.open) && has(row.close))
         };
-        of_template()
-            .or_else(of_vocabulary)
-            .map_or_else(Self::plain, |row| Self::of_tags(row, Some(tokenizer)))
+        let row = template.and_then(row_of_template).or_else(of_vocabulary);
+        Self::of_answer(row, Some(tokenizer))
     }
 
     /// The format of models with this template, for text in which special tokens are spelled out.
     pub fn spelled(template: &ChatTemplate) -> Self {
-        if [HARMONY.channel, HARMONY.message].into_iter().all(|marker| template.mentions(marker)) {
-            return Self::of_channels(None);
+        match CHANNEL_ROWS.iter().find(|row| row.are_mentioned(template)) {
+            Some(row) => Self::of_channels(row, None),
+            None => Self::of_answer(row_of_template(template), None),
         }
-        let row = THOUGHT_TAGS.iter().find(|row| template.mentions(row.sign));
-        row.map_or_else(Self::plain, |row| Self::of_tags(row, None))
     }
 
     /// The format of models that write calls so, for text in which special tokens are spelled out.
     pub fn of_calls(calls: &CallFormat) -> Self {
-        if calls.name() == CHANNELS {
-            return Self::of_channels(None);
+        match CHANNEL_ROWS.iter().find(|row| row.calls == calls.name()) {
+            Some(row) => Self::of_channels(row, None),
+            None => Self::of_answer(THOUGHT_TAGS.iter().find(|row| row.open == calls.thoughts()), None),
         }
-        let row = THOUGHT_TAGS.iter().find(|row| row.open == calls.thoughts());
-        row.map_or_else(Self::plain, |row| Self::of_tags(row, None))
     }
 
     /// The same format for text in which special tokens are spelled out.
     #[must_use]
     pub fn spelled_out(&self) -> Self {
         match self.kind() {
-            Kind::Plain => Self::plain(),
-            Kind::Channels(_) => Self::of_channels(None),
-            Kind::Tags(tags) => {
-                let row = THOUGHT_TAGS.iter().find(|row| row.open == tags.open.text);
-                row.map_or_else(Self::plain, |row| Self::of_tags(row, None))
+            Kind::Channels(channels) => Self::of_channels(channels.row, None),
+            Kind::Answer(answer) => {
+                let open = answer.thoughts.as_ref().map(|tags| tags.open.text);
+                Self::of_answer(THOUGHT_TAGS.iter().find(|row| Some(row.open) == open), None)
             }
         }
     }
 
-    /// Whether messages stand on channels.
-    pub(super) fn has_channels(&self) -> bool {
-        matches!(self.kind(), Kind::Channels(_))
+    /// Returns true if the model marks its thoughts.
+    pub fn has_thoughts(&self) -> bool {
+        match self.kind() {
+            Kind::Answer(answer) => answer.thoughts.is_some(),
+            Kind::Channels(_) => true,
+        }
     }
 
-    fn of_tags(row: &ThoughtRow, vocabulary: Option<&Tokenizer>) -> Self {
-        let mut compiler = Compiler::new(vocabulary);
-        let (open, close) = (Marker::of(row.open, &mut compiler), Marker::of(row.close, &mut compiler));
-        let tags = ThoughtTags { open, label: row.label, close, specials: compiler.specials };
-        Self(Arc::new(Kind::Tags(tags)))
+    /// The name of the format of calls, where messages stand on channels.
+    pub(super) fn calls_on_channels(&self) -> Option<&'static str> {
+        match self.kind() {
+            Kind::Answer(_) => None,
+            Kind::Channels(channels) => Some(channels.row.calls),
+        }
     }
 
-    fn of_channels(vocabulary: Option<&Tokenizer>) -> Self {
+    fn of_answer(row: Option<&ThoughtRow>, vocabulary: Option<&Tokenizer>) -> Self {
         let mut compiler = Compiler::new(vocabulary);
-        let ends = HARMONY.ends.iter().map(|end| compiler.pattern(end)).collect();
-        let [start, channel, constrain, message] =
-            [HARMONY.start, HARMONY.channel, HARMONY.constrain, HARMONY.message]
-                .map(|marker| compiler.pattern(marker));
+        let thoughts = row.map(|row| {
+            let (open, close) = (Marker::of(row.open, &mut compiler), Marker::of(row.close, &mut compiler));
+            ThoughtTags { open, label: row.label, close }
+        });
+        let silent = row.map_or(&[][..], |row| row.silent);
+        let silent = silent.iter().map(|marker| compiler.pattern(marker)).collect();
+        // A special token has no text, and a model whose vocabulary lacks a marker does not write it.
+        let has_text = |end: &&&str| {
+            let id = |tokenizer: &Tokenizer| tokenizer.id(end).is_some_and(|id| !tokenizer.is_special(id));
+            vocabulary.is_none_or(id)
+        };
+        let ends = TURN_ENDS.iter().filter(has_text).map(|end| end.as_bytes().into()).collect();
+        Self(Arc::new(Kind::Answer(AnswerFormat { thoughts, silent, ends, specials: compiler.specials })))
+    }
+
+    fn of_channels(row: &'static ChannelRow, vocabulary: Option<&Tokenizer>) -> Self {
+        let mut compiler = Compiler::new(vocabulary);
+        let mut pattern = |marker: &&str| compiler.pattern(marker);
+        let (start, message) = (pattern(&row.start), pattern(&row.message));
+        let (channel, constrain) =
+            (row.channel.as_ref().map(&mut pattern), row.constrain.as_ref().map(&mut pattern));
+        let (thought, answer) = (pattern(&row.thought), pattern(&row.answer));
+        let ends = row.ends.iter().map(pattern).collect();
         let specials = compiler.specials;
-        Self(Arc::new(Kind::Channels(Channels { start, channel, constrain, message, ends, specials })))
+        let channels = Channels { row, start, channel, constrain, message, ends, thought, answer, specials };
+        Self(Arc::new(Kind::Channels(channels)))
     }
 
     pub(super) fn kind(&self) -> &Kind {
         &self.0
     }
 
-    /// Whether this token has a meaning of its own and no text.
+    /// Returns true if this token has a meaning of its own and no text.
     pub(super) fn is_marker(&self, token: u32) -> bool {
         match self.kind() {
-            Kind::Plain => false,
-            Kind::Tags(tags) => tags.specials.contains(&token),
+            Kind::Answer(answer) => answer.specials.contains(&token),
             Kind::Channels(channels) => channels.specials.contains(&token),
         }
     }
+}
+
+fn row_of_template(template: &ChatTemplate) -> Option<&'static ThoughtRow> {
+    THOUGHT_TAGS.iter().find(|row| template.mentions(row.sign))
 }
 
 impl Marker {
@@ -172,25 +211,43 @@ impl Marker {
     }
 }
 
-impl Channels {
-    /// Whether a vocabulary has all special tokens that are necessary.
-    fn are_in(tokenizer: &Tokenizer) -> bool {
+impl ChannelRow {
+    /// Returns true if a vocabulary has all special tokens that are necessary.
+    fn are_in(&self, tokenizer: &Tokenizer) -> bool {
         let has = |text: &&str| tokenizer.id(text).is_some_and(|id| tokenizer.is_special(id));
-        [HARMONY.start, HARMONY.channel, HARMONY.message].iter().all(has) && HARMONY.ends.iter().any(has)
+        [self.start, self.message].iter().chain(&self.channel).all(has) && self.ends.iter().any(has)
+    }
+
+    fn are_mentioned(&self, template: &ChatTemplate) -> bool {
+        self.signs.iter().all(|sign| template.mentions(sign))
     }
 }
 
-/// An output in which special tokens are spelled out, without the tokens at its end that end a turn.
-pub fn without_end(output: &str) -> &str {
-    let mut rest = output;
-    while let Some(shorter) = TURN_ENDS.iter().find_map(|end| rest.trim_end().strip_suffix(end)) {
-        rest = shorter;
+impl CallFormat {
+    /// The row of the channels that its calls stand on.
+    fn channels(&self) -> Option<&'static ChannelRow> {
+        CHANNEL_ROWS.iter().find(|row| row.calls == self.name())
     }
-    rest
+
+    /// Returns true if a call is a message of its own.
+    pub(super) fn is_on_channels(&self) -> bool {
+        self.channels().is_some()
+    }
+
+    /// The format of what a message to a tool holds, if it is more than the arguments.
+    pub(super) fn body(&self) -> Option<Self> {
+        self.channels()?.body.and_then(Self::named)
+    }
 }
 
 #[cfg(test)]
 pub(super) use pattern::Piece;
+
+/// The texts that end a turn.
+#[cfg(test)]
+pub(super) fn turn_ends() -> impl Iterator<Item = &'static str> {
+    TURN_ENDS.into_iter()
+}
 
 #[cfg(test)]
 impl OutputFormat {
@@ -205,20 +262,25 @@ impl OutputFormat {
             Marker { text, pattern: special.map_or_else(spelled, |id| special_bytes(id).into()) }
         };
         let specials = open.1.into_iter().chain(close.1).collect();
-        Self(Arc::new(Kind::Tags(ThoughtTags { open: marker(open), label, close: marker(close), specials })))
+        let thoughts = Some(ThoughtTags { open: marker(open), label, close: marker(close) });
+        Self(Arc::new(Kind::Answer(AnswerFormat { thoughts, specials, ..AnswerFormat::default() })))
     }
 
-    /// Channels of these special tokens: start, channel, message, end.
+    /// Channels of gpt-oss with these special tokens: start, channel, message, end.
     pub(super) fn channels(tokens: [u32; 4]) -> Self {
         let [start, channel, message, end] = tokens.map(|id| Pattern::from(special_bytes(id)));
-        let (constrain, specials) = ((*b"<|constrain|>").into(), tokens.to_vec());
+        let spelled = |text: &str| Pattern::from(text.as_bytes());
+        let row = &CHANNEL_ROWS[0];
         Self(Arc::new(Kind::Channels(Channels {
+            row,
             start,
-            channel,
-            constrain,
+            channel: Some(channel),
+            constrain: row.constrain.map(spelled),
             message,
             ends: vec![end],
-            specials,
+            thought: spelled(row.thought),
+            answer: spelled(row.answer),
+            specials: tokens.to_vec(),
         })))
     }
 }

@@ -16,7 +16,7 @@ mod tool;
 mod tool_support;
 mod turns;
 
-pub use format::{CallFormat, Effort, OutputFormat, Thinking, without_end};
+pub use format::{CallFormat, Effort, OutputFormat, Thinking};
 pub use history::{CallMistake, check_calls};
 pub use message::{Message, Part, Role, ToolCall};
 pub use parser::{ChatEvent, OutputParser};

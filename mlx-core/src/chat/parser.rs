@@ -5,12 +5,17 @@
 mod answer;
 mod call;
 mod called;
+mod channel_call;
 mod channels;
 mod envelope;
 mod escape;
 mod events;
+mod header;
+mod held_calls;
 mod input;
 mod json_args;
+mod margin;
+mod marks;
 mod nested;
 mod section;
 mod tagged;
@@ -54,8 +59,7 @@ impl OutputParser {
     /// A parser of the answer to this prompt, whose end may have opened a thought. Calls of tools are text.
     pub fn new(format: &OutputFormat, prompt: &str) -> Self {
         let machine = match format.kind() {
-            Kind::Plain => Machine::Answer(Box::new(AnswerParser::new(None, prompt))),
-            Kind::Tags(tags) => Machine::Answer(Box::new(AnswerParser::new(Some(tags), prompt))),
+            Kind::Answer(format) => Machine::Answer(Box::new(AnswerParser::new(format, prompt))),
             Kind::Channels(_) => Machine::Channels(Box::new(ChannelParser::new(prompt))),
         };
         Self {
@@ -82,7 +86,7 @@ impl OutputParser {
         self.call_markers.clone_from(&calls.syntax().specials);
         self.machine = match self.machine {
             Machine::Answer(parser) => Machine::Answer(Box::new(parser.with_calls(calls, tools, prompt))),
-            Machine::Channels(parser) => Machine::Channels(Box::new(parser.with_calls(tools))),
+            Machine::Channels(parser) => Machine::Channels(Box::new(parser.with_calls(calls, tools))),
         };
         self
     }
@@ -204,18 +208,16 @@ impl OutputParser {
         }
         match (&mut self.machine, self.format.kind()) {
             (Machine::Channels(parser), Kind::Channels(channels)) => parser.push(bytes, channels, events),
-            (Machine::Answer(parser), Kind::Tags(tags)) => parser.push(bytes, Some(tags), events),
-            (Machine::Answer(parser), _) => parser.push(bytes, None, events),
-            (Machine::Channels(_), _) => {}
+            (Machine::Answer(parser), Kind::Answer(format)) => parser.push(bytes, format, events),
+            (Machine::Channels(_), Kind::Answer(_)) | (Machine::Answer(_), Kind::Channels(_)) => {}
         }
     }
 
     fn end(&mut self, is_cut: bool, events: &mut Events) {
         match (&mut self.machine, self.format.kind()) {
-            (Machine::Channels(parser), Kind::Channels(channels)) => parser.finish(channels, events),
-            (Machine::Answer(parser), Kind::Tags(tags)) => parser.finish(is_cut, Some(tags), events),
-            (Machine::Answer(parser), _) => parser.finish(is_cut, None, events),
-            (Machine::Channels(_), _) => {}
+            (Machine::Channels(parser), Kind::Channels(channels)) => parser.finish(is_cut, channels, events),
+            (Machine::Answer(parser), Kind::Answer(format)) => parser.finish(is_cut, format, events),
+            (Machine::Channels(_), Kind::Answer(_)) | (Machine::Answer(_), Kind::Channels(_)) => {}
         }
     }
 }
@@ -224,5 +226,7 @@ impl OutputParser {
 mod call_cases;
 #[cfg(test)]
 mod call_tests;
+#[cfg(test)]
+mod ending_tests;
 #[cfg(test)]
 mod tests;

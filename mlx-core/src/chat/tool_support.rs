@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::format::{CHANNELS, CallFormat, OutputFormat, Part, WrittenCall};
+use super::format::{CallFormat, OutputFormat, Part, WrittenCall};
 use super::message::{Message, ToolCall};
 use super::parser::{ChatEvent, OutputParser};
 use super::tool::{Tool, Tools};
@@ -119,7 +119,7 @@ struct Probe<'a> {
 impl<'a> Probe<'a> {
     fn new(template: &'a ChatTemplate) -> Result<Self, String> {
         let spelled = OutputFormat::spelled(template);
-        let format = if spelled.has_channels() { spelled } else { OutputFormat::plain() };
+        let format = spelled.calls_on_channels().map_or_else(OutputFormat::plain, |_| spelled.clone());
         let tools = Tools::new(vec![tool()]).map_err(|error| error.to_string())?;
         let mut probe = Self { template, format, tools, prompt: String::new() };
         let prompt = probe.render(Vec::new(), true);
@@ -158,8 +158,11 @@ impl<'a> Probe<'a> {
             self.answer(std::iter::once(answer.clone()).chain(results).collect())
         })?;
         let reads = |format: &&CallFormat| {
-            (format.name() == CHANNELS) == self.format.has_channels()
-                && self.reads(format, &written, answer.tool_calls.len())
+            let is_of_channels = match self.format.calls_on_channels() {
+                Some(name) => format.name() == name,
+                None => !format.is_on_channels(),
+            };
+            is_of_channels && self.reads(format, &written, answer.tool_calls.len())
         };
         let reading: Vec<&CallFormat> = formats.iter().filter(reads).collect();
         let count = answer.tool_calls.len();

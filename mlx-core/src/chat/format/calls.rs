@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::families::FAMILIES;
+use super::families::families;
 use super::family::{Args, Envelope, Family, Ids, KindOfValue, Part, Section, Tagged};
 use super::pattern::{Compiler, Literal, Pattern};
 use crate::text::Tokenizer;
@@ -53,12 +53,12 @@ pub(in crate::chat) struct TaggedSyntax {
 impl CallFormat {
     /// The names of all formats.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        FAMILIES.iter().map(|family| family.name)
+        families().map(|family| family.name)
     }
 
     /// The format of this name, for text in which special tokens are spelled out.
     pub fn named(name: &str) -> Option<Self> {
-        FAMILIES.iter().find(|family| family.name == name).map(|family| Self::new(family, None))
+        families().find(|family| family.name == name).map(|family| Self::new(family, None))
     }
 
     /// The same format for text in which special tokens are spelled out.
@@ -74,7 +74,7 @@ impl CallFormat {
 
     /// All formats, for text in which special tokens are spelled out.
     pub(in crate::chat) fn all() -> impl Iterator<Item = Self> {
-        FAMILIES.iter().map(|family| Self::new(family, None))
+        families().map(|family| Self::new(family, None))
     }
 
     /// The same format for the tokens of a model.

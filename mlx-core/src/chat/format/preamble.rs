@@ -1,7 +1,7 @@
 //! What a model of a family may write before its answer, for constraints that hold for the answer alone.
 
 use super::pattern::{Pattern, Piece, SPECIAL, in_grammar, pieces_of};
-use super::{Channels, Kind, Marker, OutputFormat, ThoughtTags};
+use super::{AnswerFormat, Channels, Kind, Marker, OutputFormat, ThoughtTags};
 use crate::engine::{Marker as Trigger, Preamble, Thoughts};
 
 /// White space between thoughts and answer.
@@ -13,15 +13,16 @@ impl OutputFormat {
     /// What may stand before the answer to this prompt, up to the header of its channel or with it. `None`: nothing.
     pub(crate) fn preamble(&self, prompt: &str, with_header: bool) -> Option<Preamble> {
         match self.kind() {
-            Kind::Plain => None,
-            Kind::Tags(tags) => Some(tags.preamble(tags.is_open_in(prompt))),
+            Kind::Answer(answer) => {
+                answer.thoughts.as_ref().map(|tags| tags.preamble(tags.is_open_in(prompt)))
+            }
             Kind::Channels(channels) => channels.preamble(prompt, with_header),
         }
     }
 
     /// The markers of thoughts before the answer to this prompt. `None` if the family has none, or no place of their own.
     pub(crate) fn thoughts(&self, prompt: &str) -> Option<Thoughts> {
-        let Kind::Tags(tags) = self.kind() else { return None };
+        let Kind::Answer(AnswerFormat { thoughts: Some(tags), .. }) = self.kind() else { return None };
         Some(Thoughts {
             is_open: tags.is_open_in(prompt),
             open: tags.open.in_constraint(),
@@ -75,18 +76,21 @@ impl ThoughtTags {
 
 impl Channels {
     fn preamble(&self, prompt: &str, with_header: bool) -> Option<Preamble> {
-        let last = prompt.rsplit_once("<|start|>").map_or("", |(_, last)| last);
-        let begun = last.split_once("<|message|>").filter(|(_, body)| !body.contains("<|end|>"));
-        let in_thought = begun.is_some_and(|(header, _)| header.contains("<|channel|>analysis"));
+        let last = prompt.rsplit_once(self.row.start).map_or("", |(_, last)| last);
+        let is_ended = |body: &str| self.row.ends.iter().any(|end| body.contains(end));
+        let begun = last.split_once(self.row.message).filter(|(_, body)| !is_ended(body));
+        let in_thought = begun.is_some_and(|(header, _)| header.contains(self.row.thought));
         if begun.is_some() && !in_thought {
             return None;
         }
-        let [start, channel, message] = [&self.start, &self.channel, &self.message].map(lark);
+        let [start, message, thought, answer] =
+            [&self.start, &self.message, &self.thought, &self.answer].map(lark);
         let end = lark(self.ends.first()?);
-        let constrain = format!(" (\" \"? {} form)?", lark(&self.constrain));
+        let form = self.constrain.as_ref().map(|constrain| format!(" (\" \"? {} form)?", lark(constrain)));
+        let form = form.unwrap_or_default();
         let rules = format!(
-            "thought: {channel} \"analysis\" {message} rest\nrest: text? {end} {start} \"assistant\"\n\
-             header: {channel} \"final\"{constrain} {message}\nform: /[a-z]{{1,16}}/\n{TEXT}"
+            "thought: {thought} {message} rest\nrest: text? {end} {start} \"assistant\"\n\
+             header: {answer}{form} {message}\nform: /[a-z]{{1,16}}/\n{TEXT}"
         );
         let before = if in_thought { "rest thought*" } else { "thought*" };
         let header = if with_header { " header" } else { "" };

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use Setting::{Flag, Tokens, Word};
 
-/// The tags around thoughts.
+/// The markers of thoughts and answers.
 pub(super) struct ThoughtRow {
     pub(super) open: &'static str,
     /// A word after the opening tag.
@@ -12,51 +12,115 @@ pub(super) struct ThoughtRow {
     pub(super) close: &'static str,
     /// Text of a template that uses them.
     pub(super) sign: &'static str,
+    /// Markers around the answer that belong to no part of it.
+    pub(super) silent: &'static [&'static str],
 }
 
 const fn tags(open: &'static str, close: &'static str) -> ThoughtRow {
-    ThoughtRow { open, label: "", close, sign: close }
+    ThoughtRow { open, label: "", close, sign: close, silent: &[] }
 }
 
 /// The first row that a template mentions is taken, so spellings that other templates mention in their prose come last.
-pub(super) const THOUGHT_TAGS: [ThoughtRow; 11] = [
+pub(super) const THOUGHT_TAGS: [ThoughtRow; 16] = [
     // Gemma 4
     ThoughtRow { label: "thought", ..tags("<|channel>", "<channel|>") },
+    // Solar Open
+    ThoughtRow {
+        sign: "assistant<|think|>",
+        silent: &["<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>"],
+        ..tags("<|think|>", "<|end|>")
+    },
     // Kimi K3
-    ThoughtRow { sign: "open_tag('think')", ..tags("<|open|>think<|sep|>", "<|close|>think<|sep|>") },
+    ThoughtRow {
+        sign: "open_tag('think')",
+        silent: &[
+            "<|open|>response<|sep|>",
+            "<|close|>response<|sep|>",
+            "<|close|>message<|sep|>",
+            "<|end_of_msg|>",
+        ],
+        ..tags("<|open|>think<|sep|>", "<|close|>think<|sep|>")
+    },
     // Command R7B, Command A Reasoning
-    tags("<|START_THINKING|>", "<|END_THINKING|>"),
+    ThoughtRow {
+        silent: &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"],
+        ..tags("<|START_THINKING|>", "<|END_THINKING|>")
+    },
     // Apertus
     tags("<|inner_prefix|>", "<|inner_suffix|>"),
     // Magistral, Ministral 3
     tags("[THINK]", "[/THINK]"),
+    // Apriel
+    ThoughtRow {
+        silent: &["[END FINAL RESPONSE]"],
+        ..tags("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
+    },
     // Seed-OSS
     tags("<seed:think>", "</seed:think>"),
     // MiniMax M3
     tags("<mm:think>", "</mm:think>"),
+    // Hunyuan 3
+    tags("<think:opensource>", "</think:opensource>"),
+    // LongCat
+    tags("<longcat_think>", "</longcat_think>"),
     // Qwen3, DeepSeek, GLM, SmolLM3, Nemotron and most others
     tags("<think>", "</think>"),
     tags("<thinking>", "</thinking>"),
     tags("<thought>", "</thought>"),
     tags("<reasoning>", "</reasoning>"),
+    // Templates that open a thought and leave its end to the model
+    ThoughtRow { sign: "<think>", ..tags("<think>", "</think>") },
 ];
 
-/// The special tokens of gpt-oss' format.
-pub(super) struct Harmony {
+/// The markers of messages that name a channel or a recipient in their header.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ChannelRow {
+    /// The format of calls.
+    pub(super) calls: &'static str,
+    /// The format of what a message to a tool holds, where it is more than the arguments.
+    pub(super) body: Option<&'static str>,
+    /// Texts of a template that uses them.
+    pub(super) signs: &'static [&'static str],
     pub(super) start: &'static str,
-    pub(super) channel: &'static str,
-    pub(super) constrain: &'static str,
+    pub(super) channel: Option<&'static str>,
+    pub(super) constrain: Option<&'static str>,
     pub(super) message: &'static str,
-    pub(super) ends: [&'static str; 3],
+    /// The ends of a message; the first one ends a thought.
+    pub(super) ends: &'static [&'static str],
+    /// The header of a thought, after the role.
+    pub(super) thought: &'static str,
+    /// The header of the answer, after the role.
+    pub(super) answer: &'static str,
 }
 
-pub(super) const HARMONY: Harmony = Harmony {
-    start: "<|start|>",
-    channel: "<|channel|>",
-    constrain: "<|constrain|>",
-    message: "<|message|>",
-    ends: ["<|end|>", "<|call|>", "<|return|>"],
-};
+pub(super) const CHANNEL_ROWS: [ChannelRow; 2] = [
+    // gpt-oss
+    ChannelRow {
+        calls: "gpt-oss",
+        body: None,
+        signs: &["<|channel|>", "<|message|>"],
+        start: "<|start|>",
+        channel: Some("<|channel|>"),
+        constrain: Some("<|constrain|>"),
+        message: "<|message|>",
+        ends: &["<|end|>", "<|call|>", "<|return|>"],
+        thought: "<|channel|>analysis",
+        answer: "<|channel|>final",
+    },
+    // Muse Glimmer
+    ChannelRow {
+        calls: "muse-glimmer",
+        body: Some("atem"),
+        signs: &["to=self<|message|>"],
+        start: "<|start|>",
+        channel: None,
+        constrain: None,
+        message: "<|message|>",
+        ends: &["<|eom|>", "<|eot|>", "<|end_of_text|>"],
+        thought: " to=self",
+        answer: " to=user",
+    },
+];
 
 /// A variable of chat templates that turns thinking on and off.
 pub(super) struct Switch {
@@ -104,11 +168,15 @@ pub(super) const SWITCHES: [Switch; 6] = [
 pub(super) const EFFORT: &str = "reasoning_effort";
 
 /// Tokens that end a turn, and those that begin the next one, where models end.
-pub(super) const TURN_ENDS: [&str; 25] = [
+pub(super) const TURN_ENDS: [&str; 29] = [
     "<|im_end|>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|eot_id|>",
+    "<|eot|>",
+    "<|eom|>",
+    "<|end|>",
+    "[|endofturn|]",
     "<|eom_id|>",
     "</s>",
     "<eos>",

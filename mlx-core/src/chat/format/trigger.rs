@@ -1,6 +1,5 @@
 //! Where the grammar of calls begins while calls are optional: behind the marker of a call.
 
-use super::CHANNELS;
 use super::calls::CallFormat;
 use super::family::Part;
 use super::grammar::{Printer, object_schema};
@@ -19,7 +18,10 @@ impl CallFormat {
         is_single: bool,
         tokenizer: &Tokenizer,
     ) -> Result<Option<Triggered>, String> {
-        if self.name() == CHANNELS {
+        if let Some(body) = self.body() {
+            return body.triggered(tools, is_single, tokenizer);
+        }
+        if self.is_on_channels() {
             return Ok(Some(self.addressed(tools, tokenizer)));
         }
         let family = self.syntax().family;

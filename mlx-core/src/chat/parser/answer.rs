@@ -1,54 +1,62 @@
-//! An answer with thoughts between tags and calls of tools between markers. White space around them belongs to no part.
+//! An answer with thoughts between tags and calls of tools between markers. White space between a part and its marker
+//! belongs to no part; white space between two texts of the answer is theirs, whatever stands between them.
 
 use super::called::Context;
 use super::events::Events;
-use super::input::{Flow, Input, Seen, text};
+use super::held_calls::{HeldCalls, Verdict};
+use super::input::{Flow, Input, Seen, pieces, text};
+use super::margin::Margin;
+use super::marks::{Mark, Marks};
 use super::section::SectionReader;
-use crate::chat::format::{CallFormat, Pattern, SPECIAL, ThoughtTags};
+use crate::chat::format::{AnswerFormat, CallFormat, SPECIAL};
 use crate::chat::tool::Tools;
+
+/// The separator of two thoughts.
+const BETWEEN: &str = "\n\n";
 
 /// Where in an answer the parser is, and the text whose part is not certain yet.
 #[derive(Debug, Clone)]
 pub(super) struct AnswerParser {
     stage: Stage,
     input: Input,
-    /// White space that may stand beside a marker.
-    space: String,
+    /// White space and markers beside the text of the answer, and beside that of the thoughts.
+    answer: Margin,
+    thoughts: Margin,
+    /// The answer has an opening tag in its text.
+    mentions_tags: bool,
     calls: Option<(CallFormat, Tools)>,
-    /// A call without the marker of its section is text.
+    /// Calls were constrained: one without the marker of its section is text, and one in a thought is a thought.
     needs_section: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Stage {
-    /// Only white space has come.
+    /// No letter of the answer has come since the beginning, or since a marker.
     Start,
     /// A thought was opened, but no letter of it has come; its label may still come.
     Label,
     /// The same after the label.
     ThoughtStart,
     Thought,
-    /// A thought or a section of calls was closed, but no letter of the answer has come.
-    AnswerStart,
+    /// Calls in a thought that was not closed.
+    HeldCalls(Box<HeldCalls>),
     Answer,
     Section(SectionReader),
 }
 
-/// What a marker in an answer is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    Thought,
-    Section,
-    Call,
-    Silent,
-}
-
 impl AnswerParser {
     /// A parser of the answer to this prompt, whose end may have opened a thought.
-    pub(super) fn new(tags: Option<&ThoughtTags>, prompt: &str) -> Self {
-        let is_open = tags.is_some_and(|tags| tags.is_open_in(prompt));
-        let stage = if is_open { Stage::ThoughtStart } else { Stage::Start };
-        Self { stage, input: Input::default(), space: String::new(), calls: None, needs_section: false }
+    pub(super) fn new(format: &AnswerFormat, prompt: &str) -> Self {
+        let is_open = format.thoughts.as_ref().is_some_and(|tags| tags.is_open_in(prompt));
+        Self {
+            stage: if is_open { Stage::ThoughtStart } else { Stage::Start },
+            input: Input::default(),
+            answer: Margin::default(),
+            thoughts: Margin::default(),
+            mentions_tags: false,
+            calls: None,
+            needs_section: false,
+        }
     }
 
     /// Reads calls, too. The end of the prompt may have opened one.
@@ -69,7 +77,7 @@ impl AnswerParser {
     /// The prompt ends within the answer.
     pub(super) fn continue_answer(&mut self) {
         if matches!(self.stage, Stage::Start) {
-            self.stage = Stage::Answer;
+            (self.stage, self.answer.has_text) = (Stage::Answer, true);
         }
     }
 
@@ -78,60 +86,54 @@ impl AnswerParser {
     }
 
     /// Takes more text, with special tokens among it.
-    pub(super) fn push(&mut self, bytes: &[u8], tags: Option<&ThoughtTags>, events: &mut Events) {
-        self.input.push(bytes);
-        self.run(tags, events);
+    pub(super) fn push(&mut self, bytes: &[u8], format: &AnswerFormat, events: &mut Events) {
+        for piece in pieces(bytes) {
+            self.input.push(piece);
+            self.run(format, events);
+        }
     }
 
     /// Takes the end; `is_cut` says that the model has not ended by itself.
-    pub(super) fn finish(&mut self, is_cut: bool, tags: Option<&ThoughtTags>, events: &mut Events) {
+    pub(super) fn finish(&mut self, is_cut: bool, format: &AnswerFormat, events: &mut Events) {
         (self.input.is_ended, self.input.is_cut) = (true, is_cut);
-        self.run(tags, events);
+        self.run(format, events);
         if matches!(&self.stage, Stage::Section(section) if section.is_in_call()) {
             // A call that is cut keeps what was read of it.
             self.input.commit();
         }
         while matches!(self.stage, Stage::Section(_)) {
             self.give_up(events);
-            self.run(tags, events);
+            self.run(format, events);
         }
         if matches!(self.stage, Stage::Start | Stage::Answer) {
-            events.text(&std::mem::take(&mut self.space));
+            events.text(&self.answer.last_space());
         }
     }
 
-    fn run(&mut self, tags: Option<&ThoughtTags>, events: &mut Events) {
-        while self.step(tags, events) == Flow::Go {}
+    fn run(&mut self, format: &AnswerFormat, events: &mut Events) {
+        while self.step(format, events) == Flow::Go {}
     }
 
-    fn step(&mut self, tags: Option<&ThoughtTags>, events: &mut Events) -> Flow {
+    fn step(&mut self, format: &AnswerFormat, events: &mut Events) -> Flow {
         match &mut self.stage {
-            Stage::Start => self.start(tags),
-            Stage::Label => self.label(tags.map_or("", |tags| tags.label)),
-            Stage::ThoughtStart => match self.skip_space() {
-                None => Flow::Wait,
-                Some(_) => self.go(Stage::Thought),
-            },
-            Stage::Thought => match tags {
-                Some(tags) => self.thought(&tags.close.pattern, events),
-                None => self.go(Stage::Answer),
-            },
-            Stage::AnswerStart => match self.skip_space() {
-                None => Flow::Wait,
-                Some(_) => self.begin_answer(),
-            },
-            Stage::Answer => self.answer(tags, events),
+            Stage::Start => self.start(format),
+            Stage::Label => self.label(format.thoughts.as_ref().map_or("", |tags| tags.label)),
+            Stage::ThoughtStart => self.start_thought(format),
+            Stage::Thought => self.thought(format, events),
+            Stage::HeldCalls(_) => self.held_calls(format, events),
+            Stage::Answer => self.answer(format, events),
             Stage::Section(section) => {
                 let Some((calls, tools)) = &self.calls else { return Flow::Wait };
                 let context = Context { syntax: calls.syntax(), tools };
                 let flow = section.step(&mut self.input, &context, events);
                 if section.has_calls() {
-                    self.space.clear();
+                    self.answer.pass_marker();
                 }
                 match flow {
-                    Flow::Done => self.go(Stage::AnswerStart),
+                    Flow::Done => self.go(Stage::Start),
                     Flow::Fail(reason) => {
-                        tracing::info!(reason, format = calls.name(), "what looked like a call is text");
+                        let format = self.calls.as_ref().map_or("", |(calls, _)| calls.name());
+                        tracing::info!(reason, format, "malformed tool call passed through as text");
                         self.give_up(events);
                         Flow::Go
                     }
@@ -146,24 +148,45 @@ impl AnswerParser {
         Flow::Go
     }
 
+    fn marks<'a>(&'a self, format: &'a AnswerFormat) -> Marks<'a> {
+        Marks {
+            format,
+            calls: self.calls.as_ref().map(|(calls, _)| calls),
+            needs_section: self.needs_section,
+        }
+    }
+
     fn skip_space(&mut self) -> Option<u8> {
         let next = self.input.skip_space();
         self.input.commit();
         next
     }
 
-    fn start(&mut self, tags: Option<&ThoughtTags>) -> Flow {
-        let space = self.input.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        self.space.push_str(&text(&self.input.rest()[..space]));
-        self.input.advance(space);
+    fn skip(&mut self, bytes: usize) {
+        self.input.advance(bytes);
         self.input.commit();
+    }
+
+    /// Reads white space and markers of thoughts before the next letter of the answer.
+    fn start(&mut self, format: &AnswerFormat) -> Flow {
+        let space = self.input.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.answer.push_space(&text(&self.input.rest()[..space]));
+        self.skip(space);
         if self.input.peek().is_none() {
             return Flow::Wait;
         }
-        match tags.map_or(Seen::No, |tags| self.input.sees(&tags.open.pattern)) {
-            Seen::Yes => self.open_thought(tags),
-            Seen::Maybe => Flow::Wait,
-            Seen::No => self.begin_answer(),
+        let Some(tags) = &format.thoughts else { return self.begin_answer() };
+        let (open, close) = (&tags.open.pattern, &tags.close.pattern);
+        match self.input.sees_any([open, close].into_iter()) {
+            (Seen::Maybe, _) => Flow::Wait,
+            (Seen::No, _) => self.begin_answer(),
+            (Seen::Yes, length) if self.input.sees(open) == Seen::Yes => self.open_thought(length),
+            // The end of a thought that was never opened, or was closed before.
+            (Seen::Yes, length) => {
+                self.skip(length);
+                self.answer.pass_marker();
+                self.go(Stage::Start)
+            }
         }
     }
 
@@ -174,10 +197,9 @@ impl AnswerParser {
         self.go(if is_call { Stage::Section(SectionReader::new(false)) } else { Stage::Answer })
     }
 
-    fn open_thought(&mut self, tags: Option<&ThoughtTags>) -> Flow {
-        self.input.advance(tags.map_or(0, |tags| tags.open.pattern.len()));
-        self.input.commit();
-        self.space.clear();
+    fn open_thought(&mut self, marker: usize) -> Flow {
+        self.skip(marker);
+        self.answer.pass_marker();
         self.go(Stage::Label)
     }
 
@@ -194,79 +216,125 @@ impl AnswerParser {
         self.go(Stage::ThoughtStart)
     }
 
-    fn thought(&mut self, close: &Pattern, events: &mut Events) -> Flow {
-        let (length, hit) = self.input.find(&[close]);
-        let more = self.take(length);
-        events.reasoning(&more);
-        if hit.is_none() {
+    fn start_thought(&mut self, format: &AnswerFormat) -> Flow {
+        let Some(tags) = &format.thoughts else { return self.go(Stage::Answer) };
+        if self.skip_space().is_none() {
             return Flow::Wait;
         }
-        self.input.advance(close.len());
-        self.input.commit();
-        self.space.clear();
-        self.go(Stage::AnswerStart)
+        match self.input.sees(&tags.open.pattern) {
+            Seen::Maybe => return Flow::Wait,
+            // The prompt has opened the thought, and the model does it again.
+            Seen::Yes => {
+                self.skip(tags.open.pattern.len());
+                return self.go(Stage::Label);
+            }
+            Seen::No => {}
+        }
+        self.thoughts.pass_marker();
+        self.thoughts.push_space(BETWEEN);
+        self.go(Stage::Thought)
     }
 
-    fn answer(&mut self, tags: Option<&ThoughtTags>, events: &mut Events) -> Flow {
-        let mut marks = marks(self.calls.as_ref().map(|(calls, _)| calls), tags);
-        if self.needs_section && marks.iter().any(|(_, mark)| *mark == Mark::Section) {
-            marks.retain(|(_, mark)| *mark != Mark::Call);
-        }
-        let patterns: Vec<&Pattern> = marks.iter().map(|(pattern, _)| *pattern).collect();
-        let (length, hit) = self.input.find(&patterns);
-        let hit = hit.map(|which| (marks[which].1, patterns[which].len()));
-        let is_plain = patterns.is_empty();
+    fn thought(&mut self, format: &AnswerFormat, events: &mut Events) -> Flow {
+        let (length, hit) = self.marks(format).find_in_thought(&self.input);
         let more = self.take(length);
-        events.text(&more);
-        if is_plain {
-            events.text(&std::mem::take(&mut self.space));
-        }
+        events.reasoning(&self.thoughts.text(&more));
         match hit {
             None => Flow::Wait,
-            Some((Mark::Thought, _)) => self.open_thought(tags),
-            Some((Mark::Silent, length)) => {
-                self.input.advance(length);
-                self.input.commit();
-                self.space.clear();
-                self.go(Stage::AnswerStart)
+            Some((Mark::Close, length)) => {
+                self.skip(length);
+                self.end_thought()
             }
-            Some((mark, _)) => self.go(Stage::Section(SectionReader::new(mark == Mark::Section))),
+            Some((mark @ (Mark::Section | Mark::Call), _)) => {
+                self.go(Stage::HeldCalls(Box::new(HeldCalls::new(mark == Mark::Section))))
+            }
+            Some((_, length)) => {
+                let marker = self.take(length);
+                self.thoughts.push_end(&marker);
+                Flow::Go
+            }
         }
     }
 
-    /// Reads text; white space at its end waits for what follows.
+    fn end_thought(&mut self) -> Flow {
+        self.thoughts.take_space();
+        self.answer.pass_marker();
+        self.go(Stage::Start)
+    }
+
+    fn held_calls(&mut self, format: &AnswerFormat, events: &mut Events) -> Flow {
+        let Some((calls, tools)) = &self.calls else { return Flow::Wait };
+        let marks = Marks { format, calls: Some(calls), needs_section: self.needs_section };
+        let Stage::HeldCalls(held) = &mut self.stage else { return Flow::Wait };
+        let context = Context { syntax: calls.syntax(), tools };
+        match held.read(&mut self.input, &marks, &context) {
+            Verdict::Wait => Flow::Wait,
+            Verdict::Calls(calls) => {
+                events.append(calls);
+                self.input.commit();
+                self.end_thought()
+            }
+            Verdict::Thought => {
+                let read = self.given_up();
+                events.reasoning(&self.thoughts.text(&read));
+                self.go(Stage::Thought)
+            }
+        }
+    }
+
+    fn answer(&mut self, format: &AnswerFormat, events: &mut Events) -> Flow {
+        let Some((length, hit)) = self.marks(format).find_in_answer(&self.input) else {
+            // Nothing has a meaning of its own, not even white space.
+            let rest = self.take(self.input.rest().len());
+            events.text(&self.answer.text(&rest));
+            events.text(&self.answer.take_space());
+            return Flow::Wait;
+        };
+        let more = self.take(length);
+        events.text(&self.answer.text(&more));
+        let Some((mark, length)) = hit else { return Flow::Wait };
+        match mark {
+            Mark::Open => self.open_thought(length),
+            Mark::Silent => {
+                self.skip(length);
+                self.answer.pass_marker();
+                self.go(Stage::Start)
+            }
+            Mark::Section | Mark::Call => self.go(Stage::Section(SectionReader::new(mark == Mark::Section))),
+            Mark::Mention | Mark::Close | Mark::End => {
+                let marker = self.take(length);
+                self.mentions_tags |= mark == Mark::Mention;
+                match mark {
+                    Mark::End => self.answer.push_end(&marker),
+                    Mark::Close if !self.mentions_tags => self.answer.push_closing_end(&marker),
+                    _ => events.text(&self.answer.text(&marker)),
+                }
+                Flow::Go
+            }
+        }
+    }
+
     fn take(&mut self, length: usize) -> String {
         let more = text(&self.input.rest()[..length]);
-        self.input.advance(length);
-        self.input.commit();
-        self.after_space(&more)
+        self.skip(length);
+        more
     }
 
-    fn after_space(&mut self, more: &str) -> String {
-        let end = more.trim_end().len();
-        if end == 0 {
-            self.space.push_str(more);
-            return String::new();
-        }
-        let mut certain = std::mem::take(&mut self.space);
-        certain.push_str(&more[..end]);
-        self.space.push_str(&more[end..]);
-        certain
-    }
-
-    /// What was read and is no call is text.
+    /// Passes on as text what was read and is no call.
     fn give_up(&mut self, events: &mut Events) {
-        let mut read = text(&self.input.give_up());
-        if read.is_empty()
+        let read = self.given_up();
+        self.stage = Stage::Answer;
+        events.text(&self.answer.text(&read));
+    }
+
+    /// Returns the text that was read and not committed, or else the next letter.
+    fn given_up(&mut self) -> String {
+        if self.input.uncommitted() == 0
             && let Some(length) = first_letter(self.input.rest())
         {
-            read = text(&self.input.rest()[..length]);
             self.input.advance(length);
-            self.input.commit();
         }
-        self.stage = Stage::Answer;
-        let more = self.after_space(&read);
-        events.text(&more);
+        text(&self.input.give_up())
     }
 }
 
@@ -274,20 +342,4 @@ impl AnswerParser {
 fn first_letter(bytes: &[u8]) -> Option<usize> {
     let next = bytes.iter().skip(1).position(|byte| byte & 0xc0 != 0x80);
     (!bytes.is_empty()).then(|| next.map_or(bytes.len(), |next| next + 1))
-}
-
-/// What has a meaning within an answer. A tag that is no special token opens thoughts only at the start, so that an answer may
-/// speak about tags.
-fn marks<'a>(calls: Option<&'a CallFormat>, tags: Option<&'a ThoughtTags>) -> Vec<(&'a Pattern, Mark)> {
-    let mut marks = Vec::new();
-    let open = tags.map(|tags| &tags.open.pattern).filter(|open| open.first() == Some(&SPECIAL));
-    marks.extend(open.map(|open| (open, Mark::Thought)));
-    if let Some(calls) = calls {
-        let syntax = calls.syntax();
-        let section = syntax.section.as_ref().and_then(|(open, _)| open.first());
-        marks.extend(section.map(|open| (open, Mark::Section)));
-        marks.extend(syntax.call_opener().map(|open| (open, Mark::Call)));
-        marks.extend(syntax.silent.iter().map(|silent| (silent, Mark::Silent)));
-    }
-    marks
 }

@@ -201,11 +201,12 @@ fn name_in_id(id: &str) -> &str {
     }
 }
 
-/// A tool's name where a model may write something around it.
+/// A tool's name where a model writes a namespace before it, or the name itself as one.
 fn known_name(word: String, context: &Context) -> String {
-    let is_known = |name: &str| context.tools.get(name).is_some();
-    match word.strip_prefix("functions.") {
-        Some(name) if !is_known(&word) && is_known(name) => name.to_owned(),
-        _ => word,
+    let is_known = |name: &&str| context.tools.get(name).is_some();
+    if is_known(&word.as_str()) {
+        return word;
     }
+    let parts = word.split_once('.').map(|(before, after)| [after, before]);
+    parts.into_iter().flatten().find(is_known).map_or(word.clone(), str::to_owned)
 }

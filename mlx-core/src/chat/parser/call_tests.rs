@@ -60,8 +60,8 @@ pub(super) fn weather() -> Tools {
 }
 
 pub(super) fn parser(format: &CallFormat, tools: &Tools) -> OutputParser {
-    let output = if format.name() == "gpt-oss" { OutputFormat::of_calls(format) } else { think() };
-    let prompt = if format.name() == "gpt-oss" { "<|start|>assistant" } else { "" };
+    let output = if format.is_on_channels() { OutputFormat::of_calls(format) } else { think() };
+    let prompt = if format.is_on_channels() { "<|start|>assistant" } else { "" };
     OutputParser::new(&output, prompt).with_calls(format, tools.clone(), prompt)
 }
 
@@ -141,12 +141,9 @@ fn every_format_reads_what_it_writes() {
         }));
         let calls = [("get_weather", first), ("stop", Map::new())];
         let calls = if is_parallel(&format) { &calls[..] } else { &calls[..1] };
-        let thought = if format.name() == "gpt-oss" { "" } else { "<think>\nHm <tool_call>\n</think>\n\n" };
-        let before = if format.syntax().family.only_first || format.name() == "gpt-oss" {
-            ""
-        } else {
-            "Let me see.\n\n"
-        };
+        let thought = if format.is_on_channels() { "" } else { "<think>\nHm <tool_call>\n</think>\n\n" };
+        let before =
+            if format.syntax().family.only_first || format.is_on_channels() { "" } else { "Let me see.\n\n" };
         let text = [thought, before, &written(&format, calls)].concat();
         let read = read(&format, &tools, &text, false);
         let expected = (before.trim_end(), if thought.is_empty() { "" } else { "Hm <tool_call>" });
@@ -243,7 +240,7 @@ proptest! {
     #[test]
     fn random_calls_are_read_however_they_are_cut(
         arguments in prop::collection::btree_map("[a-z_]{1,6}", value(), 0..4),
-        which in 0..36_usize,
+        which in 0..CallFormat::names().count(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let format = CallFormat::all().nth(which).expect("a format");
@@ -274,7 +271,7 @@ proptest! {
     #[test]
     fn random_text_is_read_the_same_however_it_is_cut(
         words in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..9),
-        which in 0..36_usize,
+        which in 0..CallFormat::names().count(),
         is_cut: bool,
     ) {
         let format = CallFormat::all().nth(which).expect("a format");

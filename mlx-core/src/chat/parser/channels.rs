@@ -1,18 +1,14 @@
-//! Messages on named channels, as gpt-oss writes them: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The
-//! header of a message says what its text is: a thought, the answer, or the arguments of a call. A header that is none is
-//! text.
+//! Messages with headers, as gpt-oss writes them: `<|start|>assistant<|channel|>analysis<|message|>…<|end|>`. The header of
+//! a message says what its text is: a thought, the answer, or the arguments of a call. A header that is none is text.
 
-use super::called::Call;
+use super::channel_call::ChannelCall;
 use super::events::Events;
-use super::input::{Flow, Input, text};
-use super::json_args::JsonArgs;
-use crate::chat::format::{Channels, Pattern};
+use super::header::{Addressed, Header, Mark, marks};
+use super::input::{Input, text};
+use crate::chat::format::{CallFormat, Channels, Pattern};
 use crate::chat::tool::Tools;
 
-/// A longer header is no header.
-const LONGEST_HEADER: usize = 256;
-
-/// What stands between two messages of one kind.
+/// The separator of two messages of one kind.
 const BETWEEN: &str = "\n\n";
 
 /// Where in an answer the parser is.
@@ -20,105 +16,48 @@ const BETWEEN: &str = "\n\n";
 pub(super) struct ChannelParser {
     input: Input,
     stage: Stage,
-    /// Whether there has been a thought, and text of the answer.
+    /// There has been a thought; there has been text of the answer.
     has_reasoning: bool,
     has_text: bool,
     /// Set if calls are read.
-    tools: Option<Tools>,
+    calls: Option<(CallFormat, Tools)>,
 }
 
 #[derive(Debug, Clone)]
 enum Stage {
+    /// At the beginning of a message, or after the end of one.
     Header(Header),
-    /// The text of a message: a thought or the answer; whether none of it has come.
-    Body {
-        is_thought: bool,
-        is_new: bool,
-    },
-    /// The arguments of a call.
+    /// The text of a message: a thought or the answer. `is_new` until some of it has come.
+    Body { is_thought: bool, is_new: bool },
+    /// A message to a tool.
     Call(Box<ChannelCall>),
-    /// After the end of a message.
-    Between,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Header {
-    /// All of its text.
-    text: String,
-    /// The part of it after the channel token.
-    channel: Option<String>,
-    /// Whether a special token has shown that it is a header.
-    is_certain: bool,
-    /// After the token that names the form of the content.
-    is_constrained: bool,
-}
-
-#[derive(Debug, Clone)]
-struct ChannelCall {
-    call: Call,
-    args: JsonArgs,
-    input: Input,
-    is_whole: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mark {
-    Start,
-    Channel,
-    Constrain,
-    Message,
-    End,
-}
-
-impl Header {
-    /// The recipient of the message, which may stand anywhere in its header.
-    fn recipient(&self) -> Option<&str> {
-        let (_, after) = self.text.split_once("to=")?;
-        after.split_whitespace().next()
-    }
-
-    /// All other channels are for the person, too.
-    fn is_thought(&self) -> bool {
-        let mut words = self.channel.as_deref().unwrap_or_default().split_whitespace();
-        words.next() == Some("analysis") && self.recipient().is_none()
-    }
-
-    /// The tool that the message calls, whatever its channel.
-    fn called(&self, tools: &Tools) -> Option<String> {
-        let recipient = self.recipient()?;
-        let name = recipient.strip_prefix("functions.").filter(|name| !name.is_empty());
-        name.or_else(|| tools.get(recipient).map(|tool| tool.name.as_str())).map(str::to_owned)
-    }
 }
 
 impl ChannelParser {
     /// The prompt usually ends with `<|start|>assistant`, the beginning of a header.
     pub(super) fn new(prompt: &str) -> Self {
-        let open = prompt.rsplit_once("<|start|>").map_or("", |(_, open)| open);
-        let (header, body) =
-            open.split_once("<|message|>").map_or((open, None), |(it, body)| (it, Some(body)));
-        let channel = header.split_once("<|channel|>").map(|(_, channel)| channel.to_owned());
-        // What the prompt holds of the header is no text of the answer.
-        let header = Header { is_certain: channel.is_some(), channel, ..Header::default() };
+        let (header, body) = Header::opened(prompt);
         let stage = match body {
             None => Stage::Header(header),
             Some(body) if body.contains("<|end|>") => Stage::Header(Header::default()),
-            Some(_) => Stage::Body { is_thought: header.is_thought(), is_new: true },
+            Some(_) => {
+                Stage::Body { is_thought: header.addressed(false) == Addressed::Thought, is_new: true }
+            }
         };
-        Self { input: Input::default(), stage, has_reasoning: false, has_text: false, tools: None }
+        Self { input: Input::default(), stage, has_reasoning: false, has_text: false, calls: None }
     }
 
     /// Reads calls, too.
-    pub(super) fn with_calls(self, tools: Tools) -> Self {
-        Self { tools: Some(tools), ..self }
+    pub(super) fn with_calls(self, calls: &CallFormat, tools: Tools) -> Self {
+        Self { calls: Some((calls.clone(), tools)), ..self }
     }
 
-    /// Whether the newest text is a thought, or the header of one.
+    /// Returns true if the newest text is a thought, or the header of one.
     pub(super) fn is_thinking(&self) -> bool {
         match &self.stage {
-            Stage::Header(header) => header.is_thought(),
+            Stage::Header(header) => self.addressed(header) == Addressed::Thought,
             Stage::Body { is_thought, .. } => *is_thought,
-            Stage::Call(_) | Stage::Between => false,
+            Stage::Call(_) => false,
         }
     }
 
@@ -128,8 +67,9 @@ impl ChannelParser {
         self.run(channels, events);
     }
 
-    pub(super) fn finish(&mut self, channels: &Channels, events: &mut Events) {
-        self.input.is_ended = true;
+    /// Takes the end; `is_cut` says that the model has not ended by itself.
+    pub(super) fn finish(&mut self, is_cut: bool, channels: &Channels, events: &mut Events) {
+        (self.input.is_ended, self.input.is_cut) = (true, is_cut);
         self.run(channels, events);
         self.give_up_header(events);
         self.end_call(events);
@@ -156,12 +96,8 @@ impl ChannelParser {
     fn text(&mut self, text: &str, events: &mut Events) {
         match &mut self.stage {
             Stage::Header(header) => {
-                header.text.push_str(text);
-                if let Some(channel) = header.channel.as_mut().filter(|_| !header.is_constrained) {
-                    channel.push_str(text);
-                }
-                let is_text = !header.is_certain && header.text.contains('\n');
-                if is_text || header.text.len() > LONGEST_HEADER {
+                header.push(text);
+                if header.is_text() {
                     let text = std::mem::take(&mut header.text);
                     self.body(false, &text, events);
                 }
@@ -171,10 +107,9 @@ impl ChannelParser {
                 self.body(is_thought, text, events);
             }
             Stage::Call(call) => {
-                call.input.push(text.as_bytes());
-                self.arguments(events);
+                let rest = call.push(text, events);
+                self.give_up_call(rest, events);
             }
-            Stage::Between => self.body(false, text, events),
         }
     }
 
@@ -202,82 +137,53 @@ impl ChannelParser {
                     (header.is_certain, header.is_constrained) = (true, true);
                 }
             }
-            Mark::Message => self.begin_body(),
+            Mark::Message => self.begin_body(events),
             Mark::End => {
                 self.give_up_header(events);
-                self.stage = Stage::Between;
+                self.stage = Stage::Header(Header::default());
             }
         }
     }
 
-    fn begin_body(&mut self) {
+    fn addressed(&self, header: &Header) -> Addressed {
+        header.addressed(self.calls.is_some())
+    }
+
+    fn begin_body(&mut self, events: &mut Events) {
         let Stage::Header(header) = &self.stage else { return };
-        let called = self.tools.as_ref().and_then(|tools| header.called(tools));
-        self.stage = match called {
-            Some(name) => Stage::Call(Box::new(ChannelCall {
-                call: Call::named(name),
-                args: JsonArgs::new(),
-                input: Input::default(),
-                is_whole: false,
-            })),
-            None => Stage::Body { is_thought: header.is_thought(), is_new: true },
+        if !header.is_whole() {
+            return self.give_up_header(events);
+        }
+        let addressed = self.addressed(header);
+        self.stage = match (addressed, &self.calls) {
+            (Addressed::Tool { name, is_function }, Some((format, tools))) => {
+                Stage::Call(Box::new(match format.body() {
+                    Some(body) => ChannelCall::marked(&body, tools.clone()),
+                    None if is_function => ChannelCall::function(name),
+                    None => ChannelCall::tool(name, tools),
+                }))
+            }
+            (addressed, _) => Stage::Body { is_thought: addressed == Addressed::Thought, is_new: true },
         };
     }
 
-    /// Reads what is there of a call's arguments.
-    fn arguments(&mut self, events: &mut Events) {
-        let Stage::Call(reading) = &mut self.stage else { return };
-        loop {
-            let ChannelCall { call, args, input, is_whole } = &mut **reading;
-            if *is_whole {
-                // White space may follow.
-                if input.skip_space().is_none() {
-                    return;
-                }
-                break;
-            }
-            match args.step(input, call, events) {
-                Flow::Go => {}
-                Flow::Wait => return,
-                Flow::Done if call.is_started => {
-                    *is_whole = true;
-                    events.call_end();
-                    input.commit();
-                }
-                Flow::Done | Flow::Fail(_) => break,
-            }
-        }
-        self.give_up_call(events);
-    }
-
-    /// What is no call is text.
-    fn give_up_call(&mut self, events: &mut Events) {
-        let Stage::Call(reading) = &mut self.stage else { return };
-        if reading.call.is_started && !reading.is_whole {
-            events.call_end();
-        }
-        let length = reading.input.rest().len();
-        reading.input.advance(length);
-        let read = text(&reading.input.give_up());
-        if !read.as_bytes().trim_ascii().is_empty() {
-            tracing::info!(format = "gpt-oss", "what looked like a call is text");
-            self.stage = Stage::Body { is_thought: false, is_new: true };
-            self.body(false, &read, events);
-        }
+    /// Passes on as text what is no call.
+    fn give_up_call(&mut self, rest: Option<String>, events: &mut Events) {
+        let Some(rest) = rest.filter(|rest| !rest.as_bytes().trim_ascii().is_empty()) else { return };
+        tracing::info!("malformed tool call passed through as text");
+        self.stage = Stage::Body { is_thought: false, is_new: true };
+        self.body(false, &rest, events);
     }
 
     fn end_call(&mut self, events: &mut Events) {
-        if let Stage::Call(reading) = &mut self.stage {
-            reading.input.is_ended = true;
-        }
-        self.arguments(events);
-        self.give_up_call(events);
-        if matches!(self.stage, Stage::Call(_)) {
-            self.stage = Stage::Between;
+        if let Stage::Call(call) = &mut self.stage {
+            let rest = call.end(self.input.is_cut, events);
+            self.stage = Stage::Header(Header::default());
+            self.give_up_call(rest, events);
         }
     }
 
-    /// What may have been a header was none.
+    /// Passes on as text what was no header.
     fn give_up_header(&mut self, events: &mut Events) {
         if let Stage::Header(header) = &mut self.stage
             && !header.is_certain
@@ -303,13 +209,4 @@ impl ChannelParser {
             events.text(text);
         }
     }
-}
-
-fn marks(channels: &Channels) -> Vec<(&Pattern, Mark)> {
-    let Channels { start, channel, constrain, message, ends, .. } = channels;
-    let ends = ends.iter().map(|end| (end, Mark::End));
-    [(start, Mark::Start), (channel, Mark::Channel), (constrain, Mark::Constrain), (message, Mark::Message)]
-        .into_iter()
-        .chain(ends)
-        .collect()
 }

@@ -23,7 +23,7 @@ pub enum ChatEvent {
 }
 
 /// Events in the making; neighbours of one kind are one event.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Events(Vec<ChatEvent>);
 
 impl Events {
@@ -58,6 +58,10 @@ impl Events {
 
     pub(super) fn call_end(&mut self) {
         self.0.push(ChatEvent::CallEnd);
+    }
+
+    pub(super) fn append(&mut self, more: Self) {
+        self.0.extend(more.0);
     }
 
     pub(super) fn into_list(self) -> Vec<ChatEvent> {

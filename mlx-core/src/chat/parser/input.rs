@@ -4,6 +4,8 @@ use crate::chat::format::{Pattern, SPECIAL, SPECIAL_BYTES};
 
 /// Bytes that may be removed from memory when there are so many.
 const SPENT: usize = 4096;
+/// The length of parts of a text.
+const PIECE: usize = 1024;
 /// Bytes that were read and may be put back.
 const KEPT: usize = 1024;
 
@@ -74,6 +76,11 @@ impl Input {
         self.committed = self.committed.min(self.at);
     }
 
+    /// The number of bytes that were read and not committed.
+    pub(super) fn uncommitted(&self) -> usize {
+        self.at - self.committed
+    }
+
     /// What was read has its meaning.
     pub(super) fn commit(&mut self) {
         self.committed = self.at;
@@ -103,6 +110,19 @@ impl Input {
         } else {
             Seen::No
         }
+    }
+
+    /// Checks if the rest begins with any of these patterns. Also returns the length of the longest match.
+    pub(super) fn sees_any<'a>(&self, patterns: impl Iterator<Item = &'a Pattern>) -> (Seen, usize) {
+        let (mut seen, mut length) = (Seen::No, 0);
+        for pattern in patterns {
+            match self.sees(pattern) {
+                Seen::Yes => length = length.max(pattern.len()),
+                Seen::Maybe => seen = Seen::Maybe,
+                Seen::No => {}
+            }
+        }
+        (if length > 0 && seen == Seen::No { Seen::Yes } else { seen }, length)
     }
 
     /// Looks for the first of these patterns: the bytes before it, and which it is. Without one, the bytes that certainly
@@ -152,6 +172,16 @@ thread_local! {
 /// Whether a character or a special token begins with this byte.
 fn is_first(byte: u8) -> bool {
     byte & 0xc0 != 0x80
+}
+
+/// Parts of a text, cut between characters. They are short, so that reading one twice costs little.
+pub(super) fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let next = bytes.iter().skip(PIECE).position(|byte| is_first(*byte));
+        let (piece, rest) = bytes.split_at(next.map_or(bytes.len(), |next| PIECE + next));
+        bytes = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// Text without the special tokens among it.

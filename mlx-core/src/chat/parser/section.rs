@@ -74,13 +74,17 @@ impl SectionReader {
         let is_list = context.syntax.is_list;
         let next = loop {
             match input.skip_space() {
-                Some(b'[' | b',' | b']' | b';') if is_list => input.advance(1),
+                // Behind a call, a bracket opens something else.
+                Some(b'[') if is_list && self.calls == 0 => input.advance(1),
+                Some(b',' | b']' | b';') if is_list => {
+                    input.advance(1);
+                    if self.calls > 0 {
+                        input.commit();
+                    }
+                }
                 next => break next,
             }
         };
-        if self.calls > 0 {
-            input.commit();
-        }
         let Some(next) = next else {
             return match (input.is_ended, self.calls) {
                 (false, _) => Flow::Wait,
@@ -97,7 +101,12 @@ impl SectionReader {
         // Without an end of its own, a section ends where no other call begins.
         let is_open = self.has_section && !close.is_empty();
         if self.calls > 0 && !is_open && !(is_list && next == b'{') {
+            // White space before a text belongs to the text.
+            input.put_back(input.uncommitted());
             return Flow::Done;
+        }
+        if self.calls > 0 {
+            input.commit();
         }
         self.go(Stage::Call(Box::default()))
     }

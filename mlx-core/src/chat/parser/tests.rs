@@ -124,7 +124,7 @@ fn tags_may_be_special_tokens_with_a_label() {
     assert_eq!(split("…<|channel>thought\n", &[text("a"), close.clone(), text("b")]), parts("a", "b"));
     // A special token means what it says anywhere; a text that reads like it is only text.
     let twice = [&once[..], &[open.clone(), text("thoughts"), close.clone(), text("c")]].concat();
-    assert_eq!(split("", &twice), parts("as", "bc"));
+    assert_eq!(split("", &twice), parts("a\n\ns", "bc"));
     assert_eq!(split("", &[close, text("<|channel>thought")]), parts("", "<|channel>thought"));
     assert_eq!(split("", &[open, text("tho")]), parts("tho", ""));
 }

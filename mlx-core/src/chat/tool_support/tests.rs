@@ -82,3 +82,38 @@ fn a_model_that_cannot_call_tools_says_why() {
         assert!(why.contains(word), "{why}");
     }
 }
+
+/// Each message has a recipient, as in Muse Glimmer's template.
+const RECIPIENTS: &str = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}\
+    {% if m.reasoning_content %}<|start|>assistant to=self<|message|>{{ m.reasoning_content }}<|eom|>{% endif %}\
+    {% for c in m.tool_calls or [] %}{% set f = c.function %}<|start|>assistant to={{ f.name }}<|message|><atem:function_calls>\n\
+    <atem:invoke name=\"{{ f.name }}\">\n\
+    {% for k, v in f.arguments.items() %}<atem:parameter name=\"{{ k }}\">{{ v }}</atem:parameter>\n{% endfor %}\
+    </atem:invoke>\n</atem:function_calls>{{ '<|eot|>' if loop.last else '<|eom|>' }}{% else %}\
+    <|start|>{{ m.role }}{{ ' to=user' if m.role == 'assistant' }}<|message|>{{ m.content }}<|eot|>{% endfor %}{% endfor %}\
+    {% if add_generation_prompt %}<|start|>assistant{% endif %}";
+
+#[test]
+fn calls_may_be_messages_to_their_tools() {
+    let template = ChatTemplate::from_source(RECIPIENTS, Map::new()).expect("it compiles");
+    let support = detect(&template, None).expect("it writes calls");
+    assert_eq!(
+        (support.calls().name(), support.writes_calls, support.is_parallel),
+        ("muse-glimmer", true, true)
+    );
+    let format = OutputFormat::spelled(&template);
+    assert_eq!((format.calls_on_channels(), format.has_thoughts()), (Some("muse-glimmer"), true));
+}
+
+#[test]
+fn thoughts_are_found_where_a_template_names_either_tag() {
+    for (source, is_found) in [
+        ("{{ 'Here are my reasoning steps:\n' }}{# [BEGIN FINAL RESPONSE] #}", true),
+        ("<|begin|>assistant<|think|>", true),
+        ("{% if add_generation_prompt %}<think>{% endif %}", true),
+        ("{{ messages }}", false),
+    ] {
+        let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
+        assert_eq!(OutputFormat::spelled(&template).has_thoughts(), is_found, "{source}");
+    }
+}

@@ -1,0 +1,68 @@
+//! White space and markers beside a text. They belong to the text only if more of it follows.
+
+/// White space and markers whose part is not certain yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Margin {
+    /// White space after the text so far.
+    space: String,
+    /// The length of the white space before the newest marker, until text follows the marker.
+    before_marker: Option<usize>,
+    /// Markers that end the text, with the white space beside them. They are text if any text follows.
+    ends: String,
+    /// There has been text.
+    pub(super) has_text: bool,
+}
+
+impl Margin {
+    /// Takes white space before the first letter of a text.
+    pub(super) fn push_space(&mut self, space: &str) {
+        if self.has_text || self.before_marker.is_none() {
+            self.space.push_str(space);
+        }
+    }
+
+    /// Takes more text; returns what is certain, which is all but the white space at its end.
+    pub(super) fn text(&mut self, more: &str) -> String {
+        let end = more.trim_end().len();
+        if end == 0 {
+            let waiting = if self.ends.is_empty() { &mut self.space } else { &mut self.ends };
+            waiting.push_str(more);
+            return String::new();
+        }
+        (self.has_text, self.before_marker) = (true, None);
+        let mut certain = std::mem::take(&mut self.space);
+        certain.push_str(&std::mem::take(&mut self.ends));
+        certain.push_str(&more[..end]);
+        self.space.push_str(&more[end..]);
+        certain
+    }
+
+    /// Takes a marker that ends the text.
+    pub(super) fn push_end(&mut self, marker: &str) {
+        self.ends.push_str(marker);
+    }
+
+    /// Takes a marker that ends the text, and that white space before it belongs to.
+    pub(super) fn push_closing_end(&mut self, marker: &str) {
+        self.ends.push_str(&std::mem::take(&mut self.space));
+        self.ends.push_str(marker);
+    }
+
+    /// Notes a marker. White space before the first text or between two markers belongs to none.
+    pub(super) fn pass_marker(&mut self) {
+        self.ends.clear();
+        let kept = if self.has_text { self.before_marker.unwrap_or(self.space.len()) } else { 0 };
+        self.space.truncate(kept);
+        self.before_marker = Some(kept);
+    }
+
+    /// All white space, which nothing follows.
+    pub(super) fn take_space(&mut self) -> String {
+        std::mem::take(&mut self.space)
+    }
+
+    /// The white space at the end of an answer. After a marker it is none of the answer's.
+    pub(super) fn last_space(&mut self) -> String {
+        if self.before_marker.is_none() { self.take_space() } else { String::new() }
+    }
+}
