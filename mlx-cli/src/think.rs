@@ -1,9 +1,8 @@
 //! `--think` and `--no-think`.
 
 use clap::Args;
-use mlx_core::Error;
 use mlx_core::chat::Thinking;
-use mlx_core::text::ChatTemplate;
+use mlx_core::{Error, ModelFolder};
 use serde_json::{Map, Value};
 
 /// Whether the model thinks before it answers.
@@ -33,10 +32,11 @@ impl ThinkArgs {
     }
 
     /// The same as variables for a template. A prompt that is not rendered has none.
-    pub(crate) fn variables(&self, template: Option<&ChatTemplate>) -> Result<Map<String, Value>, Error> {
-        match (self.thinking(), template) {
+    pub(crate) fn variables(&self, rendered: Option<&ModelFolder>) -> Result<Map<String, Value>, Error> {
+        let folder = rendered.and_then(|folder| Some((folder.template.as_ref()?, &folder.format)));
+        match (self.thinking(), folder) {
             (Thinking::Auto, _) => Ok(Map::new()),
-            (thinking, Some(template)) => thinking.variables(template),
+            (thinking, Some((template, format))) => thinking.variables(template, format),
             (_, None) => Err(Error::request("think", "has a meaning only with the model's chat template")),
         }
     }

@@ -3,7 +3,7 @@
 
 use mlx_core::Error;
 use mlx_core::chat::{
-    ChatPrompt, ContextPolicy, OutputParser, Role, ToolSupport, chat_prompt, chat_prompt_within,
+    ChatPrompt, ContextPolicy, OutputParser, Role, Thinking, ToolSupport, chat_prompt, chat_prompt_within,
 };
 use mlx_core::engine::{ConstraintSpec, Exactness, GenerationRequest, Grammar};
 use mlx_core::sampling::choice_seed;
@@ -198,10 +198,11 @@ fn template_input(
     if tools.is_used() {
         tool_support(model)?;
     }
-    let asked = match (thinking.thinking.variables(template), thinking.field) {
+    let variables_of = |thinking: Thinking| thinking.variables(template, &model.engine.folder().format);
+    let asked = match (variables_of(thinking.thinking), thinking.field) {
         (Ok(asked), _) => asked,
         (Err(error), Some(field)) => return Err(ApiError::from(error).renamed("think", field)),
-        (Err(_), None) => thinking.otherwise.variables(template).unwrap_or_default(),
+        (Err(_), None) => variables_of(thinking.otherwise).unwrap_or_default(),
     };
     if let Some(name) = asked.keys().find(|name| variables.contains_key(*name)) {
         let message = format!("sets {name}, and so does chat_template_kwargs; give one of them");

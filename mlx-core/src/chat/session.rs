@@ -70,7 +70,7 @@ impl ChatSession {
     /// on and off as it was, it thinks by its own default.
     pub fn change_model(&mut self, engine: Engine) -> Result<()> {
         calls::check(&engine, &self.tools, &self.options)?;
-        if self.thinking.variables(template(&engine)?).is_err() {
+        if self.thinking.variables(template(&engine)?, &engine.folder().format).is_err() {
             self.thinking = Thinking::Auto;
         }
         self.engine = engine;
@@ -102,7 +102,7 @@ impl ChatSession {
 
     /// Asks the model to think or not to, if its template knows the difference.
     pub fn set_thinking(&mut self, thinking: Thinking) -> Result<()> {
-        thinking.variables(template(&self.engine)?)?;
+        thinking.variables(template(&self.engine)?, &self.engine.folder().format)?;
         self.thinking = thinking;
         Ok(())
     }
@@ -316,7 +316,7 @@ impl ChatSession {
         Ok(TemplateInput {
             messages: self.messages.clone(),
             tools: self.tools.for_template(choice),
-            extra: self.thinking.variables(template(&self.engine)?)?,
+            extra: self.thinking.variables(template(&self.engine)?, &self.engine.folder().format)?,
             continue_text: true,
             ..TemplateInput::default()
         })

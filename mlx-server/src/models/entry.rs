@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mlx_core::chat::OutputFormat;
 use mlx_core::engine::{Engine, EngineOptions, FolderStamp};
 use mlx_core::model::ModelSpec;
 use mlx_core::{ModelFolder, hub, model};
@@ -192,7 +191,7 @@ impl Entry {
             chats: folder.template.is_some(),
             calls_tools: folder.tools.is_ok(),
             sees: folder.images.is_ok(),
-            thinks: folder.format != OutputFormat::plain(),
+            thinks: folder.format.has_thoughts(),
         };
         let read = || match self.peek(|loaded| of(loaded.engine.folder())) {
             Some(abilities) => abilities,

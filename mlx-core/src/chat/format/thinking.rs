@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
+use super::OutputFormat;
 use super::tables::{EFFORT, SWITCHES};
 use crate::error::{Error, Result};
 use crate::text::ChatTemplate;
@@ -60,9 +61,9 @@ impl FromStr for Thinking {
 }
 
 impl Thinking {
-    /// The variables that say so to a template. A template that has no such variable is an error, but for
-    /// [`Thinking::Auto`].
-    pub fn variables(self, template: &ChatTemplate) -> Result<Map<String, Value>> {
+    /// The variables that request this of a template, for a model with this output. A template without such a variable is an
+    /// error, except for [`Thinking::Auto`], and for [`Thinking::On`] if the model marks its thoughts anyway.
+    pub fn variables(self, template: &ChatTemplate, format: &OutputFormat) -> Result<Map<String, Value>> {
         let mut variables = Map::new();
         let switch = SWITCHES.iter().find(|switch| template.mentions(switch.sign));
         let missing = || Error::request("think", "the model's chat template cannot turn thinking on or off");
@@ -77,6 +78,7 @@ impl Thinking {
                 variables.insert(EFFORT.into(), effort.as_str().into());
                 true
             }
+            Self::On if switch.is_none() && format.has_thoughts() => return Ok(variables),
             Self::On => true,
             Self::Off => false,
         };
@@ -98,7 +100,8 @@ mod tests {
     fn variables(source: &str, thinking: &str) -> Result<Value, String> {
         let template = ChatTemplate::from_source(source, Map::new()).expect("it compiles");
         let thinking: Thinking = thinking.parse()?;
-        thinking.variables(&template).map(Value::Object).map_err(|error| error.to_string())
+        let format = OutputFormat::spelled(&template);
+        thinking.variables(&template, &format).map(Value::Object).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -116,10 +119,13 @@ mod tests {
             ("{% if thinking %}{% endif %}", "on", json!({"thinking": true})),
             ("{{ thinking_budget }}", "off", json!({"thinking_budget": 0})),
             ("plain", "auto", json!({})),
+            ("{% if add_generation_prompt %}<think>{% endif %}", "on", json!({})),
         ] {
             assert_eq!(variables(source, thinking), Ok(expected), "{source}");
         }
         assert!(variables("plain", "off").expect_err("no switch").contains("think"));
+        assert!(variables("plain", "on").expect_err("no thoughts").contains("think"));
+        assert!(variables("always <think>", "off").expect_err("no switch").contains("think"));
         assert!(
             variables("{{ enable_thinking }}", "high").expect_err("no effort").contains("reasoning_effort")
         );
