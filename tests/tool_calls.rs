@@ -2,6 +2,7 @@
 
 mod calls_in_prompts;
 mod demanded_calls;
+mod parts_of_answers;
 
 use mlx_tests::server::Server;
 use mlx_tests::successors::chain;

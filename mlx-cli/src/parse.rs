@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mlx_core::chat::{
-    CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools, calls_of_template,
-};
+use mlx_core::chat::{CallFormat, ChatEvent, OutputFormat, OutputParser, Tool, Tools, calls_of_template};
 use mlx_core::text::ChatTemplate;
 use mlx_core::{Error, ModelFolder, hub};
 use serde_json::{Map, Value, json};

@@ -154,15 +154,21 @@ fn cut(mut ids: Vec<u32>, frame: &[u32], most: usize) -> Vec<u32> {
     ids
 }
 
-/// The prompt of a conversation, whether it fits or not.
+/// The prompt of a chat, whether it fits or not, unless its policy makes it fit. Without `answer` it ends after the messages.
 pub(crate) fn render(
     model: &Loaded,
-    conversation: Conversation,
+    request: ChatRequest,
     answer: bool,
     turn: &Turn,
 ) -> Result<ChatPrompt, ApiError> {
-    let input = template_input(model, conversation, answer)?;
-    let prompt = chat_prompt(&model.engine, &input, &|| turn.pause());
+    let ChatRequest { job, conversation, policy, .. } = request;
+    let input =
+        if answer { chat_input(model, conversation)? } else { template_input(model, conversation, false)? };
+    let pause = || turn.pause();
+    let prompt = match policy {
+        ContextPolicy::Stop => chat_prompt(&model.engine, &input, &pause),
+        policy => chat_prompt_within(&model.engine, &input, job.options.max_tokens, policy, &pause),
+    };
     prompt.map_err(|error| ApiError::from(error).renamed("prompt", "messages"))
 }
 

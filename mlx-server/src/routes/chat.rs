@@ -57,9 +57,10 @@ pub(crate) async fn start(state: &AppState, chat: ChatRequest, job: Job) -> Resu
 )]
 pub(crate) async fn render(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
     let (request, mut job) = read(&state, request, RenderRequest::read).await?;
-    let lease = state.models.lease(request.model.as_deref()).await?;
+    let RenderRequest { chat: ChatCompletionRequest { chat, .. }, generation_prompt } = request;
+    let lease = state.models.lease(chat.job.model.as_deref()).await?;
     let rendered = job.run(move |turn| {
-        let prompt = prepare::render(&lease, request.conversation, request.generation_prompt, turn)?;
+        let prompt = prepare::render(&lease, chat, generation_prompt, turn)?;
         let opening = [b"{\"prompt\":".to_vec(), to_json(&prompt.text), b",".to_vec()].concat();
         Ok((opening, prompt.tokens))
     });

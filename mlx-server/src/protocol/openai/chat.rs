@@ -134,18 +134,24 @@ impl ChatCompletionRequest {
     }
 }
 
+/// The schema of a chat with these fields besides its own.
+fn chat_schema(more: impl IntoIterator<Item = RefOr<Schema>>) -> RefOr<Schema> {
+    let groups = [
+        OutputFields::schema(),
+        ChatFields::schema(),
+        ToolFields::schema(),
+        HintFields::schema(),
+        ConstraintFields::schema(),
+        SamplingFields::schema(),
+        PenaltyFields::schema(),
+    ];
+    let object = merged(groups.into_iter().chain(more), &fixed());
+    object.list::<Message>("messages", "The conversation so far.").build(&["messages"])
+}
+
 impl PartialSchema for ChatCompletionRequest {
     fn schema() -> RefOr<Schema> {
-        let groups = [
-            OutputFields::schema(),
-            ChatFields::schema(),
-            ToolFields::schema(),
-            HintFields::schema(),
-            ConstraintFields::schema(),
-            SamplingFields::schema(),
-            PenaltyFields::schema(),
-        ];
-        merged(groups, &fixed()).list::<Message>("messages", "The conversation so far.").build(&["messages"])
+        chat_schema([])
     }
 }
 
@@ -162,50 +168,34 @@ impl ToSchema for ChatCompletionRequest {
 }
 
 field_group! {
-    /// How a conversation is rendered.
+    /// The field that only a request to render has.
     pub(crate) struct RenderFields {
-        /// The model's name; without it the first model's template is used.
-        #[schema(example = "some-model")]
-        pub(crate) model: String,
-        /// End with the beginning of the assistant's answer; true unless given.
+        /// End with the beginning of the assistant's answer, or within its last message; true unless given.
         #[schema(example = false)]
         pub(crate) add_generation_prompt: bool,
-        /// The functions that the model may call.
-        #[schema(value_type = Vec<ToolObject>)]
-        pub(crate) tools: Value,
-        /// Variables for the model's chat template, such as `enable_thinking`.
-        #[schema(value_type = Object)]
-        pub(crate) chat_template_kwargs: Map<String, Value>,
     }
 }
 
-/// A request to render a conversation that was read.
+/// A request to render the prompt of a chat that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RenderRequest {
-    /// The model's name.
-    pub(crate) model: Option<String>,
-    /// The conversation.
-    pub(crate) conversation: Conversation,
-    /// End with the beginning of the assistant's answer.
+    /// The chat.
+    pub(crate) chat: ChatCompletionRequest,
+    /// End as the prompt of the chat does.
     pub(crate) generation_prompt: bool,
 }
 
 impl RenderRequest {
-    /// Reads a request; every field is used or refused.
+    /// Reads a request: the fields of a chat, and one of its own.
     pub(crate) fn read(mut fields: Fields) -> Result<Self, ApiError> {
-        let render = RenderFields::read(&mut fields)?;
-        let tools = tools::shown(render.tools)?;
-        let conversation = Conversation { tools, ..conversation(&mut fields, render.chat_template_kwargs)? };
-        fields.end()?;
-        let generation_prompt = render.add_generation_prompt.unwrap_or(true);
-        Ok(Self { model: render.model, conversation, generation_prompt })
+        let generation_prompt = RenderFields::read(&mut fields)?.add_generation_prompt.unwrap_or(true);
+        Ok(Self { chat: ChatCompletionRequest::read(fields)?, generation_prompt })
     }
 }
 
 impl PartialSchema for RenderRequest {
     fn schema() -> RefOr<Schema> {
-        let object = merged([RenderFields::schema()], &[]);
-        object.list::<Message>("messages", "The conversation so far.").build(&["messages"])
+        chat_schema([RenderFields::schema()])
     }
 }
 
