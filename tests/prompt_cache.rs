@@ -1,6 +1,7 @@
 //! What is saved on disk comes back after a restart and changes no bit of any answer, whatever happens to the files.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use mlx_core::cache::{DiskOptions, list_saved, remove_all_saved, remove_saved};
@@ -63,6 +64,20 @@ fn a_beginning_comes_back_after_a_restart() {
         let (longer, _) = ask(folder.path(), &[&prompt[..140], &[9; 60]].concat(), exact);
         assert_eq!(cached(&longer), 128);
     }
+}
+
+/// Prompts are in these files.
+#[test]
+fn saved_beginnings_are_private() {
+    let _turn = device();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let cache = folder.path().join("new/cache");
+    ask(&cache, &prompt(1, 150), false);
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let saved = files(&cache);
+    assert!(!saved.is_empty() && saved.iter().all(|file| mode(file) == 0o600), "{saved:?}");
+    let model = saved[0].parent().expect("a folder");
+    assert_eq!([mode(&cache), mode(model)], [0o700, 0o700]);
 }
 
 /// Layers with windows and recurrent ones come back from their checkpoint, which is a file of its own.

@@ -1,5 +1,7 @@
 //! Conversations: messages reach the model through its template, answers become messages, and a failure loses nothing.
 
+use std::os::unix::fs::PermissionsExt;
+
 use mlx_core::chat::{Answer, ChatEvent, ChatSession, Message, StreamEvent, Tool, Tools, chat_prompt};
 use mlx_core::engine::{Engine, EngineOptions, RequestOptions};
 use mlx_core::text::{NO_PAUSE, TemplateInput};
@@ -169,11 +171,15 @@ fn a_saved_conversation_continues_and_a_broken_file_changes_nothing() {
     let _turn = device();
     let engine = engine("llama-f32");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (good, bad) = (folder.path().join("chat.json"), folder.path().join("broken.json"));
+    let (good, bad) = (folder.path().join("new/chat.json"), folder.path().join("broken.json"));
     let mut session = ChatSession::new(engine.clone(), greedy(6));
     session.set_system("Be \"kind\".");
     text(session.ask("Hello?").expect("it starts"));
     session.save(&good).expect("it can be written");
+    // Other users cannot read it.
+    let modes = [folder.path().join("new"), good.clone()];
+    let modes = modes.map(|path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777);
+    assert_eq!(modes, [0o700, 0o600]);
     std::fs::write(&bad, "[{\"role\": \"wizard\"}]").expect("it can be written");
     let mut other = ChatSession::new(engine, greedy(6));
     other.load(&good).expect("it can be read");

@@ -1,7 +1,8 @@
 //! Atomic file writes: a file is replaced completely or not at all, even after a crash or with a full disk.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use crate::error::{Error, Result};
@@ -12,10 +13,55 @@ pub(crate) const TEMPORARY: &str = "tmp";
 /// Writes a file atomically and creates its folder if needed. An existing file stays until the new one is complete. The temporary
 /// file in the same folder is named `STEM.RANDOM.tmp`.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    write(path, bytes).map_err(|error| Error::io(path, error))
+    write(path, bytes, 0o666).map_err(|error| Error::io(path, error))
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file atomically that only this user may read. An existing file keeps its permissions. A folder that does not exist is
+/// created for this user only.
+pub fn write_privately(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let created = folder.filter(|folder| !folder.exists()).map_or(Ok(()), private_folder);
+    created.and_then(|()| write(path, bytes, 0o600)).map_err(|error| Error::io(path, error))
+}
+
+/// Writes a file that only this user may read, unless there is one. Returns whether it was written.
+pub fn create_privately(path: &Path, bytes: &[u8]) -> Result<bool> {
+    let create = || -> io::Result<bool> {
+        let mut file = temporary(path, Permissions::from_mode(0o600))?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        match file.persist_noclobber(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error.error),
+        }
+    };
+    create().map_err(|error| Error::io(path, error))
+}
+
+/// Creates a folder that only this user may read. An existing one stays unchanged.
+pub fn create_private_folder(folder: &Path) -> Result<()> {
+    private_folder(folder).map_err(|error| Error::io(folder, error))
+}
+
+/// Warns of a folder that other users may read: its owner may have opened it on purpose.
+pub fn warn_of_readers(folder: &Path) {
+    let mode = fs::metadata(folder).map_or(0o700, |metadata| metadata.permissions().mode() & 0o777);
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            folder = %folder.display(),
+            mode = format_args!("{mode:o}"),
+            "other users of this machine may read the folder; chmod 700 closes it"
+        );
+    }
+}
+
+fn private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Writes a file whose permissions are `mode` less the umask if it is new.
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // Replace the target of a link, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let before = fs::metadata(&target).ok();
@@ -23,25 +69,29 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // A device or a pipe cannot be replaced by a rename.
         return fs::write(&target, bytes);
     }
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let stem = target.file_stem().unwrap_or_default().to_string_lossy();
-    let mut file = tempfile::Builder::new()
-        .prefix(&format!("{stem}."))
-        .suffix(&format!(".{TEMPORARY}"))
-        .permissions(permissions(before.as_ref()))
-        .tempfile_in(folder)?;
+    let permissions = before.map_or_else(|| Permissions::from_mode(mode), |before| before.permissions());
+    let mut file = temporary(&target, permissions)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(&target)?;
-    keep_names(folder);
+    keep_names(folder_of(&target));
     Ok(())
 }
 
-/// The permissions of the replaced file; for a new file, 0666 less the umask.
-fn permissions(before: Option<&fs::Metadata>) -> fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    before.map_or_else(|| fs::Permissions::from_mode(0o666), fs::Metadata::permissions)
+/// A temporary file beside `target`, whose folder is created if needed.
+fn temporary(target: &Path, permissions: Permissions) -> io::Result<tempfile::NamedTempFile> {
+    let folder = folder_of(target);
+    fs::create_dir_all(folder)?;
+    let stem = target.file_stem().unwrap_or_default().to_string_lossy();
+    tempfile::Builder::new()
+        .prefix(&format!("{stem}."))
+        .suffix(&format!(".{TEMPORARY}"))
+        .permissions(permissions)
+        .tempfile_in(folder)
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Syncs the directory entries of a folder to disk. Some systems cannot sync a folder; there, a crash may lose a new name but no
@@ -52,7 +102,7 @@ pub fn keep_names(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -69,6 +119,23 @@ mod tests {
         assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o600);
         let names = fs::read_dir(folder.path().join("new")).expect("it is there").count();
         assert_eq!(names, 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn private_files_and_their_folders_are_closed_to_others() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        let (own, path) = (folder.path().join("a/b"), folder.path().join("a/b/c.json"));
+        write_privately(&path, b"one").expect("it can be written");
+        assert_eq!([mode(&own.join("..")), mode(&own), mode(&path)], [0o700, 0o700, 0o600]);
+        let secret = own.join("secret");
+        assert!(create_privately(&secret, b"one").expect("it can be written"));
+        assert!(!create_privately(&secret, b"two").expect("it is there"));
+        assert_eq!((fs::read(&secret).expect("a file"), mode(&secret)), (b"one".to_vec(), 0o600));
+        // Its owner may have opened a folder on purpose.
+        fs::set_permissions(&own, Permissions::from_mode(0o750)).expect("it is ours");
+        create_private_folder(&own).expect("it is there");
+        assert_eq!(mode(&own), 0o750);
     }
 
     #[test]

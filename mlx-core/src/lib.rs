@@ -72,6 +72,8 @@ pub use sampling::SamplingOptions;
 pub use warnings::Warnings;
 
 // For the front ends.
-pub use atomic_write::{keep_names, write_atomically};
+pub use atomic_write::{
+    create_private_folder, create_privately, keep_names, warn_of_readers, write_atomically, write_privately,
+};
 pub use hangup::ignores_hangup;
 pub use human_bytes::size;

@@ -39,7 +39,7 @@ impl LineEditor {
         let history = history_file();
         if let Some(file) = &history {
             if let Some(folder) = file.parent() {
-                std::fs::create_dir_all(folder).ok();
+                mlx_core::create_private_folder(folder).ok();
             }
             // The first time there is none.
             editor.load_history(file).ok();

@@ -29,6 +29,7 @@ pub(crate) use storage::Storage;
 use survey::Survey;
 use writer::{Content, Writer};
 
+use crate::atomic_write::{create_private_folder, warn_of_readers};
 use crate::error::{Error, Result};
 
 /// The folder and the budgets of saved prefixes.
@@ -96,9 +97,10 @@ impl Saved {
 impl DiskCache {
     /// The prefixes of the model with these fingerprints, two for each adapter, by the places of their tiers.
     pub(crate) fn open(options: DiskOptions, fingerprints: Vec<u128>) -> Result<Self> {
-        let own = |fingerprint: &u128| options.folder.join(Key::root(*fingerprint).to_string());
-        for own in fingerprints.iter().map(own) {
-            std::fs::create_dir_all(&own).map_err(|error| Error::io(&own, error))?;
+        create_private_folder(&options.folder)?;
+        warn_of_readers(&options.folder);
+        for fingerprint in &fingerprints {
+            create_private_folder(&options.folder.join(Key::root(*fingerprint).to_string()))?;
         }
         Self::open_on(options, fingerprints, Arc::new(LocalDisk))
     }

@@ -13,7 +13,7 @@ use super::message::{Message, Role, ToolCall};
 use super::prompt::{ChatPrompt, ContextPolicy, chat_prompt, chat_prompt_within};
 use super::stream::ChatStream;
 use super::tool::{ToolChoice, Tools};
-use crate::atomic_write::write_atomically;
+use crate::atomic_write::write_privately;
 use crate::engine::{Engine, RequestOptions};
 use crate::error::{Error, Result};
 use crate::image::Image;
@@ -257,11 +257,11 @@ impl ChatSession {
         }
     }
 
-    /// Writes the conversation to a file, as JSON; what was there before stays until all of it is written.
+    /// Writes the conversation to a file, as JSON. An existing file stays until the new one is complete; only this user may read a new one.
     pub fn save(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.messages)
             .map_err(|error| Error::file(path, error.to_string()))?;
-        write_atomically(path, (text + "\n").as_bytes())
+        write_privately(path, (text + "\n").as_bytes())
     }
 
     /// Replaces the conversation by one that [`ChatSession::save`] wrote. If that fails, nothing has changed.

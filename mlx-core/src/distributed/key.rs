@@ -1,4 +1,5 @@
-//! The key that machines share, and the proof that a machine has it: HMAC-SHA256 (RFC 2104) of random numbers of both sides.
+//! A secret key with HMAC-SHA256 (RFC 2104), and the proof that a machine has the key that machines share: the HMAC of random numbers of
+//! both sides.
 
 use std::fmt;
 use std::io::Write;
@@ -38,6 +39,14 @@ impl Key {
         Ok(Self(key))
     }
 
+    /// A new key of 32 random bytes, in hex.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Error::io("the system's random numbers", std::io::Error::other(error)))?;
+        Ok(Self(hex(&bytes).into_bytes()))
+    }
+
     /// Writes it as a line, for a program that is to have it, too.
     pub fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
         to.write_all(&[&self.0[..], b"\n"].concat())
@@ -54,7 +63,8 @@ impl Key {
         hex(&self.hmac(text.as_bytes()))
     }
 
-    fn hmac(&self, text: &[u8]) -> [u8; 32] {
+    /// The HMAC-SHA256 of a text.
+    pub fn hmac(&self, text: &[u8]) -> [u8; 32] {
         let mut block = [0; BLOCK];
         if self.0.len() > BLOCK {
             block[..32].copy_from_slice(&Sha256::digest(&self.0));

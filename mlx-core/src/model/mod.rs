@@ -329,6 +329,13 @@ pub fn survey(folder: &Path, policy: WeightPolicy) -> Result<(ModelSpec, Kinds)>
     Ok((ModelSpec::new(&family, &config, &tally), kinds))
 }
 
+/// Reads config.json only. Fails for a folder that can never be loaded, such as one of an unsupported architecture.
+pub fn check_config(folder: &Path) -> Result<()> {
+    let fields = Fields::read(&folder.join("config.json"))?;
+    family::read(&fields)?;
+    QuantizationConfig::read(&fields).map(drop)
+}
+
 /// The tower of [`Loaded::vision`].
 pub(crate) fn load_vision(folder: &Path, policy: WeightPolicy) -> Option<Result<Vision>> {
     vision::load_if_there(folder, policy)

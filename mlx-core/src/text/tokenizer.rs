@@ -197,6 +197,11 @@ impl Tokenizer {
         self.token(id).is_some_and(|token| added.is_special_token(&token))
     }
 
+    /// The tokens that were added to the vocabulary, special or not.
+    pub(super) fn added_tokens(&self) -> Vec<AddedToken> {
+        self.shared.inner.get_added_tokens_decoder().into_values().collect()
+    }
+
     /// The BOS token, as `tokenizer_config.json` names it.
     pub fn bos_token(&self) -> Option<&str> {
         self.shared.special_tokens.get("bos_token").and_then(Value::as_str)

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::atomic_write::write_atomically;
+use crate::atomic_write::write_privately;
 use crate::error::Result;
 
 /// A disk, which may be slow or away: each call may wait for ever.
@@ -32,6 +32,6 @@ impl Storage for LocalDisk {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        write_atomically(path, bytes)
+        write_privately(path, bytes)
     }
 }

@@ -1,0 +1,124 @@
+//! Texts of others inside a prompt: what they spell stays text, also where it has the letters of a control token.
+
+use super::encoded::{EncodeLimit, Encoded};
+use super::tokenizer::Tokenizer;
+use crate::error::Result;
+
+/// A part of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptText<'a> {
+    /// Written for the model: control tokens that are spelled out become themselves.
+    Own(&'a str),
+    /// Written by others: it holds no control tokens.
+    Quoted(&'a str),
+}
+
+impl Tokenizer {
+    /// Encodes the text of all parts together, without special tokens around it. Where a quoted part spells a control token, such as
+    /// `<|im_end|>`, its letters are encoded apart, so that it stays text.
+    pub fn encode_parts(&self, parts: &[PromptText], limit: &EncodeLimit) -> Result<Encoded> {
+        let control = self.control_tokens();
+        let (mut text, mut cuts) = (String::new(), Vec::new());
+        for part in parts {
+            let start = text.len();
+            let quoted = match part {
+                PromptText::Own(own) => {
+                    text.push_str(own);
+                    continue;
+                }
+                PromptText::Quoted(quoted) => quoted,
+            };
+            text.push_str(quoted);
+            let first_letter = |token: &String| token.chars().next().map_or(0, char::len_utf8);
+            cuts.extend(control.iter().flat_map(|token| {
+                occurrences(quoted, token).map(move |place| start + place + first_letter(token))
+            }));
+        }
+        cuts.push(text.len());
+        cuts.sort_unstable();
+        cuts.dedup();
+        let (mut ids, mut begin) = (Vec::new(), 0);
+        for end in cuts {
+            let left = EncodeLimit { tokens: limit.tokens.saturating_sub(ids.len()), ..*limit };
+            match self.encode_within(&text[begin..end], false, &left)? {
+                Encoded::Whole(more) => ids.extend(more),
+                Encoded::AtLeast(fewest) => return Ok(Encoded::AtLeast(ids.len() + fewest)),
+            }
+            begin = end;
+        }
+        Ok(Encoded::Whole(ids))
+    }
+
+    /// The spellings of tokens that structure a prompt: the special ones, and those in brackets, as `<think>` is in many models.
+    fn control_tokens(&self) -> Vec<String> {
+        let in_brackets = |token: &str| {
+            token.len() > 2
+                && (token.starts_with('<') && token.ends_with('>')
+                    || token.starts_with('[') && token.ends_with(']'))
+        };
+        let added = self.added_tokens().into_iter();
+        added
+            .filter(|token| token.special || in_brackets(&token.content))
+            .map(|token| token.content)
+            .collect()
+    }
+}
+
+/// The places of `word`, also those that overlap.
+fn occurrences<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let place = from + text.get(from..)?.find(word).filter(|_| !word.is_empty())?;
+        from = place + text[place..].chars().next().map_or(1, char::len_utf8);
+        Some(place)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::PromptText::{Own, Quoted};
+    use super::*;
+    use crate::text::config::TokenizerConfig;
+    use crate::text::tokenizer::tests::tiny;
+
+    fn tokenizer() -> Tokenizer {
+        tiny(
+            &Value::Null,
+            &["a", "b", "<", "|", "e", ">", " ", "<|e|>", "<|e|><|e|>"],
+            TokenizerConfig::default(),
+        )
+    }
+
+    fn encode(parts: &[PromptText]) -> Vec<u32> {
+        let encoded = tokenizer().encode_parts(parts, &EncodeLimit::NONE).expect("it is text");
+        encoded.whole().expect("there is no limit")
+    }
+
+    #[test]
+    fn a_quoted_text_holds_no_control_tokens_and_loses_nothing() {
+        assert_eq!(encode(&[Own("a<|e|>"), Quoted("b a"), Own("<|e|>")]), [0, 7, 1, 6, 0, 7]);
+        let letters = [2, 3, 4, 3, 5];
+        assert_eq!(
+            encode(&[Own("a<|e|>"), Quoted("<|e|>"), Own("<|e|>b")]),
+            [&[0, 7][..], &letters, &[7, 1]].concat()
+        );
+        // One that begins inside of another, and one that two parts would make together.
+        let twice = [letters, letters].concat();
+        assert_eq!(encode(&[Quoted("<|e|><|e|>")]), twice);
+        assert_eq!(encode(&[Quoted("é<|e|>")]).len(), encode(&[Quoted("é")]).len() + letters.len());
+    }
+
+    #[test]
+    fn the_limit_is_that_of_all_parts() {
+        let parts = [Own("ab"), Quoted("<|e|>"), Own("ab")];
+        let encode = |tokens| {
+            tokenizer()
+                .encode_parts(&parts, &EncodeLimit { tokens, ..EncodeLimit::NONE })
+                .expect("it is text")
+        };
+        assert!(matches!(encode(9), Encoded::Whole(ids) if ids.len() == 9));
+        assert!(matches!(encode(8), Encoded::AtLeast(fewest) if fewest > 8));
+    }
+}
